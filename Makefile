@@ -1,0 +1,1 @@
+# placeholder, written in full with the skeleton

@@ -1,0 +1,362 @@
+"""The async face: everything one can ask of jobs and queues, over any store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+import msgspec
+
+from daybreak import values
+from daybreak.coalesce import Coalescer
+from daybreak.errors import (
+    BadInput,
+    JobNotFound,
+    KeyConflict,
+    QueueFull,
+    RecordChanged,
+    StoreUnavailable,
+    UniqueConflict,
+)
+from daybreak.events import Event
+from daybreak.model import DEFAULT_OPTIONS, DEFAULT_QUEUE, Job, JobSpec, Options, Put, QueueSettings, State
+from daybreak.policy.admit import admit, digest
+from daybreak.policy.retry import retrying
+from daybreak.store import (
+    EVENTS_TOPIC,
+    LATEST,
+    Action,
+    Amend,
+    Amendment,
+    Filter,
+    Inserted,
+    Page,
+    Position,
+    Query,
+    Store,
+    Tally,
+    Verdict,
+    job_topic,
+)
+from daybreak.units import duration, instant, priority
+from daybreak.world import Ids, RealWorld, World
+
+BULK: Final = 1000
+RETRY_PAUSE: Final = timedelta(milliseconds=50)
+
+
+class Client:
+    """One caller's view of a store. `by` is written into every change this client makes."""
+
+    def __init__(
+        self, store: Store, *, by: str = "", world: World | None = None, patience: timedelta = timedelta(seconds=10)
+    ) -> None:
+        self.store = store
+        self.by = by
+        self._world = world or RealWorld()
+        self._patience = patience
+        self._new_id = Ids(self._world)
+        self._submit = Coalescer(self._insert)
+
+    # -- submit --------------------------------------------------------------------------------------------------------
+
+    def spec(  # noqa: PLR0914 - one parameter for each thing a job can be told
+        self,
+        task: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        queue: str = "default",
+        version: int = 1,
+        priority: object = "normal",  # noqa: A002, RUF100
+        delay: object = None,
+        run_at: datetime | None = None,
+        expires_in: object = None,
+        key: str | None = None,
+        unique: str | None = None,
+        on_conflict: Literal["return", "replace", "raise", "refuse"] = "return",
+        retry: object = "default",
+        timeout: object = None,
+        tags: Sequence[str] = (),
+        meta: Mapping[str, str] | None = None,
+        run: str | None = None,
+        owner: str | None = None,
+        keep: object = None,
+        id: str | None = None,  # noqa: A002 - the word users know
+    ) -> JobSpec:
+        """A job as it will be accepted, or an error that names what is wrong with it."""
+        if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+            raise BadInput(f"tags: {tags!r} is no list of texts")
+        if on_conflict not in ("return", "replace", "raise", "refuse"):
+            raise BadInput(f"on_conflict={on_conflict!r}: choose return, replace, raise or refuse")
+        spec = JobSpec(
+            id=self._new_id() if id is None else id,
+            task=task,
+            args=b"{}" if not args else values.encode(dict(args), "args"),
+            queue=queue,
+            version=version,
+            priority=_priority(priority),
+            options=_options(retry, timeout, expires_in, keep, run),
+            by=self.by,
+            delay=None if delay is None else duration(delay, "delay"),
+            run_at=None if run_at is None else instant(run_at, "run_at"),
+            key=key,
+            unique=unique,
+            on_conflict=on_conflict,
+            run=run,
+            owner=owner,
+            tags=tuple(tags),
+            meta=dict(meta or {}),
+        )
+        return spec if key is None else msgspec.structs.replace(spec, digest=digest(spec))
+
+    async def submit(self, task: str | JobSpec, args: Mapping[str, Any] | None = None, **options: Any) -> str:
+        """The id of the accepted job, durable when this returns; with a key or unique name in use, the id of the job
+        that stands for this one already. QueueFull, KeyConflict and UniqueConflict say why not."""
+        spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
+        admit(spec, self.store.traits.features)
+        return _accepted(spec, await self._submit(spec))
+
+    async def submit_many(self, specs: Iterable[JobSpec]) -> list[Inserted]:
+        """Submit in bulk; each answers for itself, so one that is refused sinks no other."""
+        admitted = [admit(spec, self.store.traits.features) for spec in specs]
+        answers: list[Inserted] = []
+        for start in range(0, len(admitted), BULK):
+            answers += await self._insert(admitted[start : start + BULK])
+        return answers
+
+    async def _insert(self, specs: list[JobSpec]) -> list[Inserted]:
+        """Insert, asking again while the store is out of reach: the ids are ours, so a repeat changes nothing."""
+        give_up = self._world.steady() + self._patience.total_seconds() * 1_000_000
+        pause = RETRY_PAUSE
+        while True:
+            try:
+                answers = await self.store.insert(specs)
+            except StoreUnavailable:
+                if self._world.steady() >= give_up:
+                    raise
+                await self._world.sleep(pause * (0.5 + self._world.chance.random()))
+                pause = min(pause * 2, timedelta(seconds=2))
+            else:
+                return answers
+
+    # -- look ----------------------------------------------------------------------------------------------------------
+
+    async def get(self, job: str) -> Job:
+        [found] = await self.store.get([job])
+        if found is None:
+            raise JobNotFound(job)
+        return found
+
+    async def find(self, *, limit: int = 100, cursor: str | None = None, **where: Any) -> Page:
+        if not 1 <= limit <= 1000:
+            raise BadInput(f"limit={limit}: a page holds 1 to 1000 jobs")
+        return await self.store.find(Query(filter=filter_of(**where), limit=limit, cursor=cursor))
+
+    async def find_all(self, **where: Any) -> AsyncIterator[Job]:
+        cursor = None
+        while True:
+            page = await self.find(limit=500, cursor=cursor, **where)
+            for job in page.jobs:
+                yield job
+            if (cursor := page.cursor) is None:
+                return
+
+    async def count(self, **where: Any) -> dict[State, int]:
+        """How many jobs there are in each state; states without jobs count 0."""
+        counts = dict.fromkeys(State, 0)
+        for tally in await self.tallies(**where):
+            counts[tally.state] += tally.n
+        return counts
+
+    async def tallies(self, **where: Any) -> list[Tally]:
+        return await self.store.count(filter_of(**where))
+
+    async def position(self, job: str) -> Position | None:
+        return await self.store.position(job)
+
+    async def history(self, job: str) -> list[Event]:
+        if not (found := await self.store.history(job)):
+            raise JobNotFound(job)
+        return found
+
+    async def events(
+        self, after: str | None = LATEST, *, poll: timedelta = timedelta(seconds=1)
+    ) -> AsyncIterator[tuple[Event, str]]:
+        """Follow events for ever, each with the cursor that goes on behind it. None starts with the oldest kept."""
+        watch = self.store.watch([EVENTS_TOPIC])
+        try:
+            cursor = after
+            while True:
+                # One page at a time; a cursor stands between pages, so a follower that stops repeats less than a page.
+                feed = await self.store.events(cursor)
+                for event in feed.events:
+                    yield event, feed.cursor
+                cursor = feed.cursor
+                if not feed.events:
+                    await watch.wait(poll)
+        finally:
+            watch.close()
+
+    async def wait(self, job: str, timeout: timedelta | None = None) -> Job:  # noqa: ASYNC109
+        """The job once it is final. TimeoutError if that takes longer than `timeout`."""
+        watch = self.store.watch([job_topic(job)])
+        try:
+            async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
+                while not (found := await self.get(job)).is_final:
+                    await watch.wait(timedelta(seconds=1))
+                return found
+        finally:
+            watch.close()
+
+    # -- change --------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, job: str, *, note: str = "") -> Amendment:
+        """`done`: it will never start. `requested`: it is running, was asked to stop, and will end cancelled."""
+        return await self._amend_one("cancel", job, note=note)
+
+    async def suspend(self, job: str, *, note: str = "") -> Amendment:
+        return await self._amend_one("suspend", job, note=note)
+
+    async def resume(self, job: str) -> Amendment:
+        return await self._amend_one("resume", job)
+
+    async def retry(self, job: str, *, note: str = "") -> Amendment:
+        """Run a finished job again, with a fresh budget of attempts; its history goes on."""
+        return await self._amend_one("retry", job, note=note)
+
+    async def remove(self, job: str) -> Amendment:
+        return await self._amend_one("remove", job)
+
+    async def reprioritise(self, job: str, to: object) -> Amendment:
+        """Move a waiting job to another priority, where it stands by its original time of arrival."""
+        return await self._amend_one("rerank", job, priority=priority(to))
+
+    async def amend_all(self, action: Action, *, to: object = None, note: str = "", **where: Any) -> int:
+        """Change all jobs that match, in bounded chunks; answers how many were changed or asked to."""
+        wanted = Amend(
+            action=action,
+            by=self.by,
+            filter=filter_of(**where),
+            priority=None if to is None else priority(to),
+            note=note,
+        )
+        changed = 0
+        while True:
+            amended = await self.store.amend(wanted)
+            changed += len(amended.amendments)
+            if amended.cursor is None:
+                return changed
+            wanted = msgspec.structs.replace(wanted, cursor=amended.cursor)
+
+    async def _amend_one(self, action: Action, job: str, *, priority: int | None = None, note: str = "") -> Amendment:
+        amended = await self.store.amend(Amend(action=action, by=self.by, jobs=(job,), priority=priority, note=note))
+        if amended.amendments[0].verdict == "missing":
+            raise JobNotFound(job)
+        return amended.amendments[0]
+
+    # -- queues --------------------------------------------------------------------------------------------------------
+
+    async def queue(self, name: str) -> QueueSettings:
+        return (await self._queue(name))[0]
+
+    async def _queue(self, name: str) -> tuple[QueueSettings, int]:
+        for record in await self.store.records("queue", name):
+            return msgspec.json.decode(record.value, type=QueueSettings), record.revision
+        return DEFAULT_QUEUE, 0
+
+    async def set_queue(self, name: str, **changes: Any) -> QueueSettings:
+        """Change a queue while it runs: paused, max_running, capacity, discipline, patience, weight.
+
+        A new discipline re-ranks what waits, in chunks; if that is interrupted, the janitor goes on with it."""
+        for _ in range(20):
+            before, revision = await self._queue(name)
+            after = _settings(name, before, changes)
+            reorders = (after.discipline, after.patience) != (before.discipline, before.patience)
+            if reorders:
+                after = msgspec.structs.replace(after, ranked=False)
+            [record] = await self.store.put(
+                [Put(kind="queue", name=name, value=msgspec.json.encode(after), expect=revision)]
+            )
+            if record is not None:
+                return await self.rerank_queue(name) if reorders else after
+        raise RecordChanged("queue", name)
+
+    async def rerank_queue(self, name: str) -> QueueSettings:
+        """Put the waiting jobs of a queue where its present discipline wants them, then say so in its settings."""
+        while True:
+            before, revision = await self._queue(name)
+            await self.amend_all("rerank", queue=name)
+            after = msgspec.structs.replace(before, ranked=True)
+            put = Put(kind="queue", name=name, value=msgspec.json.encode(after), expect=revision)
+            if (await self.store.put([put]))[0] is not None:
+                return after
+
+    async def pause(self, queue: str) -> QueueSettings:
+        """Claims from the queue stop at once; what runs goes on."""
+        return await self.set_queue(queue, paused=True)
+
+    async def unpause(self, queue: str) -> QueueSettings:
+        return await self.set_queue(queue, paused=False)
+
+
+def filter_of(*, state: object = None, **where: Any) -> Filter:
+    """A filter from words: `state` is one state or several; the rest are equal to what is named."""
+    fields = set(Filter.__struct_fields__) - {"states"}
+    if unknown := set(where) - fields:
+        raise BadInput(f"no filter named {', '.join(sorted(unknown))}: there are state, {', '.join(sorted(fields))}")
+    states = () if state is None else (state,) if isinstance(state, str) else tuple(state)  # type: ignore[arg-type]
+    if unknown := {str(s) for s in states} - set(State):
+        raise BadInput(f"no state named {', '.join(sorted(unknown))}: there are {', '.join(State)}")
+    if (level := where.get("priority")) is not None:
+        where["priority"] = priority(level)
+    return Filter(states=frozenset(State(s) for s in states), **where)
+
+
+_priority = priority
+
+
+def _options(retry: object, timeout: object, expires_in: object, keep: object, run: str | None) -> Options:
+    if retry == "default" and timeout is expires_in is keep is run is None:
+        return DEFAULT_OPTIONS
+    kept = None if keep is None else duration(keep, "keep")
+    # The jobs of a run are kept until the run is deleted: its results are one table.
+    forever = run is not None and kept is None
+    return Options(
+        retry=retrying(retry),
+        timeout=None if timeout is None else duration(timeout, "timeout"),
+        expires_in=None if expires_in is None else duration(expires_in, "expires_in"),
+        keep_completed=None if forever else kept or DEFAULT_OPTIONS.keep_completed,
+        keep_failed=None if forever else kept or DEFAULT_OPTIONS.keep_failed,
+    )
+
+
+def _accepted(spec: JobSpec, answer: Inserted) -> str:
+    match answer.verdict:
+        case Verdict.FULL:
+            raise QueueFull(spec.queue)
+        case Verdict.CONFLICT if spec.key is not None:
+            raise KeyConflict(spec.key, answer.job)
+        case Verdict.CONFLICT:
+            raise UniqueConflict(spec.unique or "", answer.job)
+        case _:
+            return answer.job
+
+
+def _settings(name: str, before: QueueSettings, changes: Mapping[str, Any]) -> QueueSettings:
+    if unknown := set(changes) - (set(QueueSettings.__struct_fields__) - {"ranked"}):
+        raise BadInput(f"queue {name!r} has no setting {', '.join(sorted(unknown))}")
+    if "patience" in changes:
+        changes = {**changes, "patience": duration(changes["patience"], "patience")}
+    try:
+        after = msgspec.convert({**msgspec.structs.asdict(before), **changes}, QueueSettings)
+    except msgspec.ValidationError as trouble:
+        raise BadInput(f"queue {name!r}: {trouble}") from None
+    for what, least in (("max_running", 0), ("capacity", 0), ("weight", 1)):
+        value = getattr(after, what)
+        if value is not None and not least <= value <= 2**31:
+            raise BadInput(f"queue {name!r}: {what}={value} must be at least {least}")
+    if after.patience <= timedelta():
+        raise BadInput(f"queue {name!r}: patience must be longer than nothing")
+    return after

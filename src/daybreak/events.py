@@ -1,0 +1,104 @@
+"""Events: facts about a job, numbered without gaps, and the fold that gives its state back.
+
+Each event carries what it changed and nothing else, so the events of a job, folded, are its stored state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from daybreak.model import FINAL, JobSpec, Reason, Settlement, State
+
+KINDS: Final = (
+    "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
+    "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
+    "retried", "removed",
+)  # fmt: skip
+
+
+class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    n: int
+    kind: str
+    job: str
+    at: datetime
+    by: str = ""
+    state: State | None = None
+    reason: Reason | None = None
+    task: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    attempt: int | None = None
+    fence: int | None = None
+    run_at: datetime | None = None
+    progress: float | None = None
+    note: str = ""
+    error: str = ""
+
+
+class Folded(Struct, frozen=True, kw_only=True):
+    """What the events of a job say of it."""
+
+    state: State | None = None
+    reason: Reason | None = None
+    priority: int = 5
+    attempt: int = 0
+    fence: int = 0
+    n: int = 0
+
+
+def fold(events: Iterable[Event], start: Folded | None = None) -> Folded:
+    """The state that a job's events tell of. Raises ValueError on a gap in their numbers."""
+    now = start or Folded()
+    for event in events:
+        if event.kind == "progress":  # tells of the running attempt and takes no number of its own
+            continue
+        if event.n != now.n + 1:
+            raise ValueError(f"event {event.n} of job {event.job} follows {now.n}: the numbers have a gap")
+        now = Folded(
+            state=event.state or now.state,
+            # A reason belongs to the failed state alone; whatever leaves that state leaves the reason behind.
+            reason=event.reason if event.state else now.reason,
+            priority=now.priority if event.priority is None else event.priority,
+            attempt=now.attempt if event.attempt is None else event.attempt,
+            fence=now.fence if event.fence is None else event.fence,
+            n=event.n,
+        )
+    return now
+
+
+def submitted(spec: JobSpec, state: State, at: datetime, run_at: datetime | None) -> Event:
+    return Event(
+        n=1, kind="submitted", job=spec.id, at=at, by=spec.by, state=state, task=spec.task, queue=spec.queue,
+        priority=spec.priority, fence=spec.fence or None, run_at=run_at,
+    )  # fmt: skip
+
+
+def settled(settlement: Settlement, n: int, at: datetime, run_at: datetime | None) -> Event:
+    """The event that tells of a settlement, the same on every store."""
+    return Event(
+        n=n, kind=_kind(settlement), job=settlement.job, at=at, by=settlement.by, state=settlement.state,
+        reason=settlement.reason, attempt=settlement.attempt, run_at=run_at, note=settlement.note,
+        error=str(settlement.failure)[:300] if settlement.failure else "",
+    )  # fmt: skip
+
+
+def _kind(settlement: Settlement) -> str:
+    if settlement.state in FINAL or settlement.state is State.SUSPENDED:
+        return settlement.state.value
+    return "retrying" if settlement.failure else "released"
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Event)
+
+encode = _encoder.encode
+
+
+def decode_lines(lines: bytes) -> list[Event]:
+    """The events of one stored blob: one JSON object a line, as `encode` wrote them."""
+    return _decoder.decode_lines(lines)

@@ -1,0 +1,291 @@
+"""The nouns: frozen data that every layer shares.
+
+Life of a job:   JobSpec -> (insert) -> Job -> (claim) -> Lease -> (run) -> Outcome -> (policy.settle) -> Settlement
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from daybreak.units import Priority
+
+
+class State(StrEnum):
+    SCHEDULED = "scheduled"
+    BLOCKED = "blocked"
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+UNFINISHED: Final = frozenset(State) - FINAL
+WAITING: Final = UNFINISHED - {State.RUNNING}
+
+
+class Reason(StrEnum):
+    """Why a failed job failed."""
+
+    ERROR = "error"
+    EXHAUSTED = "exhausted"
+    TIMEOUT = "timeout"
+    EXPIRED = "expired"
+    SHED = "shed"
+    LOST = "lost"
+    UPSTREAM = "upstream"
+
+
+class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """When to try again: `attempts` counts all tries, the first included."""
+
+    strategy: Literal["fixed", "linear", "exponential", "jittered"] = "jittered"
+    attempts: int = 3
+    delay: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    cap: timedelta = timedelta(seconds=30)
+    jitter: float = 0.1
+    unknown: Literal["retry", "fail"] = "retry"
+    transient: tuple[str, ...] = ()
+    permanent: tuple[str, ...] = ()
+
+
+class Need(Struct, frozen=True, omit_defaults=True):
+    """Slots of one resource that a job holds while it runs."""
+
+    resource: str
+    slots: int = 1
+
+
+class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a job is run. Jobs of one task share one value, so stores encode and decode it once.
+
+    `keep_*` say how long a job stays after it ended; None is for ever. Cancelled jobs stay as completed ones do."""
+
+    retry: Retry = Retry()
+    timeout: timedelta | None = None
+    escalate: float = 1.5
+    deaths: int = 3
+    expires_in: timedelta | None = None
+    keep_completed: timedelta | None = timedelta(days=7)
+    keep_failed: timedelta | None = timedelta(days=90)
+    resources: tuple[Need, ...] = ()
+
+
+DEFAULT_OPTIONS: Final = Options()
+
+
+class JobSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One piece of work as accepted. Its id is made by whoever submits, so that asking twice is harmless."""
+
+    id: str
+    task: str
+    args: bytes = b"{}"
+    queue: str = "default"
+    version: int = 1
+    priority: int = Priority.NORMAL.value
+    options: Options = DEFAULT_OPTIONS
+    by: str = ""
+    delay: timedelta | None = None
+    run_at: datetime | None = None
+    key: str | None = None
+    digest: str = ""
+    unique: str | None = None
+    on_conflict: Literal["return", "replace", "raise", "refuse"] = "return"
+    run: str | None = None
+    owner: str | None = None
+    tags: tuple[str, ...] = ()
+    meta: dict[str, str] = {}
+    batch: str | None = None
+    flight: str | None = None
+    after: tuple[str, ...] = ()
+    deadline: datetime | None = None
+    fence: int = 0
+
+
+class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What went wrong in an attempt, in a form that outlives the process in which it happened.
+
+    `kinds` are the names of the exception's class and its bases, most special first.
+    """
+
+    message: str
+    kinds: tuple[str, ...] = ()
+    traceback: str = ""
+    verdict: Literal["transient", "permanent"] | None = None
+    status: int | None = None
+    retry_after: timedelta | None = None
+    attempt: int = 0
+
+    @property
+    def kind(self) -> str:
+        return self.kinds[0].rsplit(".", 1)[-1] if self.kinds else "Error"
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """All that is known of a job at one instant. `revision` is the number of its latest event."""
+
+    spec: JobSpec
+    seq: int
+    state: State
+    reason: Reason | None = None
+    priority: int
+    attempt: int = 0
+    fence: int = 0
+    revision: int = 1
+    lost: int = 0
+    timeouts: int = 0
+    created_at: datetime
+    run_at: datetime | None = None
+    expires_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    worker: str | None = None
+    leased_until: datetime | None = None
+    progress: float | None = None
+    message: str = ""
+    note: str = ""
+    cancelling: bool = False
+    suspending: bool = False
+    checkpoint: bytes | None = None
+    result: bytes | None = None
+    failure: Failure | None = None
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """The right to run a job until an instant. Every write under it carries the fence."""
+
+    seq: int
+    spec: JobSpec
+    fence: int
+    attempt: int
+    priority: int
+    worker: str
+    until: datetime
+    lease_for: timedelta
+    started_at: datetime
+    created_at: datetime
+    lost: int = 0
+    timeouts: int = 0
+    checkpoint: bytes | None = None
+    call: str | None = None
+    reaped: bool = False
+
+    @property
+    def job(self) -> str:
+        return self.spec.id
+
+
+class Done(Struct, frozen=True):
+    """The work ended and this is its encoded result."""
+
+    result: bytes | None = None
+
+
+class Failed(Struct, frozen=True):
+    failure: Failure
+
+
+class TimedOut(Struct, frozen=True):
+    """The attempt ran longer than it may and was ended."""
+
+    after: timedelta
+
+
+class Lost(Struct, frozen=True):
+    """Whoever ran the attempt died, or was not heard of for a whole lease."""
+
+    detail: str = ""
+
+
+class Cancelled(Struct, frozen=True):
+    by: str = ""
+
+
+class Suspended(Struct, frozen=True):
+    note: str = ""
+    checkpoint: bytes | None = None
+
+
+class HandedBack(Struct, frozen=True):
+    """The worker could not go on through no fault of the job (shutdown, preemption): nothing is charged."""
+
+    checkpoint: bytes | None = None
+
+
+Outcome = Done | Failed | TimedOut | Lost | Cancelled | Suspended | HandedBack
+
+
+class Put(Struct, frozen=True, kw_only=True):
+    """Write a record. `expect` is the revision it must have (0: must not exist); None writes whatever is there.
+
+    A value of None deletes."""
+
+    kind: str
+    name: str
+    value: bytes | None
+    expect: int | None = None
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    kind: str
+    name: str
+    value: bytes
+    revision: int
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """The fate of one lease, as numbers and data only; stores write it and decide nothing.
+
+    `attempt`, `lost` and `timeouts` are the values after it. `delay` counts from the store's own now.
+    `inserts` and `puts` happen with it, or not at all."""
+
+    seq: int
+    job: str
+    fence: int
+    state: State
+    reason: Reason | None = None
+    attempt: int
+    lost: int = 0
+    timeouts: int = 0
+    delay: timedelta | None = None
+    result: bytes | None = None
+    failure: Failure | None = None
+    checkpoint: bytes | None = None
+    note: str = ""
+    keep_for: timedelta | None = None
+    by: str = ""
+    inserts: tuple[JobSpec, ...] = ()
+    puts: tuple[Put, ...] = ()
+
+
+class QueueSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a person may change of a queue while it runs; kept as a record of kind `queue`."""
+
+    paused: bool = False
+    max_running: int | None = None
+    capacity: int | None = None
+    discipline: Literal["fifo", "aging"] = "fifo"
+    patience: timedelta = timedelta(minutes=2)
+    weight: int = 1
+    ranked: bool = True
+
+
+DEFAULT_QUEUE: Final = QueueSettings()

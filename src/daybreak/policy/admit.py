@@ -1,0 +1,74 @@
+"""What is let in: every job is judged here before a store sees it."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from datetime import timedelta
+from typing import Final
+
+from daybreak.errors import BadInput, TooLarge, Unsupported
+from daybreak.model import JobSpec
+
+ARGS_LIMIT: Final = 1024 * 1024
+NAME_LIMIT: Final = 200
+TAGS_LIMIT: Final = 50
+
+
+def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
+    """The spec, if a store with these features can keep every word of it; otherwise an error that names the trouble."""
+    for what in ("task", "queue", "id", "key", "unique", "run", "owner", "by"):
+        _check_name(what, getattr(spec, what))
+    for tag in spec.tags:
+        _check_name("tag", tag)
+    if len(spec.tags) > TAGS_LIMIT or len(spec.meta) > TAGS_LIMIT:
+        raise TooLarge(f"job {spec.task!r}: at most {TAGS_LIMIT} tags and {TAGS_LIMIT} meta entries")
+    if not spec.task or not spec.queue or not spec.id:
+        raise BadInput("a job needs a task, a queue and an id: one of them is empty")
+    if len(spec.args) > ARGS_LIMIT:
+        raise TooLarge(
+            f"job {spec.task!r}: its arguments take {len(spec.args):,} bytes, the limit is {ARGS_LIMIT:,}; "
+            "pass a file or a reference instead of the data"
+        )
+    if not 0 <= spec.priority <= 10:
+        raise BadInput(f"job {spec.task!r}: priority {spec.priority} is outside 0 to 10")
+    if not 0 <= spec.version < 2**31:
+        raise BadInput(f"job {spec.task!r}: version {spec.version} must be an integer from 0")
+    if spec.delay is not None and spec.run_at is not None:
+        raise BadInput(f"job {spec.task!r}: give delay or run_at, not both")
+    if spec.options.timeout is not None and spec.options.timeout <= timedelta():
+        raise BadInput(f"job {spec.task!r}: timeout must be longer than nothing; leave it out for no limit")
+    if spec.options.expires_in is not None and spec.options.expires_in <= timedelta():
+        raise BadInput(f"job {spec.task!r}: expires_in must be longer than nothing; leave it out for no limit")
+    _check_features(spec, features)
+    return spec
+
+
+def _check_features(spec: JobSpec, features: frozenset[str]) -> None:
+    asked = {
+        "resources": spec.options.resources,
+        "dependencies": spec.after,
+        "batches": spec.batch,
+        "cache": spec.flight,
+        "deadlines": spec.deadline,
+    }
+    for feature, value in asked.items():
+        if value and feature not in features:
+            raise Unsupported(f"job {spec.task!r} asks for {feature}, which this store does not offer")
+
+
+def _check_name(what: str, value: str | None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise BadInput(f"{what}: {value!r} is no text")
+    if len(value) > NAME_LIMIT:
+        raise TooLarge(f"{what}: {len(value)} characters, the limit is {NAME_LIMIT}")
+    if bad := next((c for c in value if unicodedata.category(c) in ("Cc", "Cs")), None):
+        raise BadInput(f"{what}: {value!r} holds the control character {bad!r}; names are printable text")
+
+
+def digest(spec: JobSpec) -> str:
+    """What "same content" means under an idempotency key: the task, its version, its queue and its arguments."""
+    content = b"\0".join((spec.task.encode(), str(spec.version).encode(), spec.queue.encode(), spec.args))
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

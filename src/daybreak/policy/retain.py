@@ -1,0 +1,12 @@
+"""How long a finished job is kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from daybreak.model import Options, State
+
+
+def keep_for(options: Options, state: State) -> timedelta | None:
+    """None is for ever. Failed jobs are the dead letters and stay longer."""
+    return options.keep_failed if state is State.FAILED else options.keep_completed

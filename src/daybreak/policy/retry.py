@@ -1,0 +1,107 @@
+"""When a failed attempt is tried again, and whether."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final, Literal
+
+from daybreak.errors import BadInput
+from daybreak.model import Failure, Retry
+
+PRESETS: Final = {
+    "default": Retry(),
+    "conservative": Retry(strategy="exponential", attempts=2, delay=timedelta(seconds=2), cap=timedelta(seconds=15)),
+    "simulator": Retry(strategy="exponential", attempts=3, delay=timedelta(seconds=2), unknown="fail"),
+    "upload": Retry(
+        strategy="exponential", attempts=5, delay=timedelta(minutes=5), cap=timedelta(hours=2)
+    ),
+}  # fmt: skip
+
+Kind = Literal["transient", "permanent", "unknown"]
+
+# Names, not classes: a failure is judged where the exception's class may not even be importable.
+_PERMANENT: Final = frozenset({
+    "FileNotFoundError", "PermissionError", "IsADirectoryError", "NotADirectoryError",
+    "TypeError", "ValueError", "AttributeError", "NameError", "LookupError", "AssertionError", "ArithmeticError",
+    "ImportError", "SyntaxError", "NotImplementedError", "RecursionError", "UnicodeError",
+})  # fmt: skip
+_TRANSIENT: Final = frozenset({"OSError", "TimeoutError", "ConnectionError", "EOFError", "TransportError"})
+_TRANSIENT_STATUS: Final = frozenset({408, 425, 429, *range(500, 600)})
+
+
+def retrying(value: object) -> Retry:
+    """What people write for retry: a Retry, a preset's name, or a number of attempts."""
+    match value:
+        case Retry():
+            retry = value
+        case bool() | None:
+            raise BadInput(
+                f"retry={value!r}: write a number of attempts (1 is no retry), a preset's name, or Retry(...)"
+            )
+        case int():
+            retry = Retry(attempts=value)
+        case str() if value in PRESETS:
+            retry = PRESETS[value]
+        case _:
+            raise BadInput(
+                f"retry={value!r}: no such preset; there are {', '.join(PRESETS)}, or give a number or Retry(...)"
+            )
+    if not 1 <= retry.attempts <= 1_000_000:
+        raise BadInput(f"retry: attempts={retry.attempts}; the first try counts, so write at least 1")
+    if (
+        not 0 <= retry.jitter <= 1
+        or not 1 <= retry.factor <= 1000
+        or retry.delay < timedelta()
+        or retry.cap < timedelta()
+    ):
+        raise BadInput("retry: jitter lies between 0 and 1, factor between 1 and 1000, delay and cap are not negative")
+    return retry
+
+
+def classify(failure: Failure, retry: Retry) -> Kind:
+    """What an error means. What the task itself said goes first, then its lists, then what the name of the class says;
+    the most special class decides."""
+    if failure.verdict is not None:
+        return failure.verdict
+    for kind in failure.kinds:
+        short = kind.rsplit(".", 1)[-1]
+        if kind in retry.permanent or short in retry.permanent:
+            return "permanent"
+        if kind in retry.transient or short in retry.transient:
+            return "transient"
+    if failure.status is not None:
+        return "transient" if failure.status in _TRANSIENT_STATUS else "permanent"
+    if failure.retry_after is not None:
+        return "transient"
+    for kind in failure.kinds:
+        short = kind.rsplit(".", 1)[-1]
+        if short in _PERMANENT:
+            return "permanent"
+        if short in _TRANSIENT:
+            return "transient"
+    return "unknown"
+
+
+def may_retry(failure: Failure, retry: Retry) -> bool:
+    kind = classify(failure, retry)
+    return kind == "transient" or (kind == "unknown" and retry.unknown == "retry")
+
+
+def delay_for(retry: Retry, attempt: int, chance: float, retry_after: timedelta | None = None) -> timedelta:
+    """The wait after failed attempt number `attempt`. `chance` in [0, 1) spreads a jittered wait symmetrically.
+
+    Never shorter than the server asked for, and never longer than the cap unless it asked for that."""
+    base = retry.delay.total_seconds()
+    match retry.strategy:
+        case "fixed":
+            wait = base
+        case "linear":
+            wait = base * attempt
+        case "exponential" | "jittered":
+            # Beyond 2^64 every cap is long reached; a larger power would overflow a float.
+            wait = base * min(retry.factor ** min(attempt - 1, 64), 2.0**64)
+    wait = min(wait, retry.cap.total_seconds())
+    if retry.strategy == "jittered":
+        wait *= 1 + retry.jitter * (2 * chance - 1)
+    found = timedelta(seconds=wait)
+    return max(found, retry_after) if retry_after is not None else found

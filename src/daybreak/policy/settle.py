@@ -1,0 +1,139 @@
+"""The fate of a job, chosen in one place: whatever ends a lease passes through `settle`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from daybreak.model import (
+    Cancelled,
+    Done,
+    Failed,
+    Failure,
+    HandedBack,
+    Lease,
+    Lost,
+    Outcome,
+    Reason,
+    Settlement,
+    State,
+    Suspended,
+    TimedOut,
+)
+from daybreak.policy.retain import keep_for
+from daybreak.policy.retry import delay_for, may_retry
+
+
+def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str) -> Settlement:
+    """What becomes of the job, as data. `chance` in [0, 1) is for jitter."""
+    match outcome:
+        case Done(result):
+            return _end(lease, State.COMPLETED, by, result=result)
+        case Cancelled():
+            return _end(lease, State.CANCELLED, by)
+        case HandedBack(checkpoint):
+            return _go_on(lease, State.QUEUED, by, attempt=lease.attempt - 1, checkpoint=checkpoint)
+        case Suspended(note, checkpoint):
+            return _go_on(lease, State.SUSPENDED, by, attempt=lease.attempt - 1, checkpoint=checkpoint, note=note)
+        case Failed(failure):
+            return _failed(lease, failure, chance, by)
+        case TimedOut(after):
+            return _timed_out(lease, after, chance, by)
+        case Lost(detail):
+            return _lost(lease, detail, by)
+
+
+def _failed(lease: Lease, failure: Failure, chance: float, by: str) -> Settlement:
+    retry = lease.spec.options.retry
+    failure = msgspec.structs.replace(failure, attempt=lease.attempt)
+    if not may_retry(failure, retry):
+        return _end(lease, State.FAILED, by, reason=Reason.ERROR, failure=failure)
+    if lease.attempt >= retry.attempts:
+        return _end(lease, State.FAILED, by, reason=Reason.EXHAUSTED, failure=failure)
+    delay = delay_for(retry, lease.attempt, chance, failure.retry_after)
+    return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure)
+
+
+def _timed_out(lease: Lease, after: timedelta, chance: float, by: str) -> Settlement:
+    retry = lease.spec.options.retry
+    failure = Failure(
+        message=f"ran for {after.total_seconds():g} s, longer than it may",
+        kinds=("TimeoutError",),
+        attempt=lease.attempt,
+    )
+    timeouts = lease.timeouts + 1
+    if lease.attempt >= retry.attempts:
+        return _end(lease, State.FAILED, by, reason=Reason.TIMEOUT, failure=failure, timeouts=timeouts)
+    delay = delay_for(retry, lease.attempt, chance)
+    return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, timeouts=timeouts)
+
+
+def _lost(lease: Lease, detail: str, by: str) -> Settlement:
+    """A death is charged as one attempt. It runs again at once: its worker is gone, the job need not be to blame; but a
+    job that was there at too many deaths is."""
+    failure = Failure(
+        message=detail or "its worker died or was not heard of for a whole lease",
+        kinds=("Lost",),
+        attempt=lease.attempt,
+    )
+    lost = lease.lost + 1
+    if lost >= lease.spec.options.deaths or lease.attempt >= lease.spec.options.retry.attempts:
+        return _end(lease, State.FAILED, by, reason=Reason.LOST, failure=failure, lost=lost)
+    return _go_on(lease, State.QUEUED, by, failure=failure, lost=lost)
+
+
+def _end(
+    lease: Lease,
+    state: State,
+    by: str,
+    *,
+    result: bytes | None = None,
+    reason: Reason | None = None,
+    failure: Failure | None = None,
+    lost: int | None = None,
+    timeouts: int | None = None,
+) -> Settlement:
+    return Settlement(
+        seq=lease.seq,
+        job=lease.spec.id,
+        fence=lease.fence,
+        state=state,
+        reason=reason,
+        attempt=lease.attempt,
+        lost=lease.lost if lost is None else lost,
+        timeouts=lease.timeouts if timeouts is None else timeouts,
+        result=result,
+        failure=failure,
+        keep_for=keep_for(lease.spec.options, state),
+        by=by,
+    )
+
+
+def _go_on(
+    lease: Lease,
+    state: State,
+    by: str,
+    *,
+    attempt: int | None = None,
+    delay: timedelta | None = None,
+    failure: Failure | None = None,
+    checkpoint: bytes | None = None,
+    note: str = "",
+    lost: int | None = None,
+    timeouts: int | None = None,
+) -> Settlement:
+    return Settlement(
+        seq=lease.seq,
+        job=lease.spec.id,
+        fence=lease.fence,
+        state=state,
+        attempt=lease.attempt if attempt is None else attempt,
+        lost=lease.lost if lost is None else lost,
+        timeouts=lease.timeouts if timeouts is None else timeouts,
+        delay=delay,
+        failure=failure,
+        checkpoint=checkpoint,
+        note=note,
+        by=by,
+    )

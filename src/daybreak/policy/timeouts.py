@@ -1,0 +1,18 @@
+"""How long an attempt may run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from daybreak.model import Options
+
+LEVELS: Final = 5
+
+
+def limit_for(options: Options, timeouts: int) -> timedelta | None:
+    """The execution limit of the next attempt: the base, longer by `escalate` for each attempt that timed out, at most
+    five times over."""
+    if options.timeout is None:
+        return None
+    return options.timeout * options.escalate ** min(timeouts, LEVELS)

@@ -1,0 +1,1 @@
+"""Services keep the store in order. Each is `tick() -> delay`; any number may run, none leads."""

@@ -1,0 +1,53 @@
+"""Runs services side by side; one that fails is tried again and stops no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from daybreak.errors import StoreError
+from daybreak.services.janitor import Janitor
+from daybreak.services.reaper import Reaper
+from daybreak.services.scheduler import Scheduler
+from daybreak.store import Store
+from daybreak.world import World
+
+_log = logging.getLogger("daybreak.services")
+LONGEST_PAUSE = timedelta(seconds=30)
+
+
+class Service(Protocol):
+    async def tick(self) -> timedelta:
+        """Do what is due; answer how long nothing more will be."""
+        ...
+
+
+def crew(store: Store, world: World, *, name: str) -> list[Service]:
+    """The services that every worker runs."""
+    return [Reaper(store, world, name=name), Scheduler(store), Janitor(store, world, name=name)]
+
+
+async def run(services: Sequence[Service], world: World) -> None:
+    """Tick for ever, each service at its own pace."""
+    async with asyncio.TaskGroup() as group:
+        for service in services:
+            group.create_task(_run(service, world))
+
+
+async def _run(service: Service, world: World) -> None:
+    pause = timedelta(milliseconds=100)
+    while True:
+        try:
+            delay = await service.tick()
+            pause = timedelta(milliseconds=100)
+        except StoreError as trouble:
+            # Spread out, so that many workers do not come back to a store in the same instant.
+            delay = pause * (0.5 + world.chance.random())
+            pause = min(pause * 2, LONGEST_PAUSE)
+            _log.warning(
+                "%s: %s; trying again in %.1f s", type(service).__name__.lower(), trouble, delay.total_seconds()
+            )
+        await world.sleep(delay)

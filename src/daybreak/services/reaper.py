@@ -1,0 +1,50 @@
+"""Takes over the jobs of the dead: an expired lease is just the outcome `Lost`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from daybreak.model import Lost
+from daybreak.policy.settle import settle
+from daybreak.store import Exchange, Reap, Store
+from daybreak.units import span
+from daybreak.world import World
+
+CHUNK = 100
+
+
+class Reaper:
+    """Counts only time in which it could reach the store: after an outage, or its own stop, every holder gets one lease
+    to report before it is given up."""
+
+    def __init__(self, store: Store, world: World, *, name: str, every: timedelta = timedelta(seconds=1)) -> None:
+        self._store = store
+        self._world = world
+        self._name = name
+        self._every = every
+        self._watching_since: int | None = None
+        self._last_contact = 0
+
+    async def tick(self) -> timedelta:
+        leases = await self._store.reap(
+            Reap(
+                worker=self._name,
+                watched_for=self._watched_for(),
+                limit=CHUNK,
+                lease_for=max(self._every * 10, timedelta(seconds=1)),
+            )
+        )
+        self._last_contact = self._world.steady()
+        if leases:
+            chance = self._world.chance
+            await self._store.exchange(
+                Exchange(settle=[settle(lease, Lost(), chance=chance.random(), by=self._name) for lease in leases])
+            )
+        return timedelta() if len(leases) == CHUNK else self._every
+
+    def _watched_for(self) -> timedelta:
+        now = self._world.steady()
+        if self._watching_since is None or now - self._last_contact > 3 * span(self._every):
+            # The store was out of reach, or this process was: whoever held a lease may be back, too.
+            self._watching_since = now
+        return timedelta(microseconds=now - self._watching_since)

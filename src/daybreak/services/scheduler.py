@@ -1,0 +1,19 @@
+"""Does what time alone decides: delayed jobs fall due, jobs that waited too long expire."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from daybreak.store import Store
+
+
+class Scheduler:
+    def __init__(self, store: Store, *, every: timedelta = timedelta(seconds=1)) -> None:
+        self._store = store
+        self._every = every
+
+    async def tick(self) -> timedelta:
+        advanced = await self._store.advance()
+        if advanced.again:
+            return timedelta()
+        return self._every if advanced.next_in is None else min(self._every, advanced.next_in)

@@ -1,0 +1,339 @@
+"""The seam: what a store does, at the height of jobs, in batches; lists in, lists out, same order.
+
+Every operation is one atomic transaction. Times: `now=None` is the store's own clock, of which there are two hands: wall
+time decides only `run_at`; steady time, which never jumps nor goes back, decides leases, delays and expiry. A given
+`now` sets both. What runs inside is arithmetic on numbers that policy wrote: the memory store specifies it, the others
+are proven equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, Literal, Protocol, Self
+
+from msgspec import Struct
+
+from daybreak.events import Event
+from daybreak.model import Job, JobSpec, Lease, Put, Record, Settlement, State
+
+POSITION_EXACT_TO: Final = 10_000
+SCANNED_PER_PAGE: Final = 10_000
+PROMOTED_PER_CLAIM: Final = 500
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """What a store can and cannot promise; what is not listed in `features` is refused when a job asks for it."""
+
+    name: str
+    durable: str
+    shared: bool
+    features: frozenset[str] = frozenset()
+
+
+# -- insert ------------------------------------------------------------------------------------------------------------
+
+
+class Verdict(StrEnum):
+    """What became of one submitted job."""
+
+    NEW = "new"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    FULL = "full"
+    FOLLOWS = "follows"
+    CACHED = "cached"
+
+
+class Inserted(Struct, frozen=True):
+    """`job` is the id that now stands for the submission; on a conflict, the id of the job in the way."""
+
+    verdict: Verdict
+    job: str
+    seq: int = 0
+    state: State | None = None
+
+
+# -- claim and settle --------------------------------------------------------------------------------------------------
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """Ask for up to `limit` jobs of these queues, of these (task, version) pairs; None takes any task.
+
+    `served` says how many jobs this claimant has had from each queue: the store gives turns by it (rank.turn)."""
+
+    worker: str
+    queues: tuple[str, ...] = ("default",)
+    served: tuple[int, ...] = ()
+    tasks: frozenset[tuple[str, int]] | None = None
+    limit: int = 1
+    lease_for: timedelta = timedelta(seconds=10)
+    call: str | None = None
+
+
+class Exchange(Struct, frozen=True, kw_only=True):
+    """Settle these, insert those, put these records, then claim those: one transaction, any part may be empty."""
+
+    settle: Sequence[Settlement] = ()
+    insert: Sequence[JobSpec] = ()
+    put: Sequence[Put] = ()
+    claim: Claim | None = None
+
+
+class Exchanged(Struct, frozen=True, kw_only=True):
+    """`settled`: False means the lease was lost and nothing was written for it. Repeating a settlement answers True.
+
+    `next_in` is when the next delayed job falls due; `again` says that more may be there at once."""
+
+    settled: list[bool] = []
+    inserted: list[Inserted] = []
+    put: list[Record | None] = []
+    leases: list[Lease] = []
+    next_in: timedelta | None = None
+    again: bool = False
+
+
+# -- the life of a lease -----------------------------------------------------------------------------------------------
+
+
+class Beat(Struct, frozen=True, kw_only=True):
+    """One heartbeat, with what the running job wants kept."""
+
+    seq: int
+    fence: int
+    lease_for: timedelta = timedelta(seconds=10)
+    progress: float | None = None
+    message: str = ""
+    checkpoint: bytes | None = None
+
+
+class Extended(Struct, frozen=True):
+    """`held` is False when the lease was lost; the rest are requests that the holder should follow."""
+
+    held: bool
+    cancel: bool = False
+    suspend: bool = False
+    preempt: bool = False
+
+
+class Reap(Struct, frozen=True, kw_only=True):
+    """Take over leases that ran out. A lease is given up only if its own length fits into `watched_for`, the time in
+    which this reaper had unbroken contact: after an outage every holder gets one lease to report."""
+
+    worker: str
+    watched_for: timedelta
+    limit: int = 100
+    lease_for: timedelta = timedelta(seconds=10)
+
+
+class Advanced(Struct, frozen=True, kw_only=True):
+    """What time alone has done: delayed jobs that became due, waiting ones that expired."""
+
+    due: int = 0
+    expired: int = 0
+    next_in: timedelta | None = None
+    again: bool = False
+
+
+# -- people ------------------------------------------------------------------------------------------------------------
+
+
+class Filter(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Which jobs are meant. Empty means every job."""
+
+    states: frozenset[State] = frozenset()
+    reason: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    run: str | None = None
+    owner: str | None = None
+    key: str | None = None
+    priority: int | None = None
+    tag: str | None = None
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """One page. Queued jobs alone are listed in rank order, scheduled ones alone as they fall due, anything else newest
+    first. Filters without an index look at a bounded number of jobs a page, so a page may be short and yet not the last:
+    only a cursor of None means the end."""
+
+    filter: Filter = Filter()
+    limit: int = 100
+    cursor: str | None = None
+
+
+class Page(Struct, frozen=True):
+    jobs: list[Job]
+    cursor: str | None
+
+
+class Tally(Struct, frozen=True, order=True):
+    queue: str
+    task: str
+    version: int
+    priority: int
+    state: State
+    n: int
+
+
+class Position(Struct, frozen=True):
+    """How many jobs of its queue are claimed before it; `exact` up to 10,000, beyond that a lower bound."""
+
+    ahead: int
+    exact: bool = True
+
+
+Action = Literal["cancel", "suspend", "resume", "retry", "remove", "rerank"]
+
+
+class Amend(Struct, frozen=True, kw_only=True):
+    """A person's change, to these ids or to a chunk of those that match the filter.
+
+    rerank   to `priority`, or, without one, to where the queue's present discipline puts the job.
+    retry    a final job, with a fresh budget of attempts; its history and fence go on.
+    remove   final jobs only: unfinished ones must be cancelled first."""
+
+    action: Action
+    by: str
+    jobs: tuple[str, ...] = ()
+    filter: Filter | None = None
+    cursor: str | None = None
+    limit: int = 500
+    priority: int | None = None
+    note: str = ""
+
+
+class Amendment(Struct, frozen=True):
+    """`done`, `requested` (a running job was asked), `refused` (its state does not allow it) or `missing`."""
+
+    job: str
+    verdict: Literal["done", "requested", "refused", "missing"]
+    state: State | None = None
+
+
+class Amended(Struct, frozen=True):
+    amendments: list[Amendment]
+    cursor: str | None = None
+
+
+class Feed(Struct, frozen=True):
+    """Events after a cursor, and the cursor after them. An empty list means: nothing more yet."""
+
+    events: list[Event]
+    cursor: str
+
+
+class Purge(Struct, frozen=True, kw_only=True):
+    """Retention, one bounded chunk. `forwarded` are leases (seq, fence) whose job has gone elsewhere: it is dropped
+    here if its fence still holds."""
+
+    limit: int = 500
+    events_for: timedelta = timedelta(days=2)
+    keys_for: timedelta = timedelta(days=7)
+    forwarded: tuple[tuple[int, int], ...] = ()
+
+
+class Purged(Struct, frozen=True, kw_only=True):
+    jobs: int = 0
+    events: int = 0
+    keys: int = 0
+    forwarded: list[bool] = []
+    again: bool = False
+
+
+class Watch(Protocol):
+    """Open it, look, then wait: what changes after it was opened wakes it, so nothing falls between look and wait."""
+
+    async def wait(self, timeout: timedelta) -> bool:
+        """True when something of its topics may have changed; False when the time ran out. Waking for nothing is
+        allowed, sleeping through a change is not."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def work_topic(queue: str) -> str:
+    """This queue has work."""
+    return f"work:{queue}"
+
+
+def worker_topic(worker: str) -> str:
+    """This worker has a request about a job it holds."""
+    return f"worker:{worker}"
+
+
+def job_topic(job: str) -> str:
+    """This job is final."""
+    return f"job:{job}"
+
+
+EVENTS_TOPIC: Final = "events"
+LATEST: Final = "latest"  # the event cursor that stands after everything there is now
+
+
+class Store(Protocol):
+    """Where all state lives; the only thing that is shared between processes."""
+
+    @property
+    def traits(self) -> Traits: ...
+
+    async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
+        """Accept jobs, each answering for itself. What is answered NEW is durable."""
+        ...
+
+    async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
+        """The one transaction by which workers live. A job's attempt is counted here, before its work starts."""
+        ...
+
+    async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
+        """Keep leases alive, each only if its fence still holds; one that ran out but was not taken over is revived."""
+        ...
+
+    async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
+        """Take over leases that ran out, under a new fence, uncharged; what becomes of the jobs is for policy to say."""
+        ...
+
+    async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
+        """Do what time alone decides: queue delayed jobs that are due, fail those that waited longer than they may."""
+        ...
+
+    async def amend(self, amend: Amend, *, now: datetime | None = None) -> Amended:
+        """Change jobs on a person's behalf, guarded by their state. By filter: one chunk, and a cursor for the rest."""
+        ...
+
+    async def get(self, jobs: Sequence[str]) -> list[Job | None]: ...
+
+    async def find(self, query: Query) -> Page:
+        """A page of jobs. Paging on never skips or repeats a job that did not change meanwhile."""
+        ...
+
+    async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
+        """How many jobs there are, by queue, task, version, priority and state; equal to a recount at any time."""
+        ...
+
+    async def position(self, job: str) -> Position | None:
+        """Where a queued job stands; None if it is not queued."""
+        ...
+
+    async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
+        """Events in the order of their commits: following the cursor shows each exactly once. CursorExpired on a gap."""
+        ...
+
+    async def history(self, job: str) -> list[Event]:
+        """All events of one job, kept as long as the job."""
+        ...
+
+    async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged: ...
+
+    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        """Write records, each compared by revision; None where it had changed, and then nothing was written for it."""
+        ...
+
+    async def records(self, kind: str, name: str | None = None) -> list[Record]: ...
+
+    def watch(self, topics: Iterable[str]) -> Watch: ...
+
+    async def open(self) -> Self: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,247 @@
+"""The seam over the ledger: each operation runs to its end without a break, so it is atomic by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Self
+
+from daybreak.errors import BadInput, CursorExpired
+from daybreak.events import Event
+from daybreak.model import FINAL, Job, JobSpec, Lease, Put, Record, State
+from daybreak.store import (
+    LATEST,
+    POSITION_EXACT_TO,
+    SCANNED_PER_PAGE,
+    Advanced,
+    Amend,
+    Amended,
+    Amendment,
+    Beat,
+    Exchange,
+    Exchanged,
+    Extended,
+    Feed,
+    Filter,
+    Inserted,
+    Page,
+    Position,
+    Purge,
+    Purged,
+    Query,
+    Reap,
+    Tally,
+    Traits,
+    Watch,
+)
+from daybreak.stores.hub import Hub
+from daybreak.stores.memory.entry import Entry
+from daybreak.stores.memory.ledger import Ledger, Now
+from daybreak.units import micros, span
+from daybreak.world import RealWorld, World
+
+
+class MemoryStore:
+    """Jobs in this process's memory: gone with it."""
+
+    traits = Traits(name="memory", durable="nothing outlives the process", shared=False)
+
+    def __init__(self, world: World | None = None) -> None:
+        self._world = world or RealWorld()
+        self._anchor = self._world.wall() - self._world.steady()
+        self._ledger = Ledger()
+        self._hub = Hub()
+
+    async def open(self) -> Self:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _now(self, now: datetime | None) -> Now:
+        if now is not None:
+            return Now(micros(now), micros(now))
+        return Now(self._world.wall(), self._anchor + self._world.steady())
+
+    def _wake(self) -> None:
+        topics, self._ledger.topics = self._ledger.topics, set()
+        self._hub.wake(topics)
+
+    async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
+        return (await self.exchange(Exchange(insert=specs), now=now)).inserted
+
+    async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
+        ledger, at = self._ledger, self._now(now)
+        settled = [ledger.settle(settlement, at) for settlement in exchange.settle]
+        inserted = [ledger.insert(spec, at) for spec in exchange.insert]
+        put = [ledger.put(put) for put in exchange.put]
+        leases: list[Lease] = []
+        next_in, again = None, False
+        if exchange.claim is not None:
+            taken, again = ledger.claim(exchange.claim, at)
+            leases = [entry.as_lease() for entry in taken]
+            next_in = ledger.next_in(at) if len(taken) < exchange.claim.limit else None
+        self._wake()
+        return Exchanged(settled=settled, inserted=inserted, put=put, leases=leases, next_in=next_in, again=again)
+
+    async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
+        at = self._now(now)
+        answers = [self._ledger.extend(beat, at) for beat in beats]
+        self._wake()
+        return answers
+
+    async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
+        taken = self._ledger.reap(reap, self._now(now))
+        self._wake()
+        return [entry.as_lease() for entry in taken]
+
+    async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
+        at = self._now(now)
+        expired = self._ledger.expire(limit, at)
+        due = self._ledger.promote(limit, at)
+        self._wake()
+        return Advanced(due=due, expired=expired, next_in=self._ledger.next_in(at), again=limit in (due, expired))
+
+    async def amend(self, amend: Amend, *, now: datetime | None = None) -> Amended:
+        at, ledger = self._now(now), self._ledger
+        cursor = None
+        if amend.filter is None:
+            found = [(job, ledger.ids.get(job)) for job in amend.jobs]
+            answers = [ledger.amend(entry, amend, at) if entry else Amendment(job, "missing") for job, entry in found]
+        else:
+            chunk, cursor = self._chunk(amend, amend.filter)
+            answers = [a for e in chunk if (a := ledger.amend(e, amend, at)).verdict in ("done", "requested")]
+        self._wake()
+        return Amended(answers, cursor)
+
+    def _chunk(self, amend: Amend, where: Filter) -> tuple[list[Entry], str | None]:
+        # What arrives after the first chunk is not meant, or a bulk change under load might never end.
+        after, end = map(int, amend.cursor.split(":")) if amend.cursor else (0, self._ledger.seq)
+        scanned = [seq for seq in sorted(self._ledger.jobs) if after < seq <= end][:SCANNED_PER_PAGE]
+        chunk: list[Entry] = []
+        for seq in scanned:
+            if (entry := self._ledger.jobs[seq]).matches(where):
+                chunk.append(entry)
+            if len(chunk) == amend.limit:
+                return chunk, f"{seq}:{end}"
+        return chunk, f"{scanned[-1]}:{end}" if len(scanned) == SCANNED_PER_PAGE else None
+
+    async def get(self, jobs: Sequence[str]) -> list[Job | None]:
+        found = [self._ledger.ids.get(job) for job in jobs]
+        return [entry.as_job() if entry else None for entry in found]
+
+    async def find(self, query: Query) -> Page:
+        key = _order_of(query.filter)
+        entries = sorted(self._ledger.jobs.values(), key=key)
+        after = _parse(query.cursor)
+        jobs: list[Job] = []
+        last: tuple[int, ...] = ()
+        matching = (e for e in entries if e.matches(query.filter) and (after is None or key(e) > after))
+        for entry in matching:
+            if len(jobs) == query.limit:
+                return Page(jobs, ":".join(map(str, last)))
+            jobs.append(entry.as_job())
+            last = key(entry)
+        return Page(jobs, None)
+
+    async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
+        tallies: dict[tuple[str, str, int, int, State], int] = {}
+        for entry in self._ledger.jobs.values():
+            if entry.matches(where):
+                cell = (*entry.lane, entry.priority, entry.state)
+                tallies[cell] = tallies.get(cell, 0) + 1
+        return sorted(Tally(*cell, n) for cell, n in tallies.items())
+
+    async def position(self, job: str) -> Position | None:
+        entry = self._ledger.ids.get(job)
+        if entry is None or entry.state is not State.QUEUED:
+            return None
+        ahead = self._ledger.ready.ahead_of(entry.spec.queue, entry.rank)
+        return Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
+
+    async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
+        ledger = self._ledger
+        end = ledger.feed_start + len(ledger.feed)
+        if after == LATEST:
+            return Feed([], str(end))
+        start = ledger.feed_start if after is None else _number(after)
+        if not ledger.feed_start <= start <= end:
+            raise CursorExpired(str(after))
+        found = ledger.feed[start - ledger.feed_start :][:limit]
+        return Feed(found, str(start + len(found)))
+
+    async def history(self, job: str) -> list[Event]:
+        entry = self._ledger.ids.get(job)
+        return list(entry.history) if entry else []
+
+    async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
+        at, ledger = self._now(now), self._ledger
+        forwarded = [self._forward(seq, fence, at) for seq, fence in purge.forwarded]
+        old = [
+            entry
+            for entry in ledger.jobs.values()
+            if entry.state in FINAL and entry.purge_at is not None and entry.purge_at <= at.wall
+        ]
+        old.sort(key=lambda entry: (entry.purge_at, entry.seq))
+        for entry in old[: purge.limit]:
+            ledger.drop(entry, at)
+        before = at.wall - span(purge.events_for)
+        stale = next((i for i, event in enumerate(ledger.feed) if micros(event.at) > before), len(ledger.feed))
+        del ledger.feed[:stale]
+        ledger.feed_start += stale
+        lapsed = [
+            k for k, v in ledger.keys.items() if v.dropped is not None and v.dropped <= at.wall - span(purge.keys_for)
+        ]
+        for key in lapsed:
+            del ledger.keys[key]
+        return Purged(
+            jobs=len(old[: purge.limit]), events=stale, keys=len(lapsed), forwarded=forwarded,
+            again=len(old) >= purge.limit,
+        )  # fmt: skip
+
+    def _forward(self, seq: int, fence: int, at: Now) -> bool:
+        entry = self._ledger.jobs.get(seq)
+        if entry is None or entry.state is not State.RUNNING or entry.fence != fence:
+            return False
+        self._ledger.drop(entry, at)
+        return True
+
+    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        answers = [self._ledger.put(put) for put in puts]
+        self._wake()
+        return answers
+
+    async def records(self, kind: str, name: str | None = None) -> list[Record]:
+        return [
+            record
+            for (of_kind, called), record in sorted(self._ledger.records.items())
+            if of_kind == kind and name in (None, called)
+        ]
+
+    def watch(self, topics: Iterable[str]) -> Watch:
+        return self._hub.watch(topics)
+
+
+def _order_of(where: Filter):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    if where.states == {State.QUEUED}:
+        return lambda entry: tuple(entry.rank)
+    if where.states == {State.SCHEDULED}:
+        return lambda entry: (entry.due[1] if entry.due else 0, entry.seq)
+    return lambda entry: (-entry.seq,)
+
+
+def _parse(cursor: str | None) -> tuple[int, ...] | None:
+    return None if cursor is None else tuple(_number(part) for part in cursor.split(":"))
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is no cursor of this store: pass on what the last page gave") from None
