@@ -24,7 +24,7 @@ class Coalescer(Generic[A, B]):
     async def __call__(self, item: A) -> B:
         future: asyncio.Future[B] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
-        if self._flush is None:
+        if self._flush is None or self._flush.done():
             self._flush = asyncio.create_task(self._run())
         return await future
 
@@ -33,6 +33,12 @@ class Coalescer(Generic[A, B]):
             while self._waiting:
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 await self._deliver(batch)
+        except asyncio.CancelledError:
+            # Nobody will send what still waits: its callers must hear of it, or they would wait for ever.
+            for _, future in self._waiting:
+                future.cancel()
+            self._waiting = []
+            raise
         finally:
             self._flush = None
 
@@ -40,6 +46,7 @@ class Coalescer(Generic[A, B]):
         # One who stopped waiting may have been heard already: its item is sent all the same.
         try:
             answers = await self._send([item for item, _ in batch])
+            answered = list(zip(batch, answers, strict=True))
         except asyncio.CancelledError:
             for _, future in batch:
                 future.cancel()
@@ -49,6 +56,6 @@ class Coalescer(Generic[A, B]):
                 if not future.done():
                     future.set_exception(trouble)
             return
-        for (_, future), answer in zip(batch, answers, strict=True):
+        for (_, future), answer in answered:
             if not future.done():
                 future.set_result(answer)

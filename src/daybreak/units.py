@@ -59,16 +59,23 @@ def duration(value: object, what: str = "duration") -> timedelta:
         case timedelta():
             found = value
         case str() if parts := _DURATION.fullmatch(value.strip().lower()):
-            found = timedelta(**{unit: float(n) for unit, n in parts.groupdict().items() if n is not None})
+            found = _sum(parts)
         case bool():
             raise BadInput(f"{what}: {value!r} is no duration; write '90s', '10m', '1h30m' or a timedelta")
         case int() | float():
-            raise BadInput(f"{what}: a bare number has no unit; write '{value:g}s' or timedelta(seconds={value:g})")
+            raise BadInput(f"{what}: a bare number has no unit; write '{value}s' or timedelta(seconds={value})")
         case _:
             raise BadInput(f"{what}: {value!r} is no duration; write '90s', '10m', '1h30m' or a timedelta")
     if not ZERO <= found <= LONGEST:
         raise BadInput(f"{what}: {value!r} is out of range; it must lie between 0 and 100 years")
     return found
+
+
+def _sum(parts: re.Match[str]) -> timedelta:
+    try:
+        return timedelta(**{unit: float(n) for unit, n in parts.groupdict().items() if n is not None})
+    except OverflowError:
+        return timedelta.max  # refused by the caller, as any other that is too long
 
 
 def instant(value: object, what: str = "instant") -> datetime:
@@ -77,7 +84,12 @@ def instant(value: object, what: str = "instant") -> datetime:
         raise BadInput(f"{what}: {value!r} is no datetime; write datetime(2026, 1, 31, 18, 0, tzinfo=UTC)")
     if value.tzinfo is None or value.utcoffset() is None:
         raise BadInput(f"{what}: {value.isoformat()} has no time zone; add one, e.g. value.astimezone() for local time")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise BadInput(
+            f"{what}: {value.isoformat()} is out of range; in UTC it lies outside the years 1 to 9999"
+        ) from None
 
 
 def micros(value: datetime) -> int:

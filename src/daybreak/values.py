@@ -43,7 +43,7 @@ _READERS: dict[str, Callable[[str], object]] = {
     "bytes": base64.b64decode,
     "float": float,
     "path": Path,
-    "int": int,
+    "int": lambda text: int(text, 0),
 }
 
 
@@ -63,10 +63,16 @@ def _plain(value: Any, where: str, depth: int) -> object:
     if kind is bool or value is None:
         return value
     if kind is int:
-        # Readers of JSON elsewhere keep 64 bits at best; what is larger travels as text.
-        return value if -(2**63) <= value < 2**63 else {_TAG: ["int", str(value)]}
+        # Readers of JSON elsewhere keep 64 bits at best; what is larger travels as text. In hex, because Python refuses
+        # to read or write decimals of more than 4300 digits.
+        return value if -(2**63) <= value < 2**63 else {_TAG: ["int", hex(value)]}
     if kind is float:
         return value if math.isfinite(value) else {_TAG: ["float", repr(value)]}
+    if kind in _TEXTS:
+        name, write = _TEXTS[kind]
+        return {_TAG: [name, write(value)]}
+    if isinstance(value, PurePath) and Path(value) == value:  # a path of another system would not be
+        return {_TAG: ["path", _text(str(value), where)]}
     if depth >= DEPTH_LIMIT:
         raise TooLarge(f"{where}: nested deeper than {DEPTH_LIMIT} levels")
     if kind is list:
@@ -75,11 +81,6 @@ def _plain(value: Any, where: str, depth: int) -> object:
         return {_TAG: ["tuple", [_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]]}
     if kind is dict:
         return _mapping(value, where, depth)
-    if kind in _TEXTS:
-        name, write = _TEXTS[kind]
-        return {_TAG: [name, write(value)]}
-    if isinstance(value, PurePath):
-        return {_TAG: ["path", _text(str(value), where)]}
     raise NotEncodable(
         f"{where}: a {kind.__module__}.{kind.__qualname__} would not come back equal; "
         "pass plain data (numbers, text, bytes, dates, lists, tuples, dicts with text keys)"

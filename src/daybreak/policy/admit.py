@@ -9,6 +9,7 @@ from typing import Final
 
 from daybreak.errors import BadInput, TooLarge, Unsupported
 from daybreak.model import JobSpec
+from daybreak.units import duration, instant
 
 ARGS_LIMIT: Final = 1024 * 1024
 NAME_LIMIT: Final = 200
@@ -21,6 +22,10 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
         _check_name(what, getattr(spec, what))
     for tag in spec.tags:
         _check_name("tag", tag)
+    for name, value in spec.meta.items():
+        _check_name("meta", name)
+        if not isinstance(value, str):
+            raise BadInput(f"meta {name!r}: {value!r} is no text")
     if len(spec.tags) > TAGS_LIMIT or len(spec.meta) > TAGS_LIMIT:
         raise TooLarge(f"job {spec.task!r}: at most {TAGS_LIMIT} tags and {TAGS_LIMIT} meta entries")
     if not spec.task or not spec.queue or not spec.id:
@@ -30,12 +35,16 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
             f"job {spec.task!r}: its arguments take {len(spec.args):,} bytes, the limit is {ARGS_LIMIT:,}; "
             "pass a file or a reference instead of the data"
         )
-    if not 0 <= spec.priority <= 10:
-        raise BadInput(f"job {spec.task!r}: priority {spec.priority} is outside 0 to 10")
-    if not 0 <= spec.version < 2**31:
-        raise BadInput(f"job {spec.task!r}: version {spec.version} must be an integer from 0")
+    if not _is_whole(spec.priority) or not 0 <= spec.priority <= 10:
+        raise BadInput(f"job {spec.task!r}: priority {spec.priority!r} is no integer from 0 to 10")
+    if not _is_whole(spec.version) or not 0 <= spec.version < 2**31:
+        raise BadInput(f"job {spec.task!r}: version {spec.version!r} must be an integer from 0 to 2,147,483,647")
     if spec.delay is not None and spec.run_at is not None:
         raise BadInput(f"job {spec.task!r}: give delay or run_at, not both")
+    if spec.delay is not None:
+        duration(spec.delay, f"job {spec.task!r}: delay")
+    if spec.run_at is not None:
+        instant(spec.run_at, f"job {spec.task!r}: run_at")
     if spec.options.timeout is not None and spec.options.timeout <= timedelta():
         raise BadInput(f"job {spec.task!r}: timeout must be longer than nothing; leave it out for no limit")
     if spec.options.expires_in is not None and spec.options.expires_in <= timedelta():
@@ -55,6 +64,10 @@ def _check_features(spec: JobSpec, features: frozenset[str]) -> None:
     for feature, value in asked.items():
         if value and feature not in features:
             raise Unsupported(f"job {spec.task!r} asks for {feature}, which this store does not offer")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _check_name(what: str, value: str | None) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Final, Literal
 
+import msgspec
+
 from daybreak.errors import BadInput
 from daybreak.model import Failure, Retry
+from daybreak.units import LONGEST, ZERO
 
 PRESETS: Final = {
     "default": Retry(),
@@ -46,15 +50,21 @@ def retrying(value: object) -> Retry:
             raise BadInput(
                 f"retry={value!r}: no such preset; there are {', '.join(PRESETS)}, or give a number or Retry(...)"
             )
+    try:  # a Struct does not check what it is made of
+        retry = msgspec.convert(msgspec.structs.asdict(retry), Retry)
+    except msgspec.ValidationError as trouble:
+        raise BadInput(f"retry: {trouble}") from None
     if not 1 <= retry.attempts <= 1_000_000:
-        raise BadInput(f"retry: attempts={retry.attempts}; the first try counts, so write at least 1")
+        raise BadInput(f"retry: attempts={retry.attempts}; the first try counts, so write 1 to 1,000,000")
     if (
         not 0 <= retry.jitter <= 1
         or not 1 <= retry.factor <= 1000
-        or retry.delay < timedelta()
-        or retry.cap < timedelta()
+        or not ZERO <= retry.delay <= LONGEST
+        or not ZERO <= retry.cap <= LONGEST
     ):
-        raise BadInput("retry: jitter lies between 0 and 1, factor between 1 and 1000, delay and cap are not negative")
+        raise BadInput(
+            "retry: jitter lies between 0 and 1, factor between 1 and 1000, delay and cap between 0 and 100 years"
+        )
     return retry
 
 
@@ -90,7 +100,8 @@ def may_retry(failure: Failure, retry: Retry) -> bool:
 def delay_for(retry: Retry, attempt: int, chance: float, retry_after: timedelta | None = None) -> timedelta:
     """The wait after failed attempt number `attempt`. `chance` in [0, 1) spreads a jittered wait symmetrically.
 
-    Never shorter than the server asked for, and never longer than the cap unless it asked for that."""
+    The cap bounds the middle of the spread, so that many jobs at the cap do not come back in one instant. Never shorter
+    than the server asked for."""
     base = retry.delay.total_seconds()
     match retry.strategy:
         case "fixed":
@@ -99,7 +110,8 @@ def delay_for(retry: Retry, attempt: int, chance: float, retry_after: timedelta 
             wait = base * attempt
         case "exponential" | "jittered":
             # Beyond 2^64 every cap is long reached; a larger power would overflow a float.
-            wait = base * min(retry.factor ** min(attempt - 1, 64), 2.0**64)
+            grown = (attempt - 1) * math.log2(retry.factor) < 64
+            wait = base * (retry.factor ** (attempt - 1) if grown else 2.0**64)
     wait = min(wait, retry.cap.total_seconds())
     if retry.strategy == "jittered":
         wait *= 1 + retry.jitter * (2 * chance - 1)

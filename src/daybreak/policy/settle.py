@@ -30,8 +30,8 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str) -> Settlem
     match outcome:
         case Done(result):
             return _end(lease, State.COMPLETED, by, result=result)
-        case Cancelled():
-            return _end(lease, State.CANCELLED, by)
+        case Cancelled(who):
+            return _end(lease, State.CANCELLED, who or by)
         case HandedBack(checkpoint):
             return _go_on(lease, State.QUEUED, by, attempt=lease.attempt - 1, checkpoint=checkpoint)
         case Suspended(note, checkpoint):

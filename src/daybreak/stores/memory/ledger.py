@@ -80,6 +80,8 @@ class Ledger:
     seq: int = 0
     revision: int = 0
     topics: set[str] = field(default_factory=set)
+    following_inserts: list[JobSpec] = field(default_factory=list)
+    following_puts: list[Put] = field(default_factory=list)
 
     # -- insert --------------------------------------------------------------------------------------------------------
 
@@ -159,11 +161,17 @@ class Ledger:
         if entry.suspending and settlement.state in (State.QUEUED, State.SCHEDULED):
             settlement = msgspec.structs.replace(settlement, state=State.SUSPENDED, delay=None)
         self._write(entry, settlement, now)
-        for spec in settlement.inserts:
-            self.insert(spec, now)
-        for put in settlement.puts:
-            self.put(put)
+        self.following_inserts += settlement.inserts
+        self.following_puts += settlement.puts
         return True
+
+    def follow(self, now: Now) -> None:
+        """What the settlements of a transaction bring with them, once all of them are written."""
+        for spec in self.following_inserts:
+            self.insert(spec, now)
+        for put in self.following_puts:
+            self.put(put)
+        self.following_inserts, self.following_puts = [], []
 
     def _write(self, entry: Entry, settlement: Settlement, now: Now) -> None:
         self._exit(entry)

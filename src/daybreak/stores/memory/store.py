@@ -79,6 +79,7 @@ class MemoryStore:
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
         ledger, at = self._ledger, self._now(now)
         settled = [ledger.settle(settlement, at) for settlement in exchange.settle]
+        ledger.follow(at)
         inserted = [ledger.insert(spec, at) for spec in exchange.insert]
         put = [ledger.put(put) for put in exchange.put]
         leases: list[Lease] = []

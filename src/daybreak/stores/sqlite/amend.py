@@ -1,0 +1,139 @@
+"""Amend: what people change, guarded by the job's state."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from daybreak.model import FINAL, WAITING, State
+from daybreak.store import SCANNED_PER_PAGE, Amend, Amended, Amendment, Filter, worker_topic
+from daybreak.stores.sqlite import places, read
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.rows import Row
+from daybreak.stores.sqlite.statements import sql
+
+Answer = Literal["done", "requested", "refused", "missing"]
+
+
+def amend(ledger: Ledger, wanted: Amend) -> Amended:
+    if wanted.filter is None:
+        return Amended([_amend_id(ledger, job, wanted) for job in wanted.jobs])
+    chunk, cursor = _chunk(ledger, wanted, wanted.filter)
+    answers = [_amend(ledger, row, wanted) for row in chunk]
+    return Amended([a for a in answers if a.verdict in ("done", "requested")], cursor)
+
+
+def _amend_id(ledger: Ledger, job: str, wanted: Amend) -> Amendment:
+    row = places.load_id(ledger, job)
+    return _amend(ledger, row, wanted) if row else Amendment(job, "missing")
+
+
+def _amend(ledger: Ledger, row: Row, wanted: Amend) -> Amendment:
+    return Amendment(row.id, _ACTIONS[wanted.action](ledger, row, wanted), row.state)
+
+
+def _chunk(ledger: Ledger, wanted: Amend, where: Filter) -> tuple[list[Row], str | None]:
+    # What arrives after the first chunk is not meant, or a bulk change under load might never end.
+    after, end = read.parse_cursor(wanted.cursor, 2) if wanted.cursor else (0, ledger.value(sql.last_seq))
+    scanned = [seq for (seq,) in ledger.execute(sql.scan_jobs_up, (after, end, SCANNED_PER_PAGE))]
+    chunk: list[Row] = []
+    for seq in scanned:
+        row = places.load(ledger, seq)
+        if row is not None and read.matches(row, where):
+            chunk.append(row)
+        if len(chunk) == wanted.limit:
+            return chunk, f"{seq}:{end}"
+    return chunk, f"{scanned[-1]}:{end}" if len(scanned) == SCANNED_PER_PAGE else None
+
+
+def _cancel(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state in FINAL:
+        return "refused"
+    if row.state is State.RUNNING:
+        if row.cancelling is None:
+            row.cancelling = wanted.by
+            places.tell(ledger, row, "cancel_requested", wanted.by, note=wanted.note)
+            _ask(ledger, row)
+        return "requested"
+    places.finish(ledger, row, State.CANCELLED, by=wanted.by, note=wanted.note)
+    return "done"
+
+
+def _suspend(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state in FINAL or row.state is State.SUSPENDED:
+        return "refused"
+    if row.state is State.RUNNING:
+        if not row.suspending:
+            row.suspending = True
+            places.tell(ledger, row, "suspend_requested", wanted.by, note=wanted.note)
+            _ask(ledger, row)
+        return "requested"
+    places.leave(ledger, row)
+    row.state, row.carry.note = State.SUSPENDED, wanted.note
+    places.tell(ledger, row, "suspended", wanted.by, state=State.SUSPENDED, note=wanted.note)
+    places.enter(ledger, row)
+    return "done"
+
+
+def _resume(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state is State.RUNNING and row.suspending:
+        row.suspending = False
+        places.tell(ledger, row, "resumed", wanted.by)
+        _ask(ledger, row)
+        return "done"
+    if row.state is not State.SUSPENDED:
+        return "refused"
+    places.leave(ledger, row)
+    row.carry.note = ""
+    if places.is_early(ledger, row):
+        row.state = State.SCHEDULED
+    else:
+        row.state, row.clock, row.due = State.QUEUED, None, None
+    places.tell(ledger, row, "resumed", wanted.by, state=row.state, run_at=places.due_at(row))
+    places.enter(ledger, row)
+    return "done"
+
+
+def _ask(ledger: Ledger, row: Row) -> None:
+    ledger.execute(sql.ask_lease, (row.cancelling, row.suspending, row.n, row.history, row.seq))
+    ledger.wake(worker_topic(row.worker or ""))
+
+
+def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state not in FINAL:
+        return "refused"
+    if row.uniq is not None:
+        if ledger.value(sql.holder_of, (row.uniq,)) is not None:
+            return "refused"
+        ledger.execute(sql.insert_unique, (row.uniq, row.seq))
+    places.leave(ledger, row)
+    row.state, row.reason, row.carry.note = State.QUEUED, None, ""
+    row.attempt = row.carry.lost = row.carry.timeouts = 0
+    row.finished = row.purge_at = row.result = None
+    places.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)
+    places.enter(ledger, row)
+    return "done"
+
+
+def _remove(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state not in FINAL:
+        return "refused"
+    places.tell(ledger, row, "removed", wanted.by, note=wanted.note)
+    places.drop(ledger, row)
+    return "done"
+
+
+def _rerank(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state not in WAITING:
+        return "refused"
+    places.rerank(ledger, row, wanted.priority, by=wanted.by)
+    return "done"
+
+
+_ACTIONS = {
+    "cancel": _cancel,
+    "suspend": _suspend,
+    "resume": _resume,
+    "retry": _retry,
+    "remove": _remove,
+    "rerank": _rerank,
+}

@@ -1,0 +1,176 @@
+"""Claim: the most urgent jobs that a worker knows, leased in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any
+
+from daybreak.events import Event
+from daybreak.model import Lease, QueueSettings, State
+from daybreak.rank import turn, urgency
+from daybreak.store import PROMOTED_PER_CLAIM, Claim
+from daybreak.stores.sqlite import pass_time, places
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.rows import LaneName, Values, joined, pack_carry, spec_of, unpack_carry
+from daybreak.stores.sqlite.statements import sql
+from daybreak.units import moment, span
+
+Head = tuple[int, int, int, int, Values]  # band, ord, seq, lane, the rest of its row
+
+
+class Line:
+    """One queue as its claimant sees it: the lanes of the tasks it knows, merged into rank order as far as needed."""
+
+    def __init__(self, ledger: Ledger, queue: str, claim: Claim, served: int, index: int) -> None:
+        self.settings: QueueSettings = ledger.settings(queue)
+        self.served = served
+        self.index = index
+        self.room = self._room(ledger, queue)
+        self._most = min(claim.limit, self.room)
+        self._heads: list[tuple[int, int, int, int, Values, Iterator[Any]]] = []
+        if self._most > 0:
+            for lane in ledger.lanes_of(queue, claim.tasks):
+                # A little beyond the limit: some may turn out expired.
+                rows = ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM))
+                if (row := next(rows, None)) is not None:
+                    self._heads.append((row[0], row[1], row[2], lane, row, rows))
+            heapify(self._heads)
+
+    def _room(self, ledger: Ledger, queue: str) -> int:
+        if self.settings.paused:
+            return 0
+        if self.settings.max_running is None:
+            return 1 << 60
+        return self.settings.max_running - ledger.tallied(queue, (State.RUNNING,))
+
+    def key(self, steady: int) -> tuple[int, int, int] | None:
+        """Where this queue stands among others; None when it has nothing to give."""
+        if self.room < 1 or not self._heads:
+            return None
+        head = self._heads[0]
+        return (
+            urgency(self.settings, head[4][9], head[1], steady),
+            turn(self.served, self.settings.weight),
+            self.index,
+        )
+
+    def pop(self) -> tuple[int, Values]:
+        _, _, _, lane, row, rows = self._heads[0]
+        if (following := next(rows, None)) is None:
+            heappop(self._heads)
+        else:
+            heapreplace(self._heads, (following[0], following[1], following[2], lane, following, rows))
+        return lane, row
+
+    def close(self) -> None:
+        for *_, rows in self._heads:
+            rows.close()  # type: ignore[attr-defined]
+
+
+class Claiming:
+    def __init__(self, ledger: Ledger, claim: Claim) -> None:
+        self._ledger = ledger
+        self._claim = claim
+        self._term = span(claim.lease_for)
+        self._until = moment(ledger.steady + self._term)
+        self._names: dict[int, LaneName] = {}
+        self._rows: list[Values] = []
+        self._last: dict[int, tuple[int, int, int]] = {}
+        self._overdue: list[int] = []
+        self.again = False
+        self.next_in: timedelta | None = None
+
+    def claim(self) -> list[Lease]:
+        ledger, claim = self._ledger, self._claim
+        due = pass_time.promote(ledger, PROMOTED_PER_CLAIM)
+        served = claim.served or (0,) * len(claim.queues)
+        lines = [
+            Line(ledger, queue, claim, had, i) for i, (queue, had) in enumerate(zip(claim.queues, served, strict=True))
+        ]
+        try:
+            leases, dry = self._take(lines)
+        finally:
+            for line in lines:
+                line.close()
+        self._write()
+        self.again = due == PROMOTED_PER_CLAIM if dry else True
+        if len(leases) < claim.limit:
+            self.next_in = pass_time.next_in(ledger)
+        return leases
+
+    def _take(self, lines: list[Line]) -> tuple[list[Lease], bool]:
+        steady, leases = self._ledger.steady, list[Lease]()
+        waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
+        heapify(waiting)
+        while len(leases) < self._claim.limit and len(self._overdue) < PROMOTED_PER_CLAIM:
+            if not waiting:
+                return leases, True
+            _, line = heappop(waiting)
+            lane, row = line.pop()
+            self._last[lane] = row[:3]
+            if row[12] is not None and row[12] <= steady:
+                self._overdue.append(row[2])
+            else:
+                leases.append(self._lease(lane, row))
+                line.room -= 1
+                line.served += 1
+            if (key := line.key(steady)) is not None:
+                heappush(waiting, (key, line))
+        return leases, False
+
+    def _lease(self, lane: int, row: Values) -> Lease:
+        ledger, claim = self._ledger, self._claim
+        (_, _, seq, attempt, fence, n, carry, history, id_, priority, asked, created, expires, by, run, owner, key, uniq,
+         options, extra, args) = row  # fmt: skip
+        name = self._names.get(lane) or self._names.setdefault(lane, ledger.name_of(lane))
+        attempt, fence, n = attempt + 1, fence + 1, n + 1
+        line = ledger.tell(
+            Event(
+                n=n, kind="started", job=id_, at=ledger.at, by=claim.worker, state=State.RUNNING, attempt=attempt,
+                fence=fence,
+            )
+        )  # fmt: skip
+        lost = timeouts = 0
+        checkpoint = None
+        if carry is not None:
+            brought = unpack_carry(carry)
+            lost, timeouts, checkpoint = brought.lost, brought.timeouts, brought.checkpoint
+            brought.note, brought.message, brought.started, brought.progress = "", "", None, None
+            carry = pack_carry(brought)
+        if expires is not None:
+            ledger.execute(sql.forget_expiry, (seq,))
+        self._rows.append((
+            seq, lane, priority, uniq, attempt, fence, n, claim.worker, ledger.steady + self._term, self._term,
+            ledger.wall, claim.call, carry, joined(history, line),
+        ))  # fmt: skip
+        return Lease(
+            seq=seq,
+            spec=spec_of(name, id_, asked, by, run, owner, key, uniq, options, extra, args),
+            fence=fence,
+            attempt=attempt,
+            priority=priority,
+            worker=claim.worker,
+            until=self._until,
+            lease_for=claim.lease_for,
+            started_at=ledger.at,
+            created_at=moment(created),
+            lost=lost,
+            timeouts=timeouts,
+            checkpoint=checkpoint,
+            call=claim.call,
+        )
+
+    def _write(self) -> None:
+        ledger = self._ledger
+        for seq in self._overdue:
+            if (overdue := places.load(ledger, seq)) is not None:
+                places.expire(ledger, overdue)
+        for lane, rank in self._last.items():
+            ledger.execute(sql.take_from_lane, (lane, *rank))
+        if self._rows:
+            ledger.executemany(sql.insert_lease, self._rows)
+            for row in self._rows:
+                ledger.tally(row[1], row[2], State.QUEUED, -1)
+                ledger.tally(row[1], row[2], State.RUNNING)

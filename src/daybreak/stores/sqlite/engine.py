@@ -1,0 +1,300 @@
+"""One connection and its transactions: all requests that wait are one commit, and each answers for itself."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from daybreak.errors import (
+    DaybreakError,
+    OutcomeUnknown,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from daybreak.stores.sqlite import schema
+from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
+from daybreak.stores.sqlite.turn import Turn
+from daybreak.units import micros
+from daybreak.world import World
+
+_log = logging.getLogger("daybreak.sqlite")
+
+CHECKPOINT_PAGES = 1000
+TRUNCATE_PAGES = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Work for one transaction: `run` does it and answers."""
+
+    run: Callable[[Ledger], Any]
+    now: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the file is and how it is reached."""
+
+    path: Path
+    vfs: str | None
+    boot: str
+    durable: bool = True
+
+
+class Engine:
+    """The writing connection. Used by one thread at a time."""
+
+    def __init__(self, place: Place, turn: Turn, world: World) -> None:
+        self._place = place
+        self._turn = turn
+        self._world = world
+        self._anchor = 0
+        self._known = Known()
+        self._version: int | None = None
+        self._wal_pages = 0
+        self._truncated_at = 0.0
+        self._db: apsw.Connection | None = None
+        with self.translated():
+            self._connect()
+
+    # -- the connection ------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> apsw.Connection:
+        place = self._place
+        schema.create(place.path)
+        db = apsw.Connection(str(place.path), statementcachesize=200, vfs=place.vfs)
+        try:
+            schema.prepare(db, place.path)
+            db.pragma("synchronous", "full" if place.durable else "normal")
+            with self._turn.taken():
+                schema.migrate(db, place.path)
+                db.execute("BEGIN IMMEDIATE")
+                self._anchor = schema.anchor(db, self._world.wall(), self._world.steady(), place.boot)
+                db.execute("COMMIT")
+            db.pragma("journal_size_limit", 64 * 1024 * 1024)
+            db.set_wal_hook(self._wrote)
+            db.wal_autocheckpoint(0)  # replaces the hook, so it is set again
+            db.set_wal_hook(self._wrote)
+        except BaseException:
+            db.close()
+            raise
+        self._db = db
+        self._known, self._version = Known(), None
+        return db
+
+    def _wrote(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+    def close(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(apsw.Error):
+                self._db.pragma("optimize")
+            self._db.close()
+            self._db = None
+
+    def hands(self, now: datetime | None) -> tuple[int, int]:
+        """The store's wall and steady time."""
+        if now is not None:
+            return micros(now), micros(now)
+        return self._world.wall(), self._anchor + self._world.steady()
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    def run(self, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
+        """Answers (or errors) in order, once they are durable; and the topics that changed."""
+        try:
+            with self.translated():
+                return self._run(requests)
+        except StoreError as trouble:
+            return [trouble] * len(requests), set()
+
+    def _run(self, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
+        db = self._db or self._connect()
+        with self._turn.taken():
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                self._forget_if_changed(db)
+                answers, parts, last = self._answer(db, requests)
+                topics = last.flush(parts) if last else set()
+            except BaseException:
+                self._roll_back(db)
+                raise
+            self._commit(db)
+        return answers, topics
+
+    def _answer(
+        self, db: apsw.Connection, requests: Sequence[Request]
+    ) -> tuple[list[Any], list[Changes], Ledger | None]:
+        answers: list[Any] = []
+        parts: list[Changes] = []
+        ledger: Ledger | None = None
+        for request in requests:
+            ledger = Ledger(db, self._known, *self.hands(request.now))
+            if len(requests) > 1:
+                db.execute("SAVEPOINT request")
+            try:
+                answers.append(request.run(ledger))
+                parts.append(ledger.changes)
+            except Exception as trouble:
+                if isinstance(trouble, _FATAL) or len(requests) == 1 or not db.in_transaction:
+                    raise
+                # One bad request sinks itself alone.
+                db.execute("ROLLBACK TO request")
+                self._known = Known()
+                answers.append(self.translate(trouble))
+            if len(requests) > 1:
+                db.execute("RELEASE request")
+        return answers, parts, ledger
+
+    def _commit(self, db: apsw.Connection) -> None:
+        try:
+            db.execute("COMMIT")
+        except apsw.IOError as trouble:
+            # Whether this commit survives is not known, and a sync that failed once must not be trusted later:
+            # open the file anew and let the callers ask again.
+            self._abandon(db)
+            raise OutcomeUnknown(f"{self._place.path}: the disk failed while committing ({trouble})") from trouble
+        except BaseException:
+            self._roll_back(db)
+            raise
+
+    def _roll_back(self, db: apsw.Connection) -> None:
+        self._known, self._version = Known(), None
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except apsw.Error:
+            self._abandon(db)
+
+    def _abandon(self, db: apsw.Connection) -> None:
+        self._db, self._known, self._version = None, Known(), None
+        with contextlib.suppress(apsw.Error):
+            db.close(True)
+
+    def _forget_if_changed(self, db: apsw.Connection) -> None:
+        version = _data_version(db)
+        if version != self._version:
+            self._known, self._version = Known(), version
+
+    # -- the write-ahead log -------------------------------------------------------------------------------------------
+
+    def checkpoint_if_due(self) -> None:
+        """Move the log into the file; after the answers went out, so that nobody waits for it."""
+        if self._wal_pages < CHECKPOINT_PAGES or (db := self._db) is None:
+            return
+        with contextlib.suppress(apsw.Error), self._turn.taken():
+            pages, moved = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            # A long reader keeps the log from starting over; once it is gone, the file shrinks again.
+            if pages > TRUNCATE_PAGES and time.monotonic() - self._truncated_at > 1:
+                self._truncated_at = time.monotonic()
+                db.set_busy_timeout(0)
+                try:
+                    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                finally:
+                    db.set_busy_timeout(5000)
+            elif moved < pages:
+                return  # look again after the next commit
+        self._wal_pages = 0
+
+    # -- errors --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        try:
+            yield
+        except apsw.Error as trouble:
+            raise self.translate(trouble) from trouble
+        except OSError as trouble:
+            raise StoreUnavailable(f"{self._place.path}: {trouble.strerror or trouble}") from trouble
+
+    def translate(self, trouble: Exception) -> Exception:
+        path = self._place.path
+        match trouble:
+            case DaybreakError():
+                return trouble
+            case apsw.FullError():
+                return StoreFull(
+                    f"{path}: the disk is full, nothing of this was written; free some space and ask again"
+                )
+            case apsw.ReadOnlyError() | apsw.PermissionsError():
+                return StoreReadOnly(f"{path} cannot be written: check its permissions and those of its folder")
+            case apsw.NotADBError():
+                return StoreCorrupt(f"{path} is no SQLite file: choose another path, or restore it from a backup")
+            case apsw.CorruptError():
+                return StoreCorrupt(f"{path} is damaged ({trouble}): stop its workers and restore it from a backup")
+            case apsw.CantOpenError():
+                return StoreUnavailable(f"{path} cannot be opened: check that it exists and may be written")
+            case apsw.BusyError() | apsw.LockedError():
+                return StoreUnavailable(f"{path} is held by another program that is not Daybreak: close it there")
+            case apsw.IOError():
+                return StoreUnavailable(f"{path}: the disk failed ({trouble}); nothing of this was written")
+            case _:
+                return trouble
+
+
+_FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)
+
+
+def _data_version(db: apsw.Connection) -> int:
+    """A number that moves whenever another connection has committed."""
+    return int(db.execute("PRAGMA data_version").fetchone()[0])  # type: ignore[index]
+
+
+class Reader:
+    """The reading connection: its own snapshot, in nobody's way, and never held open between calls."""
+
+    def __init__(self, place: Place, engine: Engine) -> None:
+        self._place = place
+        self._engine = engine
+        self._db: apsw.Connection | None = None
+        self._known = Known()
+        self._version: int | None = None
+        self._changes_seen: int | None = None
+
+    def run(self, request: Request) -> Any:
+        with self._engine.translated():
+            db = self._db or self._connect()
+            db.execute("BEGIN")
+            try:
+                self._forget_if_changed(db)
+                return request.run(Ledger(db, self._known, *self._engine.hands(request.now)))
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+
+    def _connect(self) -> apsw.Connection:
+        self._db = apsw.Connection(str(self._place.path), vfs=self._place.vfs, statementcachesize=200)
+        self._db.set_busy_timeout(5000)
+        self._db.pragma("query_only", True)
+        self._db.pragma("trusted_schema", False)
+        return self._db
+
+    def _forget_if_changed(self, db: apsw.Connection) -> None:
+        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # a snapshot begins with its first read
+        version = _data_version(db)
+        if version != self._version:
+            self._known, self._version = Known(), version
+
+    def has_changed(self) -> bool:
+        """Whether anyone has committed since the last look."""
+        db = self._db or self._connect()
+        seen = _data_version(db)
+        changed, self._changes_seen = seen != self._changes_seen, seen
+        return changed
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None

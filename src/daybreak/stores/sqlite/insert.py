@@ -1,0 +1,117 @@
+"""Insert: jobs in bulk, each answering for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daybreak import events
+from daybreak.model import WAITING, JobSpec, QueueSettings, State
+from daybreak.rank import place
+from daybreak.store import Inserted, Verdict, work_topic
+from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.rows import Row, Values, first_due, pack_extra, pack_options
+from daybreak.stores.sqlite.statements import sql
+from daybreak.units import moment, span
+
+
+class Inserting:
+    """Plain new jobs are gathered and written together; whatever must look at other jobs first has them written."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._jobs: list[Values] = []
+        self._ready: list[Values] = []
+        self._delayed: list[Values] = []
+
+    def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        answers = [self._insert(spec) for spec in specs]
+        self._write()
+        return answers
+
+    def _insert(self, spec: JobSpec) -> Inserted:
+        ledger = self._ledger
+        if (known := self._known(spec)) is not None:
+            return known
+        holder = self._holder(spec) if spec.unique is not None else None
+        replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
+        if holder and not replaces:
+            return self._defer_to(holder, spec)
+        settings = ledger.settings(spec.queue)
+        if settings.capacity is not None:
+            freed = 1 if holder and holder.queue == spec.queue else 0
+            if ledger.unfinished(spec.queue) - freed >= settings.capacity:
+                return Inserted(Verdict.FULL, spec.id)
+        if holder:
+            places.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
+        return self._accept(spec, settings)
+
+    def _known(self, spec: JobSpec) -> Inserted | None:
+        """The job that stands for this submission already. Ids rise, so a new one is seen without a look-up."""
+        ledger, known = self._ledger, self._ledger.known
+        if known.last_id is None:
+            self._write()
+            known.last_id = ledger.value(sql.last_id) or ""
+        if spec.id <= known.last_id:
+            self._write()
+            if row := places.load_id(ledger, spec.id):
+                return Inserted(Verdict.DUPLICATE, spec.id, row.seq, row.state)
+        if spec.key is not None:
+            self._write()
+            if found := ledger.execute(sql.key_of, (spec.key,)).fetchone():
+                digest, job, seq = found
+                row = None if seq is None else places.load(ledger, seq)
+                same = Verdict.DUPLICATE if digest == spec.digest else Verdict.CONFLICT
+                return Inserted(same, job, row.seq if row else 0, row.state if row else None)
+        return None
+
+    def _holder(self, spec: JobSpec) -> Row | None:
+        self._write()
+        seq = self._ledger.value(sql.holder_of, (spec.unique,))
+        return None if seq is None else places.load(self._ledger, seq)
+
+    def _defer_to(self, holder: Row, spec: JobSpec) -> Inserted:
+        if spec.on_conflict == "refuse":
+            return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state)
+        if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
+            places.rerank(self._ledger, holder, spec.priority, by=spec.by)
+        return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state)
+
+    def _accept(self, spec: JobSpec, settings: QueueSettings) -> Inserted:
+        ledger = self._ledger
+        lane = ledger.lane(spec.queue, spec.task, spec.version)
+        seq = ledger.next_seqs(1)
+        band, order, _ = place(settings, spec.priority, ledger.steady, seq)
+        expires_in = spec.options.expires_in
+        self._jobs.append((
+            seq, spec.id, lane, band, order, spec.priority, spec.priority, ledger.wall, ledger.steady,
+            None if expires_in is None else ledger.steady + span(expires_in),
+            spec.by, spec.run, spec.owner, spec.key, spec.unique, pack_options(spec.options), pack_extra(spec), spec.args,
+        ))  # fmt: skip
+        if (due := first_due(spec, ledger.wall, ledger.steady)) is None:
+            state = State.QUEUED
+            self._ready.append((lane, band, order, seq, 0, spec.fence, 1, None, None))
+        else:
+            state = State.SCHEDULED
+            self._delayed.append((seq, *due, 0, spec.fence, 1, None, None))
+        if spec.key is not None:
+            ledger.execute(sql.insert_key, (spec.key, spec.digest, spec.id))
+        if spec.unique is not None:
+            ledger.execute(sql.insert_unique, (spec.unique, seq))
+        if (known := ledger.known).last_id is not None and spec.id > known.last_id:
+            known.last_id = spec.id
+        ledger.tell(events.submitted(spec, state, ledger.at, None if due is None else moment(due[1])))
+        ledger.tally(lane, spec.priority, state)
+        ledger.wake(work_topic(spec.queue))
+        return Inserted(Verdict.NEW, spec.id, seq, state)
+
+    def _write(self) -> None:
+        ledger = self._ledger
+        for statement, rows in (
+            (sql.insert_job, self._jobs),
+            (sql.insert_ready, self._ready),
+            (sql.insert_delayed, self._delayed),
+        ):
+            if rows:
+                ledger.executemany(statement, rows)
+                rows.clear()

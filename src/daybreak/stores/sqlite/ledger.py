@@ -1,0 +1,165 @@
+"""What one transaction knows and has changed: the store's two clock hands, its lanes and settings, and the tallies,
+events and topics that are written once, at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+import msgspec
+
+from daybreak import events
+from daybreak.events import Event
+from daybreak.model import DEFAULT_QUEUE, UNFINISHED, QueueSettings, State
+from daybreak.store import EVENTS_TOPIC
+from daybreak.stores.sqlite.rows import LaneName
+from daybreak.stores.sqlite.statements import sql
+from daybreak.units import moment
+
+Cell = tuple[int, int, str]  # lane, priority, state
+
+
+class Known:
+    """What a process remembers of the file between transactions; true as long as nobody else has committed."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[LaneName, int] = {}
+        self.names: dict[int, LaneName] = {}
+        self.of_queue: dict[str, list[tuple[str, int, int]]] = {}
+        self.settings: dict[str, QueueSettings] = {}
+        self.last_seq: int | None = None
+        self.last_id: str | None = None
+        self.last_pos: int | None = None
+        self.tallies: Counter[Cell] | None = None
+
+    def add_lane(self, number: int, name: LaneName) -> None:
+        self.lanes[name] = number
+        self.names[number] = name
+        self.of_queue.setdefault(name[0], []).append((name[1], name[2], number))
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one request adds to the transaction; thrown away if the request fails."""
+
+    tallies: Counter[Cell] = field(default_factory=Counter)
+    lines: list[bytes] = field(default_factory=list)
+    topics: set[str] = field(default_factory=set)
+
+
+class Ledger:
+    def __init__(self, db: apsw.Connection, known: Known, wall: int, steady: int) -> None:
+        self.db = db
+        self.known = known
+        self.wall = wall
+        self.steady = steady
+        self.at = moment(wall)
+        self.changes = Changes()
+        self.execute = db.execute
+        self.executemany = db.executemany
+
+    def rows(self, statement: str, bindings: tuple[Any, ...] = ()) -> list[Any]:
+        return self.db.execute(statement, bindings).fetchall()
+
+    def value(self, statement: str, bindings: tuple[Any, ...] = ()) -> Any:
+        """The first column of the first row, None where there is none."""
+        row = self.db.execute(statement, bindings).fetchone()
+        return None if row is None else row[0]
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    def lane(self, queue: str, task: str, version: int) -> int:
+        name = (queue, task, version)
+        self._know_lanes()
+        if (number := self.known.lanes.get(name)) is None:
+            number = self.value(sql.insert_lane, name)
+            self.known.add_lane(number, name)
+        return number
+
+    def name_of(self, lane: int) -> LaneName:
+        self._know_lanes()
+        return self.known.names[lane]
+
+    def lanes_of(self, queue: str, tasks: frozenset[tuple[str, int]] | None) -> list[int]:
+        self._know_lanes()
+        lanes = self.known.of_queue.get(queue, ())
+        return [number for task, version, number in lanes if tasks is None or (task, version) in tasks]
+
+    def _know_lanes(self) -> None:
+        if not self.known.lanes:
+            for number, *name in self.execute(sql.all_lanes):
+                self.known.add_lane(number, tuple(name))
+
+    def settings(self, queue: str) -> QueueSettings:
+        if (settings := self.known.settings.get(queue)) is None:
+            row = self.execute(sql.get_record, ("queue", queue)).fetchone()
+            settings = msgspec.json.decode(row[1], type=QueueSettings) if row else DEFAULT_QUEUE
+            self.known.settings[queue] = settings
+        return settings
+
+    def next_seqs(self, count: int) -> int:
+        """The first of `count` new sequence numbers."""
+        if self.known.last_seq is None:
+            self.known.last_seq = self.value(sql.last_seq)
+        first = self.known.last_seq + 1
+        self.known.last_seq += count
+        return first
+
+    # -- what is counted -----------------------------------------------------------------------------------------------
+
+    def tally(self, lane: int, priority: int, state: State, by: int = 1) -> None:
+        self.changes.tallies[lane, priority, state.value] += by
+
+    def tallied(self, queue: str, states: Iterable[State]) -> int:
+        """How many jobs of a queue are in these states, what this transaction did included."""
+        if self.known.tallies is None:
+            self.known.tallies = Counter({(lane, p, s): n for lane, p, s, n in self.execute(sql.all_tallies)})
+        lanes, wanted = set(self.lanes_of(queue, None)), {state.value for state in states}
+        return sum(
+            n
+            for tallies in (self.known.tallies, self.changes.tallies)
+            for (lane, _, state), n in tallies.items()
+            if lane in lanes and state in wanted
+        )
+
+    def unfinished(self, queue: str) -> int:
+        return self.tallied(queue, UNFINISHED)
+
+    # -- what is told --------------------------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> bytes:
+        """Publish an event; its line is what the job's history keeps."""
+        line = events.encode(event)
+        self.changes.lines.append(line)
+        return line
+
+    def wake(self, topic: str) -> None:
+        self.changes.topics.add(topic)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def flush(self, parts: list[Changes]) -> set[str]:
+        """Write what the requests of this transaction have in common; answers whom to wake after the commit."""
+        tallies: Counter[Cell] = Counter()
+        lines: list[bytes] = []
+        topics: set[str] = set()
+        for part in parts:
+            for cell, n in part.tallies.items():
+                tallies[cell] += n
+            lines += part.lines
+            topics |= part.topics
+        moved = [(*cell, n) for cell, n in tallies.items() if n]
+        if moved:
+            self.executemany(sql.add_tally, moved)
+            if self.known.tallies is not None:
+                self.known.tallies.update(tallies)
+        if lines:
+            if self.known.last_pos is None:
+                self.known.last_pos = self.value(sql.last_pos)
+            self.known.last_pos += 1
+            self.execute(sql.insert_feed, (self.known.last_pos, self.wall, b"\n".join(lines)))
+            topics.add(EVENTS_TOPIC)
+        return topics

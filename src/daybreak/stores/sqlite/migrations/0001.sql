@@ -1,0 +1,142 @@
+-- A job's immutable part stands in `job`; which of the small moving tables holds its seq is its state.
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+
+-- One lane for each queue, task and version: a claim opens only the lanes of tasks its worker knows.
+CREATE TABLE lane (
+    id INTEGER PRIMARY KEY,
+    queue TEXT NOT NULL,
+    task TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    UNIQUE (queue, task, version)
+);
+
+-- band, ord and priority change only when a person re-ranks the job; expires is cleared at its first start.
+CREATE TABLE job (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
+    lane INTEGER NOT NULL,
+    band INTEGER NOT NULL,
+    ord INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    asked INTEGER NOT NULL,
+    created INTEGER NOT NULL,
+    arrived INTEGER NOT NULL,
+    expires INTEGER,
+    by TEXT NOT NULL,
+    run TEXT,
+    owner TEXT,
+    key TEXT,
+    uniq TEXT,
+    options BLOB,
+    extra BLOB,
+    args BLOB NOT NULL
+);
+CREATE UNIQUE INDEX job_id ON job (id);
+CREATE INDEX job_lane ON job (lane);
+CREATE INDEX job_run ON job (run) WHERE run IS NOT NULL;
+CREATE INDEX job_owner ON job (owner) WHERE owner IS NOT NULL;
+CREATE INDEX job_expires ON job (expires) WHERE expires IS NOT NULL;
+
+CREATE TABLE ready (
+    lane INTEGER NOT NULL,
+    band INTEGER NOT NULL,
+    ord INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    carry BLOB,
+    history BLOB,
+    PRIMARY KEY (lane, band, ord, seq)
+) WITHOUT ROWID;
+
+-- clock 0: due by steady time (delays, retries); 1: due by wall time (run_at).
+CREATE TABLE delayed (
+    seq INTEGER PRIMARY KEY,
+    clock INTEGER NOT NULL,
+    due INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    carry BLOB,
+    history BLOB
+);
+CREATE INDEX delayed_due ON delayed (clock, due);
+
+-- Suspended and blocked jobs; `cause` is what a blocked one waits for.
+CREATE TABLE held (
+    seq INTEGER PRIMARY KEY,
+    state TEXT NOT NULL,
+    cause TEXT,
+    clock INTEGER,
+    due INTEGER,
+    attempt INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    carry BLOB,
+    history BLOB
+);
+CREATE INDEX held_cause ON held (cause) WHERE cause IS NOT NULL;
+
+CREATE TABLE lease (
+    seq INTEGER PRIMARY KEY,
+    lane INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    uniq TEXT,
+    attempt INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    worker TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    term INTEGER NOT NULL,
+    started INTEGER NOT NULL,
+    call TEXT,
+    reaped INTEGER NOT NULL DEFAULT 0,
+    suspending INTEGER NOT NULL DEFAULT 0,
+    cancelling TEXT,
+    carry BLOB,
+    history BLOB
+);
+CREATE INDEX lease_until ON lease (until);
+
+CREATE TABLE done (
+    seq INTEGER PRIMARY KEY,
+    state TEXT NOT NULL,
+    reason TEXT,
+    attempt INTEGER NOT NULL,
+    fence INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    started INTEGER,
+    finished INTEGER NOT NULL,
+    purge_at INTEGER,
+    result BLOB,
+    carry BLOB,
+    history BLOB
+);
+CREATE INDEX done_purge ON done (purge_at) WHERE purge_at IS NOT NULL;
+CREATE INDEX done_unhappy ON done (state) WHERE state <> 'completed';
+CREATE INDEX done_reason ON done (reason) WHERE reason IS NOT NULL;
+
+-- An idempotency key outlives its job: dropped says since when the job is gone.
+CREATE TABLE idem (key TEXT PRIMARY KEY, digest TEXT NOT NULL, id TEXT NOT NULL, dropped INTEGER) WITHOUT ROWID;
+CREATE INDEX idem_dropped ON idem (dropped) WHERE dropped IS NOT NULL;
+CREATE TABLE uniq (name TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE tally (
+    lane INTEGER NOT NULL,
+    priority INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (lane, priority, state)
+) WITHOUT ROWID;
+
+-- All events of one transaction are one row, a JSON object a line; its pos is the order of commits.
+CREATE TABLE feed (pos INTEGER PRIMARY KEY, at INTEGER NOT NULL, lines BLOB NOT NULL);
+
+CREATE TABLE record (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;

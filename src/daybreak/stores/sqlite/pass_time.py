@@ -1,0 +1,44 @@
+"""What time alone decides: delayed jobs fall due, jobs that waited too long expire."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from daybreak.model import State
+from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.rows import STEADY, WALL
+from daybreak.stores.sqlite.statements import sql
+
+
+def promote(ledger: Ledger, limit: int) -> int:
+    """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
+    steady, wall = ledger.execute(sql.next_due).fetchone() or (None, None)
+    due: list[int] = []
+    if steady is not None and steady <= ledger.steady:
+        due += [seq for (seq,) in ledger.execute(sql.due_jobs, (STEADY, ledger.steady, limit))]
+    if wall is not None and wall <= ledger.wall:
+        due += [seq for (seq,) in ledger.execute(sql.due_jobs, (WALL, ledger.wall, limit - len(due)))]
+    for seq in due:
+        row = places.load(ledger, seq)
+        assert row is not None
+        places.leave(ledger, row)
+        row.state, row.clock, row.due = State.QUEUED, None, None
+        places.tell(ledger, row, "due", "", state=State.QUEUED)
+        places.enter(ledger, row)
+    return len(due)
+
+
+def expire(ledger: Ledger, limit: int) -> int:
+    overdue = ledger.rows(sql.overdue_jobs, (ledger.steady, limit))
+    for (seq,) in overdue:
+        row = places.load(ledger, seq)
+        assert row is not None
+        places.expire(ledger, row)
+    return len(overdue)
+
+
+def next_in(ledger: Ledger) -> timedelta | None:
+    steady, wall = ledger.execute(sql.next_due).fetchone() or (None, None)
+    delays = [due - hand for due, hand in ((steady, ledger.steady), (wall, ledger.wall)) if due is not None]
+    return timedelta(microseconds=max(0, min(delays))) if delays else None

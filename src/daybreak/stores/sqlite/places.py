@@ -1,0 +1,201 @@
+"""Where a job stands: load it, take it out of its table, put it into another. The quiet path, one job at a time;
+insert, claim and settle have their own for batches."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from daybreak.events import Event
+from daybreak.model import Reason, State
+from daybreak.rank import place
+from daybreak.store import job_topic, work_topic
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.rows import STEADY, Row, joined, pack_carry, unpack_carry, unpack_options
+from daybreak.stores.sqlite.statements import sql
+from daybreak.units import moment, span
+
+
+def load_id(ledger: Ledger, job: str) -> Row | None:
+    seq = ledger.value(sql.seq_of_id, (job,))
+    return None if seq is None else load(ledger, seq)
+
+
+def load(ledger: Ledger, seq: int) -> Row | None:
+    found = ledger.execute(sql.load_job, (seq,)).fetchone()
+    if found is None:
+        return None
+    lane = found[2]
+    row = Row(found[0], found[1], lane, ledger.name_of(lane), *found[3:])
+    for look in (_in_lease, _in_ready, _in_done, _in_delayed, _in_held):
+        if look(ledger, row):
+            return row
+    raise AssertionError(f"job {row.id} stands nowhere")
+
+
+def _common(row: Row, state: State, found: tuple[Any, ...]) -> None:
+    row.state = state
+    row.attempt, row.fence, row.n = found[:3]
+    row.carry = unpack_carry(found[3])
+    row.history = found[4]
+
+
+def _in_lease(ledger: Ledger, row: Row) -> bool:
+    if (found := ledger.execute(sql.load_lease, (row.seq,)).fetchone()) is None:
+        return False
+    _common(row, State.RUNNING, found)
+    row.worker, row.until, row.term, row.carry.started, row.call = found[5:10]
+    row.reaped, row.suspending, row.cancelling = bool(found[10]), bool(found[11]), found[12]
+    return True
+
+
+def _in_ready(ledger: Ledger, row: Row) -> bool:
+    found = ledger.execute(sql.load_ready, (row.lane, row.band, row.ord, row.seq)).fetchone()
+    if found is not None:
+        _common(row, State.QUEUED, found)
+    return found is not None
+
+
+def _in_delayed(ledger: Ledger, row: Row) -> bool:
+    if (found := ledger.execute(sql.load_delayed, (row.seq,)).fetchone()) is None:
+        return False
+    _common(row, State.SCHEDULED, found)
+    row.clock, row.due = found[5:]
+    return True
+
+
+def _in_held(ledger: Ledger, row: Row) -> bool:
+    if (found := ledger.execute(sql.load_held, (row.seq,)).fetchone()) is None:
+        return False
+    _common(row, State(found[5]), found)
+    row.clock, row.due = found[6:]
+    return True
+
+
+def _in_done(ledger: Ledger, row: Row) -> bool:
+    if (found := ledger.execute(sql.load_done, (row.seq,)).fetchone()) is None:
+        return False
+    _common(row, State(found[5]), found)
+    row.reason, started, row.finished, row.purge_at, row.result = found[6:]
+    row.carry.started = started
+    return True
+
+
+def leave(ledger: Ledger, row: Row) -> None:
+    """Take a job out of where it stands."""
+    match row.state:
+        case State.QUEUED:
+            ledger.execute(sql.delete_ready, (row.lane, row.band, row.ord, row.seq))
+        case State.SCHEDULED:
+            ledger.execute(sql.delete_delayed, (row.seq,))
+        case State.SUSPENDED | State.BLOCKED:
+            ledger.execute(sql.delete_held, (row.seq,))
+        case State.RUNNING:
+            ledger.execute(sql.delete_lease, (row.seq,))
+            if ledger.settings(row.queue).max_running is not None:
+                ledger.wake(work_topic(row.queue))
+            row.worker = row.until = row.call = row.cancelling = None
+            row.reaped = row.suspending = False
+        case State.COMPLETED | State.FAILED | State.CANCELLED:
+            ledger.execute(sql.delete_done, (row.seq,))
+    ledger.tally(row.lane, row.priority, row.state, -1)
+
+
+def enter(ledger: Ledger, row: Row) -> None:
+    """Put a job where its state belongs. Its history must be complete by now."""
+    carry = pack_carry(row.carry)
+    moving = (row.attempt, row.fence, row.n, carry, row.history)
+    match row.state:
+        case State.QUEUED:
+            ledger.execute(sql.insert_ready, (row.lane, row.band, row.ord, row.seq, *moving))
+            ledger.wake(work_topic(row.queue))
+        case State.SCHEDULED:
+            ledger.execute(sql.insert_delayed, (row.seq, row.clock, row.due, *moving))
+            ledger.wake(work_topic(row.queue))
+        case State.SUSPENDED | State.BLOCKED:
+            ledger.execute(sql.insert_held, (row.seq, row.state.value, row.clock, row.due, *moving))
+        case State.COMPLETED | State.FAILED | State.CANCELLED:
+            started = row.carry.started
+            row.carry.started = None
+            ledger.execute(
+                sql.insert_done,
+                (
+                    row.seq, row.state.value, row.reason, row.attempt, row.fence, row.n, started, row.finished,
+                    row.purge_at, row.result, pack_carry(row.carry), row.history,
+                ),
+            )  # fmt: skip
+            row.carry.started = started
+        case State.RUNNING:
+            raise AssertionError("leases are entered by claim alone")
+    ledger.tally(row.lane, row.priority, row.state)
+
+
+def tell(ledger: Ledger, row: Row, kind: str, by: str, **changed: Any) -> None:
+    event = Event(n=row.n + 1, kind=kind, job=row.id, at=ledger.at, by=by, **changed)
+    row.n += 1
+    row.history = joined(row.history, ledger.tell(event))
+
+
+def finish(
+    ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
+) -> None:
+    """End a job without an outcome of its own: cancelled, replaced or expired."""
+    leave(ledger, row)
+    options = unpack_options(row.options)
+    keep = options.keep_failed if state is State.FAILED else options.keep_completed
+    row.state, row.reason, row.carry.note = state, reason, note
+    row.clock = row.due = None
+    row.finished = ledger.wall
+    row.purge_at = None if keep is None else ledger.wall + span(keep)
+    forget_expiry(ledger, row)
+    release_unique(ledger, row)
+    tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt or None)
+    enter(ledger, row)
+    ledger.wake(job_topic(row.id))
+
+
+def expire(ledger: Ledger, row: Row) -> None:
+    finish(ledger, row, State.FAILED, by="", reason=Reason.EXPIRED, kind="expired")
+
+
+def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
+    leave(ledger, row)
+    before = row.priority
+    row.priority = before if priority is None else priority
+    row.band, row.ord, _ = place(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
+    ledger.execute(sql.rerank_job, (row.band, row.ord, row.priority, row.seq))
+    if row.priority != before:
+        tell(ledger, row, "reprioritised", by, priority=row.priority)
+    enter(ledger, row)
+
+
+def drop(ledger: Ledger, row: Row) -> None:
+    """Forget a job; its idempotency key stays a while."""
+    leave(ledger, row)
+    release_unique(ledger, row)
+    if row.key is not None:
+        ledger.execute(sql.drop_key, (ledger.wall, row.key))
+    # A sequence number is never given twice, also when the youngest job goes.
+    if row.seq == ledger.value(sql.last_seq):
+        ledger.execute(sql.set_meta, ("seq", row.seq))
+    ledger.execute(sql.delete_job, (row.seq,))
+    ledger.known.last_id = None
+
+
+def forget_expiry(ledger: Ledger, row: Row) -> None:
+    if row.expires is not None:
+        ledger.execute(sql.forget_expiry, (row.seq,))
+        row.expires = None
+
+
+def release_unique(ledger: Ledger, row: Row) -> None:
+    if row.uniq is not None:
+        ledger.execute(sql.delete_unique, (row.uniq, row.seq))
+
+
+def is_early(ledger: Ledger, row: Row) -> bool:
+    return row.due is not None and row.due > (ledger.steady if row.clock == STEADY else ledger.wall)
+
+
+def due_at(row: Row) -> datetime | None:
+    return moment(row.due) if row.due is not None and row.state is State.SCHEDULED else None

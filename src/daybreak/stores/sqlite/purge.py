@@ -1,0 +1,47 @@
+"""Purge: what has been kept long enough goes, a bounded chunk at a time."""
+
+from __future__ import annotations
+
+from daybreak.model import State
+from daybreak.store import Purge, Purged
+from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.statements import sql
+from daybreak.units import span
+
+
+def purge(ledger: Ledger, wanted: Purge) -> Purged:
+    forwarded = [_forward(ledger, seq, fence) for seq, fence in wanted.forwarded]
+    old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.wall, wanted.limit))]
+    for seq in old:
+        row = places.load(ledger, seq)
+        assert row is not None
+        places.drop(ledger, row)
+    stale = ledger.rows(sql.stale_feed, (ledger.wall - span(wanted.events_for), wanted.limit))
+    if stale:
+        ledger.execute(sql.purge_feed, (stale[-1][0],))
+    ledger.execute(sql.purge_keys, (ledger.wall - span(wanted.keys_for),))
+    keys = ledger.db.changes()
+    _give_back(ledger)
+    return Purged(
+        jobs=len(old),
+        events=sum(lines.count(b"\n") + 1 for _, lines in stale),
+        keys=keys,
+        forwarded=forwarded,
+        again=wanted.limit in (len(old), len(stale)),
+    )
+
+
+def _give_back(ledger: Ledger) -> None:
+    """Return free pages to the disk, a few at a time, when they are many."""
+    free, total = ledger.db.pragma("freelist_count"), ledger.db.pragma("page_count")
+    if free > 1000 and free > total // 4:
+        ledger.rows("PRAGMA incremental_vacuum(1000)")
+
+
+def _forward(ledger: Ledger, seq: int, fence: int) -> bool:
+    row = places.load(ledger, seq)
+    if row is None or row.state is not State.RUNNING or row.fence != fence:
+        return False
+    places.drop(ledger, row)
+    return True

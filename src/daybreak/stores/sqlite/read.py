@@ -1,0 +1,190 @@
+"""Reading: pages, counts, positions and events. Every filter with an index walks that index and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from heapq import merge
+from typing import Any
+
+from daybreak.errors import BadInput, CursorExpired
+from daybreak.events import Event, decode_lines
+from daybreak.model import FINAL, Job, State
+from daybreak.store import (
+    LATEST,
+    POSITION_EXACT_TO,
+    SCANNED_PER_PAGE,
+    Feed,
+    Filter,
+    Page,
+    Position,
+    Query,
+    Tally,
+)
+from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.rows import STEADY, WALL, Row
+from daybreak.stores.sqlite.statements import sql
+
+Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
+NEWEST = (1 << 62,)
+HELD = frozenset({State.SUSPENDED, State.BLOCKED})
+UNHAPPY = frozenset({State.FAILED, State.CANCELLED})
+
+
+def get(ledger: Ledger, jobs: list[str]) -> list[Job | None]:
+    rows = [places.load_id(ledger, job) for job in jobs]
+    return [row.as_job() if row else None for row in rows]
+
+
+def find(ledger: Ledger, query: Query) -> Page:
+    jobs: list[Job] = []
+    last: Key = ()
+    keys = _walk(ledger, query.filter, query.cursor)
+    for scanned, key in enumerate(keys, 1):
+        row = places.load(ledger, key[-1])
+        if row is not None and matches(row, query.filter):
+            if len(jobs) == query.limit:
+                break
+            jobs.append(row.as_job())
+        if len(jobs) < query.limit or (jobs and jobs[-1].seq == key[-1]):
+            last = key
+        if scanned == SCANNED_PER_PAGE:
+            break
+    else:
+        return Page(jobs, None)
+    return Page(jobs, ":".join(map(str, last)))
+
+
+def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> Iterator[Key]:
+    """The candidates of a filter in the order of its listing, behind the cursor."""
+    if where.states == {State.QUEUED}:
+        after = parse_cursor(cursor, 3) if cursor else (-1, -(1 << 62), -1)
+        lanes = _lanes(ledger, where)
+        return merge(*(_rows(ledger, sql.scan_ready, (lane, *after, -1)) for lane in lanes))
+    if where.states == {State.SCHEDULED}:
+        after = parse_cursor(cursor, 2) if cursor else (-(1 << 62), -1)
+        return merge(*(_rows(ledger, sql.scan_delayed, (clock, *after, -1)) for clock in (STEADY, WALL)))
+    before = parse_cursor(cursor, 1) if cursor else NEWEST
+    return _newest_first(ledger, where, before)
+
+
+def _newest_first(ledger: Ledger, where: Filter, before: Key) -> Iterator[Key]:
+    states = where.states
+    if where.key is not None:
+        return _rows(ledger, sql.scan_key, (where.key, *before, -1))
+    if where.run is not None:
+        return _rows(ledger, sql.scan_run, (where.run, *before, -1))
+    if where.owner is not None:
+        return _rows(ledger, sql.scan_owner, (where.owner, *before, -1))
+    if where.reason is not None:
+        return _rows(ledger, sql.scan_reason, (where.reason, *before, -1))
+    if states == {State.RUNNING}:
+        return _rows(ledger, sql.scan_lease, (*before, -1))
+    if states and states <= HELD:
+        return _rows(ledger, sql.scan_held, (*before, -1))
+    if states and states <= UNHAPPY:
+        parts = (_rows(ledger, sql.scan_unhappy, (state.value, *before, -1)) for state in states)
+        return merge(*parts, reverse=True)
+    if where.queue is not None or where.task is not None:
+        lanes = _lanes(ledger, where)
+        return merge(*(_rows(ledger, sql.scan_lane, (lane, *before, -1)) for lane in lanes), reverse=True)
+    if states and states <= FINAL:
+        return _rows(ledger, sql.scan_done, (*before, -1))
+    return _rows(ledger, sql.scan_jobs, (*before, -1))
+
+
+def _rows(ledger: Ledger, statement: str, bindings: tuple[Any, ...]) -> Iterator[Key]:
+    return iter(ledger.execute(statement, bindings))
+
+
+def _lanes(ledger: Ledger, where: Filter) -> list[int]:
+    ledger.lanes_of("", None)  # makes them known
+    return [
+        lane
+        for lane, (queue, task, _) in ledger.known.names.items()
+        if where.queue in (None, queue) and where.task in (None, task)
+    ]
+
+
+def matches(row: Row, where: Filter) -> bool:
+    return (
+        (not where.states or row.state in where.states)
+        and where.reason in (None, row.reason)
+        and where.queue in (None, row.name[0])
+        and where.task in (None, row.name[1])
+        and where.run in (None, row.run)
+        and where.owner in (None, row.owner)
+        and where.key in (None, row.key)
+        and where.priority in (None, row.priority)
+        and (where.tag is None or where.tag in row.spec.tags)
+    )
+
+
+def count(ledger: Ledger, where: Filter) -> list[Tally]:
+    ledger.lanes_of("", None)
+    names = ledger.known.names
+    tallied = where.reason is where.run is where.owner is where.key is where.tag is None
+    if tallied:
+        cells: dict[tuple[int, int, str], int] = {
+            (lane, priority, state): n for lane, priority, state, n in ledger.execute(sql.all_tallies)
+        }
+    else:
+        rows = (places.load(ledger, key[-1]) for key in _newest_first(ledger, where, NEWEST))
+        cells = Counter((row.lane, row.priority, row.state.value) for row in rows if row and matches(row, where))
+    return sorted(
+        Tally(*names[lane], priority, State(state), n)
+        for (lane, priority, state), n in cells.items()
+        if (not where.states or state in where.states)
+        and where.queue in (None, names[lane][0])
+        and where.task in (None, names[lane][1])
+        and where.priority in (None, priority)
+    )
+
+
+def position(ledger: Ledger, job: str) -> Position | None:
+    row = places.load_id(ledger, job)
+    if row is None or row.state is not State.QUEUED:
+        return None
+    ahead = 0
+    for lane in ledger.lanes_of(row.queue, None):
+        room = POSITION_EXACT_TO + 1 - ahead
+        ahead += ledger.value(sql.ahead_in_lane, (lane, row.band, row.ord, row.seq, room))
+    return Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
+
+
+def history(ledger: Ledger, job: str) -> list[Event]:
+    row = places.load_id(ledger, job)
+    return row.events() if row else []
+
+
+def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
+    """A cursor is the next row and how many of its events were seen."""
+    last = ledger.value(sql.last_pos)
+    if after == LATEST:
+        return Feed([], f"{last + 1}:0")
+    first = ledger.value(sql.first_pos)
+    pos, seen = (first or last + 1, 0) if after is None else parse_cursor(after, 2)
+    if pos > last + 1 or (pos <= last and first is not None and pos < first):
+        raise CursorExpired(str(after))
+    found: list[Event] = []
+    for row_pos, lines in ledger.execute(sql.feed_from, (pos,)):
+        row = decode_lines(lines)
+        start = seen if row_pos == pos else 0
+        taken = row[start : start + limit - len(found)]
+        found += taken
+        if start + len(taken) < len(row):
+            return Feed(found, f"{row_pos}:{start + len(taken)}")
+        if len(found) == limit:
+            return Feed(found, f"{row_pos + 1}:0")
+    return Feed(found, f"{last + 1}:0")
+
+
+def parse_cursor(cursor: str, parts: int) -> Key:
+    try:
+        numbers = tuple(int(part) for part in cursor.split(":"))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != parts:
+        raise BadInput(f"{cursor!r} is no cursor of this store: pass on what the last page gave")
+    return numbers

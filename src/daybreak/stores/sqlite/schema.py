@@ -1,0 +1,122 @@
+"""Opening a file: what it must be, what it becomes, and the steady clock that all its processes share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from daybreak import platform
+from daybreak.errors import StoreReadOnly, StoreTooNew, StoreUnsuitable
+from daybreak.stores.sqlite.statements import migrations, sql
+
+VERSION: Final = 1
+# The oldest program that can work on what we write: one version apart must do.
+NEEDS: Final = 1
+APPLICATION: Final = 0x44415942  # "DAYB"
+
+_FIXED: Final = 3_051_003
+_WITHDRAWN: Final = range(3_052_000, 3_053_000)
+
+
+def check_library(version: str | None = None) -> None:
+    """Refuse a SQLite in which two processes can destroy a file by resetting its write-ahead log at once."""
+    version = version or apsw.sqlite_lib_version()
+    major, minor, patch = (int(part) for part in (version.split(".") + ["0", "0"])[:3])
+    number = major * 1_000_000 + minor * 1000 + patch
+    if number < _FIXED or number in _WITHDRAWN:
+        raise StoreUnsuitable(
+            f"SQLite {version} can corrupt a file that several processes write to (the WAL-reset bug): "
+            "install apsw 3.53 or newer, which brings its own SQLite"
+        )
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place that cannot keep the promises, before anything is created there."""
+    folder = path.parent
+    if path.is_dir():
+        raise StoreUnsuitable(f"{path} is a folder: name a file inside it, such as {path / 'daybreak.db'}")
+    if not folder.is_dir():
+        raise StoreUnsuitable(f"{path}: its folder does not exist; create {folder} first")
+    if (kind := platform.file_system(folder)) in platform.NETWORK_FILE_SYSTEMS:
+        raise StoreUnsuitable(
+            f"{path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted: "
+            "use a local disk, or PostgreSQL for several machines"
+        )
+    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise StoreReadOnly(f"{path} cannot be written by this user: change its permissions, or use another path")
+
+
+def create(path: Path) -> None:
+    """Make the file readable by its owner alone, before SQLite does it otherwise; its side files follow."""
+    if not path.exists():
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def prepare(db: apsw.Connection, path: Path) -> None:
+    """Settings of a connection."""
+    db.set_busy_timeout(5000)  # for foreign programs that hold the file; ours wait in line for their turn
+    db.pragma("trusted_schema", False)
+    db.pragma("cell_size_check", True)
+    db.pragma("temp_store", "memory")
+    db.pragma("cache_size", -65_536)
+    _refuse_newer(db, path)
+
+
+def migrate(db: apsw.Connection, path: Path) -> None:
+    """Bring the file to our version, in one transaction; called with the turn taken, so two starts at once are fine."""
+    if not db.pragma("user_version"):
+        db.pragma("auto_vacuum", 2)  # incremental; only possible while the file is empty
+    db.pragma("journal_mode", "wal")
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        _refuse_newer(db, path)
+        for version in range(db.pragma("user_version"), VERSION):
+            for statement in _statements(getattr(migrations, f"{version + 1:04}")):
+                db.execute(statement)
+            db.pragma("user_version", version + 1)
+            db.pragma("application_id", APPLICATION)
+            db.execute(sql.set_meta, ("needs", NEEDS))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _statements(script: str) -> list[str]:
+    lines = [line for line in script.splitlines() if not line.lstrip().startswith("--")]
+    return [statement for statement in "\n".join(lines).split(";") if statement.strip()]
+
+
+def _refuse_newer(db: apsw.Connection, path: Path) -> None:
+    version = db.pragma("user_version")
+    if version and db.pragma("application_id") not in (APPLICATION, 0):
+        raise StoreUnsuitable(f"{path} is the SQLite file of another program: choose another path")
+    if not version and db.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
+        raise StoreUnsuitable(f"{path} is a SQLite file with other tables in it: choose another path")
+    if version <= VERSION:
+        return
+    needs = (db.execute(sql.get_meta, ("needs",)).fetchone() or (version,))[0]
+    if needs > VERSION:
+        raise StoreTooNew(
+            f"{path} was written by a newer Daybreak (schema {version}, this one knows {VERSION}): "
+            "upgrade this installation; the file was not changed"
+        )
+
+
+def anchor(db: apsw.Connection, wall: int, steady: int, boot: str) -> int:
+    """What to add to the machine's steady clock to get the store's: the same for all processes until the next boot.
+
+    Time of the store never goes back over a boot, and whoever held a lease before it is dead."""
+    known = db.execute(sql.get_meta, ("boot",)).fetchone()
+    if known is not None and known[0] == boot:
+        return int(db.execute(sql.get_meta, ("anchor",)).fetchone()[0])  # type: ignore[index]
+    last = db.execute("SELECT arrived FROM job ORDER BY seq DESC LIMIT 1").fetchone()
+    found = max(wall, last[0] if last else 0) - steady
+    db.execute(sql.bury_leases)
+    db.execute(sql.set_meta, ("boot", boot))
+    db.execute(sql.set_meta, ("anchor", found))
+    return found

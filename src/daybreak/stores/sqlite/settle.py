@@ -1,0 +1,171 @@
+"""Settle: write the fate of leases, each only if its fence still holds. And what happens while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from daybreak import events
+from daybreak.events import Event
+from daybreak.model import FINAL, JobSpec, Lease, Put, Settlement, State
+from daybreak.store import Beat, Extended, Reap, job_topic, work_topic
+from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.rows import STEADY, Carry, Row, Values, joined, pack_carry, unpack_carry
+from daybreak.stores.sqlite.statements import sql
+from daybreak.units import span
+
+
+class Settling:
+    """Completed jobs, which are most, are written in bulk; the rest take the quiet path."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._done: list[Values] = []
+        self._ended: dict[int, int] = {}
+        self.inserts: list[JobSpec] = []
+        self.puts: list[Put] = []
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        answers = [self._settle(settlement) for settlement in settlements]
+        self._write()
+        return answers
+
+    def _settle(self, settlement: Settlement) -> bool:
+        ledger, seq = self._ledger, settlement.seq
+        if seq in self._ended:  # twice in one batch: the second is a repeat
+            return self._ended[seq] == settlement.fence
+        lease = ledger.execute(sql.lease_of, (seq,)).fetchone()
+        if lease is None:
+            return bool(ledger.value(sql.fence_of, (seq,)) == settlement.fence)
+        lane, priority, uniq, _, fence, n, _, started, suspending, cancelling, carry, history = lease
+        if fence != settlement.fence:
+            return False
+        self._ended[seq] = fence
+        if settlement.state is not State.COMPLETED or cancelling is not None:
+            self._write_other(settlement, cancelling, suspending)
+            return True
+        if carry is not None or settlement.lost or settlement.timeouts or settlement.note:
+            carry = self._carry_of_completed(settlement, carry)
+        line = ledger.tell(events.settled(settlement, n + 1, ledger.at, None))
+        keep = settlement.keep_for
+        self._done.append((
+            seq, "completed", None, settlement.attempt, fence, n + 1, started, ledger.wall,
+            None if keep is None else ledger.wall + span(keep), settlement.result, carry, joined(history, line),
+        ))  # fmt: skip
+        ledger.tally(lane, priority, State.RUNNING, -1)
+        ledger.tally(lane, priority, State.COMPLETED)
+        if uniq is not None:
+            ledger.execute(sql.delete_unique, (uniq, seq))
+        ledger.wake(job_topic(settlement.job))
+        queue = ledger.name_of(lane)[0]
+        if ledger.settings(queue).max_running is not None:
+            ledger.wake(work_topic(queue))
+        self._follow(settlement)
+        return True
+
+    @staticmethod
+    def _carry_of_completed(settlement: Settlement, packed: bytes | None) -> bytes | None:
+        before = unpack_carry(packed)
+        return pack_carry(
+            Carry(
+                lost=settlement.lost, timeouts=settlement.timeouts, note=settlement.note, progress=before.progress,
+                message=before.message,
+            )
+        )  # fmt: skip
+
+    def _write_other(self, settlement: Settlement, cancelling: str | None, suspending: int) -> None:
+        ledger = self._ledger
+        row = places.load(ledger, settlement.seq)
+        assert row is not None
+        if cancelling is not None:
+            # Whoever was told that a running job is being cancelled never sees it complete or run again.
+            row.attempt = settlement.attempt
+            places.finish(ledger, row, State.CANCELLED, by=cancelling)
+            return
+        if suspending and settlement.state in (State.QUEUED, State.SCHEDULED):
+            settlement = msgspec.structs.replace(settlement, state=State.SUSPENDED, delay=None)
+        places.leave(ledger, row)
+        row.attempt, row.carry.lost, row.carry.timeouts = settlement.attempt, settlement.lost, settlement.timeouts
+        if settlement.checkpoint is not None:
+            row.carry.checkpoint = settlement.checkpoint
+        if settlement.failure is not None:
+            row.carry.failure = settlement.failure
+        row.carry.note = settlement.note
+        if settlement.delay is not None:
+            row.clock, row.due = STEADY, ledger.steady + span(settlement.delay)
+        row.state, row.reason = settlement.state, settlement.reason
+        if settlement.state in FINAL:
+            self._close(row, settlement)
+        event = events.settled(settlement, row.n + 1, ledger.at, places.due_at(row))
+        row.n += 1
+        row.history = joined(row.history, ledger.tell(event))
+        places.enter(ledger, row)
+        self._follow(settlement)
+
+    def _close(self, row: Row, settlement: Settlement) -> None:
+        ledger = self._ledger
+        row.clock = row.due = None
+        row.finished = ledger.wall
+        row.purge_at = None if settlement.keep_for is None else ledger.wall + span(settlement.keep_for)
+        places.release_unique(ledger, row)
+        ledger.wake(job_topic(row.id))
+
+    def _follow(self, settlement: Settlement) -> None:
+        if settlement.inserts or settlement.puts:
+            self.inserts += settlement.inserts
+            self.puts += settlement.puts
+
+    def _write(self) -> None:
+        if self._done:
+            self._ledger.executemany(sql.delete_lease, [(row[0],) for row in self._done])
+            self._ledger.executemany(sql.insert_done, self._done)
+
+
+def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
+    return [_extend(ledger, beat) for beat in beats]
+
+
+def _extend(ledger: Ledger, beat: Beat) -> Extended:
+    lease = ledger.execute(sql.lease_of, (beat.seq,)).fetchone()
+    if lease is None or lease[4] != beat.fence:
+        return Extended(held=False)
+    _, _, _, _, _, n, worker, _, suspending, cancelling, carry, _ = lease
+    term = span(beat.lease_for)
+    ledger.execute(sql.extend_lease, (ledger.steady + term, term, beat.seq))
+    if beat.checkpoint is not None or beat.progress is not None:
+        kept = unpack_carry(carry)
+        if beat.checkpoint is not None:
+            kept.checkpoint = beat.checkpoint
+        if beat.progress is not None:
+            kept.progress, kept.message = beat.progress, beat.message
+            _tell_progress(ledger, beat, n, worker)
+        ledger.execute(sql.carry_lease, (pack_carry(kept), beat.seq))
+    return Extended(held=True, cancel=cancelling is not None, suspend=bool(suspending))
+
+
+def _tell_progress(ledger: Ledger, beat: Beat, n: int, worker: str) -> None:
+    job = ledger.value(sql.id_of, (beat.seq,))
+    ledger.tell(
+        Event(
+            n=n, kind="progress", job=job, at=ledger.at, by=worker, progress=beat.progress, note=beat.message
+        )
+    )  # fmt: skip
+
+
+def reap(ledger: Ledger, wanted: Reap) -> list[Lease]:
+    lapsed = ledger.rows(sql.lapsed_leases, (ledger.steady, span(wanted.watched_for), wanted.limit))
+    return [_take_over(ledger, seq, wanted) for (seq,) in lapsed]
+
+
+def _take_over(ledger: Ledger, seq: int, wanted: Reap) -> Lease:
+    row = places.load(ledger, seq)
+    assert row is not None
+    row.fence += 1
+    row.worker, row.call, row.reaped = wanted.worker, None, True
+    row.term = span(wanted.lease_for)
+    row.until = ledger.steady + row.term
+    places.tell(ledger, row, "lease_expired", wanted.worker, fence=row.fence)
+    ledger.execute(sql.take_over_lease, (row.fence, row.n, row.worker, row.until, row.term, row.history, seq))
+    return row.as_lease()

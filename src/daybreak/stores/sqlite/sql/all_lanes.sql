@@ -1,0 +1,1 @@
+SELECT id, queue, task, version FROM lane

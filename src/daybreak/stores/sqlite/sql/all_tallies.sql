@@ -1,0 +1,1 @@
+SELECT lane, priority, state, n FROM tally WHERE n <> 0

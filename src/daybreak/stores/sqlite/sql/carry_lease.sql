@@ -1,0 +1,1 @@
+UPDATE lease SET carry = ? WHERE seq = ?

@@ -1,0 +1,1 @@
+DELETE FROM delayed WHERE seq = ?

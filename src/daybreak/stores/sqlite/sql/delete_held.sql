@@ -1,0 +1,1 @@
+DELETE FROM held WHERE seq = ?

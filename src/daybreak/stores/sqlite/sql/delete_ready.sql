@@ -1,0 +1,1 @@
+DELETE FROM ready WHERE lane = ? AND band = ? AND ord = ? AND seq = ?

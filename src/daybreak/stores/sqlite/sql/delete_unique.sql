@@ -1,0 +1,1 @@
+DELETE FROM uniq WHERE name = ? AND seq = ?

@@ -1,0 +1,1 @@
+SELECT seq FROM delayed WHERE clock = ? AND due <= ? ORDER BY due, seq LIMIT ?

@@ -1,0 +1,1 @@
+UPDATE lease SET until = ?, term = ? WHERE seq = ?

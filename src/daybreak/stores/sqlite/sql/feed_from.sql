@@ -1,0 +1,1 @@
+SELECT pos, lines FROM feed WHERE pos >= ? ORDER BY pos

@@ -1,0 +1,1 @@
+SELECT min(pos) FROM feed

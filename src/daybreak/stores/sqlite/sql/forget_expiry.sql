@@ -1,0 +1,1 @@
+UPDATE job SET expires = NULL WHERE seq = ?

@@ -1,0 +1,1 @@
+SELECT revision, value FROM record WHERE kind = ? AND name = ?

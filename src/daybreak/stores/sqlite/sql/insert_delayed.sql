@@ -1,0 +1,1 @@
+INSERT INTO delayed (seq, clock, due, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

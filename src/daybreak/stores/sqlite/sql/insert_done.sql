@@ -1,0 +1,2 @@
+INSERT INTO done (seq, state, reason, attempt, fence, n, started, finished, purge_at, result, carry, history)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -1,0 +1,1 @@
+INSERT INTO feed (pos, at, lines) VALUES (?, ?, ?)

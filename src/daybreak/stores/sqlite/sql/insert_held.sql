@@ -1,0 +1,1 @@
+INSERT INTO held (seq, state, clock, due, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)

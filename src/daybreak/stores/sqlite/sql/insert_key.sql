@@ -1,0 +1,1 @@
+INSERT INTO idem (key, digest, id) VALUES (?, ?, ?)

@@ -1,0 +1,1 @@
+INSERT INTO lane (queue, task, version) VALUES (?, ?, ?) RETURNING id

@@ -1,0 +1,2 @@
+INSERT INTO lease (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

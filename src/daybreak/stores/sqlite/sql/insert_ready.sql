@@ -1,0 +1,1 @@
+INSERT INTO ready (lane, band, ord, seq, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)

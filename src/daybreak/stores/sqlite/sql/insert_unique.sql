@@ -1,0 +1,1 @@
+INSERT INTO uniq (name, seq) VALUES (?, ?)

@@ -1,0 +1,1 @@
+SELECT coalesce(max(pos), 0) FROM feed

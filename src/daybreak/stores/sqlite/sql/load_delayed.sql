@@ -1,0 +1,1 @@
+SELECT attempt, fence, n, carry, history, clock, due FROM delayed WHERE seq = ?

@@ -1,0 +1,1 @@
+SELECT attempt, fence, n, carry, history, state, reason, started, finished, purge_at, result FROM done WHERE seq = ?

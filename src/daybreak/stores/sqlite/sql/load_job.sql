@@ -1,0 +1,2 @@
+SELECT seq, id, lane, band, ord, priority, asked, created, arrived, expires, by, run, owner, key, uniq, options, extra, args
+FROM job WHERE seq = ?

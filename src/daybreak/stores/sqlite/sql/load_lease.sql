@@ -1,0 +1,2 @@
+SELECT attempt, fence, n, carry, history, worker, until, term, started, call, reaped, suspending, cancelling
+FROM lease WHERE seq = ?

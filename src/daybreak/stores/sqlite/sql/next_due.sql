@@ -1,0 +1,1 @@
+SELECT (SELECT min(due) FROM delayed WHERE clock = 0), (SELECT min(due) FROM delayed WHERE clock = 1)

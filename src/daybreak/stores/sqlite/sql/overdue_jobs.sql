@@ -1,0 +1,1 @@
+SELECT seq FROM job WHERE expires <= ? ORDER BY expires, seq LIMIT ?

@@ -1,0 +1,1 @@
+DELETE FROM feed WHERE pos <= ?

@@ -1,0 +1,1 @@
+SELECT lane, band, ord FROM job WHERE seq = ?

@@ -1,0 +1,1 @@
+UPDATE job SET band = ?, ord = ?, priority = ? WHERE seq = ?

@@ -1,0 +1,1 @@
+SELECT seq FROM done WHERE seq < ? ORDER BY seq DESC LIMIT ?

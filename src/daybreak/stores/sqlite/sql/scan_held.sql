@@ -1,0 +1,1 @@
+SELECT seq FROM held WHERE seq < ? ORDER BY seq DESC LIMIT ?

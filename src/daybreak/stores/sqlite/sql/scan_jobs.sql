@@ -1,0 +1,1 @@
+SELECT seq FROM job WHERE seq < ? ORDER BY seq DESC LIMIT ?

@@ -1,0 +1,1 @@
+SELECT seq FROM job WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?

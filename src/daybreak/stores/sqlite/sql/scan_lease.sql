@@ -1,0 +1,1 @@
+SELECT seq FROM lease WHERE seq < ? ORDER BY seq DESC LIMIT ?

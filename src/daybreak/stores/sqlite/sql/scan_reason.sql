@@ -1,0 +1,1 @@
+SELECT seq FROM done WHERE reason = ? AND seq < ? ORDER BY seq DESC LIMIT ?

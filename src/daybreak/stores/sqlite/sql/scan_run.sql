@@ -1,0 +1,1 @@
+SELECT seq FROM job WHERE run = ? AND seq < ? ORDER BY seq DESC LIMIT ?

@@ -1,0 +1,1 @@
+SELECT seq FROM done WHERE purge_at <= ? ORDER BY purge_at, seq LIMIT ?

@@ -1,0 +1,251 @@
+"""The seam over one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from daybreak import platform
+from daybreak.errors import StoreUnavailable
+from daybreak.events import Event
+from daybreak.model import Job, JobSpec, Lease, Put, Record
+from daybreak.store import (
+    Advanced,
+    Amend,
+    Amended,
+    Beat,
+    Exchange,
+    Exchanged,
+    Extended,
+    Feed,
+    Filter,
+    Inserted,
+    Page,
+    Position,
+    Purge,
+    Purged,
+    Query,
+    Reap,
+    Tally,
+    Traits,
+    Watch,
+)
+from daybreak.stores.hub import ANY, Hub, HubWatch
+from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle
+from daybreak.stores.sqlite.claim import Claiming
+from daybreak.stores.sqlite.engine import Engine, Place, Reader, Request
+from daybreak.stores.sqlite.insert import Inserting
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.purge import purge as purge_chunk
+from daybreak.stores.sqlite.settle import Settling
+from daybreak.stores.sqlite.turn import Turn, turn_for
+from daybreak.stores.sqlite.wake import Wake
+from daybreak.stores.sqlite.writer import Writer
+from daybreak.world import RealWorld, World
+
+SLOW_LOOK = timedelta(seconds=1)
+QUICK_LOOK = timedelta(milliseconds=20)  # where there are no datagrams
+
+
+class SqliteStore:
+    """Jobs in one file, for any number of processes on one machine.
+
+    `threaded=False` does all work in the caller's thread, for tests on virtual time. `stuck_after` is how long a process
+    that was stopped in the middle of a write may hold up the others before it is ended."""
+
+    traits = Traits(name="sqlite", durable="every commit is synced to disk (WAL, synchronous=FULL)", shared=True)
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        world: World | None = None,
+        threaded: bool = True,
+        vfs: str | None = None,
+        boot: str | None = None,
+        stuck_after: timedelta = timedelta(seconds=10),
+    ) -> None:
+        self.path = Path(path)
+        self._world = world or RealWorld()
+        self._threaded = threaded
+        self._vfs = vfs
+        self._boot = boot
+        self._stuck_after = stuck_after
+        self._hub = Hub()
+        self._turn: Turn | None = None
+        self._engine: Engine | None = None
+        self._reader: Reader | None = None
+        self._writer: Writer | None = None
+        self._readers: ThreadPoolExecutor | None = None
+        self._wake: Wake | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        if self._threaded:
+            await asyncio.get_running_loop().run_in_executor(None, self._open)
+        else:
+            self._open()
+        return self
+
+    def _open(self) -> None:
+        schema.check_library()
+        schema.check_place(self.path)
+        self.path = self.path.resolve()
+        place = Place(self.path, self._vfs, self._boot or platform.boot_id())
+        turn = turn_for(self.path.with_name(self.path.name + "-turn"), self._stuck_after)
+        try:
+            self._engine = Engine(place, turn, self._world)
+        except BaseException:
+            turn.close()
+            raise
+        self._turn = turn
+        self._reader = Reader(place, self._engine)
+        self._wake = Wake(self.path.with_name(self.path.name + "-wake"))
+        if self._threaded:
+            self._writer = Writer(self._engine, self._changed)
+            self._readers = ThreadPoolExecutor(1, thread_name_prefix="daybreak-reader")
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if self._wake is not None:
+            self._wake.close()
+        if self._writer is not None and self._readers is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self._writer.close)
+            await loop.run_in_executor(None, self._readers.shutdown)
+            self._writer = self._readers = None
+        for part in (self._reader, self._engine, self._turn):
+            if part is not None:
+                part.close()
+        self._reader = self._engine = self._turn = self._wake = None
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    async def _write(self, run: Callable[[Ledger], Any], now: datetime | None) -> Any:
+        request = Request(run, now)
+        if self._writer is not None:
+            return await self._writer.ask(request)
+        if self._engine is None:
+            raise StoreUnavailable(f"{self.path} is not open: use 'async with SqliteStore(...)', or await open() first")
+        [answer], topics = self._engine.run([request])
+        self._changed(topics)
+        self._engine.checkpoint_if_due()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def _read(self, run: Callable[[Ledger], Any]) -> Any:
+        if self._reader is None:
+            raise StoreUnavailable(f"{self.path} is not open: use 'async with SqliteStore(...)', or await open() first")
+        if self._readers is not None:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, self._reader.run, Request(run))
+        return self._reader.run(Request(run))
+
+    def _changed(self, topics: set[str]) -> None:
+        if topics:
+            self._hub.wake(topics)
+            if self._wake is not None:
+                self._wake.send(topics)
+
+    # -- the seam ------------------------------------------------------------------------------------------------------
+
+    async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
+        return await self._write(lambda ledger: Inserting(ledger).insert(specs), now)  # type: ignore[no-any-return]
+
+    async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
+        return await self._write(lambda ledger: _exchange(ledger, exchange), now)  # type: ignore[no-any-return]
+
+    async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
+        return await self._write(lambda ledger: settle.extend(ledger, beats), now)  # type: ignore[no-any-return]
+
+    async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
+        return await self._write(lambda ledger: settle.reap(ledger, reap), now)  # type: ignore[no-any-return]
+
+    async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
+        return await self._write(lambda ledger: _advance(ledger, limit), now)  # type: ignore[no-any-return]
+
+    async def amend(self, wanted: Amend, *, now: datetime | None = None) -> Amended:
+        return await self._write(lambda ledger: amend.amend(ledger, wanted), now)  # type: ignore[no-any-return]
+
+    async def get(self, jobs: Sequence[str]) -> list[Job | None]:
+        return await self._read(lambda ledger: read.get(ledger, list(jobs)))  # type: ignore[no-any-return]
+
+    async def find(self, query: Query) -> Page:
+        return await self._read(lambda ledger: read.find(ledger, query))  # type: ignore[no-any-return]
+
+    async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
+        return await self._read(lambda ledger: read.count(ledger, where))  # type: ignore[no-any-return]
+
+    async def position(self, job: str) -> Position | None:
+        return await self._read(lambda ledger: read.position(ledger, job))  # type: ignore[no-any-return]
+
+    async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
+        return await self._read(lambda ledger: read.events(ledger, after, limit))  # type: ignore[no-any-return]
+
+    async def history(self, job: str) -> list[Event]:
+        return await self._read(lambda ledger: read.history(ledger, job))  # type: ignore[no-any-return]
+
+    async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
+        return await self._write(lambda ledger: purge_chunk(ledger, purge), now)  # type: ignore[no-any-return]
+
+    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        return await self._write(lambda ledger: records.put(ledger, puts), None)  # type: ignore[no-any-return]
+
+    async def records(self, kind: str, name: str | None = None) -> list[Record]:
+        return await self._read(lambda ledger: records.records(ledger, kind, name))  # type: ignore[no-any-return]
+
+    # -- waking --------------------------------------------------------------------------------------------------------
+
+    def watch(self, topics: Iterable[str]) -> Watch:
+        watch: HubWatch = self._hub.watch(topics)
+        if self._threaded and self._looking is None and self._wake is not None:
+            heard = self._wake.listen(self._hub.wake)
+            self._looking = asyncio.get_running_loop().create_task(self._look(SLOW_LOOK if heard else QUICK_LOOK))
+        return watch
+
+    async def _look(self, every: timedelta) -> None:
+        """The net under the datagrams: a commit of another process is noticed here at the latest."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._hub.is_watched and self._reader is not None:
+                if await loop.run_in_executor(self._readers, self._reader.has_changed):
+                    self._hub.wake([ANY])
+            await asyncio.sleep(every.total_seconds())
+
+
+def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
+    settling = Settling(ledger)
+    settled = settling.settle(exchange.settle) if exchange.settle else []
+    if settling.inserts:
+        Inserting(ledger).insert(settling.inserts)
+    if settling.puts:
+        records.put(ledger, settling.puts)
+    inserted = Inserting(ledger).insert(exchange.insert) if exchange.insert else []
+    put = records.put(ledger, exchange.put) if exchange.put else []
+    if exchange.claim is None:
+        return Exchanged(settled=settled, inserted=inserted, put=put)
+    claiming = Claiming(ledger, exchange.claim)
+    leases = claiming.claim()
+    return Exchanged(
+        settled=settled, inserted=inserted, put=put, leases=leases, next_in=claiming.next_in, again=claiming.again
+    )
+
+
+def _advance(ledger: Ledger, limit: int) -> Advanced:
+    expired = pass_time.expire(ledger, limit)
+    due = pass_time.promote(ledger, limit)
+    return Advanced(due=due, expired=expired, next_in=pass_time.next_in(ledger), again=limit in (due, expired))

@@ -1,0 +1,118 @@
+"""Whose turn it is to write: one blocking record lock on a side file, so that processes wait in a fair line.
+
+SQLite's own busy handler sleeps and retries, and starves whoever sleeps longest. A process that is stopped inside its
+turn would hold up everyone: after a while the waiters name it and end it, which the write-ahead log makes safe."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from daybreak import platform
+
+_log = logging.getLogger("daybreak.sqlite")
+
+_turns: dict[tuple[int, int], Turn] = {}
+_turns_lock = threading.Lock()
+
+
+class Turn:
+    """Record locks belong to a process, so within one process all stores of a file share one turn."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+        self._mutex = threading.Lock()
+        self._waiting_since: float | None = None
+        self._stuck_after = timedelta(seconds=10)
+        self._watcher: threading.Thread | None = None
+        self._contended = threading.Event()
+        self.users = 0
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        with self._mutex:
+            if not platform.lock_file(self._fd, wait=False):
+                self._wait()
+            try:
+                yield
+            finally:
+                platform.unlock_file(self._fd)
+
+    def _wait(self) -> None:
+        self._waiting_since = time.monotonic()
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="daybreak-turn", daemon=True)
+            self._watcher.start()
+        self._contended.set()
+        try:
+            platform.lock_file(self._fd, wait=True)
+        finally:
+            self._waiting_since = None
+
+    def _watch(self) -> None:
+        """Looks after a wait that lasts; sleeps while there is none."""
+        while self.users:
+            self._contended.wait()
+            self._contended.clear()
+            since = self._waiting_since
+            step = self._stuck_after.total_seconds() / 4
+            named = False
+            while since is not None and self._waiting_since == since and self.users:
+                time.sleep(min(step, 1))
+                if time.monotonic() - since >= self._stuck_after.total_seconds() and self._waiting_since == since:
+                    named = self._look(named)
+
+    def _look(self, named: bool) -> bool:
+        holder = platform.lock_holder(self._fd)
+        if holder is not None and platform.is_stopped(holder):
+            _log.warning("%s: process %d was stopped inside its turn to write and is ended", self._path, holder)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                platform.end_process(holder)
+        elif holder is not None and not named:
+            _log.warning("%s: waiting for process %d, whose turn to write is long", self._path, holder)
+        return True
+
+    def close(self) -> None:
+        with _turns_lock:
+            self.users -= 1
+            if self.users == 0:
+                _turns.pop(_identity(self._fd), None)
+                self._contended.set()
+                os.close(self._fd)
+
+
+def turn_for(path: Path, stuck_after: timedelta) -> Turn:
+    """The turn of a file, shared by every store of this process that has it open."""
+    with _turns_lock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        identity = _identity(fd)
+        if (turn := _turns.get(identity)) is None:
+            turn = _turns[identity] = Turn(path, fd)
+        elif turn._fd != fd:  # noqa: SLF001
+            # Closing any descriptor of a file drops all record locks of this process on it: never while one is held.
+            with turn._mutex:  # noqa: SLF001
+                os.close(fd)
+        turn._stuck_after = min(turn._stuck_after, stuck_after)  # noqa: SLF001
+        turn.users += 1
+        return turn
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    about = os.fstat(fd)
+    return about.st_dev, about.st_ino
+
+
+def _after_fork() -> None:
+    # A child has none of its parent's locks and must not wait on mutexes that another thread held at the fork.
+    _turns.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

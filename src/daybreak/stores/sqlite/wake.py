@@ -1,0 +1,117 @@
+"""Wake-up between processes: who waits has a datagram socket in a folder beside the file; who commits writes to each.
+
+A datagram may be lost (a full buffer, a dead socket): behind it stands a slow look at the file's data version."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from uuid import uuid4
+
+from daybreak import platform
+from daybreak.stores.hub import ANY
+
+LONGEST = 8000
+
+
+class Wake:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._name = f"{os.getpid()}-{uuid4().hex[:8]}"
+        self._sender: socket.socket | None = None
+        self._receiver: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._folder_fd: int | None = None
+        self._seen_at = -1
+        self._peers: list[str] = []
+        if platform.has_datagrams():
+            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._sender.setblocking(False)
+
+    def _address(self, name: str) -> str:
+        """A socket's address; short also when the folder's path is longer than an address may be."""
+        path = str(self._folder / name)
+        if len(path.encode()) < 100:
+            return path
+        if self._folder_fd is None:
+            self._folder_fd = os.open(self._folder, os.O_RDONLY)
+        return f"/proc/self/fd/{self._folder_fd}/{name}"
+
+    @property
+    def is_listening(self) -> bool:
+        return self._receiver is not None
+
+    def listen(self, heard: Callable[[Iterable[str]], None]) -> bool:
+        """Be woken from now on; False where that is not possible and only the slow look remains."""
+        if self._sender is None:
+            return False
+        if self._receiver is not None:
+            return True
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            receiver.setblocking(False)
+            receiver.bind(self._address(self._name))
+            self._loop = asyncio.get_running_loop()
+            self._loop.add_reader(receiver.fileno(), self._hear, receiver, heard)
+        except (OSError, NotImplementedError):
+            receiver.close()
+            return False
+        self._receiver = receiver
+        return True
+
+    @staticmethod
+    def _hear(receiver: socket.socket, heard: Callable[[Iterable[str]], None]) -> None:
+        topics: set[str] = set()
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                topics.update(receiver.recv(LONGEST).decode().split("\n"))
+        heard(topics)
+
+    def send(self, topics: Iterable[str]) -> None:
+        """Tell every process that waits. Never blocks and never fails: the slow look makes up for what is lost."""
+        if self._sender is None or not (peers := self._look()):
+            return
+        message = "\n".join(topics).encode()
+        if len(message) > LONGEST:
+            message = ANY.encode()
+        for peer in peers:
+            try:
+                self._sender.sendto(message, self._address(peer))
+            except BlockingIOError:
+                pass  # it has enough to read already
+            except (ConnectionRefusedError, FileNotFoundError):
+                # Bound by a process that is dead: its socket is litter.
+                with contextlib.suppress(OSError):
+                    (self._folder / peer).unlink()
+            except OSError:
+                pass
+
+    def _look(self) -> list[str]:
+        try:
+            changed_at = self._folder.stat().st_mtime_ns
+        except OSError:
+            return []
+        if changed_at != self._seen_at:
+            self._peers = [name for name in os.listdir(self._folder) if name != self._name]  # noqa: PTH208
+            self._seen_at = changed_at
+        return self._peers
+
+    def close(self) -> None:
+        if self._receiver is not None:
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(self._receiver.fileno())
+            self._receiver.close()
+            with contextlib.suppress(OSError):
+                (self._folder / self._name).unlink()
+            self._receiver = None
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+        if self._folder_fd is not None:
+            os.close(self._folder_fd)
+            self._folder_fd = None

@@ -1,0 +1,205 @@
+"""Short words for what the contract says often. Whatever is not said here is the default of the model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from daybreak.events import Event, Folded, fold
+from daybreak.model import Done, Failed, Failure, Job, JobSpec, Lease, Options, Outcome, Put, QueueSettings, Retry, State
+from daybreak.policy.admit import digest
+from daybreak.policy.settle import settle
+from daybreak.store import (
+    Action,
+    Amend,
+    Beat,
+    Claim,
+    Exchange,
+    Exchanged,
+    Extended,
+    Filter,
+    Query,
+    Reap,
+    Store,
+    Verdict,
+)
+from daybreak.testing.clock import NOON
+
+SECOND: Final = timedelta(seconds=1)
+MINUTE: Final = timedelta(minutes=1)
+HOUR: Final = timedelta(hours=1)
+DAY: Final = timedelta(days=1)
+LEASE: Final = 10 * SECOND
+
+ONCE: Final = Retry(attempts=1)
+TWICE: Final = Retry(strategy="fixed", attempts=2, delay=SECOND)
+OOPS: Final = Failed(Failure(message="oops", kinds=("OSError",)))
+FATAL: Final = Failed(Failure(message="no", kinds=("ValueError",)))
+
+_OPTIONS: Final = frozenset(Options.__struct_fields__)
+_ids = itertools.count(1)
+
+
+def spec(task: str = "work", **said: Any) -> JobSpec:
+    """A job to submit, with an id of its own; fields of JobSpec and of Options side by side."""
+    options = {name: said.pop(name) for name in _OPTIONS & said.keys()}
+    said.setdefault("id", f"job-{next(_ids):06d}")
+    made = JobSpec(task=task, options=Options(**options), **said) if options else JobSpec(task=task, **said)
+    return made if made.key is None or made.digest else msgspec.structs.replace(made, digest=digest(made))
+
+
+# -- submit and look ---------------------------------------------------------------------------------------------------
+
+
+async def accept(store: Store, task: str = "work", *, now: datetime = NOON, **said: Any) -> str:
+    """Submit one job that must be new; its id."""
+    job = spec(task, **said)
+    [answer] = await store.insert([job], now=now)
+    assert (answer.verdict, answer.job) == (Verdict.NEW, job.id)
+    return job.id
+
+
+async def accept_all(store: Store, count: int, *, now: datetime = NOON, **said: Any) -> list[str]:
+    """Submit so many new jobs of one kind at once; their ids."""
+    jobs = [spec(**said) for _ in range(count)]
+    assert [answer.verdict for answer in await store.insert(jobs, now=now)] == [Verdict.NEW] * count
+    return [job.id for job in jobs]
+
+
+async def verdicts(store: Store, *jobs: JobSpec, now: datetime = NOON) -> list[str]:
+    return [answer.verdict.value for answer in await store.insert(jobs, now=now)]
+
+
+async def look(store: Store, job: str) -> Job:
+    [found] = await store.get([job])
+    assert found is not None, f"{job} is gone"
+    return found
+
+
+async def state_of(store: Store, job: str) -> State:
+    return (await look(store, job)).state
+
+
+async def find_all(store: Store, limit: int = 100, **where: Any) -> list[str]:
+    """The ids of all jobs that match, in order, page by page."""
+    return [job.id for job in await jobs_of(store, limit, **where)]
+
+
+async def jobs_of(store: Store, limit: int = 100, **where: Any) -> list[Job]:
+    jobs: list[Job] = []
+    cursor = None
+    while True:
+        page = await store.find(Query(filter=Filter(**where), limit=limit, cursor=cursor))
+        assert len(page.jobs) <= limit
+        jobs += page.jobs
+        if (cursor := page.cursor) is None:
+            return jobs
+
+
+# -- work --------------------------------------------------------------------------------------------------------------
+
+
+async def exchange(store: Store, *, now: datetime = NOON, **parts: Any) -> Exchanged:
+    return await store.exchange(Exchange(**parts), now=now)
+
+
+async def take(store: Store, limit: int = 1, *, now: datetime = NOON, worker: str = "w1", **said: Any) -> list[Lease]:
+    """Claim up to `limit` jobs; fields of Claim may be said."""
+    said.setdefault("lease_for", LEASE)
+    return (await exchange(store, claim=Claim(worker=worker, limit=limit, **said), now=now)).leases
+
+
+async def take_ids(store: Store, limit: int = 1, *, now: datetime = NOON, **said: Any) -> list[str]:
+    return [lease.job for lease in await take(store, limit, now=now, **said)]
+
+
+async def take_one(store: Store, *, now: datetime = NOON, **said: Any) -> Lease:
+    [lease] = await take(store, now=now, **said)
+    return lease
+
+
+async def end(store: Store, lease: Lease, outcome: Outcome | None = None, *, now: datetime = NOON, **said: Any) -> bool:
+    """Settle a lease as policy says, by default done; further fields of Settlement may be said. Was it accepted?"""
+    settlement = settle(lease, Done() if outcome is None else outcome, chance=0.5, by=lease.worker)
+    [settled] = (await exchange(store, settle=[msgspec.structs.replace(settlement, **said)], now=now)).settled
+    return settled
+
+
+async def beat(store: Store, lease: Lease, *, now: datetime = NOON, **said: Any) -> Extended:
+    said.setdefault("lease_for", lease.lease_for)
+    [answer] = await store.extend([Beat(seq=lease.seq, fence=lease.fence, **said)], now=now)
+    return answer
+
+
+async def reap(
+    store: Store, *, now: datetime, watched_for: timedelta = HOUR, worker: str = "reaper", **said: Any
+) -> list[Lease]:
+    return await store.reap(Reap(worker=worker, watched_for=watched_for, **said), now=now)
+
+
+async def run_one(store: Store, outcome: Outcome | None = None, *, now: datetime = NOON, **said: Any) -> str:
+    """Claim the next job and settle it; its id."""
+    lease = await take_one(store, now=now, **said)
+    assert await end(store, lease, outcome, now=now)
+    return lease.job
+
+
+# -- people ------------------------------------------------------------------------------------------------------------
+
+
+async def act(
+    store: Store, action: Action, *jobs: str, now: datetime = NOON, by: str = "ann", **said: Any
+) -> list[str]:
+    """A person's change to these jobs; the verdicts in the order asked."""
+    amended = await store.amend(Amend(action=action, by=by, jobs=jobs, **said), now=now)
+    assert [amendment.job for amendment in amended.amendments] == list(jobs)
+    return [amendment.verdict for amendment in amended.amendments]
+
+
+async def configure(store: Store, queue: str = "default", **settings: Any) -> None:
+    """Set a queue to these settings, the rest to their defaults."""
+    value = msgspec.json.encode(QueueSettings(**settings))
+    assert await store.put([Put(kind="queue", name=queue, value=value)]) != [None]
+
+
+# -- what must hold at any time ----------------------------------------------------------------------------------------
+
+
+async def follow(store: Store, after: str | None = None, limit: int = 1000) -> tuple[list[Event], str]:
+    """All events after a cursor, and the cursor behind them."""
+    events: list[Event] = []
+    while True:
+        feed = await store.events(after, limit)
+        if not feed.events:
+            return events, feed.cursor
+        events += feed.events
+        after = feed.cursor
+
+
+async def kinds_of(store: Store, job: str) -> list[str]:
+    return [event.kind for event in await store.history(job)]
+
+
+async def assert_sound(store: Store, jobs: Sequence[str] = ()) -> None:
+    """Every job is in one state, its events fold to it, and the tallies equal a recount."""
+    found = await jobs_of(store)
+    assert not set(jobs) - {job.id for job in found}
+    recount: dict[tuple[str, str, int, int, State], int] = {}
+    for job in found:
+        spec = job.spec
+        cell = (spec.queue, spec.task, spec.version, job.priority, job.state)
+        recount[cell] = recount.get(cell, 0) + 1
+        assert fold(await store.history(job.id)) == folded(job)
+    tallies = {(t.queue, t.task, t.version, t.priority, t.state): t.n for t in await store.count()}
+    assert tallies == recount
+
+
+def folded(job: Job) -> Folded:
+    """What the events of this job must fold to."""
+    return Folded(
+        state=job.state, reason=job.reason, priority=job.priority, attempt=job.attempt, fence=job.fence, n=job.revision
+    )

@@ -1,0 +1,217 @@
+"""The store as one process sees it: the real one, behind a network and a process that may stop at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from daybreak.errors import DaybreakError, OutcomeUnknown, StoreUnavailable
+from daybreak.events import Event
+from daybreak.model import Job, JobSpec, Lease, Put, Record
+from daybreak.store import (
+    Advanced,
+    Amend,
+    Amended,
+    Beat,
+    Exchange,
+    Exchanged,
+    Extended,
+    Feed,
+    Filter,
+    Inserted,
+    Page,
+    Position,
+    Purge,
+    Purged,
+    Query,
+    Reap,
+    Store,
+    Tally,
+    Traits,
+    Watch,
+)
+from daybreak.testing.simulation.history import Call
+from daybreak.testing.simulation.loop import run_now
+from daybreak.testing.simulation.network import Passage
+from daybreak.testing.simulation.process import Process
+
+if TYPE_CHECKING:
+    from daybreak.testing.simulation.site import Site
+
+Perform = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Wire:
+    def __init__(self, site: Site, process: Process, store: Store) -> None:
+        self._site = site
+        self._process = process
+        self._store = store
+
+    @property
+    def traits(self) -> Traits:
+        return self._store.traits
+
+    # -- one call ------------------------------------------------------------------------------------------------------
+
+    async def _call(self, op: str, request: Any, perform: Perform, *, reads: bool = False) -> Any:
+        site, process = self._site, self._process
+        await process.gate()
+        call = site.history.invoke(process.name, op, request)
+        passage = site.network.passage()
+        reply: asyncio.Future[Any] = site.loop.create_future()
+        site.loop.call_later(passage.there, self._arrive, call, passage, perform, reply, reads)
+        try:
+            answer = await reply
+        except OutcomeUnknown:
+            site.history.end(call, "unknown", None)
+            await process.gate()
+            raise
+        except StoreUnavailable:
+            site.history.end(call, "fail", None)
+            await process.gate()
+            raise
+        await process.gate()
+        site.history.end(call, "ok", None if reads else answer)
+        return answer
+
+    def _arrive(
+        self, call: Call, passage: Passage, perform: Perform, reply: asyncio.Future[Any], reads: bool
+    ) -> None:
+        """The request reaches the store, which goes on even if whoever sent it is dead by now."""
+        site, network = self._site, self._site.network
+        now = site.loop.time()
+        if network.stalled_until > now and call.op != "reap":
+            # See `faults.stall` for why a reap is not among what hangs.
+            later = network.stalled_until - now + network.jitter()
+            site.loop.call_later(later, self._arrive, call, passage, perform, reply, reads)
+            return
+        if passage.lost == "request" or max(network.silent_until, network.stalled_until) > now:
+            site.saw("request lost" if passage.lost else "outage")
+            self._deliver(passage, reply, StoreUnavailable("simulated: the store cannot be reached"))
+            return
+        answer: Any
+        try:
+            answer = run_now(perform())
+        except DaybreakError as trouble:
+            answer = trouble
+        if not reads:
+            site.history.commit(call, answer, site.new_events())
+        if passage.lost == "reply":
+            site.saw("reply lost")
+            site.saw(f"unknown {call.op}")
+            answer = OutcomeUnknown("simulated: the reply was lost")
+        self._deliver(passage, reply, answer)
+
+    def _deliver(self, passage: Passage, reply: asyncio.Future[Any], answer: Any) -> None:
+        self._site.loop.call_later(passage.back, _answer, reply, answer)
+
+    # -- the seam ------------------------------------------------------------------------------------------------------
+
+    async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
+        found: list[Inserted] = await self._call("insert", list(specs), lambda: self._store.insert(specs))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
+        found: Exchanged = await self._call("exchange", exchange, lambda: self._store.exchange(exchange))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
+        found: list[Extended] = await self._call("extend", list(beats), lambda: self._store.extend(beats))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
+        found: list[Lease] = await self._call("reap", reap, lambda: self._store.reap(reap))  # type: ignore[arg-type,return-value]
+        if found and self._site.plan.has("reaper_crash") and not self._site.calm and self._site.fate.random() < 0.25:
+            self._site.saw("reaper crashed before it settled")
+            self._site.history.crash(self._process.name)
+            self._process.kill()
+            await asyncio.sleep(0)
+        return found
+
+    async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
+        found: Advanced = await self._call("advance", limit, lambda: self._store.advance(limit))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def amend(self, amend: Amend, *, now: datetime | None = None) -> Amended:
+        found: Amended = await self._call("amend", amend, lambda: self._store.amend(amend))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
+        found: Purged = await self._call("purge", purge, lambda: self._store.purge(purge))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        found: list[Record | None] = await self._call("put", list(puts), lambda: self._store.put(puts))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def get(self, jobs: Sequence[str]) -> list[Job | None]:
+        found: list[Job | None] = await self._read("get", jobs, lambda: self._store.get(jobs))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def find(self, query: Query) -> Page:
+        found: Page = await self._read("find", query, lambda: self._store.find(query))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
+        found: list[Tally] = await self._read("count", where, lambda: self._store.count(where))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def position(self, job: str) -> Position | None:
+        found: Position | None = await self._read("position", job, lambda: self._store.position(job))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
+        found: Feed = await self._read("events", after, lambda: self._store.events(after, limit))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def history(self, job: str) -> list[Event]:
+        found: list[Event] = await self._read("history", job, lambda: self._store.history(job))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def records(self, kind: str, name: str | None = None) -> list[Record]:
+        found: list[Record] = await self._read("records", (kind, name), lambda: self._store.records(kind, name))  # type: ignore[arg-type,return-value]
+        return found
+
+    async def _read(self, op: str, request: Any, perform: Perform) -> Any:
+        return await self._call(op, request, perform, reads=True)
+
+    def watch(self, topics: Iterable[str]) -> Watch:
+        return WireWatch(self._process, None if self._site.plan.deaf else self._store.watch(topics))
+
+    async def open(self) -> Self:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+
+class WireWatch:
+    """A watch that hears nothing while its process is frozen; a deaf one only lets time pass."""
+
+    def __init__(self, process: Process, watch: Watch | None) -> None:
+        self._process = process
+        self._watch = watch
+
+    async def wait(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - part of the seam
+        if self._watch is None:
+            await asyncio.sleep(timeout.total_seconds())
+            woken = False
+        else:
+            woken = await self._watch.wait(timeout)
+        await self._process.gate()
+        return woken
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+
+
+def _answer(reply: asyncio.Future[Any], answer: Any) -> None:
+    if reply.done():  # nobody waits: its process was killed
+        return
+    if isinstance(answer, DaybreakError):
+        reply.set_exception(answer)
+    else:
+        reply.set_result(answer)
