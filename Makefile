@@ -1,1 +1,104 @@
-# placeholder, written in full with the skeleton
+# Everything a contributor runs. Needs make, Python 3.11 or newer, and pip; no git, no root.
+#
+#   make check    format, lint, types on three systems, layers, unit tests; under a minute
+#   make test     everything, the short torture included
+#
+# What is missing is skipped loudly; with CI=true it fails.
+
+PYTHON ?= python3
+VENV   ?= .venv
+PARALLEL ?= 2
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+PYTEST := $(BIN)/python -m pytest
+SUITES := tests/unit tests/contract tests/property tests/simulation
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check static unit bench bench-compare torture docs clean
+
+help:
+	@echo "make check          format, lint, types, layers and unit tests: under a minute"
+	@echo "make test           everything: check, docs, torture in its short form, and every suite"
+	@echo "make docs           run the examples in README and docs, follow their links"
+	@echo "make torture        the long torture: processes killed, stopped and starved"
+	@echo "make bench          measure speed; writes benchmarks/results/"
+	@echo "make bench-compare  measure again and fail on a loss of speed"
+	@echo "make demo           comes with the worker"
+
+# -- the environment -------------------------------------------------------------------------------------------------
+
+# Debian without python3-venv cannot give an environment its pip: then the pip that is there installs it.
+# Installed anew when pyproject.toml or constraints.txt changes, and only then.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Daybreak needs Python 3.11 or newer; $(PYTHON) is older. Name another: make PYTHON=python3.12"; exit 1; }
+	@echo "== environment: $(VENV), with the versions of constraints.txt"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null || $(PYTHON) -m venv --clear --without-pip $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group dev
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group bench
+	@touch $@
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+# mypy keeps one cache per system, or each run would throw away the last one's.
+static: $(STAMP)
+	@echo "== format and lint"
+	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: run $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@echo "== types on linux, win32 and darwin"
+	@for system in linux win32 darwin; do \
+	    $(BIN)/mypy --platform $$system --cache-dir .mypy_cache/$$system || exit 1; done
+	@echo "== layers"
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+unit: $(STAMP)
+	@echo "== unit tests"
+	@$(PYTEST) -n $(PARALLEL) tests/unit
+
+check: static unit
+
+# $(call found,folder): the folder, if it holds tests; otherwise a loud word, which is a failure in CI.
+define found
+if ! ls $(1)/test_*.py >/dev/null 2>&1; then \
+    echo "!! SKIPPED: $(1) holds no tests yet"; test "$$CI" != true || exit 1; \
+else
+endef
+
+# Short torture first, alone: it measures time. The suites come last, so that their count is the last line.
+test: static
+	@echo "== torture, short form"
+	@$(call found,tests/torture) $(PYTEST) -m "not long" tests/torture; fi
+	@for suite in $(SUITES); do $(call found,$$suite) :; fi; done
+	@echo "== unit (with README and docs), contract, property and simulation, $(PARALLEL) at a time"
+	@$(PYTEST) -n $(PARALLEL) $$(for suite in $(SUITES); do ls -d $$suite/test_*.py 2>/dev/null; done)
+
+docs: $(STAMP)
+	@echo "== examples and links of README and docs"
+	@$(PYTEST) tests/unit/test_docs.py tests/unit/test_readme.py
+
+# -- longer ----------------------------------------------------------------------------------------------------------
+
+torture: $(STAMP)
+	@echo "== torture, long form"
+	@$(call found,tests/torture) $(PYTEST) tests/torture; fi
+
+bench: $(BENCH_STAMP)
+	@test -f benchmarks/__main__.py || { echo "!! the benchmarks are not there yet"; exit 1; }
+	$(BIN)/python -m benchmarks
+
+bench-compare: $(BENCH_STAMP)
+	@test -f benchmarks/__main__.py || { echo "!! the benchmarks are not there yet"; exit 1; }
+	$(BIN)/python -m benchmarks compare
+
+demo:
+	@echo "The demo comes with the worker, which is not there yet. What works today: README.md, and make test."
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

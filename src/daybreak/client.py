@@ -62,7 +62,7 @@ class Client:
 
     # -- submit --------------------------------------------------------------------------------------------------------
 
-    def spec(  # noqa: PLR0914 - one parameter for each thing a job can be told
+    def spec(
         self,
         task: str,
         args: Mapping[str, Any] | None = None,

@@ -14,7 +14,8 @@ from typing import Final
 
 NETWORK_FILE_SYSTEMS: Final = frozenset({
     "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "afpfs", "9p", "ncpfs", "ceph", "glusterfs", "lustre",
-    "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "webdav", "davfs", "beegfs", "gpfs", "ocfs2",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "webdav", "davfs", "beegfs", "gpfs",
+    "ocfs2",
 })  # fmt: skip
 
 
@@ -106,9 +107,11 @@ def is_stopped(pid: int) -> bool:
     """Whether a process is stopped (SIGSTOP, Ctrl-Z, a debugger) rather than slow."""
     try:
         if sys.platform == "linux":
-            return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] in "Tt"
+            about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            return about.rpartition(")")[2].split()[0] in "Tt"
         if sys.platform == "darwin":
-            found = subprocess.run(["/bin/ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False)
+            command = ["/bin/ps", "-o", "state=", "-p", str(pid)]
+            found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a number of ours
             return found.stdout.strip().startswith("T")
     except OSError:
         return False

@@ -1,6 +1,6 @@
 """The seam: what a store does, at the height of jobs, in batches; lists in, lists out, same order.
 
-Every operation is one atomic transaction. Times: `now=None` is the store's own clock, of which there are two hands: wall
+Every operation is one atomic transaction. Times: `now=None` is the store's own clock, which has two hands: wall
 time decides only `run_at`; steady time, which never jumps nor goes back, decides leases, delays and expiry. A given
 `now` sets both. What runs inside is arithmetic on numbers that policy wrote: the memory store specifies it, the others
 are proven equal.
@@ -20,6 +20,7 @@ from daybreak.model import Job, JobSpec, Lease, Put, Record, Settlement, State
 
 POSITION_EXACT_TO: Final = 10_000
 SCANNED_PER_PAGE: Final = 10_000
+SCANNED_PER_CHUNK: Final = 1000  # of a bulk change, which holds up writers while it looks
 PROMOTED_PER_CLAIM: Final = 500
 
 
@@ -155,8 +156,8 @@ class Filter(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class Query(Struct, frozen=True, kw_only=True):
     """One page. Queued jobs alone are listed in rank order, scheduled ones alone as they fall due, anything else newest
-    first. Filters without an index look at a bounded number of jobs a page, so a page may be short and yet not the last:
-    only a cursor of None means the end."""
+    first. Filters without an index look at a bounded number of jobs a page, so a page may be short and yet not the
+    last: only a cursor of None means the end."""
 
     filter: Filter = Filter()
     limit: int = 100
@@ -245,7 +246,7 @@ class Purged(Struct, frozen=True, kw_only=True):
 class Watch(Protocol):
     """Open it, look, then wait: what changes after it was opened wakes it, so nothing falls between look and wait."""
 
-    async def wait(self, timeout: timedelta) -> bool:
+    async def wait(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - a store wakes as it can
         """True when something of its topics may have changed; False when the time ran out. Waking for nothing is
         allowed, sleeping through a change is not."""
         ...
@@ -291,7 +292,7 @@ class Store(Protocol):
         ...
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        """Take over leases that ran out, under a new fence, uncharged; what becomes of the jobs is for policy to say."""
+        """Take over leases that ran out, under a new fence, uncharged; what becomes of the jobs, policy says."""
         ...
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
@@ -317,7 +318,7 @@ class Store(Protocol):
         ...
 
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
-        """Events in the order of their commits: following the cursor shows each exactly once. CursorExpired on a gap."""
+        """Events in the order of commits: following the cursor shows each exactly once. CursorExpired on a gap."""
         ...
 
     async def history(self, job: str) -> list[Event]:

@@ -26,6 +26,8 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
         _check_name("meta", name)
         if not isinstance(value, str):
             raise BadInput(f"meta {name!r}: {value!r} is no text")
+        if any(unicodedata.category(c) == "Cs" for c in value):
+            raise BadInput(f"meta {name!r}: the text holds half a surrogate pair, which no encoding can carry")
     if len(spec.tags) > TAGS_LIMIT or len(spec.meta) > TAGS_LIMIT:
         raise TooLarge(f"job {spec.task!r}: at most {TAGS_LIMIT} tags and {TAGS_LIMIT} meta entries")
     if not spec.task or not spec.queue or not spec.id:
@@ -77,7 +79,7 @@ def _check_name(what: str, value: str | None) -> None:
         raise BadInput(f"{what}: {value!r} is no text")
     if len(value) > NAME_LIMIT:
         raise TooLarge(f"{what}: {len(value)} characters, the limit is {NAME_LIMIT}")
-    if bad := next((c for c in value if unicodedata.category(c) in ("Cc", "Cs")), None):
+    if not value.isprintable() and (bad := next((c for c in value if unicodedata.category(c) in ("Cc", "Cs")), None)):
         raise BadInput(f"{what}: {value!r} holds the control character {bad!r}; names are printable text")
 
 

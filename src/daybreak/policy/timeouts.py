@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from daybreak.model import Options
+from daybreak.units import LONGEST
 
 LEVELS: Final = 5
 
@@ -15,4 +16,5 @@ def limit_for(options: Options, timeouts: int) -> timedelta | None:
     five times over."""
     if options.timeout is None:
         return None
-    return options.timeout * options.escalate ** min(timeouts, LEVELS)
+    longer = min(options.escalate ** min(timeouts, LEVELS), max(1.0, LONGEST / options.timeout))
+    return options.timeout * longer

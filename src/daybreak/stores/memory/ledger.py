@@ -1,8 +1,9 @@
-"""What holds of jobs: every transition, written out plainly. Other stores repeat this arithmetic in their own tongue."""
+"""What holds of jobs: every transition, written out plainly. Other stores repeat this in their own tongue."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -210,9 +211,7 @@ class Ledger:
         self._leave_lease(entry)
         keep = entry.spec.options.keep_failed if state is State.FAILED else entry.spec.options.keep_completed
         self._close(entry, now, keep)
-        self._change(
-            entry, kind or state.value, now, by, state=state, reason=reason, note=note, attempt=entry.attempt or None
-        )
+        self._change(entry, kind or state.value, now, by, state=state, reason=reason, note=note, attempt=entry.attempt)
 
     def _close(self, entry: Entry, now: Now, keep_for: timedelta | None) -> None:
         self.unfinished[entry.spec.queue] -= 1
@@ -453,6 +452,7 @@ class Ledger:
     def drop(self, entry: Entry, now: Now) -> None:
         if entry.state in UNFINISHED:
             self._exit(entry)
+            self._leave_lease(entry)
             self.unfinished[entry.spec.queue] -= 1
         del self.jobs[entry.seq], self.ids[entry.spec.id]
         if entry.spec.unique is not None and self.uniques.get(entry.spec.unique) is entry:
@@ -467,8 +467,6 @@ class Ledger:
         there = self.records.get(name)
         if put.expect is not None and put.expect != (there.revision if there else 0):
             return None
-        if put.kind == "queue" and put.value is not None:
-            check_settings(put)
         self.revision += 1
         if put.value is None:
             self.records.pop(name, None)
@@ -524,8 +522,15 @@ def _due_at(entry: Entry) -> datetime | None:
     return moment(entry.due[1]) if entry.due and entry.state is State.SCHEDULED else None
 
 
-def check_settings(put: Put) -> None:
+def check(puts: Iterable[Put]) -> None:
+    """Before anything is written: what raises half way through would leave half an operation behind."""
+    for put in puts:
+        if put.kind == "queue" and put.value is not None:
+            _check_settings(put, put.value)
+
+
+def _check_settings(put: Put, value: bytes) -> None:
     try:
-        msgspec.json.decode(put.value or b"", type=QueueSettings)
+        msgspec.json.decode(value, type=QueueSettings)
     except msgspec.DecodeError as trouble:
         raise BadInput(f"queue {put.name!r}: these are no queue settings: {trouble}") from None

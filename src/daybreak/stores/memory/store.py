@@ -12,7 +12,7 @@ from daybreak.model import FINAL, Job, JobSpec, Lease, Put, Record, State
 from daybreak.store import (
     LATEST,
     POSITION_EXACT_TO,
-    SCANNED_PER_PAGE,
+    SCANNED_PER_CHUNK,
     Advanced,
     Amend,
     Amended,
@@ -36,7 +36,7 @@ from daybreak.store import (
 )
 from daybreak.stores.hub import Hub
 from daybreak.stores.memory.entry import Entry
-from daybreak.stores.memory.ledger import Ledger, Now
+from daybreak.stores.memory.ledger import Ledger, Now, check
 from daybreak.units import micros, span
 from daybreak.world import RealWorld, World
 
@@ -78,6 +78,7 @@ class MemoryStore:
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
         ledger, at = self._ledger, self._now(now)
+        check([*exchange.put, *(put for settlement in exchange.settle for put in settlement.puts)])
         settled = [ledger.settle(settlement, at) for settlement in exchange.settle]
         ledger.follow(at)
         inserted = [ledger.insert(spec, at) for spec in exchange.insert]
@@ -113,8 +114,10 @@ class MemoryStore:
         at, ledger = self._now(now), self._ledger
         cursor = None
         if amend.filter is None:
-            found = [(job, ledger.ids.get(job)) for job in amend.jobs]
-            answers = [ledger.amend(entry, amend, at) if entry else Amendment(job, "missing") for job, entry in found]
+            answers = [
+                ledger.amend(entry, amend, at) if (entry := ledger.ids.get(job)) else Amendment(job, "missing")
+                for job in amend.jobs
+            ]
         else:
             chunk, cursor = self._chunk(amend, amend.filter)
             answers = [a for e in chunk if (a := ledger.amend(e, amend, at)).verdict in ("done", "requested")]
@@ -122,16 +125,16 @@ class MemoryStore:
         return Amended(answers, cursor)
 
     def _chunk(self, amend: Amend, where: Filter) -> tuple[list[Entry], str | None]:
-        # What arrives after the first chunk is not meant, or a bulk change under load might never end.
-        after, end = map(int, amend.cursor.split(":")) if amend.cursor else (0, self._ledger.seq)
-        scanned = [seq for seq in sorted(self._ledger.jobs) if after < seq <= end][:SCANNED_PER_PAGE]
+        # Newest first and downwards: what arrives meanwhile is not meant, or a bulk change under load might never end.
+        before = _number(amend.cursor) if amend.cursor else self._ledger.seq + 1
+        scanned = sorted((seq for seq in self._ledger.jobs if seq < before), reverse=True)[:SCANNED_PER_CHUNK]
         chunk: list[Entry] = []
         for seq in scanned:
             if (entry := self._ledger.jobs[seq]).matches(where):
                 chunk.append(entry)
             if len(chunk) == amend.limit:
-                return chunk, f"{seq}:{end}"
-        return chunk, f"{scanned[-1]}:{end}" if len(scanned) == SCANNED_PER_PAGE else None
+                return chunk, str(seq)
+        return chunk, str(scanned[-1]) if len(scanned) == SCANNED_PER_CHUNK else None
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
         found = [self._ledger.ids.get(job) for job in jobs]
@@ -201,6 +204,7 @@ class MemoryStore:
         ]
         for key in lapsed:
             del ledger.keys[key]
+        self._wake()
         return Purged(
             jobs=len(old[: purge.limit]), events=stale, keys=len(lapsed), forwarded=forwarded,
             again=len(old) >= purge.limit,
@@ -214,6 +218,7 @@ class MemoryStore:
         return True
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        check(puts)
         answers = [self._ledger.put(put) for put in puts]
         self._wake()
         return answers

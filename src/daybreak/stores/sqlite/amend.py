@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Literal
 
 from daybreak.model import FINAL, WAITING, State
-from daybreak.store import SCANNED_PER_PAGE, Amend, Amended, Amendment, Filter, worker_topic
+from daybreak.store import SCANNED_PER_CHUNK, Amend, Amended, Amendment, Filter, worker_topic
 from daybreak.stores.sqlite import places, read
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import Row
@@ -32,17 +33,17 @@ def _amend(ledger: Ledger, row: Row, wanted: Amend) -> Amendment:
 
 
 def _chunk(ledger: Ledger, wanted: Amend, where: Filter) -> tuple[list[Row], str | None]:
-    # What arrives after the first chunk is not meant, or a bulk change under load might never end.
-    after, end = read.parse_cursor(wanted.cursor, 2) if wanted.cursor else (0, ledger.value(sql.last_seq))
-    scanned = [seq for (seq,) in ledger.execute(sql.scan_jobs_up, (after, end, SCANNED_PER_PAGE))]
+    # Newest first and downwards: what arrives meanwhile is not meant, or a bulk change under load might never end.
+    before = read.parse_cursor(wanted.cursor, 1) if wanted.cursor else read.NEWEST
+    scanned = [key[-1] for key in islice(read.newest_first(ledger, where, before), SCANNED_PER_CHUNK)]
     chunk: list[Row] = []
     for seq in scanned:
         row = places.load(ledger, seq)
         if row is not None and read.matches(row, where):
             chunk.append(row)
         if len(chunk) == wanted.limit:
-            return chunk, f"{seq}:{end}"
-    return chunk, f"{scanned[-1]}:{end}" if len(scanned) == SCANNED_PER_PAGE else None
+            return chunk, str(seq)
+    return chunk, str(scanned[-1]) if len(scanned) == SCANNED_PER_CHUNK else None
 
 
 def _cancel(ledger: Ledger, row: Row, wanted: Amend) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from heapq import heapify, heappop, heappush, heapreplace
@@ -122,8 +123,8 @@ class Claiming:
 
     def _lease(self, lane: int, row: Values) -> Lease:
         ledger, claim = self._ledger, self._claim
-        (_, _, seq, attempt, fence, n, carry, history, id_, priority, asked, created, expires, by, run, owner, key, uniq,
-         options, extra, args) = row  # fmt: skip
+        (_, _, seq, attempt, fence, n, carry, history, id_, priority, asked, created, expires, by, run, owner, key,
+         uniq, options, extra, args) = row  # fmt: skip
         name = self._names.get(lane) or self._names.setdefault(lane, ledger.name_of(lane))
         attempt, fence, n = attempt + 1, fence + 1, n + 1
         line = ledger.tell(
@@ -171,6 +172,6 @@ class Claiming:
             ledger.execute(sql.take_from_lane, (lane, *rank))
         if self._rows:
             ledger.executemany(sql.insert_lease, self._rows)
-            for row in self._rows:
-                ledger.tally(row[1], row[2], State.QUEUED, -1)
-                ledger.tally(row[1], row[2], State.RUNNING)
+            for (lane, priority), n in Counter((row[1], row[2]) for row in self._rows).items():
+                ledger.tally(lane, priority, State.QUEUED, -n)
+                ledger.tally(lane, priority, State.RUNNING, n)

@@ -14,15 +14,11 @@ from typing import Any
 import apsw
 
 from daybreak.errors import (
-    DaybreakError,
     OutcomeUnknown,
-    StoreCorrupt,
     StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreUnavailable,
 )
 from daybreak.stores.sqlite import schema
+from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
 from daybreak.stores.sqlite.turn import Turn
 from daybreak.units import micros
@@ -63,6 +59,7 @@ class Engine:
         self._known = Known()
         self._version: int | None = None
         self._wal_pages = 0
+        self._checkpoint_at = CHECKPOINT_PAGES
         self._truncated_at = 0.0
         self._db: apsw.Connection | None = None
         with self.translated():
@@ -94,14 +91,16 @@ class Engine:
         return db
 
     def _wrote(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        if pages < self._wal_pages:  # the log has started over
+            self._checkpoint_at = CHECKPOINT_PAGES
         self._wal_pages = pages
         return apsw.SQLITE_OK
 
     def close(self) -> None:
         if self._db is not None:
-            with contextlib.suppress(apsw.Error):
-                self._db.pragma("optimize")
-            self._db.close()
+            # The last connection to close empties the log and locks the file for it: nobody else may be writing then.
+            with self._turn.taken():
+                self._db.close()
             self._db = None
 
     def hands(self, now: datetime | None) -> tuple[int, int]:
@@ -141,7 +140,7 @@ class Engine:
         parts: list[Changes] = []
         ledger: Ledger | None = None
         for request in requests:
-            ledger = Ledger(db, self._known, *self.hands(request.now))
+            ledger = Ledger(db, self._known, *self.hands(request.now), parts)
             if len(requests) > 1:
                 db.execute("SAVEPOINT request")
             try:
@@ -192,11 +191,12 @@ class Engine:
 
     def checkpoint_if_due(self) -> None:
         """Move the log into the file; after the answers went out, so that nobody waits for it."""
-        if self._wal_pages < CHECKPOINT_PAGES or (db := self._db) is None:
+        if self._wal_pages < self._checkpoint_at or (db := self._db) is None:
             return
         with contextlib.suppress(apsw.Error), self._turn.taken():
-            pages, moved = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            # A long reader keeps the log from starting over; once it is gone, the file shrinks again.
+            pages, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            # A long reader keeps the log from starting over; asking at every commit would not help.
+            self._checkpoint_at = pages + CHECKPOINT_PAGES
             if pages > TRUNCATE_PAGES and time.monotonic() - self._truncated_at > 1:
                 self._truncated_at = time.monotonic()
                 db.set_busy_timeout(0)
@@ -204,9 +204,6 @@ class Engine:
                     db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
                 finally:
                     db.set_busy_timeout(5000)
-            elif moved < pages:
-                return  # look again after the next commit
-        self._wal_pages = 0
 
     # -- errors --------------------------------------------------------------------------------------------------------
 
@@ -217,31 +214,10 @@ class Engine:
         except apsw.Error as trouble:
             raise self.translate(trouble) from trouble
         except OSError as trouble:
-            raise StoreUnavailable(f"{self._place.path}: {trouble.strerror or trouble}") from trouble
+            raise self.translate(trouble) from trouble
 
     def translate(self, trouble: Exception) -> Exception:
-        path = self._place.path
-        match trouble:
-            case DaybreakError():
-                return trouble
-            case apsw.FullError():
-                return StoreFull(
-                    f"{path}: the disk is full, nothing of this was written; free some space and ask again"
-                )
-            case apsw.ReadOnlyError() | apsw.PermissionsError():
-                return StoreReadOnly(f"{path} cannot be written: check its permissions and those of its folder")
-            case apsw.NotADBError():
-                return StoreCorrupt(f"{path} is no SQLite file: choose another path, or restore it from a backup")
-            case apsw.CorruptError():
-                return StoreCorrupt(f"{path} is damaged ({trouble}): stop its workers and restore it from a backup")
-            case apsw.CantOpenError():
-                return StoreUnavailable(f"{path} cannot be opened: check that it exists and may be written")
-            case apsw.BusyError() | apsw.LockedError():
-                return StoreUnavailable(f"{path} is held by another program that is not Daybreak: close it there")
-            case apsw.IOError():
-                return StoreUnavailable(f"{path}: the disk failed ({trouble}); nothing of this was written")
-            case _:
-                return trouble
+        return translate(self._place.path, trouble)
 
 
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)
@@ -289,8 +265,8 @@ class Reader:
 
     def has_changed(self) -> bool:
         """Whether anyone has committed since the last look."""
-        db = self._db or self._connect()
-        seen = _data_version(db)
+        with self._engine.translated():
+            seen = _data_version(self._db or self._connect())
         changed, self._changes_seen = seen != self._changes_seen, seen
         return changed
 

@@ -86,7 +86,8 @@ class Inserting:
         self._jobs.append((
             seq, spec.id, lane, band, order, spec.priority, spec.priority, ledger.wall, ledger.steady,
             None if expires_in is None else ledger.steady + span(expires_in),
-            spec.by, spec.run, spec.owner, spec.key, spec.unique, pack_options(spec.options), pack_extra(spec), spec.args,
+            spec.by, spec.run, spec.owner, spec.key, spec.unique, pack_options(spec.options), pack_extra(spec),
+            spec.args,
         ))  # fmt: skip
         if (due := first_due(spec, ledger.wall, ledger.steady)) is None:
             state = State.QUEUED

@@ -51,9 +51,12 @@ class Changes:
 
 
 class Ledger:
-    def __init__(self, db: apsw.Connection, known: Known, wall: int, steady: int) -> None:
+    def __init__(
+        self, db: apsw.Connection, known: Known, wall: int, steady: int, before: list[Changes] | None = None
+    ) -> None:
         self.db = db
         self.known = known
+        self._before = before or []  # what earlier requests of the same transaction have changed
         self.wall = wall
         self.steady = steady
         self.at = moment(wall)
@@ -111,7 +114,7 @@ class Ledger:
     # -- what is counted -----------------------------------------------------------------------------------------------
 
     def tally(self, lane: int, priority: int, state: State, by: int = 1) -> None:
-        self.changes.tallies[lane, priority, state.value] += by
+        self.changes.tallies[lane, priority, state] += by
 
     def tallied(self, queue: str, states: Iterable[State]) -> int:
         """How many jobs of a queue are in these states, what this transaction did included."""
@@ -120,7 +123,7 @@ class Ledger:
         lanes, wanted = set(self.lanes_of(queue, None)), {state.value for state in states}
         return sum(
             n
-            for tallies in (self.known.tallies, self.changes.tallies)
+            for tallies in (self.known.tallies, *(part.tallies for part in self._before), self.changes.tallies)
             for (lane, _, state), n in tallies.items()
             if lane in lanes and state in wanted
         )
@@ -151,7 +154,7 @@ class Ledger:
                 tallies[cell] += n
             lines += part.lines
             topics |= part.topics
-        moved = [(*cell, n) for cell, n in tallies.items() if n]
+        moved = [(lane, priority, str(state), n) for (lane, priority, state), n in tallies.items() if n]
         if moved:
             self.executemany(sql.add_tally, moved)
             if self.known.tallies is not None:

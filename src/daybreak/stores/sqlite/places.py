@@ -149,7 +149,7 @@ def finish(
     row.purge_at = None if keep is None else ledger.wall + span(keep)
     forget_expiry(ledger, row)
     release_unique(ledger, row)
-    tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt or None)
+    tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
     enter(ledger, row)
     ledger.wake(job_topic(row.id))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+from typing import Any
+
 from daybreak.model import State
 from daybreak.store import Purge, Purged
 from daybreak.stores.sqlite import places
@@ -17,19 +20,25 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
         row = places.load(ledger, seq)
         assert row is not None
         places.drop(ledger, row)
-    stale = ledger.rows(sql.stale_feed, (ledger.wall - span(wanted.events_for), wanted.limit))
+    stale = _stale_feed(ledger, ledger.wall - span(wanted.events_for), wanted.limit)
     if stale:
         ledger.execute(sql.purge_feed, (stale[-1][0],))
+        ledger.execute(sql.empty_feed, (stale[-1][0],))
     ledger.execute(sql.purge_keys, (ledger.wall - span(wanted.keys_for),))
     keys = ledger.db.changes()
     _give_back(ledger)
     return Purged(
         jobs=len(old),
-        events=sum(lines.count(b"\n") + 1 for _, lines in stale),
+        events=sum(lines.count(b"\n") + 1 for _, _, lines in stale),
         keys=keys,
         forwarded=forwarded,
         again=wanted.limit in (len(old), len(stale)),
     )
+
+
+def _stale_feed(ledger: Ledger, before: int, limit: int) -> list[Any]:
+    """The oldest rows, up to the first that is younger; by order of commit, so a clock set back tears no hole."""
+    return list(takewhile(lambda row: row[1] <= before, ledger.rows(sql.oldest_feed, (limit,))))
 
 
 def _give_back(ledger: Ledger) -> None:

@@ -66,10 +66,10 @@ def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> Iterator[Key]:
         after = parse_cursor(cursor, 2) if cursor else (-(1 << 62), -1)
         return merge(*(_rows(ledger, sql.scan_delayed, (clock, *after, -1)) for clock in (STEADY, WALL)))
     before = parse_cursor(cursor, 1) if cursor else NEWEST
-    return _newest_first(ledger, where, before)
+    return newest_first(ledger, where, before)
 
 
-def _newest_first(ledger: Ledger, where: Filter, before: Key) -> Iterator[Key]:
+def newest_first(ledger: Ledger, where: Filter, before: Key) -> Iterator[Key]:
     states = where.states
     if where.key is not None:
         return _rows(ledger, sql.scan_key, (where.key, *before, -1))
@@ -130,7 +130,7 @@ def count(ledger: Ledger, where: Filter) -> list[Tally]:
             (lane, priority, state): n for lane, priority, state, n in ledger.execute(sql.all_tallies)
         }
     else:
-        rows = (places.load(ledger, key[-1]) for key in _newest_first(ledger, where, NEWEST))
+        rows = (places.load(ledger, key[-1]) for key in newest_first(ledger, where, NEWEST))
         cells = Counter((row.lane, row.priority, row.state.value) for row in rows if row and matches(row, where))
     return sorted(
         Tally(*names[lane], priority, State(state), n)
@@ -163,9 +163,9 @@ def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
     last = ledger.value(sql.last_pos)
     if after == LATEST:
         return Feed([], f"{last + 1}:0")
-    first = ledger.value(sql.first_pos)
-    pos, seen = (first or last + 1, 0) if after is None else parse_cursor(after, 2)
-    if pos > last + 1 or (pos <= last and first is not None and pos < first):
+    first = ledger.value(sql.first_pos) or last + 1
+    pos, seen = (first, 0) if after is None else parse_cursor(after, 2)
+    if not first <= pos <= last + 1:
         raise CursorExpired(str(after))
     found: list[Event] = []
     for row_pos, lines in ledger.execute(sql.feed_from, (pos,)):

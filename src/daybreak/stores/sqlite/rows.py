@@ -183,8 +183,8 @@ class Row:
     @property
     def spec(self) -> JobSpec:
         return spec_of(
-            self.name, self.id, self.asked, self.by, self.run, self.owner, self.key, self.uniq, self.options, self.extra,
-            self.args,
+            self.name, self.id, self.asked, self.by, self.run, self.owner, self.key, self.uniq, self.options,
+            self.extra, self.args,
         )  # fmt: skip
 
     def as_job(self) -> Job:

@@ -24,7 +24,7 @@ _WITHDRAWN: Final = range(3_052_000, 3_053_000)
 def check_library(version: str | None = None) -> None:
     """Refuse a SQLite in which two processes can destroy a file by resetting its write-ahead log at once."""
     version = version or apsw.sqlite_lib_version()
-    major, minor, patch = (int(part) for part in (version.split(".") + ["0", "0"])[:3])
+    major, minor, patch = (int(part) for part in [*version.split("."), "0", "0"][:3])
     number = major * 1_000_000 + minor * 1000 + patch
     if number < _FIXED or number in _WITHDRAWN:
         raise StoreUnsuitable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -22,12 +23,16 @@ class Settling:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._leases: dict[int, Values] = {}
         self._done: list[Values] = []
         self._ended: dict[int, int] = {}
+        self._completed: Counter[tuple[int, int]] = Counter()
         self.inserts: list[JobSpec] = []
         self.puts: list[Put] = []
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        seqs = msgspec.json.encode([settlement.seq for settlement in settlements]).decode()
+        self._leases = {lease[0]: lease for lease in self._ledger.execute(sql.leases_of, (seqs,))}
         answers = [self._settle(settlement) for settlement in settlements]
         self._write()
         return answers
@@ -36,10 +41,9 @@ class Settling:
         ledger, seq = self._ledger, settlement.seq
         if seq in self._ended:  # twice in one batch: the second is a repeat
             return self._ended[seq] == settlement.fence
-        lease = ledger.execute(sql.lease_of, (seq,)).fetchone()
-        if lease is None:
+        if (lease := self._leases.get(seq)) is None:
             return bool(ledger.value(sql.fence_of, (seq,)) == settlement.fence)
-        lane, priority, uniq, _, fence, n, _, started, suspending, cancelling, carry, history = lease
+        _, lane, priority, uniq, fence, n, _, started, suspending, cancelling, carry, history = lease
         if fence != settlement.fence:
             return False
         self._ended[seq] = fence
@@ -54,14 +58,10 @@ class Settling:
             seq, "completed", None, settlement.attempt, fence, n + 1, started, ledger.wall,
             None if keep is None else ledger.wall + span(keep), settlement.result, carry, joined(history, line),
         ))  # fmt: skip
-        ledger.tally(lane, priority, State.RUNNING, -1)
-        ledger.tally(lane, priority, State.COMPLETED)
+        self._completed[lane, priority] += 1
         if uniq is not None:
             ledger.execute(sql.delete_unique, (uniq, seq))
         ledger.wake(job_topic(settlement.job))
-        queue = ledger.name_of(lane)[0]
-        if ledger.settings(queue).max_running is not None:
-            ledger.wake(work_topic(queue))
         self._follow(settlement)
         return True
 
@@ -118,9 +118,16 @@ class Settling:
             self.puts += settlement.puts
 
     def _write(self) -> None:
+        ledger = self._ledger
         if self._done:
-            self._ledger.executemany(sql.delete_lease, [(row[0],) for row in self._done])
-            self._ledger.executemany(sql.insert_done, self._done)
+            ledger.executemany(sql.delete_lease, [(row[0],) for row in self._done])
+            ledger.executemany(sql.insert_done, self._done)
+        for (lane, priority), n in self._completed.items():
+            ledger.tally(lane, priority, State.RUNNING, -n)
+            ledger.tally(lane, priority, State.COMPLETED, n)
+            queue = ledger.name_of(lane)[0]
+            if ledger.settings(queue).max_running is not None:
+                ledger.wake(work_topic(queue))
 
 
 def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
@@ -128,7 +135,7 @@ def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
 
 
 def _extend(ledger: Ledger, beat: Beat) -> Extended:
-    lease = ledger.execute(sql.lease_of, (beat.seq,)).fetchone()
+    lease = ledger.execute(sql.leases_of, (f"[{beat.seq}]",)).fetchone()
     if lease is None or lease[4] != beat.fence:
         return Extended(held=False)
     _, _, _, _, _, n, worker, _, suspending, cancelling, carry, _ = lease

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from daybreak import platform
-from daybreak.errors import StoreUnavailable
+from daybreak.errors import StoreError, StoreUnavailable
 from daybreak.events import Event
 from daybreak.model import Job, JobSpec, Lease, Put, Record
 from daybreak.store import (
@@ -38,6 +39,7 @@ from daybreak.stores.hub import ANY, Hub, HubWatch
 from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle
 from daybreak.stores.sqlite.claim import Claiming
 from daybreak.stores.sqlite.engine import Engine, Place, Reader, Request
+from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.purge import purge as purge_chunk
@@ -54,8 +56,8 @@ QUICK_LOOK = timedelta(milliseconds=20)  # where there are no datagrams
 class SqliteStore:
     """Jobs in one file, for any number of processes on one machine.
 
-    `threaded=False` does all work in the caller's thread, for tests on virtual time. `stuck_after` is how long a process
-    that was stopped in the middle of a write may hold up the others before it is ended."""
+    `threaded=False` does all work in the caller's thread, for tests on virtual time. `stuck_after` is how long a
+    process that was stopped in the middle of a write may hold up the others before it is ended."""
 
     traits = Traits(name="sqlite", durable="every commit is synced to disk (WAL, synchronous=FULL)", shared=True)
 
@@ -98,7 +100,10 @@ class SqliteStore:
         schema.check_place(self.path)
         self.path = self.path.resolve()
         place = Place(self.path, self._vfs, self._boot or platform.boot_id())
-        turn = turn_for(self.path.with_name(self.path.name + "-turn"), self._stuck_after)
+        try:
+            turn = turn_for(self.path.with_name(self.path.name + "-turn"), self._stuck_after)
+        except OSError as trouble:
+            raise translate(self.path, trouble) from trouble
         try:
             self._engine = Engine(place, turn, self._world)
         except BaseException:
@@ -222,8 +227,10 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
         while True:
             if self._hub.is_watched and self._reader is not None:
-                if await loop.run_in_executor(self._readers, self._reader.has_changed):
-                    self._hub.wake([ANY])
+                # Trouble with the file is for those who ask something of it; the look goes on.
+                with contextlib.suppress(StoreError):
+                    if await loop.run_in_executor(self._readers, self._reader.has_changed):
+                        self._hub.wake([ANY])
             await asyncio.sleep(every.total_seconds())
 
 

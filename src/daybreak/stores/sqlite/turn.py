@@ -70,7 +70,10 @@ class Turn:
                     named = self._look(named)
 
     def _look(self, named: bool) -> bool:
-        holder = platform.lock_holder(self._fd)
+        try:
+            holder = platform.lock_holder(self._fd)
+        except OSError:  # closed meanwhile
+            return True
         if holder is not None and platform.is_stopped(holder):
             _log.warning("%s: process %d was stopped inside its turn to write and is ended", self._path, holder)
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -10,7 +10,20 @@ from typing import Any, Final
 import msgspec
 
 from daybreak.events import Event, Folded, fold
-from daybreak.model import Done, Failed, Failure, Job, JobSpec, Lease, Options, Outcome, Put, QueueSettings, Retry, State
+from daybreak.model import (
+    Done,
+    Failed,
+    Failure,
+    Job,
+    JobSpec,
+    Lease,
+    Options,
+    Outcome,
+    Put,
+    QueueSettings,
+    Retry,
+    State,
+)
 from daybreak.policy.admit import digest
 from daybreak.policy.settle import settle
 from daybreak.store import (
@@ -27,7 +40,7 @@ from daybreak.store import (
     Store,
     Verdict,
 )
-from daybreak.testing.clock import NOON
+from daybreak.testing.clock import NOON as NOON  # noqa: PLC0414 - said with the other times
 
 SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)

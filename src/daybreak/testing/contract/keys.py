@@ -15,7 +15,6 @@ from daybreak.testing.contract.builders import (
     act,
     assert_sound,
     configure,
-    end,
     find_all,
     look,
     run_one,
@@ -106,30 +105,52 @@ class Uniques:
         assert (await look(store, job)).priority == 7
 
     async def test_unique_replace_cancels_the_waiting_job_and_takes_its_name(self, store: Store) -> None:
-        for held in ({}, {"delay": MINUTE}):
-            old = await accept(store, unique="u", **held)
-            new = await accept(store, unique="u", on_conflict="replace", by="bob")
-            replaced = await look(store, old)
-            assert (replaced.state, replaced.note) == (State.CANCELLED, "replaced")
-            assert (await store.history(old))[-1].by == "bob"
-            assert await take_ids(store, 9, now=NOON + HOUR) == [new]
-            await act(store, "cancel", new, now=NOON + HOUR)
-            await store.advance(now=NOON + HOUR)
-            [lease_holder] = [await look(store, new)]
-            assert lease_holder.cancelling
-            await self._finish(store, new)
+        queued = await accept(store, unique="u")
+        delayed = await accept(store, unique="u", on_conflict="replace", delay=MINUTE, by="bob")
+        suspended = await accept(store, unique="u", on_conflict="replace", by="bob")
+        await act(store, "suspend", suspended)
+        last = await accept(store, unique="u", on_conflict="replace", by="bob")
+        for replaced in (queued, delayed, suspended):
+            job = await look(store, replaced)
+            assert (job.state, job.note, job.finished_at) == (State.CANCELLED, "replaced", NOON)
+            assert (await store.history(replaced))[-1].by == "bob"
+        assert await take_ids(store, 9, now=NOON + HOUR) == [last]
         await assert_sound(store)
-
-    async def _finish(self, store: Store, job: str) -> None:
-        found = await look(store, job)
-        assert found.worker is not None
-        from_lease = {"seq": found.seq, "fence": found.fence}
-        assert from_lease  # settled below through a fresh take-over, so that the name is free again
-        for lease in await store.reap(_reap_all(), now=NOON + 2 * HOUR):
-            assert await end(store, lease, now=NOON + 2 * HOUR)
 
     async def test_unique_replace_leaves_a_running_job_alone(self, store: Store) -> None:
         job = await accept(store, unique="u")
         await take_one(store)
         assert await verdicts(store, spec(unique="u", on_conflict="replace")) == ["duplicate"]
         assert await state_of(store, job) is State.RUNNING
+
+    async def test_a_replacement_fits_into_a_full_queue_and_no_other_job_does(self, store: Store) -> None:
+        await configure(store, capacity=1)
+        old = await accept(store, unique="u")
+        new = spec(unique="u", on_conflict="replace")
+        assert await verdicts(store, spec(), new, spec()) == ["full", "new", "full"]
+        assert await state_of(store, old) is State.CANCELLED
+
+    async def test_a_replacement_that_finds_its_queue_full_replaces_nothing(self, store: Store) -> None:
+        await configure(store, "full", capacity=0)
+        old = await accept(store, unique="u")
+        assert await verdicts(store, spec(unique="u", on_conflict="replace", queue="full")) == ["full"]
+        assert await state_of(store, old) is State.QUEUED
+
+    async def test_a_unique_name_is_free_once_its_job_has_ended(self, store: Store) -> None:
+        first = await accept(store, unique="u")
+        assert await run_one(store) == first
+        second = await accept(store, unique="u")
+        await act(store, "cancel", second)
+        third = await accept(store, unique="u", expires_in=MINUTE)
+        await store.advance(now=NOON + MINUTE)
+        assert await state_of(store, third) is State.FAILED
+        await accept(store, unique="u")
+
+    async def test_a_job_whose_unique_name_was_taken_cannot_be_retried(self, store: Store) -> None:
+        first = await accept(store, unique="u")
+        await run_one(store)
+        second = await accept(store, unique="u")
+        assert await act(store, "retry", first) == ["refused"]
+        await act(store, "cancel", second)
+        assert await act(store, "retry", first, second) == ["done", "refused"]
+        assert await verdicts(store, spec(unique="u")) == ["duplicate"]

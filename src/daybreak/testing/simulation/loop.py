@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
+
+T = TypeVar("T")
 
 START: Final = 1000.0  # steady clocks start anywhere, only not at zero
 MOST_TURNS: Final = 2_000_000  # a simulation has some ten thousand; one that spins is a fault of its own
@@ -52,11 +54,12 @@ class SimLoop(asyncio.BaseEventLoop):
         """Nobody waits in a select: there is nothing to interrupt."""
 
 
-def run_now(step: Coroutine[Any, Any, Any]) -> Any:
-    """The answer of a coroutine that never waits, as stores do that run without threads."""
+def run_now(work: Awaitable[T]) -> T:
+    """The answer of a coroutine that never waits, as those of stores that run without threads."""
+    step = cast("Coroutine[Any, Any, T]", work)
     try:
         step.send(None)
     except StopIteration as end:
-        return end.value
+        return cast("T", end.value)
     step.close()
     raise RuntimeError(f"{step!r} waited for something: a simulated store must run to its end at once")

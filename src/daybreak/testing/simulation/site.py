@@ -51,6 +51,8 @@ class Site:
     calm: bool = False
     cursor: str | None = None
     names: int = 0
+    shift: float = 0.0
+    frozen_until: float = 0.0
 
     def process(self, kind: str, *, name: str | None = None) -> Process:
         """A new process; its identity was never used before."""
@@ -58,6 +60,7 @@ class Site:
             self.names += 1
             name = f"{kind}-{self.names}"
         process = Process(name, self.loop)
+        process.frozen_until = self.frozen_until  # on a machine that stands still nothing starts either
         self.processes[name] = process
         return process
 
@@ -68,14 +71,13 @@ class Site:
         """A store that processes share is opened by each of them, as in life; one in memory is the same for all."""
         if not self.store.traits.shared:
             return self.store
-        store: Store = run_now(self.factory(world).open())  # type: ignore[arg-type]
-        return store
+        return run_now(self.factory(world).open())
 
     def new_events(self) -> list[Event]:
         """What was committed since the last look, straight from the store."""
         found: list[Event] = []
         while True:
-            feed = run_now(self.store.events(self.cursor))  # type: ignore[arg-type]
+            feed = run_now(self.store.events(self.cursor))
             self.cursor = feed.cursor
             if not feed.events:
                 return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from daybreak.errors import DaybreakError, OutcomeUnknown, StoreUnavailable
 from daybreak.events import Event
@@ -40,7 +40,7 @@ from daybreak.testing.simulation.process import Process
 if TYPE_CHECKING:
     from daybreak.testing.simulation.site import Site
 
-Perform = Callable[[], Coroutine[Any, Any, Any]]
+T = TypeVar("T")
 
 
 class Wire:
@@ -55,12 +55,12 @@ class Wire:
 
     # -- one call ------------------------------------------------------------------------------------------------------
 
-    async def _call(self, op: str, request: Any, perform: Perform, *, reads: bool = False) -> Any:
+    async def _call(self, op: str, request: Any, perform: Callable[[], Awaitable[T]], *, reads: bool = False) -> T:
         site, process = self._site, self._process
         await process.gate()
         call = site.history.invoke(process.name, op, request)
         passage = site.network.passage()
-        reply: asyncio.Future[Any] = site.loop.create_future()
+        reply: asyncio.Future[T] = site.loop.create_future()
         site.loop.call_later(passage.there, self._arrive, call, passage, perform, reply, reads)
         try:
             answer = await reply
@@ -77,7 +77,12 @@ class Wire:
         return answer
 
     def _arrive(
-        self, call: Call, passage: Passage, perform: Perform, reply: asyncio.Future[Any], reads: bool
+        self,
+        call: Call,
+        passage: Passage,
+        perform: Callable[[], Awaitable[T]],
+        reply: asyncio.Future[T],
+        reads: bool,
     ) -> None:
         """The request reaches the store, which goes on even if whoever sent it is dead by now."""
         site, network = self._site, self._site.network
@@ -110,19 +115,16 @@ class Wire:
     # -- the seam ------------------------------------------------------------------------------------------------------
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        found: list[Inserted] = await self._call("insert", list(specs), lambda: self._store.insert(specs))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._call("insert", list(specs), lambda: self._store.insert(specs))
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
-        found: Exchanged = await self._call("exchange", exchange, lambda: self._store.exchange(exchange))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._call("exchange", exchange, lambda: self._store.exchange(exchange))
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
-        found: list[Extended] = await self._call("extend", list(beats), lambda: self._store.extend(beats))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._call("extend", list(beats), lambda: self._store.extend(beats))
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        found: list[Lease] = await self._call("reap", reap, lambda: self._store.reap(reap))  # type: ignore[arg-type,return-value]
+        found = await self._call("reap", reap, lambda: self._store.reap(reap))
         if found and self._site.plan.has("reaper_crash") and not self._site.calm and self._site.fate.random() < 0.25:
             self._site.saw("reaper crashed before it settled")
             self._site.history.crash(self._process.name)
@@ -131,50 +133,39 @@ class Wire:
         return found
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
-        found: Advanced = await self._call("advance", limit, lambda: self._store.advance(limit))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._call("advance", limit, lambda: self._store.advance(limit))
 
     async def amend(self, amend: Amend, *, now: datetime | None = None) -> Amended:
-        found: Amended = await self._call("amend", amend, lambda: self._store.amend(amend))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._call("amend", amend, lambda: self._store.amend(amend))
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
-        found: Purged = await self._call("purge", purge, lambda: self._store.purge(purge))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._call("purge", purge, lambda: self._store.purge(purge))
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
-        found: list[Record | None] = await self._call("put", list(puts), lambda: self._store.put(puts))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._call("put", list(puts), lambda: self._store.put(puts))
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
-        found: list[Job | None] = await self._read("get", jobs, lambda: self._store.get(jobs))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._read("get", jobs, lambda: self._store.get(jobs))
 
     async def find(self, query: Query) -> Page:
-        found: Page = await self._read("find", query, lambda: self._store.find(query))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._read("find", query, lambda: self._store.find(query))
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
-        found: list[Tally] = await self._read("count", where, lambda: self._store.count(where))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._read("count", where, lambda: self._store.count(where))
 
     async def position(self, job: str) -> Position | None:
-        found: Position | None = await self._read("position", job, lambda: self._store.position(job))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._read("position", job, lambda: self._store.position(job))
 
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
-        found: Feed = await self._read("events", after, lambda: self._store.events(after, limit))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._read("events", after, lambda: self._store.events(after, limit))
 
     async def history(self, job: str) -> list[Event]:
-        found: list[Event] = await self._read("history", job, lambda: self._store.history(job))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._read("history", job, lambda: self._store.history(job))
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
-        found: list[Record] = await self._read("records", (kind, name), lambda: self._store.records(kind, name))  # type: ignore[arg-type,return-value]
-        return found
+        return await self._read("records", (kind, name), lambda: self._store.records(kind, name))
 
-    async def _read(self, op: str, request: Any, perform: Perform) -> Any:
+    async def _read(self, op: str, request: Any, perform: Callable[[], Awaitable[T]]) -> T:
         return await self._call(op, request, perform, reads=True)
 
     def watch(self, topics: Iterable[str]) -> Watch:

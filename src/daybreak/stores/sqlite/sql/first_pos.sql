@@ -1,1 +1,1 @@
-SELECT min(pos) FROM feed
+SELECT min(pos) FROM feed WHERE length(lines) > 0

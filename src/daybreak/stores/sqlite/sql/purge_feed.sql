@@ -1,1 +1,1 @@
-DELETE FROM feed WHERE pos <= ?
+DELETE FROM feed WHERE pos <= ? AND pos < (SELECT max(pos) FROM feed)

@@ -1,0 +1,141 @@
+"""The command: `python -m benchmarks` measures, `python -m benchmarks compare` fails on a loss of speed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.compare import Loss, losses
+from benchmarks.machine import file_system
+from benchmarks.measure import Run, run_rounds
+from benchmarks.rows import Row, rows
+
+RESULTS = Path(__file__).parent / "results"
+RECORDED = RESULTS / "recorded.json"
+FEWEST = 3
+NOT_DURABLE = {"tmpfs", "ramfs"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(argv)
+    with tempfile.TemporaryDirectory(dir=asked.dir, prefix="daybreak-") as place:
+        if (kind := file_system(Path(place))) in NOT_DURABLE:
+            print(f"the files would lie on {kind}, where nothing is durable; name a disk with --dir")
+            return 2
+        return compare(asked, Path(place)) if asked.what == "compare" else measure(asked, Path(place))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("run", "compare"), default="run")
+    parser.add_argument("--quick", action="store_true", help="the short form: fewer jobs, no deep backlog")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="rounds (5)")
+    parser.add_argument(
+        "--backlog", type=int, default=20_000, metavar="N", help="jobs waiting in exchange rows (20000)"
+    )
+    parser.add_argument("--only", action="append", metavar="GLOB", help="rows by name; prints, and writes no result")
+    parser.add_argument("--name", help="results/<name>.json (quick or full)")
+    parser.add_argument("--record", action="store_true", help="keep this as what compare holds later runs against")
+    parser.add_argument("--dir", type=Path, help="where the files of the cases lie (the system's temporary directory)")
+    return parser
+
+
+def measure(asked: argparse.Namespace, place: Path) -> int:
+    form = "quick" if asked.quick else "full"
+    if asked.record and (form != "quick" or asked.only):
+        print("compare runs the quick form, so only a whole --quick run can be recorded")
+        return 2
+    chosen = [row for row in rows(quick=asked.quick, backlog=asked.backlog) if _wanted(row, asked.only)]
+    run = run_rounds(chosen, repeat=asked.repeat, place=place)
+    told = report.as_json(
+        run, name=asked.name or form, form=form, repeat=asked.repeat, place=place, command=_command(asked)
+    )
+    page = report.page(run, told)
+    print("\n" + page)
+    if not asked.only:
+        _write(told, page, record=asked.record)
+    return 1 if run.missing else 0
+
+
+def _wanted(row: Row, only: Sequence[str] | None) -> bool:
+    return only is None or any(fnmatch(row.name, pattern) for pattern in only)
+
+
+def _command(asked: argparse.Namespace) -> str:
+    words = ["python -m benchmarks", *(["--quick"] if asked.quick else []), f"--repeat {asked.repeat}"]
+    return " ".join([*words, f"--backlog {asked.backlog}", *(f"--only '{glob}'" for glob in asked.only or ())])
+
+
+def _write(told: dict[str, Any], page: str, *, record: bool) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    (RESULTS / f"{told['name']}.json").write_text(text, encoding="utf-8")
+    (RESULTS / "latest.md").write_text(page, encoding="utf-8")
+    if record:
+        RECORDED.write_text(text, encoding="utf-8")
+
+
+# -- compare -----------------------------------------------------------------------------------------------------------
+
+
+def compare(asked: argparse.Namespace, place: Path) -> int:
+    """Ours and the bare references only: peers play no part in the verdict."""
+    if asked.repeat < FEWEST:
+        print(f"compare needs at least {FEWEST} rounds: fewer say nothing about noise")
+        return 2
+    if not RECORDED.exists():
+        print("nothing is recorded yet: python -m benchmarks --quick --record")
+        return 2
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    was = report.yardstick_ratios(recorded["rows"])
+    chosen = [row for row in rows(quick=True, backlog=asked.backlog) if row.side != "peer"]
+    if changed := _changed(chosen, recorded):
+        print(f"these rows do other work than when they were recorded: {', '.join(changed)}; record them anew")
+        return 2
+    run = run_rounds(chosen, repeat=asked.repeat, place=place)
+    lost = losses(was, _ratios(run))
+    if again := [row for row in chosen if row.name in _with_yardsticks(chosen, lost)]:
+        print(f"\nmeasuring again, to be sure: {', '.join(loss.row for loss in lost)}\n")
+        second = losses(
+            {loss.row: was[loss.row] for loss in lost}, _ratios(run_rounds(again, repeat=asked.repeat, place=place))
+        )
+        lost = [loss for loss in lost if loss.row in {other.row for other in second}]
+    return _verdict(lost, was, recorded)
+
+
+def _ratios(run: Run) -> dict[str, Any]:
+    return report.yardstick_ratios({name: measured.as_json() for name, measured in run.rows.items()})
+
+
+def _changed(chosen: Sequence[Row], recorded: dict[str, Any]) -> list[str]:
+    """A row's ratio depends on how much it does, so only like is compared with like."""
+    known = recorded["rows"]
+    return [
+        row.name
+        for row in chosen
+        if row.name in known and (row.jobs, row.options) != (known[row.name]["jobs"], known[row.name]["options"])
+    ]
+
+
+def _with_yardsticks(chosen: Sequence[Row], lost: Sequence[Loss]) -> set[str]:
+    names = {loss.row for loss in lost}
+    return names | {row.yardstick for row in chosen if row.name in names and row.yardstick}
+
+
+def _verdict(lost: Sequence[Loss], was: dict[str, Any], recorded: dict[str, Any]) -> int:
+    print(f"\nheld against {recorded['date']} ({recorded['machine']['cpu']}, Python {recorded['machine']['python']})")
+    for loss in lost:
+        print(f"LOST  {loss.row}: {loss.why}")
+    print(f"{len(lost)} of {len(was)} rows lost" if lost else f"no loss beyond noise in {len(was)} rows")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Rounds of cases: each case in a fresh process and a fresh directory, ours and the others' in turn."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import Disturbance
+from benchmarks.rows import Row
+
+ROOT = Path(__file__).resolve().parent.parent
+LONGEST_CASE = 900
+
+
+@dataclass
+class Measured:
+    """One row over all rounds; `others` is the share of the machine that strangers took in each."""
+
+    row: Row
+    rates: list[float] = field(default_factory=list)
+    others: list[float | None] = field(default_factory=list)
+    parts: list[dict[str, float]] = field(default_factory=list)
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        told = asdict(self)
+        row = told.pop("row")
+        return {key: row[key] for key in ("side", "jobs", "options", "yardstick", "against", "says")} | told
+
+
+@dataclass
+class Run:
+    """`missing` says of each row that has no figure why that is so."""
+
+    rows: dict[str, Measured]
+    missing: dict[str, str]
+
+
+def run_rounds(rows: Sequence[Row], *, repeat: int, place: Path) -> Run:
+    """Odd rounds run backwards, so that what drifts during a round favours nobody."""
+    missing = absent(rows)
+    for name, why in missing.items():
+        print(f"MISSING  {name}: {why}", flush=True)
+    run = Run({row.name: Measured(row) for row in rows if row.name not in missing}, missing)
+    for n in range(repeat):
+        for row in list(rows) if n % 2 == 0 else reversed(rows):
+            if row.name in run.rows:
+                _take(run, row, place, f"{n + 1}/{repeat}")
+    return run
+
+
+def absent(rows: Sequence[Row]) -> dict[str, str]:
+    gone = {row.module for row in rows if row.module and importlib.util.find_spec(row.module) is None}
+    return {
+        row.name: f"{row.module} is not installed; it is in the dependency group `bench`"
+        for row in rows
+        if row.module in gone
+    }
+
+
+def _take(run: Run, row: Row, place: Path, which: str) -> None:
+    measured = run.rows[row.name]
+    watch = Disturbance()
+    try:
+        answer = _in_child(row, place)
+    except (subprocess.SubprocessError, json.JSONDecodeError) as trouble:
+        # A row that failed once has no figure: half of its rounds would not pair with anybody's.
+        del run.rows[row.name]
+        run.missing[row.name] = _why(trouble)
+        print(f"FAILED   {row.name}: {run.missing[row.name]}", flush=True)
+        return
+    measured.rates.append(round(answer["jobs"] / answer["seconds"], 1))
+    measured.others.append(others := watch.share())
+    measured.parts.append(answer["parts"])
+    measured.facts = answer["facts"]
+    print(f"{which}  {row.name:32}{measured.rates[-1]:>12,.0f} /s   others {others or 0:.0%}", flush=True)
+
+
+def _in_child(row: Row, place: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=place, prefix="bench-") as fresh:
+        request = {"work": row.work, "place": fresh, "jobs": row.jobs, "options": row.options}
+        answer = subprocess.run(
+            [sys.executable, "-m", "benchmarks.child", json.dumps(request)],
+            cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True,
+            timeout=LONGEST_CASE, check=True, text=True,
+        )  # fmt: skip
+        return json.loads(answer.stdout)
+
+
+def _why(trouble: Exception) -> str:
+    stderr = getattr(trouble, "stderr", None)
+    return stderr.strip().splitlines()[-1] if stderr else f"{type(trouble).__name__}: it did not end properly"

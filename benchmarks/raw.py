@@ -1,0 +1,52 @@
+"""The floor: bare apsw, and a bare heap. What stands between these and a row is what Daybreak costs."""
+
+from __future__ import annotations
+
+import heapq
+from pathlib import Path
+
+from benchmarks.watch import Timed, warm_up
+
+PAYLOAD = b"x" * 100
+
+
+def commit(place: Path, jobs: int, batch: int) -> Timed:
+    """Insert rows of 100 bytes, `batch` of them in each durable commit."""
+    import apsw
+
+    database = apsw.Connection(str(place / "raw.db"))
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    database.execute("CREATE TABLE job(id INTEGER PRIMARY KEY, data BLOB)")
+    timed = Timed()
+    _insert(database, warm_up(jobs) // batch + 1, batch)
+    commits = jobs // batch
+    with timed.timing():
+        _insert(database, commits, batch)
+    timed.jobs = commits * batch
+    [(synchronous,)] = database.execute("PRAGMA synchronous")
+    timed.facts["synchronous"] = str(synchronous)
+    database.close()
+    return timed
+
+
+def _insert(database, commits: int, batch: int) -> None:
+    insert = "INSERT INTO job(data) VALUES(?)"
+    for _ in range(commits):
+        if batch == 1:
+            database.execute(insert, (PAYLOAD,))
+        else:
+            database.execute("BEGIN IMMEDIATE")
+            database.executemany(insert, ((PAYLOAD,) for _ in range(batch)))
+            database.execute("COMMIT")
+
+
+def heap(place: Path, jobs: int) -> Timed:
+    """Plain Python, small enough for the processor's cache: how fast this machine computes today."""
+    timed = Timed(jobs=jobs)
+    waiting = [(n % 5, n, PAYLOAD) for n in range(1000)]
+    heapq.heapify(waiting)
+    with timed.timing():
+        for n in range(1000, 1000 + jobs):
+            heapq.heappushpop(waiting, (n % 5, n, PAYLOAD))
+    return timed

@@ -1,0 +1,24 @@
+"""Medians and intervals. Figures are paired by round, since the disk is two to three times faster at some hours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+
+class Interval(NamedTuple):
+    """From lowest to highest of the repeats. With five of them it holds the true median in 94 of 100 cases."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, figures: Sequence[float]) -> Interval:
+        return cls(min(figures), median(figures), max(figures))
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
+    """Ours against theirs, each round against itself: what disturbs a round disturbs both sides of it."""
+    return Interval.of([mine / other for mine, other in zip(ours, theirs, strict=True)])

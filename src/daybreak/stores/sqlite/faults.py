@@ -1,0 +1,39 @@
+"""Faults of the disk and of SQLite, as errors that say what to do."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import apsw
+
+from daybreak.errors import DaybreakError, StoreCorrupt, StoreFull, StoreReadOnly, StoreUnavailable
+
+
+def translate(path: Path, trouble: Exception) -> Exception:
+    """What a fault of the disk or of SQLite means to the caller, and what to do."""
+    match trouble:
+        case DaybreakError():
+            return trouble
+        case OSError(errno=errno.EACCES | errno.EPERM | errno.EROFS):
+            return StoreReadOnly(f"{path} cannot be written: check its permissions and those of its folder")
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return StoreFull(f"{path}: the disk is full, nothing of this was written; free some space and ask again")
+        case OSError():
+            return StoreUnavailable(f"{path}: {trouble.strerror or trouble}")
+        case apsw.FullError():
+            return StoreFull(f"{path}: the disk is full, nothing of this was written; free some space and ask again")
+        case apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreReadOnly(f"{path} cannot be written: check its permissions and those of its folder")
+        case apsw.NotADBError():
+            return StoreCorrupt(f"{path} is no SQLite file: choose another path, or restore it from a backup")
+        case apsw.CorruptError():
+            return StoreCorrupt(f"{path} is damaged ({trouble}): stop its workers and restore it from a backup")
+        case apsw.CantOpenError():
+            return StoreUnavailable(f"{path} cannot be opened: check that it exists and may be written")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(f"{path} is held by another program that is not Daybreak: close it there")
+        case apsw.IOError():
+            return StoreUnavailable(f"{path}: the disk failed ({trouble}); nothing of this was written")
+        case _:
+            return trouble

@@ -1,1 +1,0 @@
-SELECT lane, priority, uniq, attempt, fence, n, worker, started, suspending, cancelling, carry, history FROM lease WHERE seq = ?

@@ -1,1 +1,0 @@
-SELECT seq FROM job WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?

@@ -1,0 +1,43 @@
+"""The contract: every promise that a store alone can keep, as a test with the promise for its name.
+
+It speaks to stores through the seam only, passes time in, and never sleeps.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from daybreak.testing.clock import HandClock
+from daybreak.testing.contract.acceptance import Acceptance
+from daybreak.testing.contract.attempts import Attempts
+from daybreak.testing.contract.cancelling import Cancelling
+from daybreak.testing.contract.keys import Keys, Uniques
+from daybreak.testing.contract.knowing import Knowing
+from daybreak.testing.contract.leases import Fences, Lapses
+from daybreak.testing.contract.limits import Capacity, MaxRunning
+from daybreak.testing.contract.order import Aging, Order, Positions, Turns
+from daybreak.testing.contract.people import Amending, Bulk, Holding
+from daybreak.testing.contract.reading import Finding
+from daybreak.testing.contract.records import Records
+from daybreak.testing.contract.retention import Retention
+from daybreak.testing.contract.telling import Events, Tallies
+from daybreak.testing.contract.time import Delays, Expiry, TwoClocks
+from daybreak.testing.contract.waking import Waking
+
+
+class StoreContract(
+    Acceptance, Keys, Uniques,
+    Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing,
+    Fences, Lapses, Attempts, Cancelling, Holding, Amending, Bulk,
+    Delays, Expiry, TwoClocks, Events, Tallies, Records, Retention, Finding, Waking,
+):  # fmt: skip
+    """Subclass it and bring a fixture `store`: an open, empty store, closed afterwards.
+
+    A store that takes a `World` should be given the fixture `clock`: without it the tests of two clocks are skipped."""
+
+    @pytest.fixture
+    def clock(self) -> HandClock:
+        return HandClock()
+
+
+__all__ = ["StoreContract"]

@@ -1,0 +1,176 @@
+"""Promise 4: `max_running` and capacity are never exceeded, and never leak."""
+
+from __future__ import annotations
+
+import asyncio
+
+from daybreak.model import Cancelled, Done, HandedBack, Lost, Outcome, State, Suspended, TimedOut
+from daybreak.policy.settle import settle
+from daybreak.store import Claim, Purge, Store
+from daybreak.testing.contract.builders import (
+    DAY,
+    FATAL,
+    HOUR,
+    LEASE,
+    MINUTE,
+    NOON,
+    OOPS,
+    accept,
+    accept_all,
+    act,
+    configure,
+    end,
+    exchange,
+    find_all,
+    reap,
+    run_one,
+    spec,
+    state_of,
+    take,
+    take_ids,
+    take_one,
+    verdicts,
+)
+
+EVERY_OUTCOME: tuple[Outcome, ...] = (
+    Done(), OOPS, FATAL, TimedOut(MINUTE), Lost(), Cancelled(), Suspended(), HandedBack(),
+)  # fmt: skip
+
+
+class MaxRunning:
+    async def test_max_running_is_never_exceeded_and_never_leaks(self, store: Store) -> None:
+        await configure(store, max_running=2)
+        await accept_all(store, 30)
+        now = NOON
+        for outcome in EVERY_OUTCOME:
+            leases = await take(store, 9, now=now)
+            assert len(leases) == 2, outcome
+            assert await take(store, 9, now=now, worker="w2") == []
+            for lease in leases:
+                assert await end(store, lease, outcome, now=now)
+            now += MINUTE
+
+    async def test_max_running_counts_a_lease_that_ran_out_until_it_is_settled(self, store: Store) -> None:
+        await configure(store, max_running=1)
+        first, second = await accept_all(store, 2)
+        await take_one(store)
+        assert await take(store, now=NOON + HOUR) == []
+        [taken] = await reap(store, now=NOON + HOUR)
+        assert await take(store, now=NOON + HOUR) == []
+        await end(store, taken, Lost(), now=NOON + HOUR)
+        assert await take_ids(store, 9, now=NOON + HOUR) == [first]
+        assert await state_of(store, second) is State.QUEUED
+
+    async def test_max_running_holds_under_concurrent_claims(self, store: Store) -> None:
+        await configure(store, max_running=3)
+        await accept_all(store, 20)
+        claims = await asyncio.gather(*(take(store, 2, worker=f"w{n}") for n in range(8)))
+        assert sum(map(len, claims)) == 3
+
+    async def test_max_running_of_one_queue_is_no_limit_for_another(self, store: Store) -> None:
+        await configure(store, "small", max_running=1)
+        small = await accept_all(store, 3, queue="small", priority=0)
+        big = await accept_all(store, 3, queue="big", priority=9)
+        assert await take_ids(store, 9, queues=("small", "big")) == [small[0], *big]
+
+    async def test_max_running_counts_all_tasks_of_the_queue(self, store: Store) -> None:
+        await configure(store, max_running=2)
+        for task in ("a", "b", "c"):
+            await accept(store, task)
+        assert len(await take(store, 9, tasks=frozenset({("a", 1)}))) == 1
+        assert len(await take(store, 9, tasks=frozenset({("b", 1), ("c", 1)}))) == 1
+
+    async def test_a_settlement_makes_room_for_the_claim_it_travels_with(self, store: Store) -> None:
+        await configure(store, max_running=1)
+        first, second = await accept_all(store, 2)
+        lease = await take_one(store)
+        assert lease.job == first
+        done = settle(lease, Done(), chance=0, by="w1")
+        answer = await exchange(store, settle=[done], claim=Claim(worker="w1", limit=5))
+        assert [lease.job for lease in answer.leases] == [second]
+
+    async def test_a_lowered_limit_stops_claims_until_enough_have_ended(self, store: Store) -> None:
+        await accept_all(store, 9)
+        leases = await take(store, 3)
+        await configure(store, max_running=2)
+        for left in (3, 2):
+            assert await take(store, 9) == [], left
+            await end(store, leases.pop())
+        assert len(await take(store, 9)) == 1
+
+    async def test_max_running_zero_runs_nothing(self, store: Store) -> None:
+        await configure(store, max_running=0)
+        await accept(store)
+        assert await take(store, 9) == []
+
+    async def test_a_forwarded_job_leaves_its_room_behind(self, store: Store) -> None:
+        await configure(store, max_running=1, capacity=2)
+        _, second = await accept_all(store, 2)
+        lease = await take_one(store)
+        assert (await store.purge(Purge(forwarded=((lease.seq, lease.fence),)), now=NOON)).forwarded == [True]
+        assert await take_ids(store, 9) == [second]
+        assert await verdicts(store, spec(), spec()) == ["new", "full"]
+
+    async def test_a_paused_queue_gives_nothing_and_what_runs_goes_on(self, store: Store) -> None:
+        first, second = await accept_all(store, 2)
+        lease = await take_one(store)
+        await configure(store, paused=True)
+        assert await take(store, 9) == []
+        assert await end(store, lease)
+        assert await state_of(store, first) is State.COMPLETED
+        await accept(store)
+        await configure(store, paused=False)
+        assert (await take_ids(store, 9))[0] == second
+
+
+class Capacity:
+    async def test_capacity_refuses_what_is_too_much_and_only_that(self, store: Store) -> None:
+        await configure(store, capacity=2)
+        assert await verdicts(store, *(spec() for _ in range(4))) == ["new", "new", "full", "full"]
+        assert await verdicts(store, spec(), spec(queue="other")) == ["full", "new"]
+
+    async def test_capacity_counts_every_unfinished_job_and_no_other(self, store: Store) -> None:
+        await configure(store, capacity=4)
+        await accept_all(store, 2)
+        await accept(store, delay=MINUTE)
+        suspended = await accept(store)
+        await act(store, "suspend", suspended)
+        await take_one(store)
+        assert await verdicts(store, spec()) == ["full"]
+
+    async def test_capacity_is_free_again_after_every_kind_of_end(self, store: Store) -> None:
+        await configure(store, capacity=1)
+        for outcome in (Done(), FATAL, Cancelled()):
+            await accept(store)
+            await run_one(store, outcome)
+        cancelled = await accept(store)
+        await act(store, "cancel", cancelled)
+        await accept(store, expires_in=MINUTE)
+        await store.advance(now=NOON + MINUTE)
+        await accept(store, now=NOON + HOUR)
+        assert await verdicts(store, spec()) == ["full"]
+
+    async def test_capacity_is_not_freed_by_what_does_not_end_a_job(self, store: Store) -> None:
+        await configure(store, capacity=1)
+        job = await accept(store)
+        for outcome in (OOPS, HandedBack(), Suspended()):
+            await run_one(store, outcome, now=NOON + HOUR)
+            await act(store, "resume", job, now=NOON + HOUR)
+            await store.advance(now=NOON + DAY)
+            assert await verdicts(store, spec(), now=NOON + HOUR) == ["full"]
+        await reap(store, now=NOON + DAY + LEASE)
+        assert await find_all(store) == [job]
+
+    async def test_removing_a_finished_job_frees_no_capacity_twice(self, store: Store) -> None:
+        await configure(store, capacity=2)
+        await accept_all(store, 2)
+        done = await run_one(store)
+        await act(store, "remove", done)
+        assert await verdicts(store, spec(), spec()) == ["new", "full"]
+
+    async def test_a_retried_job_counts_again(self, store: Store) -> None:
+        await configure(store, capacity=1)
+        await accept(store)
+        done = await run_one(store)
+        await act(store, "retry", done)
+        assert await verdicts(store, spec()) == ["full"]

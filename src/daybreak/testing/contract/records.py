@@ -1,0 +1,103 @@
+"""Records: small values, compared by revision, that change with what they tell of."""
+
+from __future__ import annotations
+
+import pytest
+
+from daybreak.errors import BadInput
+from daybreak.model import Done, Put, State
+from daybreak.policy.settle import settle
+from daybreak.store import Claim, Store
+from daybreak.testing.contract.builders import accept, exchange, find_all, spec, state_of, take_one
+
+
+def note(value: bytes | None, *, expect: int | None = None, name: str = "n", kind: str = "note") -> Put:
+    return Put(kind=kind, name=name, value=value, expect=expect)
+
+
+async def write(store: Store, put: Put) -> int | None:
+    """The revision it got, None if it was refused."""
+    [record] = await store.put([put])
+    return record.revision if record else None
+
+
+async def read(store: Store, name: str = "n") -> bytes | None:
+    found = await store.records("note", name)
+    return found[0].value if found else None
+
+
+class Records:
+    async def test_a_record_comes_back_as_it_was_put(self, store: Store) -> None:
+        [put] = await store.put([note(b"\x00\xff")])
+        assert put is not None
+        assert await store.records("note", "n") == [put]
+        assert (put.kind, put.name, put.value) == ("note", "n", b"\x00\xff")
+
+    async def test_records_are_listed_by_kind_in_order_of_their_names(self, store: Store) -> None:
+        await store.put([note(b"2", name="b"), note(b"1", name="a"), note(b"3", name="a", kind="other")])
+        assert [(record.name, record.value) for record in await store.records("note")] == [("a", b"1"), ("b", b"2")]
+        assert await store.records("none") == []
+
+    async def test_compare_and_set_lets_one_of_two_writers_win(self, store: Store) -> None:
+        first = await write(store, note(b"1", expect=0))
+        assert first is not None
+        assert await write(store, note(b"2", expect=0)) is None
+        second = await write(store, note(b"2", expect=first))
+        assert second is not None
+        assert second > first
+        assert await write(store, note(b"3", expect=first)) is None
+        assert await read(store) == b"2"
+
+    async def test_a_put_without_expectation_always_writes(self, store: Store) -> None:
+        assert await write(store, note(b"1"))
+        assert await write(store, note(b"2"))
+        assert await read(store) == b"2"
+
+    async def test_a_put_of_none_deletes_and_is_compared_too(self, store: Store) -> None:
+        revision = await write(store, note(b"1"))
+        assert await write(store, note(None, expect=999_999)) is None
+        assert await read(store) == b"1"
+        assert await write(store, note(None, expect=revision)) is not None
+        assert await read(store) is None
+        assert await write(store, note(b"2", expect=0)) is not None
+
+    async def test_a_revision_is_never_used_twice(self, store: Store) -> None:
+        revisions = [await write(store, note(value)) for value in (b"1", None, b"2", None, b"3")]
+        assert len(set(revisions)) == len(revisions)
+        assert await write(store, note(b"4", expect=revisions[0])) is None
+
+    async def test_one_lost_race_in_a_batch_sinks_no_other(self, store: Store) -> None:
+        answers = await store.put([note(b"1", name="a"), note(b"2", name="b", expect=7), note(b"3", name="c")])
+        assert [answer is not None for answer in answers] == [True, False, True]
+        assert [await read(store, name) for name in ("a", "b", "c")] == [b"1", None, b"3"]
+
+    async def test_an_exchange_puts_records_and_answers_for_each(self, store: Store) -> None:
+        await write(store, note(b"1"))
+        answer = await exchange(store, put=[note(b"2", expect=0), note(b"3", name="m", expect=0)])
+        assert [record is not None for record in answer.put] == [False, True]
+
+    async def test_a_queue_put_in_an_exchange_holds_for_its_claim(self, store: Store) -> None:
+        await accept(store)
+        answer = await exchange(
+            store, put=[note(b'{"paused":true}', kind="queue", name="default")], claim=Claim(worker="w1")
+        )
+        assert answer.leases == []
+
+    async def test_settings_that_are_none_are_refused_and_nothing_of_the_call_is_written(self, store: Store) -> None:
+        job = await accept(store)
+        lease = await take_one(store)
+        bad = note(b'{"max_running":"many"}', kind="queue", name="default")
+        with pytest.raises(BadInput):
+            await store.put([note(b"1"), bad])
+        with pytest.raises(BadInput):
+            await exchange(
+                store,
+                settle=[settle(lease, Done(), chance=0, by="w1")],
+                insert=[spec()],
+                put=[note(b"1"), bad],
+                claim=Claim(worker="w1"),
+            )
+        assert await read(store) is None
+        assert await state_of(store, job) is State.RUNNING
+        assert await find_all(store) == [job]
+        assert await store.records("queue") == []

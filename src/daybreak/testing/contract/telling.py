@@ -1,0 +1,230 @@
+"""Promise 9: events fold to the stored state, tallies equal a recount, and every change says who made it."""
+
+from __future__ import annotations
+
+import pytest
+
+from daybreak.errors import CursorExpired
+from daybreak.events import KINDS, fold
+from daybreak.model import HandedBack, Lost, Put, State
+from daybreak.store import LATEST, Filter, Purge, Store, Tally
+from daybreak.testing.contract.builders import (
+    DAY,
+    FATAL,
+    HOUR,
+    LEASE,
+    MINUTE,
+    NOON,
+    OOPS,
+    SECOND,
+    accept,
+    accept_all,
+    act,
+    assert_sound,
+    beat,
+    configure,
+    end,
+    folded,
+    follow,
+    jobs_of,
+    kinds_of,
+    look,
+    reap,
+    run_one,
+    spec,
+    take,
+    take_one,
+)
+
+
+class Events:
+    async def test_events_fold_to_the_stored_state(self, store: Store) -> None:
+        await live(store)
+        for job in [job.id for job in await jobs_of(store)]:
+            assert fold(await store.history(job)) == folded(await look(store, job)), await kinds_of(store, job)
+
+    async def test_events_are_numbered_without_gaps(self, store: Store) -> None:
+        await live(store)
+        for job in await jobs_of(store):
+            numbers = [event.n for event in await store.history(job.id)]
+            assert numbers == list(range(1, job.revision + 1))
+
+    async def test_every_kind_of_event_is_a_known_one(self, store: Store) -> None:
+        await live(store)
+        kinds = {event.kind for event in (await follow(store))[0]}
+        assert kinds <= set(KINDS)
+        assert len(kinds) >= 15
+
+    async def test_every_change_says_who_made_it(self, store: Store) -> None:
+        job = await accept(store, by="ann")
+        await act(store, "suspend", job, by="bob", note="why")
+        await act(store, "resume", job, by="cid")
+        await act(store, "rerank", job, by="dan", priority=2)
+        lease = await take_one(store, worker="w1")
+        await act(store, "cancel", job, by="eve")
+        await end(store, lease)
+        await act(store, "retry", job, by="fay")
+        told = [(event.kind, event.by) for event in await store.history(job)]
+        assert told == [
+            ("submitted", "ann"), ("suspended", "bob"), ("resumed", "cid"), ("reprioritised", "dan"), ("started", "w1"),
+            ("cancel_requested", "eve"), ("cancelled", "eve"), ("retried", "fay"),
+        ]  # fmt: skip
+        assert (await store.history(job))[1].note == "why"
+
+    async def test_events_tell_when_and_what(self, store: Store) -> None:
+        job = await accept(store, "report", queue="mail", priority=2, delay=MINUTE, by="ann")
+        lease = await take_one(store, queues=("mail",), now=NOON + HOUR)
+        await end(store, lease, OOPS, now=NOON + HOUR + SECOND)
+        submitted, due, started, retrying = await store.history(job)
+        assert (submitted.at, submitted.task, submitted.queue, submitted.priority) == (NOON, "report", "mail", 2)
+        assert (submitted.state, submitted.run_at) == (State.SCHEDULED, NOON + MINUTE)
+        assert (due.at, due.state) == (NOON + HOUR, State.QUEUED)
+        assert (started.attempt, started.fence, started.state) == (1, 1, State.RUNNING)
+        assert (retrying.kind, retrying.error, retrying.attempt) == ("retrying", "OSError: oops", 1)
+        assert retrying.run_at == (await look(store, job)).run_at
+
+    async def test_following_the_cursor_shows_every_event_once(self, store: Store) -> None:
+        seen, cursor = await follow(store)
+        assert seen == []
+        for round_ in range(4):
+            await accept_all(store, 3)
+            for lease in await take(store, 2):
+                await end(store, lease, HandedBack() if round_ % 2 else None)
+            page = await store.events(cursor, 2)  # a little, and go on with more written meanwhile
+            seen += page.events
+            cursor = page.cursor
+        rest, cursor = await follow(store, cursor, limit=3)
+        seen += rest
+        everything, _ = await follow(store)
+        assert seen == everything
+        for job in await jobs_of(store):
+            assert [event for event in seen if event.job == job.id] == await store.history(job.id)
+        assert await follow(store, cursor) == ([], cursor)
+
+    async def test_the_latest_cursor_shows_only_what_comes_later(self, store: Store) -> None:
+        await accept(store)
+        feed = await store.events(LATEST)
+        assert feed.events == []
+        job = await accept(store)
+        assert [event.job for event in (await follow(store, feed.cursor))[0]] == [job]
+
+    async def test_a_cursor_older_than_what_was_purged_is_an_error_and_not_a_gap(self, store: Store) -> None:
+        _, start = await follow(store)
+        await accept(store, now=NOON)
+        _, between = await follow(store)
+        await accept(store, now=NOON + DAY)
+        await store.purge(Purge(events_for=HOUR), now=NOON + DAY)
+        with pytest.raises(CursorExpired):
+            await store.events(start)
+        assert len((await follow(store, between))[0]) == 1
+        assert len((await follow(store))[0]) == 1
+
+    async def test_cursors_stay_good_when_all_events_were_purged(self, store: Store) -> None:
+        await accept(store)
+        _, cursor = await follow(store)
+        await store.purge(Purge(events_for=HOUR), now=NOON + DAY)
+        assert (await follow(store, cursor))[0] == []
+        job = await accept(store, now=NOON + DAY)
+        assert [event.job for event in (await follow(store, cursor))[0]] == [job]
+
+    async def test_history_outlives_the_feed_and_is_kept_as_long_as_the_job(self, store: Store) -> None:
+        job = await accept(store)
+        await run_one(store)
+        await store.purge(Purge(events_for=HOUR), now=NOON + DAY)
+        assert await kinds_of(store, job) == ["submitted", "started", "completed"]
+        await act(store, "remove", job, now=NOON + DAY)
+        assert await store.history(job) == []
+        assert (await follow(store))[0][-1].kind == "removed"
+
+    async def test_progress_is_told_in_the_feed_and_takes_no_number(self, store: Store) -> None:
+        job = await accept(store)
+        lease = await take_one(store)
+        cursor = (await store.events(LATEST)).cursor
+        await beat(store, lease, progress=0.5, message="half")
+        [event] = (await follow(store, cursor))[0]
+        assert (event.kind, event.job, event.progress, event.note, event.by) == ("progress", job, 0.5, "half", "w1")
+        assert await kinds_of(store, job) == ["submitted", "started"]
+        await end(store, lease)
+        await assert_sound(store)
+
+    async def test_a_refused_change_tells_nothing(self, store: Store) -> None:
+        job = await accept(store)
+        lease = await take_one(store)
+        await reap(store, now=NOON + LEASE)
+        cursor = (await store.events(LATEST)).cursor
+        await end(store, lease, now=NOON + LEASE)
+        await beat(store, lease, progress=0.5, now=NOON + LEASE)
+        await act(store, "remove", job)
+        await act(store, "retry", job)
+        await store.insert([spec(id=job)], now=NOON)
+        assert (await follow(store, cursor))[0] == []
+
+    async def test_an_unknown_job_has_no_history(self, store: Store) -> None:
+        assert await store.history("nobody") == []
+
+
+class Tallies:
+    async def test_tallies_equal_a_recount(self, store: Store) -> None:
+        await live(store)
+        await assert_sound(store)
+
+    async def test_tallies_count_by_queue_task_version_priority_and_state(self, store: Store) -> None:
+        await accept_all(store, 2, task="a", queue="q", priority=2)
+        await accept(store, "a", queue="q", version=2)
+        await take(store, queues=("q",))
+        assert await store.count() == [
+            Tally("q", "a", 1, 2, State.QUEUED, 1),
+            Tally("q", "a", 1, 2, State.RUNNING, 1),
+            Tally("q", "a", 2, 5, State.QUEUED, 1),
+        ]
+
+    async def test_tallies_can_be_asked_for_any_filter(self, store: Store) -> None:
+        await accept_all(store, 3, queue="a", owner="ann", tags=("x",))
+        await accept_all(store, 2, queue="b", owner="bob", run="r")
+        await run_one(store, FATAL, queues=("a",))
+        for where, n in (
+            (Filter(), 5), (Filter(queue="a"), 3), (Filter(owner="bob"), 2), (Filter(run="r"), 2), (Filter(tag="x"), 3),
+            (Filter(states=frozenset({State.FAILED})), 1), (Filter(reason="error"), 1), (Filter(task="none"), 0),
+            (Filter(states=frozenset({State.QUEUED}), queue="a"), 2), (Filter(priority=5), 5),
+        ):  # fmt: skip
+            assert sum(tally.n for tally in await store.count(where)) == n, where
+
+    async def test_tallies_follow_removal_and_purge(self, store: Store) -> None:
+        removed, purged = await accept_all(store, 2)
+        await run_one(store)
+        await run_one(store)
+        await act(store, "remove", removed)
+        assert [tally.n for tally in await store.count()] == [1]
+        await store.purge(Purge(), now=NOON + 100 * DAY)
+        assert await store.get([purged]) == [None]
+        assert await store.count() == []
+
+
+async def live(store: Store) -> None:
+    """A little of everything that can happen to a job."""
+    await configure(store, "limited", max_running=1, capacity=3)
+    await accept_all(store, 3, queue="limited", owner="ann")
+    await accept(store, unique="u", priority=7)
+    await accept(store, unique="u", on_conflict="replace", priority=8)
+    await store.insert([spec(unique="u", on_conflict="raise", priority=1, by="ann")], now=NOON)
+    await accept(store, expires_in=MINUTE, queue="nobody")
+    held, delayed, *plain = await accept_all(store, 8)
+    await act(store, "suspend", held, delayed)
+    await act(store, "resume", delayed)
+    await accept(store, delay=MINUTE)
+    await act(store, "rerank", plain[0], priority=9)
+    now = NOON + HOUR
+    leases = await take(store, 9, queues=("default", "limited"), now=now)
+    await beat(store, leases[0], progress=0.5, now=now)
+    await act(store, "cancel", leases[1].job, now=now)
+    await act(store, "suspend", leases[2].job, leases[3].job, now=now)
+    await act(store, "resume", leases[3].job, now=now)
+    for lease, outcome in zip(leases, (None, HandedBack(), HandedBack(), OOPS, FATAL, Lost()), strict=False):
+        assert await end(store, lease, outcome, now=now, puts=(Put(kind="note", name="n", value=b"1"),))
+    now += HOUR
+    await store.advance(now=now)
+    for lease in await reap(store, now=now):
+        await end(store, lease, Lost(), now=now)
+    await act(store, "cancel", plain[0], now=now)
+    await act(store, "retry", plain[0], leases[4].job, now=now)
+    await take(store, 3, queues=("default", "limited"), now=now)

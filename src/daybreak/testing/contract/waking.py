@@ -1,0 +1,140 @@
+"""Wake-ups: whoever opened a watch, looked and then waits sleeps through no change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from daybreak.model import HandedBack, Lost
+from daybreak.store import EVENTS_TOPIC, Purge, Store, job_topic, work_topic, worker_topic
+from daybreak.testing.contract.builders import (
+    HOUR,
+    LEASE,
+    MINUTE,
+    NOON,
+    OOPS,
+    accept,
+    act,
+    beat,
+    configure,
+    end,
+    reap,
+    spec,
+    take,
+    take_one,
+)
+
+# A wake-up ends the wait at once; only a store that sleeps through a change takes all of it.
+PATIENCE = timedelta(seconds=2)
+SHORT = timedelta(milliseconds=5)
+
+
+async def wakes(store: Store, topic: str, change: Callable[[], Awaitable[object]]) -> bool:
+    """Does this change wake a watch that was opened before it, though the wait began only after?"""
+    watch = store.watch([topic])
+    try:
+        while await watch.wait(SHORT):  # what happened earlier may be told late
+            pass
+        await change()
+        return await watch.wait(PATIENCE)
+    finally:
+        watch.close()
+
+
+class Waking:
+    async def test_a_wake_up_between_look_and_wait_is_not_lost(self, store: Store) -> None:
+        watch = store.watch([work_topic("default")])
+        assert await take(store) == []
+        await accept(store)
+        assert await watch.wait(PATIENCE)
+        watch.close()
+
+    async def test_a_wake_up_ends_a_wait_that_has_begun(self, store: Store) -> None:
+        watch = store.watch([work_topic("default")])
+        waiting = asyncio.create_task(watch.wait(PATIENCE))
+        await asyncio.sleep(0)
+        await accept(store)
+        assert await waiting
+        watch.close()
+
+    async def test_a_wait_without_a_change_ends_with_its_time(self, store: Store) -> None:
+        watch = store.watch([work_topic("default")])
+        async with asyncio.timeout(5):
+            await watch.wait(SHORT)
+        watch.close()
+
+    async def test_every_watch_of_a_topic_is_woken(self, store: Store) -> None:
+        watches = [store.watch([work_topic("default")]) for _ in range(3)]
+        await accept(store)
+        assert [await watch.wait(PATIENCE) for watch in watches] == [True] * 3
+        for watch in watches:
+            watch.close()
+
+    async def test_one_watch_may_have_many_topics(self, store: Store) -> None:
+        for queue in ("a", "b"):
+            watch = store.watch([work_topic("a"), work_topic("b")])
+            await accept(store, queue=queue)
+            assert await watch.wait(PATIENCE)
+            watch.close()
+
+    async def test_new_work_wakes_those_who_wait_for_the_queue(self, store: Store) -> None:
+        topic = work_topic("default")
+        assert await wakes(store, topic, lambda: accept(store))
+        lease = await take_one(store)
+        assert await wakes(store, topic, lambda: end(store, lease, HandedBack()))
+        parent = await take_one(store)
+        assert await wakes(store, topic, lambda: end(store, parent, inserts=(spec(),)))
+
+    async def test_whatever_makes_a_job_claimable_wakes_its_queue(self, store: Store) -> None:
+        topic = work_topic("default")
+        job = await accept(store)
+        await act(store, "suspend", job)
+        assert await wakes(store, topic, lambda: act(store, "resume", job))
+        await act(store, "cancel", job)
+        assert await wakes(store, topic, lambda: act(store, "retry", job))
+        lease = await take_one(store)
+        assert await wakes(store, topic, lambda: end(store, lease, OOPS))  # due later: plan anew
+        assert await wakes(store, topic, lambda: store.advance(now=NOON + HOUR))
+        await take_one(store, now=NOON + HOUR)
+        [taken] = await reap(store, now=NOON + HOUR + LEASE)
+        assert await wakes(store, topic, lambda: end(store, taken, Lost(), now=NOON + HOUR + LEASE))
+
+    async def test_a_job_with_a_delay_wakes_its_queue_so_that_idle_workers_plan_anew(self, store: Store) -> None:
+        assert await wakes(store, work_topic("default"), lambda: accept(store, delay=MINUTE))
+
+    async def test_room_under_max_running_wakes_the_queue(self, store: Store) -> None:
+        await configure(store, max_running=1)
+        for _ in range(2):
+            await accept(store)
+        lease = await take_one(store)
+        assert await wakes(store, work_topic("default"), lambda: end(store, lease))
+        lease = await take_one(store)
+        purge = Purge(forwarded=((lease.seq, lease.fence),))
+        assert await wakes(store, work_topic("default"), lambda: store.purge(purge, now=NOON))
+
+    async def test_changed_settings_wake_the_queue(self, store: Store) -> None:
+        await configure(store, paused=True)
+        assert await wakes(store, work_topic("default"), lambda: configure(store, paused=False))
+
+    async def test_the_end_of_a_job_wakes_those_who_wait_for_it(self, store: Store) -> None:
+        first, second = await accept(store), await accept(store)
+        lease = await take_one(store)
+        assert await wakes(store, job_topic(first), lambda: end(store, lease))
+        assert await wakes(store, job_topic(second), lambda: act(store, "cancel", second))
+        third = await accept(store, expires_in=MINUTE)
+        assert await wakes(store, job_topic(third), lambda: store.advance(now=NOON + MINUTE))
+
+    async def test_a_request_wakes_the_worker_that_holds_the_job(self, store: Store) -> None:
+        first, second = await accept(store), await accept(store)
+        await take(store, 2, worker="w7")
+        assert await wakes(store, worker_topic("w7"), lambda: act(store, "cancel", first))
+        assert await wakes(store, worker_topic("w7"), lambda: act(store, "suspend", second))
+
+    async def test_events_wake_those_who_follow_them(self, store: Store) -> None:
+        job = await accept(store)
+        assert await wakes(store, EVENTS_TOPIC, lambda: accept(store))
+        lease = await take_one(store)
+        assert lease.job == job
+        assert await wakes(store, EVENTS_TOPIC, lambda: beat(store, lease, progress=0.5))
+        assert await wakes(store, EVENTS_TOPIC, lambda: end(store, lease))

@@ -1,0 +1,178 @@
+"""I4 to I6, I14, I20 and P8: who holds a job, what it may still write, and what it is charged."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from daybreak.events import Event
+from daybreak.model import Settlement, State
+from daybreak.store import Beat, Exchange
+from daybreak.testing.simulation.book import Book
+from daybreak.testing.simulation.history import Commit, History
+from daybreak.testing.simulation.network import LONGEST_DELAY
+from daybreak.testing.simulation.plan import LEASE, REAP_EVERY
+from daybreak.testing.simulation.tracked import Tracked
+from daybreak.units import span
+
+UNCHARGED: Final = frozenset({"HandedBack", "Suspended"})
+# A reaper notices a silence that is longer than three of its ticks; shorter ones cost nobody a lease.
+NOTICED: Final = span(REAP_EVERY * 3)
+SLACK: Final = round(LONGEST_DELAY * 2e6)
+RECOVERED: Final = span(2 * LEASE + REAP_EVERY) + SLACK
+
+
+# -- the life of a lease -----------------------------------------------------------------------------------------------
+
+
+def start(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
+    claim = commit.call.request.claim
+    job.charged += 1
+    _check_fence(book, commit, job)
+    if event.attempt != job.charged:
+        book.blame("I14", job, f"started as attempt {event.attempt}, is number {job.charged}", commit)
+    if event.by != claim.worker:
+        book.blame("I9", job, f"started by {event.by}, claimed by {claim.worker}", commit)
+    job.holder = job.claimed_by = claim.worker
+    job.term = span(claim.lease_for)
+    job.extended, job.until = commit.at, commit.at + job.term
+    job.expires = job.due = None
+
+
+def expire(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
+    reap = commit.call.request
+    _check_fence(book, commit, job)
+    if job.until > commit.at:
+        book.blame("P8", job, f"taken over {(job.until - commit.at) / 1e6:.6f} s before its lease ran out", commit)
+    if job.term > span(reap.watched_for):
+        book.blame("P8", job, f"a lease of {job.term / 1e6} s, taken over after a watch of {reap.watched_for}", commit)
+    for window in book.history.windows:
+        # Whoever held the job could not report in that time, and has one lease afterwards to do so.
+        noticed = window.end - window.start > NOTICED and window.start <= commit.at
+        if noticed and job.extended < window.end and commit.at < window.end + job.term - SLACK:
+            late = (commit.at - window.end) / 1e6
+            book.blame("P8", job, f"taken over {late:.6f} s after the {window.what} ended, within one lease", commit)
+    if (job.id, job.folded.fence) not in {(lease.job, lease.fence) for lease in commit.answer}:
+        book.blame("I5", job, "taken over by nobody", commit)
+    job.holder = reap.worker
+    job.term = span(reap.lease_for)
+    job.extended, job.until = commit.at, commit.at + job.term
+
+
+def settle(book: Book, commit: Commit, event: Event, job: Tracked, settlement: Settlement | None) -> None:
+    """The event that ends a lease."""
+    if settlement is None:
+        book.blame("I4", job, f"{event.kind} of a running job without a settlement", commit)
+        return
+    if settlement.fence != job.folded.fence:
+        book.blame("I6", job, f"{event.kind} under fence {settlement.fence} while {job.folded.fence} holds", commit)
+    if job.folded.fence in job.settled:
+        book.blame("I4", job, f"fence {job.folded.fence} has a second outcome", commit)
+    job.settled.add(job.folded.fence)
+    outcome = book.history.outcomes.get((job.id, settlement.fence), "Lost")
+    if outcome in UNCHARGED:
+        job.charged -= 1
+    if job.folded.attempt != job.charged:
+        book.blame("I14", job, f"{outcome} leaves attempt {job.folded.attempt}, exact is {job.charged}", commit)
+    if job.charged > job.spec.options.retry.attempts:
+        book.blame("I14", job, f"{job.charged} attempts, {job.spec.options.retry.attempts} allowed", commit)
+
+
+def _check_fence(book: Book, commit: Commit, job: Tracked) -> None:
+    fences = [event.fence for event in job.events if event.fence is not None]
+    if len(fences) > 1 and fences[-1] <= fences[-2]:
+        book.blame("I5", job, f"fence {fences[-1]} after {fences[-2]}", commit)
+    if not job.events or job.events[-1].fence is None:
+        book.blame("I5", job, f"{job.events[-1].kind} without a new fence", commit)
+
+
+# -- answers to holders ------------------------------------------------------------------------------------------------
+
+
+def check_settlements(book: Book, commit: Commit, exchange: Exchange) -> dict[str, Settlement]:
+    """Compares each answer with what stood before, and tells which settlements write."""
+    writing: dict[str, Settlement] = {}
+    for settlement, kept in zip(exchange.settle, commit.answer.settled, strict=True):
+        job = book.by_seq.get(settlement.seq)
+        current = job is not None and job.folded.fence == settlement.fence
+        if kept != current:
+            held = None if job is None else job.folded.fence
+            what = f"settlement under fence {settlement.fence} answered {kept} while fence {held} stands"
+            book.blame("I6", job or settlement.job, what, commit)
+        if job is not None and job.state is State.RUNNING and kept:
+            writing[job.id] = settlement
+    told = {event.job for event in commit.events}
+    for name in writing:
+        if name not in told:
+            book.blame("I9", book.jobs[name], "a settlement was accepted without an event", commit)
+    return writing
+
+
+def check_beats(book: Book, commit: Commit, beats: list[Beat]) -> None:
+    for beat, answer in zip(beats, commit.answer, strict=True):
+        job = book.by_seq.get(beat.seq)
+        holds = job is not None and job.state is State.RUNNING and job.folded.fence == beat.fence
+        if answer.held != holds:
+            what = f"heartbeat under fence {beat.fence} answered held={answer.held}"
+            book.blame("I6", job or str(beat.seq), what, commit)
+        if job is None or not answer.held:
+            continue
+        if (answer.cancel, answer.suspend) != (job.cancel_asked, job.suspend_asked):
+            book.blame("I16", job, "a heartbeat did not carry what was asked of the holder", commit)
+        job.term = span(beat.lease_for)
+        job.extended, job.until = commit.at, commit.at + job.term
+
+
+def check_handlers(book: Book) -> None:
+    """What ran was leased to whoever ran it, before it ran, and never twice under one fence."""
+    leased: dict[tuple[str, int | None], tuple[int, str]] = {}
+    for index, commit in enumerate(book.history.commits):
+        for event in commit.events:
+            if event.kind == "started":
+                leased[event.job, event.fence] = (index, event.by)
+    ran: set[tuple[str, int]] = set()
+    for _, worker, job, fence, after in book.history.starts:
+        index, by = leased.get((job, fence), (after + 1, ""))
+        if index >= after or by != worker:
+            book.blame("I5", job, f"{worker} ran it under fence {fence}, which was leased to {by or 'nobody'}")
+        if (job, fence) in ran:
+            book.blame("I4", job, f"ran twice under fence {fence}")
+        ran.add((job, fence))
+
+
+# -- recovery ----------------------------------------------------------------------------------------------------------
+
+
+class Recoveries:
+    """I20: in quiet times, what a dead worker held is free again within two leases and a tick."""
+
+    def __init__(self, history: History) -> None:
+        self._quiet_from = history.quiet_from
+        self._crashes = [crash for crash in history.crashes if self._is_quiet(crash[0])]
+        self._owed: dict[str, tuple[int, int, str]] = {}
+
+    def _is_quiet(self, at: int) -> bool:
+        return self._quiet_from is not None and at > self._quiet_from
+
+    def before(self, index: int, book: Book) -> None:
+        while self._crashes and self._crashes[0][1] <= index:
+            at, _, worker = self._crashes.pop(0)
+            for job in book.jobs.values():
+                if job.state is State.RUNNING and job.holder == worker:
+                    self._owed[job.id] = (at + RECOVERED, job.folded.fence, worker)
+
+    def after(self, commit: Commit, book: Book) -> None:
+        for name, (by, fence, worker) in list(self._owed.items()):
+            job = book.jobs.get(name)
+            if job is None or job.state is not State.RUNNING or job.claimed_by != worker:
+                del self._owed[name]
+            elif commit.at > by:
+                book.blame("I20", job, f"held by dead {worker} under fence {fence} for more than two leases", commit)
+                del self._owed[name]
+        if self._quiet_from is not None and commit.call.op == "audit":
+            self._check_overdue(commit, book, self._quiet_from)
+
+    def _check_overdue(self, commit: Commit, book: Book, quiet: int) -> None:
+        """No lease of a silent holder lies around either, whoever it was."""
+        for job in book.jobs.values():
+            if job.state is State.RUNNING and commit.at > max(job.until, quiet) + RECOVERED:
+                book.blame("I20", job, f"its lease ran out at {job.until / 1e6:.6f} and nobody took it over", commit)

@@ -1,0 +1,220 @@
+"""One seed, one story: run it, then judge it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from daybreak.client import Client
+from daybreak.errors import StoreError
+from daybreak.model import FINAL, Job, State
+from daybreak.store import Filter, Query
+from daybreak.testing.simulation import faults
+from daybreak.testing.simulation.actors import Caller, Operator, Wish, client_of, follow
+from daybreak.testing.simulation.checker import Violation, judge
+from daybreak.testing.simulation.crews import KNOWN, KNOWN_LATER, keep_manned
+from daybreak.testing.simulation.history import History
+from daybreak.testing.simulation.loop import START, SimLoop, run_now
+from daybreak.testing.simulation.network import Network
+from daybreak.testing.simulation.plan import LEASE_SECONDS, plan_for
+from daybreak.testing.simulation.process import own_tasks
+from daybreak.testing.simulation.site import Parts, Site, StoreFactory
+from daybreak.testing.simulation.worker import QUEUES
+from daybreak.testing.simulation.world import SimWorld
+
+DRAIN: Final = 120.0  # virtual seconds in which all work must end once nothing goes wrong any more
+
+
+@dataclass
+class Report:
+    """What came of a seed. `violations` is empty when every invariant held."""
+
+    seed: int
+    violations: list[Violation]
+    sometimes: Counter[str]
+    digest: str
+    virtual: float
+    calls: int
+    history: History = field(repr=False)
+
+    def story(self) -> str:
+        """The violations, and all that concerns the job of the first."""
+        lines = [str(violation) for violation in self.violations[:10]]
+        if self.violations:
+            job = self.violations[0].job
+            lines += ["", f"the story of {job or 'all'}:", *self.history.story(job)[-400:]]
+        return "\n".join(lines)
+
+
+def simulate(seed: int, store_factory: StoreFactory, parts: Parts | None = None) -> Report:
+    plan = plan_for(seed)
+    loop = SimLoop(Random(f"{seed}:loop"), shuffle=plan.shuffle)
+    asyncio.set_event_loop(loop)
+    loop.set_task_factory(own_tasks)
+    troubles: list[str] = []
+    loop.set_exception_handler(lambda _, context: troubles.append(_describe(context)))
+    world = SimWorld(loop, Random(f"{seed}:chance"))
+    with _silence():
+        try:
+            site = Site(
+                plan=plan,
+                loop=loop,
+                world=world,
+                store=run_now(store_factory(world).open()),
+                factory=store_factory,
+                parts=parts or Parts(),
+                history=History(world),
+                network=Network(plan, Random(f"{seed}:network")),
+                fate=Random(f"{seed}:fate"),
+            )
+            unfinished = loop.run_until_complete(_live(site))
+            violations = judge(site.history, site.store, unfinished)
+            violations += [Violation("crash", "", trouble) for trouble in troubles]
+            site.sometimes.update(_seen(site.history))
+            return Report(
+                seed=seed,
+                violations=violations,
+                sometimes=site.sometimes,
+                digest=site.history.digest(),
+                virtual=loop.time() - START,
+                calls=len(site.history.calls),
+                history=site.history,
+            )
+        finally:
+            _end(loop)
+
+
+async def _live(site: Site) -> list[Job]:
+    """Chaos, then quiet with one last crash, then the drain; answers what is unfinished without excuse."""
+    plan, loop = site.plan, site.loop
+    tasks = [loop.create_task(keep_manned(site, KNOWN)) for _ in range(plan.workers)]
+    callers = _callers(site)
+    tasks += [loop.create_task(_keep_calling(site, caller)) for caller in callers]
+    operator = site.process("operator")
+    operator.spawn(Operator(site, Random(f"{plan.seed}:operator")).run(operator))
+    reader = site.process("reader")
+    reader.spawn(follow(site, reader))
+    tasks.append(loop.create_task(_audit(site)))
+    await faults.strike(site)
+    faults.calm(site)
+    person = site.process("person")
+    await _put_in_order(site, client_of(site, person))
+    tasks.append(loop.create_task(keep_manned(site, KNOWN_LATER)))
+    await asyncio.sleep(1.2 * LEASE_SECONDS)
+    faults.crash(site)  # once it is quiet, the bound on recovery holds to the letter
+    unfinished = await _drain(site, callers)
+    await asyncio.sleep(8.0)  # for the reader to catch up
+    for task in tasks:
+        task.cancel()
+    return unfinished
+
+
+def _callers(site: Site) -> list[Caller]:
+    die, plan = Random(f"{site.plan.seed}:wishes"), site.plan
+    # Some of the work is wanted only once it is quiet: the last crash must find something to interrupt.
+    times = sorted(START + die.uniform(0, plan.chaos_for) for _ in range(plan.jobs))
+    times += sorted(START + plan.chaos_for + die.uniform(4, 12) for _ in range(4))
+    wishes = [(at, Wish(site, die, number)) for number, at in enumerate(times)]
+    for _, wish in wishes[-4:]:
+        wish.task, wish.options["tags"] = "work", ("long",)
+    return [Caller(site, wishes[i::2], Random(f"{plan.seed}:caller{i}")) for i in range(2)]
+
+
+async def _keep_calling(site: Site, caller: Caller) -> None:
+    while not caller.done:
+        process = site.process("caller")
+        task = process.spawn(caller.run(process))
+        await asyncio.wait([task])
+        if process.alive:
+            task.result()
+            return
+        await asyncio.sleep(0.5)
+        caller.restart()
+
+
+async def _put_in_order(site: Site, client: Client) -> None:
+    """What a person would do in the morning: no queue stays shut."""
+    for queue in QUEUES:
+        while True:
+            try:
+                await client.set_queue(queue, paused=False, max_running=2 if queue == "bulk" else None, capacity=None)
+                break
+            except StoreError:
+                await asyncio.sleep(0.5)
+
+
+async def _audit(site: Site) -> None:
+    """Now and then the whole store is counted, straight and in one instant."""
+    process = site.process("auditor")
+    while True:
+        await asyncio.sleep(9.0)
+        call = site.history.invoke(process.name, "audit", None)
+        tallies, jobs = run_now(site.store.count()), everything(site)
+        site.history.commit(call, (tallies, jobs), site.new_events())
+        site.history.end(call, "ok", None)
+
+
+def everything(site: Site) -> list[Job]:
+    jobs: list[Job] = []
+    cursor = None
+    while True:
+        page = run_now(site.store.find(Query(limit=7, cursor=cursor)))
+        jobs += page.jobs
+        if (cursor := page.cursor) is None:
+            return jobs
+
+
+async def _drain(site: Site, callers: list[Caller]) -> list[Job]:
+    ends_at = site.loop.time() + DRAIN
+    while True:
+        await asyncio.sleep(2.0)
+        left = [
+            job
+            for state in sorted(set(State) - FINAL - {State.SUSPENDED})
+            for job in run_now(site.store.find(Query(filter=Filter(states=frozenset({state})), limit=1000))).jobs
+            if job.spec.task != "never"
+        ]
+        if site.loop.time() > ends_at or (not left and all(caller.done for caller in callers)):
+            return left
+
+
+def _seen(history: History) -> Counter[str]:
+    seen: Counter[str] = Counter()
+    for commit in history.commits:
+        for event in commit.events:
+            if event.kind in {"lease_expired", "expired", "retried", "removed", "resumed", "reprioritised", "due"}:
+                seen[f"event {event.kind}"] += 1
+        if commit.call.op == "purge" and getattr(commit.answer, "jobs", 0):
+            seen["job purged"] += 1
+    return seen
+
+
+def _end(loop: SimLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.call_later(0.001, loop.stop)
+    loop.run_forever()
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+def _describe(context: dict[str, Any]) -> str:
+    return f"{context.get('message')}: {context.get('exception')!r}"
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Services log what goes wrong, and here everything does."""
+    logger = logging.getLogger("daybreak")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

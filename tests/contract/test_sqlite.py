@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from daybreak.stores.sqlite import SqliteStore
+from daybreak.testing import StoreContract
+
+
+class TestSqlite(StoreContract):
+    @pytest.fixture
+    async def store(self, tmp_path, clock):
+        async with SqliteStore(tmp_path / "jobs.db", world=clock) as store:
+            yield store
+
+
+class TestSqliteInline(StoreContract):
+    """Without its thread, as the simulation runs it."""
+
+    @pytest.fixture
+    async def store(self, tmp_path, clock):
+        async with SqliteStore(tmp_path / "jobs.db", world=clock, threaded=False) as store:
+            yield store

@@ -1,0 +1,142 @@
+"""Nothing grows with the number of jobs that have passed: files, memory, descriptors, threads."""
+
+# ruff: noqa: ASYNC240, ASYNC251 - nobody else is on these loops, so a test may block its own
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from herd import Herd, count, told
+
+from daybreak.client import Client
+from daybreak.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.torture
+
+JOBS = count(200_000, 1_000_000)
+MIB = 2**20
+WAL_BOUND = 64 * MIB
+PER_JOB = 16  # bytes of memory that a job may leave behind, by measurement noise
+
+
+def slope(points: list[tuple[int, int]]) -> float:
+    """The least-squares slope of y over x."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+
+
+async def test_files_and_memory_stay_flat_while_jobs_pass_through(tmp_path: Path, tell):
+    db = tmp_path / "growth.db"
+    with Herd(db, tmp_path) as herd:
+        began = time.monotonic()
+        grower = herd.start("grow", "grower", jobs=JOBS)
+        grower.wait_ready()
+        code = await asyncio.to_thread(grower.wait, count(240, 1800))
+        took = time.monotonic() - began
+        assert code == 0, grower.complaint()
+        sizes = told(herd.lines(), "size")
+    first, second = sizes[len(sizes) // 4 : len(sizes) // 2], sizes[len(sizes) // 2 :]
+    per_job = slope([(line["jobs"], line["rss"]) for line in second])
+    wal = max(line["wal"] for line in sizes)
+    before, after = (max(line["db"] for line in half) for half in (first, second))
+    tell(
+        f"{JOBS} jobs through their life at {JOBS / took:.0f}/s; write-ahead log at most {wal / MIB:.1f} MiB; main file "
+        f"{before / MIB:.1f} then {after / MIB:.1f} MiB; memory {second[0]['rss'] / MIB:.1f} then "
+        f"{second[-1]['rss'] / MIB:.1f} MiB, {per_job:+.2f} bytes a job; descriptors {sizes[0]['fds']} then "
+        f"{sizes[-1]['fds']}"
+    )
+    assert wal < WAL_BOUND
+    assert after < 1.25 * before + MIB
+    assert per_job < PER_JOB
+    assert sizes[-1]["fds"] == sizes[0]["fds"]
+
+
+async def test_a_long_reader_stops_no_writer_and_the_log_shrinks_after_it(tmp_path: Path, tell):
+    db = tmp_path / "reader.db"
+    seconds = count(5, 60)
+    async with SqliteStore(db) as store:
+        await Client(store).submit("noop", queue="wide")
+    with Herd(db, tmp_path) as herd:
+        writer = herd.start("churn", "writer", pad=4000).wait_ready()
+        time.sleep(1)
+        reader = herd.start("read", "reader").wait_ready()
+        opened = time.monotonic()
+        time.sleep(seconds)
+        assert reader.finish() == 0, reader.complaint()
+        closed = time.monotonic()
+        time.sleep(max(3, seconds / 4))
+        assert writer.finish() == 0, writer.complaint()
+        lines = herd.lines()
+    sizes = told(lines, "size")
+    while_reading = [line for line in sizes if opened < line["t"] < closed]
+    before = [line for line in sizes if line["t"] < opened]
+    peak = max(line["wal"] for line in while_reading)
+    end = sizes[-1]["wal"]
+    rate, rate_before = len(while_reading) / seconds, len(before) / max(0.1, opened - before[0]["t"])
+    tell(
+        f"writer did {rate_before:.0f} rounds/s before and {rate:.0f}/s beside a reader of {seconds} s; log grew to "
+        f"{peak / MIB:.1f} MiB and was {end / MIB:.1f} MiB after it"
+    )
+    assert not told(lines, "error")
+    assert rate > rate_before / 4, "the reader held the writer up"
+    assert peak > 8 * MIB, "the log never grew: the test showed nothing"
+    assert end < peak / 2, "the log did not shrink"
+
+
+async def test_opening_and_closing_leaves_nothing_behind(tmp_path: Path, tell):
+    db = tmp_path / "open.db"
+
+    async def once(n: int) -> None:
+        async with SqliteStore(db) as store:
+            watch = store.watch(["work:default"])
+            await Client(store).submit("noop", {"n": n})
+            await store.count()
+            watch.close()
+
+    await once(0)
+    fds, threads = descriptors(), threading.active_count()
+    began = time.monotonic()
+    for n in range(200):
+        await once(n)
+    took = time.monotonic() - began
+    left = [thread.name for thread in threading.enumerate()]
+    tell(
+        f"200 times open, submit, close in {took:.1f} s: descriptors {len(fds)} then {len(descriptors())}, threads "
+        f"{threads} then {len(left)}"
+    )
+    assert len(left) == threads, left
+    assert len(descriptors()) <= len(fds), sorted(set(descriptors()) - set(fds))
+    assert not list(tmp_path.glob("open.db-wake/*"))
+
+
+def descriptors() -> list[str]:
+    found: list[str] = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except OSError:
+            continue
+    return found
+
+
+async def test_a_store_that_failed_to_open_leaves_nothing_behind(tmp_path: Path, tell):
+    bad = tmp_path / "bad.db"
+    bad.write_bytes(b"this is no database " * 1000)
+    fds, threads = descriptors(), threading.active_count()
+    trouble: Any = None
+    for _ in range(20):
+        try:
+            async with SqliteStore(bad):
+                pytest.fail("a text file was opened as a store")
+        except Exception as raised:  # noqa: BLE001 - what it is, is judged in test_bad_disks
+            trouble = raised
+    tell(f"20 failed opens ({type(trouble).__name__}): descriptors {len(fds)} then {len(descriptors())}")
+    assert len(descriptors()) <= len(fds)
+    assert threading.active_count() == threads

@@ -1,0 +1,150 @@
+"""Eight processes on one file: nothing lost, the order kept, limits kept, nobody starved, nobody held up by a sleeper."""
+
+# ruff: noqa: ASYNC251 - nobody else is on these loops, so a test may block its own
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from herd import LEASE, Herd, Player, count, told
+from story import Story, retell
+
+from daybreak.client import Client
+from daybreak.model import FINAL
+from daybreak.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.torture
+
+HERD = 8
+LIMITS = {"narrow": 3}
+BACKLOG = 400
+SLACK = 0.75  # seconds beyond one lease: eight processes share two cores
+
+
+@pytest.fixture
+async def db(tmp_path: Path) -> Path:
+    path = tmp_path / "many.db"
+    async with SqliteStore(path) as store:
+        client = Client(store, by="filler")
+        await client.set_queue("narrow", max_running=LIMITS["narrow"])
+        await client.submit_many(
+            client.spec("noop", queue=queue, priority=n % 11) for n in range(BACKLOG) for queue in ("wide", "narrow")
+        )
+    return path
+
+
+async def test_eight_processes_share_one_file(db, tmp_path, tell):
+    with Herd(db, tmp_path) as herd:
+        players = herd.start_all("mix", [f"p{n}" for n in range(HERD)], barrier=True)
+        began = time.monotonic()
+        for player in players:
+            player.order("go")
+        time.sleep(count(8, 90))
+        ended = time.monotonic()
+        codes = [player.finish() for player in players]
+        lines = herd.lines()
+        assert codes == [0] * HERD, "\n".join(player.complaint() for player in players)
+    assert_no_trouble(lines)
+    story = await assert_nothing_lost(db, lines)
+    claims = Counter({line["p"]: 0 for line in lines})
+    for line in told(lines, "claimed"):
+        if began + 0.5 < line["t"] < ended:
+            claims[line["p"]] += len(line["jobs"])
+    fair = claims.total() / HERD
+    tell(
+        f"{len(story.lives)} jobs, {claims.total() / (ended - began):.0f} claims/s, shares of fair: "
+        f"{min(claims.values()) / fair:.2f} to {max(claims.values()) / fair:.2f}, most running in narrow: "
+        f"{story.most['narrow']}"
+    )
+    assert len(claims) == HERD
+    assert story.most["narrow"] == LIMITS["narrow"], "the limit was never reached: the test showed nothing"
+    assert min(claims.values()) >= fair / 2, f"starved: {claims}"
+
+
+async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
+    chance = random.Random(7)
+    stops: list[tuple[str, float, float]] = []
+    ended_by_store = 0
+    with Herd(db, tmp_path) as herd:
+
+        def fresh(n: int) -> Player:
+            return herd.start("mix", f"p{n}", reaps=True)
+
+        players = [fresh(n) for n in range(HERD)]
+        for player in players:
+            player.wait_ready()
+        time.sleep(1)
+        for _ in range(count(16, 200)):
+            n = chance.randrange(HERD)
+            victim = players[n]
+            busy_wait(chance.random() * 0.05)
+            victim.freeze()
+            stopped = time.monotonic()
+            time.sleep(LEASE.total_seconds() * (1.2 + chance.random() * 0.8))
+            stops.append((victim.called, stopped, time.monotonic()))
+            victim.thaw()
+            time.sleep(0.2)
+            if victim.returned is not None:
+                # The store may end a stopped process that holds the write lock: then it is a killed worker.
+                assert victim.returned == -9, victim.complaint()
+                ended_by_store += 1
+                players[n] = fresh(n).wait_ready()
+        alive = [player for player in players if player.returned is None]
+        codes = [player.finish() for player in alive]
+        assert codes == [0] * len(alive), "\n".join(player.complaint() for player in alive)
+        lines = herd.lines()
+    gaps = [longest_silence(lines, *stop) for stop in stops]
+    assert_no_trouble(lines)
+    story = await assert_nothing_lost(db, lines)
+    refused = sum(not ok for line in told(lines, "settled") for _, _, ok in line["jobs"])
+    frozen = sum(gap > LEASE.total_seconds() / 2 for gap in gaps)
+    tell(
+        f"{len(stops)} stops, {frozen} of them inside a commit, {ended_by_store} ended by the store, longest silence of "
+        f"the others {max(gaps):.2f} s (p50 {sorted(gaps)[len(gaps) // 2]:.2f}), {refused} stale settlements refused, "
+        f"{len(story.handovers)} leases taken over of {story.kinds['started']}"
+    )
+    assert max(gaps) <= LEASE.total_seconds() + SLACK
+    assert refused > 0, "no stopped process ever settled late: the test showed nothing"
+
+
+def busy_wait(seconds: float) -> None:
+    """Sleeping would let the moment of the stop follow the scheduler's ticks."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def longest_silence(lines: list[dict[str, Any]], victim: str, stopped: float, resumed: float) -> float:
+    """For how long no other process got anything done while the victim stood still."""
+    moments = [line["t"] for line in lines if line["p"] != victim and stopped < line["t"] < resumed]
+    marks = [stopped, *sorted(moments), resumed]
+    return max(after - before for before, after in zip(marks, marks[1:], strict=False))
+
+
+def assert_no_trouble(lines: list[dict[str, Any]]) -> None:
+    assert not told(lines, "error"), told(lines, "error")[:5]
+
+
+async def assert_nothing_lost(db: Path, lines: list[dict[str, Any]]) -> Story:
+    async with SqliteStore(db) as store:
+        story = await retell(store, LIMITS)
+        acked = [job for line in told(lines, "ack") for job in line["jobs"]]
+        assert len(acked) == len(set(acked))
+        missing = set(acked) - story.lives.keys()
+        assert not missing, f"{len(missing)} acknowledged jobs are not in the feed"
+        found = await store.get(list(story.lives))
+        for job in found:
+            assert job is not None
+            life = story.lives[job.id]
+            assert (job.state, job.fence, job.revision) == (life.state, life.fence, life.n), f"{job} is not {life}"
+    settled = [(job, fence) for line in told(lines, "settled") for job, fence, ok in line["jobs"] if ok]
+    for job, fence in settled:
+        assert story.lives[job].settled[fence] == 1, f"{job} fence {fence} was answered settled and is not"
+        assert story.lives[job].state in FINAL
+    assert len(settled) == len(set(settled)), "two processes were told that they settled one lease"
+    return story

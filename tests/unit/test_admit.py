@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from daybreak.errors import BadInput, TooLarge, Unsupported
+from daybreak.model import JobSpec, Need, Options
+from daybreak.policy.admit import ARGS_LIMIT, NAME_LIMIT, TAGS_LIMIT, admit, digest
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+NONE = frozenset[str]()
+ALL = frozenset({"resources", "dependencies", "batches", "cache", "deadlines"})
+
+
+def spec(**said) -> JobSpec:
+    return JobSpec(**{"id": "j", "task": "t", **said})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"args": b"x" * ARGS_LIMIT},
+        {"task": "x" * NAME_LIMIT},
+        {"queue": "größe/№ 7 🌅"},
+        {"tags": ("a",) * TAGS_LIMIT},
+        {"meta": {"note": "two\nlines of any length " * 100}},
+        {"version": 0},
+        {"version": 2**31 - 1},
+        {"delay": timedelta()},
+        {"run_at": NOON},
+        {"priority": 10},
+    ],
+)
+def test_what_can_be_kept_is_let_in_unchanged(said):
+    wanted = spec(**said)
+    assert admit(wanted, NONE) is wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "why"),
+    [
+        ({"task": ""}, BadInput, "needs a task, a queue and an id: one of them is empty"),
+        ({"queue": ""}, BadInput, "one of them is empty"),
+        ({"id": ""}, BadInput, "one of them is empty"),
+        ({"task": None}, BadInput, "one of them is empty"),
+        ({"task": 7}, BadInput, "task: 7 is no text"),
+        ({"owner": b"ann"}, BadInput, "owner: b'ann' is no text"),
+        ({"task": "x" * (NAME_LIMIT + 1)}, TooLarge, "task: 201 characters, the limit is 200"),
+        ({"queue": "a\nb"}, BadInput, r"queue: 'a\\nb' holds the control character '\\n'; names are printable text"),
+        ({"key": "a\0"}, BadInput, "key: .* control character"),
+        ({"unique": "\x1b[31m"}, BadInput, "unique: .* control character"),
+        ({"run": "\x7f"}, BadInput, "run: .* control character"),
+        ({"by": "\ud800"}, BadInput, "by: .* control character"),
+        ({"tags": ("fine", "not\tfine")}, BadInput, "tag: .* control character"),
+        ({"tags": ("a",) * (TAGS_LIMIT + 1)}, TooLarge, "at most 50 tags and 50 meta entries"),
+        ({"meta": {str(n): "" for n in range(TAGS_LIMIT + 1)}}, TooLarge, "at most 50 tags and 50 meta entries"),
+        ({"meta": {"n": 7}}, BadInput, "meta 'n': 7 is no text"),
+        ({"meta": {"n": None}}, BadInput, "meta 'n': None is no text"),
+        ({"meta": {7: "n"}}, BadInput, "meta: 7 is no text"),
+        ({"meta": {"n": "\ud800"}}, BadInput, "meta 'n': .* half a surrogate pair"),
+        ({"args": b"x" * (ARGS_LIMIT + 1)}, TooLarge, "take 1,048,577 bytes, the limit is 1,048,576; pass a file"),
+        ({"priority": 11}, BadInput, "priority 11 is no integer from 0 to 10"),
+        ({"priority": -1}, BadInput, "priority -1 is no integer from 0 to 10"),
+        ({"priority": "high"}, BadInput, "priority 'high' is no integer from 0 to 10"),
+        ({"priority": True}, BadInput, "priority True is no integer from 0 to 10"),
+        ({"version": -1}, BadInput, "version -1 must be an integer from 0"),
+        ({"version": 2**31}, BadInput, "version 2147483648 must be an integer"),
+        ({"version": "2"}, BadInput, "version '2' must be an integer"),
+        ({"delay": timedelta(1), "run_at": NOON}, BadInput, "give delay or run_at, not both"),
+        ({"delay": timedelta(-1)}, BadInput, "job 't': delay: .* out of range"),
+        ({"delay": 5}, BadInput, "job 't': delay: a bare number has no unit"),
+        ({"run_at": NOON.replace(tzinfo=None)}, BadInput, "job 't': run_at: .* has no time zone"),
+        ({"options": Options(timeout=timedelta())}, BadInput, "timeout must be longer than nothing"),
+        ({"options": Options(expires_in=timedelta())}, BadInput, "expires_in must be longer than nothing"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_the_reason(said, error, why):
+    with pytest.raises(error, match=why):
+        admit(spec(**said), NONE)
+
+
+@pytest.mark.parametrize(
+    ("said", "feature"),
+    [
+        ({"options": Options(resources=(Need("plecs"),))}, "resources"),
+        ({"after": ("other",)}, "dependencies"),
+        ({"batch": "b"}, "batches"),
+        ({"flight": "f"}, "cache"),
+        ({"deadline": NOON}, "deadlines"),
+    ],
+)
+def test_a_feature_is_refused_unless_the_store_offers_it(said, feature):
+    with pytest.raises(Unsupported, match=f"asks for {feature}, which this store does not offer"):
+        admit(spec(**said), ALL - {feature})
+    assert admit(spec(**said), ALL)
+
+
+def test_same_content_is_the_task_its_version_its_queue_and_its_arguments():
+    one = spec(args=b"{}", version=1, queue="q")
+    assert digest(one) == digest(msgspec.structs.replace(one, id="other", priority=0, owner="bob"))
+    for change in ({"args": b"[]"}, {"version": 2}, {"queue": "r"}, {"task": "u"}):
+        assert digest(one) != digest(msgspec.structs.replace(one, **change))

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybreak.errors import BadInput
+from daybreak.model import Failure, Retry
+from daybreak.policy.retry import PRESETS, classify, delay_for, may_retry, retrying
+from daybreak.units import LONGEST
+
+SECOND = timedelta(seconds=1)
+
+chances = st.floats(0, 1, exclude_max=True)
+retries = st.builds(
+    Retry,
+    strategy=st.sampled_from(["fixed", "linear", "exponential", "jittered"]),
+    delay=st.timedeltas(timedelta(), timedelta(days=1)),
+    factor=st.floats(1, 1000),
+    cap=st.timedeltas(timedelta(), LONGEST),
+    jitter=st.floats(0, 1),
+)
+
+
+def waits(retry: Retry, attempts: int, chance: float = 0.5) -> list[float]:
+    return [delay_for(retry, n, chance).total_seconds() for n in range(1, attempts + 1)]
+
+
+# -- what people write -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "attempts", "delay", "cap", "unknown"),
+    [
+        ("default", "jittered", 3, SECOND, 30 * SECOND, "retry"),
+        ("conservative", "exponential", 2, 2 * SECOND, 15 * SECOND, "retry"),
+        ("simulator", "exponential", 3, 2 * SECOND, 30 * SECOND, "fail"),
+        ("upload", "exponential", 5, timedelta(minutes=5), timedelta(hours=2), "retry"),
+    ],
+)
+def test_a_preset_has_its_stated_values(name, strategy, attempts, delay, cap, unknown):
+    preset = PRESETS[name]
+    assert retrying(name) == preset
+    assert (preset.strategy, preset.attempts, preset.delay, preset.cap) == (strategy, attempts, delay, cap)
+    assert (preset.factor, preset.jitter, preset.unknown) == (2.0, 0.1, unknown)
+
+
+def test_the_presets_wait_as_stated():
+    assert waits(PRESETS["default"], 7) == [1, 2, 4, 8, 16, 30, 30]
+    assert waits(PRESETS["simulator"], 2) == [2, 4]
+    assert waits(PRESETS["upload"], 4) == [300, 600, 1200, 2400]
+
+
+def test_a_number_is_short_for_that_many_attempts():
+    assert retrying(5) == Retry(attempts=5)
+    assert retrying(1).attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (0, "write 1 to 1,000,000"),
+        (-1, "write 1 to 1,000,000"),
+        (1_000_001, "write 1 to 1,000,000"),
+        (True, "1 is no retry"),
+        (None, "1 is no retry"),
+        ("eager", "no such preset; there are default, conservative, simulator, upload"),
+        (2.5, "no such preset"),
+        (Retry(jitter=1.5), "jitter lies between 0 and 1"),
+        (Retry(jitter=float("nan")), "jitter lies between 0 and 1"),
+        (Retry(factor=0.5), "factor between 1 and 1000"),
+        (Retry(delay=-SECOND), "delay and cap between 0 and 100 years"),
+        (Retry(cap=timedelta.max), "delay and cap between 0 and 100 years"),
+        (Retry(strategy="random"), r"Invalid enum value 'random' - at `\$.strategy`"),
+        (Retry(attempts=2.5), r"Expected `int`, got `float` - at `\$.attempts`"),
+        (Retry(transient="OSError"), r"Expected `array`, got `str` - at `\$.transient`"),
+    ],
+)
+def test_what_is_no_retry_is_refused(written, said):
+    with pytest.raises(BadInput, match=said):
+        retrying(written)
+
+
+# -- what an error means -----------------------------------------------------------------------------------------------
+
+
+def kinds_of(error: type[BaseException]) -> tuple[str, ...]:
+    return tuple(f"{c.__module__}.{c.__qualname__}" for c in error.__mro__ if c not in (object, BaseException))
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (ConnectionRefusedError, "transient"),
+        (ConnectionResetError, "transient"),
+        (BrokenPipeError, "transient"),
+        (TimeoutError, "transient"),
+        (OSError, "transient"),
+        (BlockingIOError, "transient"),
+        (EOFError, "transient"),
+        (FileNotFoundError, "permanent"),
+        (PermissionError, "permanent"),
+        (IsADirectoryError, "permanent"),
+        (NotADirectoryError, "permanent"),
+        (TypeError, "permanent"),
+        (ValueError, "permanent"),
+        (UnicodeDecodeError, "permanent"),
+        (KeyError, "permanent"),
+        (IndexError, "permanent"),
+        (AttributeError, "permanent"),
+        (NameError, "permanent"),
+        (AssertionError, "permanent"),
+        (ZeroDivisionError, "permanent"),
+        (ModuleNotFoundError, "permanent"),
+        (NotImplementedError, "permanent"),
+        (RecursionError, "permanent"),
+        (RuntimeError, "unknown"),
+        (Exception, "unknown"),
+        (MemoryError, "unknown"),
+    ],
+)
+def test_the_name_of_an_error_says_what_it_means(error, meaning):
+    assert classify(Failure(message="", kinds=kinds_of(error)), Retry()) == meaning
+
+
+@pytest.mark.parametrize(
+    ("status", "meaning"),
+    [
+        (408, "transient"), (425, "transient"), (429, "transient"), (500, "transient"), (503, "transient"),
+        (599, "transient"), (400, "permanent"), (401, "permanent"), (404, "permanent"), (409, "permanent"),
+        (422, "permanent"), (600, "permanent"),
+    ],
+)  # fmt: skip
+def test_a_status_says_more_than_a_name(status, meaning):
+    assert classify(Failure(message="", status=status, kinds=("RuntimeError",)), Retry()) == meaning
+
+
+def test_whoever_asks_to_come_back_later_is_tried_again():
+    assert classify(Failure(message="", retry_after=SECOND), Retry()) == "transient"
+
+
+def test_what_the_task_said_overrules_all():
+    retry = Retry(transient=("ValueError",))
+    failure = Failure(message="", verdict="permanent", kinds=("ValueError",), status=503, retry_after=SECOND)
+    assert classify(failure, retry) == "permanent"
+    assert classify(Failure(message="", verdict="transient", kinds=("TypeError",)), Retry()) == "transient"
+
+
+@pytest.mark.parametrize("listed", ["LicenceBusy", "acme.errors.LicenceBusy"])
+def test_a_tasks_own_lists_overrule_status_and_name_by_short_or_full_name(listed):
+    failure = Failure(message="", kinds=("acme.errors.LicenceBusy", "builtins.ValueError"), status=400)
+    assert classify(failure, Retry(transient=(listed,))) == "transient"
+    assert classify(failure, Retry(permanent=(listed,))) == "permanent"
+
+
+def test_the_most_special_class_decides():
+    failure = Failure(message="", kinds=("LicenceBusy", "LicenceError"))
+    assert classify(failure, Retry(transient=("LicenceBusy",), permanent=("LicenceError",))) == "transient"
+    assert classify(failure, Retry(permanent=("LicenceBusy",), transient=("LicenceError",))) == "permanent"
+
+
+def test_an_unknown_error_is_retried_unless_the_retry_says_fail():
+    failure = Failure(message="", kinds=("Strange",))
+    assert may_retry(failure, Retry())
+    assert not may_retry(failure, Retry(unknown="fail"))
+
+
+# -- how long to wait --------------------------------------------------------------------------------------------------
+
+
+def test_strategies_grow_as_their_names_say():
+    def grown(strategy):
+        return waits(Retry(strategy=strategy, delay=2 * SECOND, factor=3, cap=timedelta(hours=1)), 4)
+
+    assert grown("fixed") == [2, 2, 2, 2]
+    assert grown("linear") == [2, 4, 6, 8]
+    assert grown("exponential") == [2, 6, 18, 54]
+
+
+def test_jitter_spreads_to_both_sides_alike():
+    retry = Retry(jitter=0.1)
+    assert delay_for(retry, 1, 0.0) == 0.9 * SECOND
+    assert delay_for(retry, 1, 0.5) == SECOND
+    assert delay_for(retry, 1, 1.0) == 1.1 * SECOND
+
+
+@given(retries, st.integers(1, 1000), chances)
+def test_jitter_is_symmetric_and_bounded(retry, attempt, chance):
+    middle = delay_for(retry, attempt, 0.5)
+    low, high = delay_for(retry, attempt, chance), delay_for(retry, attempt, 1 - chance)
+    spread = middle * retry.jitter if retry.strategy == "jittered" else timedelta()
+    close = timedelta(microseconds=2)
+    assert abs((low + high) - 2 * middle) <= close + middle * 1e-12
+    assert abs(low - middle) <= spread + close + middle * 1e-12
+    assert middle <= retry.cap + close
+
+
+@given(retries, st.integers(1, 200), chances)
+def test_a_later_attempt_never_waits_shorter(retry, attempt, chance):
+    assert delay_for(retry, attempt, chance) <= delay_for(retry, attempt + 1, chance)
+
+
+@given(retries, st.sampled_from([1, 2, 64, 65, 66, 1000, 10**6, 10**9]), chances)
+def test_no_attempt_is_too_late_to_count(retry, attempt, chance):
+    assert timedelta() <= delay_for(retry, attempt, chance) <= 2 * LONGEST
+
+
+@pytest.mark.parametrize("factor", [1.01, 1.1, 2.0, 1000.0])
+def test_even_slow_growth_reaches_the_cap(factor):
+    retry = Retry(strategy="exponential", factor=factor, cap=timedelta(hours=2))
+    assert delay_for(retry, 10**6, 0.5) == retry.cap
+
+
+@given(retries, st.integers(1, 50), chances, st.timedeltas(timedelta(), timedelta(days=2)))
+def test_never_sooner_than_the_server_asked(retry, attempt, chance, asked):
+    found = delay_for(retry, attempt, chance, asked)
+    assert found == max(asked, delay_for(retry, attempt, chance))

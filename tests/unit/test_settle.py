@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybreak.model import (
+    FINAL,
+    Cancelled,
+    Done,
+    Failed,
+    Failure,
+    HandedBack,
+    JobSpec,
+    Lease,
+    Lost,
+    Options,
+    Outcome,
+    Reason,
+    Retry,
+    State,
+    Suspended,
+    TimedOut,
+)
+from daybreak.policy.settle import settle
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+TRANSIENT = Failed(Failure(message="refused", kinds=("ConnectionRefusedError", "OSError")))
+UNKNOWN = Failed(Failure(message="odd", kinds=("Strange",)))
+PERMANENT = Failed(Failure(message="bad", kinds=("ValueError",)))
+
+
+def lease(attempt: int = 1, *, lost: int = 0, timeouts: int = 0, **options) -> Lease:
+    return Lease(
+        seq=9, spec=JobSpec(id="j", task="t", options=Options(**options)), fence=4, attempt=attempt, priority=5,
+        worker="w", until=NOON + 10 * SECOND, lease_for=10 * SECOND, started_at=NOON, created_at=NOON,
+        lost=lost, timeouts=timeouts,
+    )  # fmt: skip
+
+
+def fate(outcome, held: Lease):
+    return settle(held, outcome, chance=0.5, by="w")
+
+
+ONCE = {"retry": Retry(attempts=1)}
+STRICT = {"retry": Retry(unknown="fail")}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "held", "state", "reason", "attempt", "delay"),
+    [
+        # outcome                 lease                          state            reason            attempt  delay
+        (Done(b"1"),              lease(1),                      State.COMPLETED, None,             1, None),
+        (Done(b"1"),              lease(3),                      State.COMPLETED, None,             3, None),
+        (Cancelled("ann"),        lease(2),                      State.CANCELLED, None,             2, None),
+        (HandedBack(),            lease(1),                      State.QUEUED,    None,             0, None),
+        (HandedBack(),            lease(3),                      State.QUEUED,    None,             2, None),
+        (HandedBack(),            lease(3, lost=2),              State.QUEUED,    None,             2, None),
+        (Suspended("look"),       lease(1),                      State.SUSPENDED, None,             0, None),
+        (Suspended("look"),       lease(3),                      State.SUSPENDED, None,             2, None),
+        (TRANSIENT,               lease(1),                      State.SCHEDULED, None,             1, SECOND),
+        (TRANSIENT,               lease(2),                      State.SCHEDULED, None,             2, 2 * SECOND),
+        (TRANSIENT,               lease(3),                      State.FAILED,    Reason.EXHAUSTED, 3, None),
+        (TRANSIENT,               lease(1, **ONCE),              State.FAILED,    Reason.EXHAUSTED, 1, None),
+        (UNKNOWN,                 lease(1),                      State.SCHEDULED, None,             1, SECOND),
+        (UNKNOWN,                 lease(3),                      State.FAILED,    Reason.EXHAUSTED, 3, None),
+        (UNKNOWN,                 lease(1, **STRICT),            State.FAILED,    Reason.ERROR,     1, None),
+        (PERMANENT,               lease(1),                      State.FAILED,    Reason.ERROR,     1, None),
+        (PERMANENT,               lease(3),                      State.FAILED,    Reason.ERROR,     3, None),
+        (TimedOut(SECOND),        lease(1),                      State.SCHEDULED, None,             1, SECOND),
+        (TimedOut(SECOND),        lease(1, **STRICT),            State.SCHEDULED, None,             1, SECOND),
+        (TimedOut(SECOND),        lease(3),                      State.FAILED,    Reason.TIMEOUT,   3, None),
+        (Lost(),                  lease(1),                      State.QUEUED,    None,             1, None),
+        (Lost(),                  lease(2, lost=1),              State.QUEUED,    None,             2, None),
+        (Lost(),                  lease(3, lost=2),              State.FAILED,    Reason.LOST,      3, None),
+        (Lost(),                  lease(3),                      State.FAILED,    Reason.LOST,      3, None),
+        (Lost(),                  lease(1, deaths=1),            State.FAILED,    Reason.LOST,      1, None),
+        (Lost(),                  lease(1, **ONCE),              State.FAILED,    Reason.LOST,      1, None),
+    ],
+)  # fmt: skip
+def test_the_fate_of_a_job(outcome, held, state, reason, attempt, delay):
+    found = fate(outcome, held)
+    assert (found.state, found.reason, found.attempt, found.delay) == (state, reason, attempt, delay)
+
+
+OUTCOMES = [
+    Done(), TRANSIENT, UNKNOWN, PERMANENT, TimedOut(SECOND), Lost(), Cancelled(), Suspended(), HandedBack(),
+]  # fmt: skip
+
+
+def test_every_kind_of_outcome_stands_in_these_tests():
+    assert {type(outcome) for outcome in OUTCOMES} == set(get_args(Outcome))
+
+
+outcomes = st.sampled_from(OUTCOMES)
+leases = st.builds(
+    lease,
+    st.integers(1, 10),
+    lost=st.integers(0, 5),
+    timeouts=st.integers(0, 5),
+    retry=st.builds(Retry, attempts=st.integers(1, 10), unknown=st.sampled_from(["retry", "fail"])),
+    deaths=st.integers(1, 5),
+)
+
+
+@given(outcomes, leases, st.floats(0, 1, exclude_max=True))
+def test_every_outcome_of_every_lease_has_one_consistent_fate(outcome, held, chance):
+    found = settle(held, outcome, chance=chance, by="w")
+    assert (found.seq, found.job, found.fence) == (held.seq, held.job, held.fence)
+    assert (found.reason is not None) == (found.state is State.FAILED), "a reason belongs to the failed state alone"
+    assert (found.delay is not None) == (found.state is State.SCHEDULED)
+    assert (found.keep_for is not None) == (found.state in FINAL)
+    assert found.state not in (State.RUNNING, State.BLOCKED)
+    assert found.attempt in (held.attempt, held.attempt - 1)
+    assert found.attempt == held.attempt or isinstance(outcome, HandedBack | Suspended), "only those two are uncharged"
+    assert found.lost == held.lost + isinstance(outcome, Lost)
+    assert found.timeouts == held.timeouts + isinstance(outcome, TimedOut)
+    assert found.state in FINAL or found.attempt < held.spec.options.retry.attempts or found.attempt < held.attempt
+
+
+@given(outcomes, leases, st.floats(0, 1, exclude_max=True))
+def test_the_same_arguments_give_the_same_fate(outcome, held, chance):
+    assert settle(held, outcome, chance=chance, by="w") == settle(held, outcome, chance=chance, by="w")
+
+
+def test_a_job_that_always_fails_ends_after_its_attempts():
+    attempt, seen = 0, []
+    while not seen or seen[-1].state not in FINAL:
+        attempt += 1
+        seen.append(fate(TRANSIENT, lease(attempt, retry=Retry(attempts=5))))
+    assert [found.state for found in seen] == [State.SCHEDULED] * 4 + [State.FAILED]
+
+
+def test_the_result_and_the_checkpoint_are_carried():
+    assert fate(Done(b"42"), lease()).result == b"42"
+    assert fate(HandedBack(b"at 7"), lease()).checkpoint == b"at 7"
+    assert fate(Suspended("why", b"at 7"), lease()).checkpoint == b"at 7"
+    assert fate(Suspended("why"), lease()).note == "why"
+
+
+def test_a_failure_remembers_its_attempt():
+    assert fate(TRANSIENT, lease(2)).failure.attempt == 2
+    assert fate(TimedOut(1.5 * SECOND), lease(2)).failure.attempt == 2
+    assert "ran for 1.5 s" in fate(TimedOut(1.5 * SECOND), lease()).failure.message
+
+
+def test_the_server_may_ask_for_a_longer_wait():
+    asked = Failed(msgspec.structs.replace(TRANSIENT.failure, retry_after=timedelta(minutes=5)))
+    assert fate(asked, lease()).delay == timedelta(minutes=5)
+
+
+def test_a_lost_job_says_so_and_what_is_known():
+    assert "not heard of for a whole lease" in fate(Lost(), lease()).failure.message
+    assert fate(Lost("child 3 was killed by signal 9"), lease()).failure.message == "child 3 was killed by signal 9"
+
+
+def test_a_cancel_is_told_of_whoever_asked():
+    assert fate(Cancelled("ann"), lease()).by == "ann"
+    assert fate(Cancelled(), lease()).by == "w"
+
+
+def test_failed_jobs_are_kept_as_dead_letters():
+    assert fate(Done(), lease()).keep_for == timedelta(days=7)
+    assert fate(PERMANENT, lease()).keep_for == timedelta(days=90)
