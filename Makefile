@@ -74,7 +74,7 @@ endef
 # Short torture first, alone: it measures time. The suites come last, so that their count is the last line.
 test: static
 	@echo "== torture, short form"
-	@$(call found,tests/torture) $(PYTEST) -m "not long" tests/torture; fi
+	@$(call found,tests/torture) $(PYTEST) tests/torture; fi
 	@for suite in $(SUITES); do $(call found,$$suite) :; fi; done
 	@echo "== unit (with README and docs), contract, property and simulation, $(PARALLEL) at a time"
 	@$(PYTEST) -n $(PARALLEL) $$(for suite in $(SUITES); do ls -d $$suite/test_*.py 2>/dev/null; done)
@@ -87,7 +87,7 @@ docs: $(STAMP)
 
 torture: $(STAMP)
 	@echo "== torture, long form"
-	@$(call found,tests/torture) $(PYTEST) tests/torture; fi
+	@$(call found,tests/torture) DAYBREAK_TORTURE=long $(PYTEST) tests/torture; fi
 
 bench: $(BENCH_STAMP)
 	@test -f benchmarks/__main__.py || { echo "!! the benchmarks are not there yet"; exit 1; }

@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         "--backlog", type=int, default=20_000, metavar="N", help="jobs waiting in exchange rows (20000)"
     )
     parser.add_argument("--only", action="append", metavar="GLOB", help="rows by name; prints, and writes no result")
+    parser.add_argument("--patience", type=float, default=0, metavar="S", help="wait S seconds for a quiet machine (0)")
     parser.add_argument("--name", help="results/<name>.json (quick or full)")
     parser.add_argument("--record", action="store_true", help="keep this as what compare holds later runs against")
     parser.add_argument("--dir", type=Path, help="where the files of the cases lie (the system's temporary directory)")
@@ -53,7 +54,7 @@ def measure(asked: argparse.Namespace, place: Path) -> int:
         print("compare runs the quick form, so only a whole --quick run can be recorded")
         return 2
     chosen = [row for row in rows(quick=asked.quick, backlog=asked.backlog) if _wanted(row, asked.only)]
-    run = run_rounds(chosen, repeat=asked.repeat, place=place)
+    run = run_rounds(chosen, repeat=asked.repeat, place=place, patience=asked.patience)
     told = report.as_json(
         run, name=asked.name or form, form=form, repeat=asked.repeat, place=place, command=_command(asked)
     )
@@ -70,6 +71,7 @@ def _wanted(row: Row, only: Sequence[str] | None) -> bool:
 
 def _command(asked: argparse.Namespace) -> str:
     words = ["python -m benchmarks", *(["--quick"] if asked.quick else []), f"--repeat {asked.repeat}"]
+    words += [f"--patience {asked.patience:g}"] if asked.patience else []
     return " ".join([*words, f"--backlog {asked.backlog}", *(f"--only '{glob}'" for glob in asked.only or ())])
 
 
@@ -99,14 +101,12 @@ def compare(asked: argparse.Namespace, place: Path) -> int:
     if changed := _changed(chosen, recorded):
         print(f"these rows do other work than when they were recorded: {', '.join(changed)}; record them anew")
         return 2
-    run = run_rounds(chosen, repeat=asked.repeat, place=place)
+    run = run_rounds(chosen, repeat=asked.repeat, place=place, patience=asked.patience)
     lost = losses(was, _ratios(run))
     if again := [row for row in chosen if row.name in _with_yardsticks(chosen, lost)]:
         print(f"\nmeasuring again, to be sure: {', '.join(loss.row for loss in lost)}\n")
-        second = losses(
-            {loss.row: was[loss.row] for loss in lost}, _ratios(run_rounds(again, repeat=asked.repeat, place=place))
-        )
-        lost = [loss for loss in lost if loss.row in {other.row for other in second}]
+        second = run_rounds(again, repeat=asked.repeat, place=place, patience=asked.patience)
+        lost = losses({loss.row: was[loss.row] for loss in lost}, _ratios(second))
     return _verdict(lost, was, recorded)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+QUIET = 0.06
 PACKAGES = ("daybreak", "apsw", "msgspec", "huey", "litequeue", "persist-queue")
 
 
@@ -66,6 +68,16 @@ class Disturbance:
             return None
         own = (_own() - self._own) * os.sysconf("SC_CLK_TCK")
         return round(max(0.0, (busy - self._busy - own) / (total - self._total)), 3)
+
+
+def wait_for_quiet(patience: float) -> None:
+    """Return when others leave the machine alone, or when patience ends."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        watch = Disturbance()
+        time.sleep(0.5)
+        if (watch.share() or 0) <= QUIET:
+            return
 
 
 def _ticks() -> tuple[int, int]:

@@ -7,13 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.machine import machine, versions
+from benchmarks.machine import QUIET, machine, versions
 from benchmarks.measure import Measured, Run
 from benchmarks.rows import DEEP, Goal
 from benchmarks.stats import Interval, ratio
 
 FULL = "2"  # PRAGMA synchronous
-QUIET = 0.06
 
 
 class Line(NamedTuple):

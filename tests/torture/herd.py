@@ -74,7 +74,7 @@ class Player:
     def kill(self) -> None:
         if self.returned is None:
             self.killed_at = time.time()
-            os.kill(self.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)  # its own session: the player and what it forked, nobody else
         self._process.wait(30)
         self._close()
 

@@ -16,12 +16,13 @@ import resource
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
 from daybreak.client import Client
 from daybreak.errors import StoreError
@@ -97,8 +98,6 @@ class Part:
 
 
 def stubborn(spec: JobSpec) -> JobSpec:
-    import msgspec
-
     return msgspec.structs.replace(spec, options=STUBBORN)
 
 
@@ -208,12 +207,72 @@ async def churn(part: Part) -> None:
         part.tell("size", wal=size(path, "-wal"), db=size(path, ""))
 
 
-async def rest(part: Part) -> None:
-    """Opens the store and does nothing."""
-    await part.stop.wait()
+async def opens(part: Part) -> None:
+    """Opens one fresh file after the other, each at the same instant as all other players, and submits to it."""
+    for n in range(part.params["files"]):
+        path = Path(part.params["fresh"]) / f"{n}.db"
+        await asyncio.sleep(max(0.0, part.params["start"] + n * part.params["step"] - time.monotonic()))
+        try:
+            async with SqliteStore(path) as store:
+                [answer] = await store.insert([stubborn(spec) for spec in part.specs(1)])
+                part.tell("ack", jobs=[answer.job], file=n)
+        except StoreError as trouble:
+            part.tell("error", type=type(trouble).__name__, text=str(trouble))
 
 
-ROLES = {"mix": mix, "submit": submit, "work": work, "idle": idle, "grow": grow, "churn": churn, "rest": rest}
+async def twins(part: Part) -> None:
+    """Two stores of one process on one file, and a third that comes and goes: record locks are the process's, and
+    closing any descriptor of a file would drop them."""
+
+    async def come_and_go() -> None:
+        while part.going:
+            async with SqliteStore(part.params["path"]) as store:
+                [answer] = await store.insert([stubborn(spec) for spec in part.specs(1)])
+                part.tell("ack", jobs=[answer.job])
+
+    async with SqliteStore(part.params["path"]) as second:
+        other = replace(part, store=second, client=Client(second, by=part.name), name=f"{part.name}-twin")
+        await asyncio.gather(mix(part), mix(other), come_and_go())
+
+
+async def fork(part: Part) -> None:
+    """Goes on working while its forked children, as those of multiprocessing do, open the same file anew and end."""
+    for _ in range(part.params["children"]):
+        await part.submit(3)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                asyncio.events._set_running_loop(None)
+                asyncio.run(as_child(part))
+                code = 0
+            finally:
+                os._exit(code)
+        await part.exchange(await part.exchange([], 3), 0)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        part.tell("child", status=status)
+
+
+async def as_child(part: Part) -> None:
+    async with SqliteStore(part.params["path"]) as store:
+        name = f"{part.params['name']}-{os.getpid()}"
+        child = replace(part, store=store, client=Client(store, by=name), name=name)
+        for _ in range(5):
+            await child.submit(2)
+            await child.exchange(await child.exchange([], 2), 0)
+
+
+ROLES = {
+    "mix": mix,
+    "submit": submit,
+    "work": work,
+    "idle": idle,
+    "grow": grow,
+    "churn": churn,
+    "opens": opens,
+    "twins": twins,
+    "fork": fork,
+}
 
 
 def read_on(path: str) -> None:
@@ -234,7 +293,7 @@ def rss() -> int:
 
 
 def fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def size(path: Path, suffix: str) -> int:

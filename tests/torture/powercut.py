@@ -1,8 +1,8 @@
 """A disk that can lose its power: records what SQLite asks of its files, then rebuilds what a cut could have left.
 
 What counts as kept: bytes of a file after its sync returned; a file's name after the folder was synced, which the unix
-VFS does with the first sync of a journal or write-ahead log it opened. All else may be kept, lost or, for the last write
-that reached the platter, torn at a sector. Not modelled: a disk that lies about a sync, and damage to bytes outside of
+VFS does with the first sync of a journal or write-ahead log it opened. All else may be kept, lost or, for the last
+write that reached the disk, torn at a sector. Not modelled: a disk that lies about a sync, and damage to bytes outside of
 what was being written (SQLite's own assumption too: powersafe overwrite)."""
 
 from __future__ import annotations
@@ -43,6 +43,15 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedSync:
+    """The sync failed. As Linux does, the pages count as clean from then on: whoever reads the file sees them, no later
+    sync writes them."""
+
+    file: str
+    begun: int
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
     file: str
 
@@ -60,7 +69,7 @@ class Mark:
     what: Any
 
 
-Op = Write | Truncate | Sync | Create | Delete | Mark
+Op = Write | Truncate | Sync | FailedSync | Create | Delete | Mark
 
 
 class Recorder(apsw.VFS):
@@ -72,10 +81,21 @@ class Recorder(apsw.VFS):
         self.name = name
         self.trace: list[Op] = []
         self._alive: set[str] = set()
+        self._failing: list[str] = []
 
     def mark(self, what: Any) -> int:
         self.trace.append(Mark(what))
         return len(self.trace) - 1
+
+    def fail_sync(self, file: str) -> None:
+        """The next sync of this file fails, once."""
+        self._failing.append(file)
+
+    def fails(self, file: str) -> bool:
+        if file in self._failing:
+            self._failing.remove(file)
+            return True
+        return False
 
     def xOpen(self, name, flags):  # noqa: N802 - SQLite's word
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
@@ -95,6 +115,7 @@ class Recorder(apsw.VFS):
 class RecordedFile(apsw.VFSFile):
     def __init__(self, recorder: Recorder, name: Any, flags: list[int], called: str | None) -> None:
         super().__init__("", name, flags)
+        self._recorder = recorder
         self._trace = recorder.trace
         self._called = called
         self._folder_next = called is not None and called.endswith(LOGS)
@@ -111,6 +132,9 @@ class RecordedFile(apsw.VFSFile):
 
     def xSync(self, flags):  # noqa: N802
         begun = len(self._trace)
+        if self._called is not None and self._recorder.fails(self._called):
+            self._trace.append(FailedSync(self._called, begun))
+            raise apsw.exception_for(apsw.SQLITE_IOERR_FSYNC)
         super().xSync(flags)
         if self._called is not None:
             self._trace.append(Sync(self._called, begun, self._folder_next))
@@ -142,6 +166,9 @@ class Image:
         for index, op in self.loose:
             if index < begun:
                 apply(self.safe, op)
+        self.loose = [(index, op) for index, op in self.loose if index >= begun]
+
+    def fail_sync(self, begun: int) -> None:
         self.loose = [(index, op) for index, op in self.loose if index >= begun]
 
     def after_cut(self, mode: Mode, chance: random.Random) -> bytes:
@@ -203,11 +230,17 @@ class Disk:
                     self._sync_folder()
             case Write(file) | Truncate(file):
                 self._live[file].loose.append((index, op))
+            case FailedSync(file, begun):
+                self._failed(file, begun)
             case Sync(file, begun, folder):
                 if file in self._live:
                     self._live[file].sync(begun)
                 if folder:
                     self._sync_folder()
+
+    def _failed(self, file: str, begun: int) -> None:
+        if file in self._live:
+            self._live[file].fail_sync(begun)
 
     def _sync_folder(self) -> None:
         rename(self._named, self._renames)

@@ -2,10 +2,9 @@
 
 Counted, not timed: steps of SQLite's virtual machine and pages looked at, which no load on the machine can change."""
 
-
-
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from pathlib import Path
 import apsw
 import pytest
 from herd import count
+from msgspec import structs
 
+from daybreak.client import Client
 from daybreak.model import Done, JobSpec
 from daybreak.policy.settle import settle
 from daybreak.store import Claim, Exchange
@@ -170,6 +171,55 @@ async def test_jobs_of_unknown_tasks_in_front_cost_nothing(tmp_path, meter, tell
     many = await measured(tmp_path / "many.db", meter, crowd, specs(FEW))
     tell(f"a job among {FEW}: {few}; behind {IN_FRONT} of {tasks} unknown tasks: {many}")
     assert_flat(few, many)
+
+
+async def test_running_jobs_under_a_limit_cost_nothing(tmp_path, meter, tell):
+    few = await measured_beside_running(tmp_path / "few.db", meter, 100)
+    many = await measured_beside_running(tmp_path / "many.db", meter, count(10_000, 50_000))
+    tell(f"a job beside 100 running under max_running: {few}; beside {count(10_000, 50_000)}: {many}")
+    assert_flat(few, many)
+
+
+async def measured_beside_running(path: Path, meter: Meter, running: int) -> Cost:
+    async with SqliteStore(path) as store:
+        await Client(store).set_queue("default", max_running=2 * running + 1000)
+        await fill(store, specs(running + FEW))
+        claim = Claim(worker="other", limit=1000, lease_for=timedelta(hours=1))
+        while running > 0:
+            running -= len(
+                (await store.exchange(Exchange(claim=structs.replace(claim, limit=min(1000, running))))).leases
+            )
+        return await cost(store, meter)
+
+
+async def test_looking_in_vain_costs_nothing(tmp_path, meter, tell):
+    """An idle worker beside many jobs that are not for it, or not yet."""
+    claim = Claim(worker="w", tasks=frozenset({("noop", 1)}))
+    spent = []
+    for crowd in (10, IN_FRONT):
+        async with SqliteStore(tmp_path / f"{crowd}.db") as store:
+            await fill(store, specs(crowd, task="unknown", tasks=min(crowd, 100), priority=0))
+            await fill(store, specs(crowd, priority=0, delay=timedelta(hours=1)))
+            await store.exchange(Exchange(claim=claim))
+            before, _ = meter.read()
+            for _ in range(ROUNDS):
+                assert (await store.exchange(Exchange(claim=claim))).leases == []
+            spent.append((meter.read()[0] - before) / ROUNDS)
+    tell(f"an empty claim: {spent[0]:.0f} steps beside 10 foreign and delayed jobs, {spent[1]:.0f} beside {IN_FRONT}")
+    assert spent[1] <= STEPS_MAY_GROW * spent[0]
+
+
+async def test_the_test_can_fail_a_missing_index_is_seen(tmp_path, meter, tell):
+    """Planted: without the index on due times, every claim looks through all that is delayed."""
+    path = tmp_path / "slow.db"
+    few = await measured(tmp_path / "few.db", meter, specs(FEW))
+    async with SqliteStore(path) as store:
+        await fill(store, specs(10_000, priority=0, delay=timedelta(hours=1)))
+    with contextlib.closing(apsw.Connection(str(path))) as connection:
+        connection.execute("DROP INDEX delayed_due")
+    many = await measured(path, meter, specs(FEW))
+    tell(f"without its index: {many}")
+    assert many.claim > STEPS_MAY_GROW * few.claim
 
 
 async def test_finished_jobs_cost_nothing(tmp_path, meter, tell):

@@ -1,10 +1,13 @@
-"""Eight processes on one file: nothing lost, the order kept, limits kept, nobody starved, nobody held up by a sleeper."""
+"""Eight processes on one file: nothing lost, order and limits kept, nobody starved, nobody held up by a sleeper."""
 
 # ruff: noqa: ASYNC251 - nobody else is on these loops, so a test may block its own
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from herd import LEASE, Herd, Player, count, told
 from story import Story, retell
 
+from daybreak import platform
 from daybreak.client import Client
 from daybreak.model import FINAL
 from daybreak.stores.sqlite import SqliteStore
@@ -69,8 +73,9 @@ async def test_eight_processes_share_one_file(db, tmp_path, tell):
 async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
     chance = random.Random(7)
     stops: list[tuple[str, float, float]] = []
-    ended_by_store = 0
-    with Herd(db, tmp_path) as herd:
+    ended_by_store = inside = 0
+    with Herd(db, tmp_path) as herd, (tmp_path / "many.db-turn").open("rb+") as side_file:
+        turn = side_file.fileno()
 
         def fresh(n: int) -> Player:
             return herd.start("mix", f"p{n}", reaps=True)
@@ -79,12 +84,17 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
         for player in players:
             player.wait_ready()
         time.sleep(1)
-        for _ in range(count(16, 200)):
+        for stop in range(count(16, 200)):
             n = chance.randrange(HERD)
             victim = players[n]
-            busy_wait(chance.random() * 0.05)
-            victim.freeze()
+            if stop % 2:
+                n = catch_writing(turn, [player.pid for player in players])
+                victim = players[n]
+            else:
+                busy_wait(chance.random() * 0.05)
+                victim.freeze()
             stopped = time.monotonic()
+            inside += platform.lock_holder(turn) == victim.pid
             time.sleep(LEASE.total_seconds() * (1.2 + chance.random() * 0.8))
             stops.append((victim.called, stopped, time.monotonic()))
             victim.thaw()
@@ -102,14 +112,61 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
     assert_no_trouble(lines)
     story = await assert_nothing_lost(db, lines)
     refused = sum(not ok for line in told(lines, "settled") for _, _, ok in line["jobs"])
-    frozen = sum(gap > LEASE.total_seconds() / 2 for gap in gaps)
     tell(
-        f"{len(stops)} stops, {frozen} of them inside a commit, {ended_by_store} ended by the store, longest silence of "
-        f"the others {max(gaps):.2f} s (p50 {sorted(gaps)[len(gaps) // 2]:.2f}), {refused} stale settlements refused, "
-        f"{len(story.handovers)} leases taken over of {story.kinds['started']}"
+        f"{len(stops)} stops, {inside} of them inside a turn to write, {ended_by_store} ended by the store, longest "
+        f"silence of the others {max(gaps):.2f} s (p50 {sorted(gaps)[len(gaps) // 2]:.2f}), {refused} stale settlements "
+        f"refused, {len(story.handovers)} leases taken over of {story.kinds['started']}"
     )
+    assert inside >= len(stops) // 4, "too few were stopped while they wrote: the test showed too little"
     assert max(gaps) <= LEASE.total_seconds() + SLACK
     assert refused > 0, "no stopped process ever settled late: the test showed nothing"
+
+
+async def test_many_may_open_a_new_file_at_once(tmp_path, tell):
+    """Each file is made, migrated and used by all at the same instant; nobody may mistake it for something else."""
+    files = count(60, 1000)
+    (tmp_path / "fresh").mkdir()
+    with Herd(tmp_path / "base.db", tmp_path) as herd:
+        names = [f"p{n}" for n in range(4)]
+        start = time.monotonic() + 3
+        players = herd.start_all("opens", names, fresh=str(tmp_path / "fresh"), files=files, start=start, step=0.06)
+        codes = [player.wait(60 + files * 0.1) for player in players]
+        lines = herd.lines()
+        assert codes == [0] * len(names), players[0].complaint()
+    acked = Counter(line["file"] for line in told(lines, "ack"))
+    tell(f"{files} new files, each opened by {len(names)} processes at once: {len(told(lines, 'error'))} errors")
+    assert_no_trouble(lines)
+    assert set(acked.values()) == {len(names)}
+    for n in range(files):
+        async with SqliteStore(tmp_path / "fresh" / f"{n}.db") as store:
+            assert len((await store.events(None)).events) == len(names)
+
+
+@pytest.mark.parametrize("role", ["twins", "fork"])
+async def test_stores_of_one_process_and_its_children_share_the_file(db, tmp_path, tell, role):
+    with Herd(db, tmp_path) as herd:
+        players = [herd.start(role, f"{role}{n}", children=count(6, 60)) for n in range(2)]
+        players.append(herd.start("mix", "mixer"))
+        for player in players:
+            player.wait_ready()
+        time.sleep(count(4, 60))
+        codes = [player.finish(60) for player in players]
+        lines = herd.lines()
+        assert codes == [0] * 3, "\n".join(player.complaint() for player in players)
+    assert_no_trouble(lines)
+    story = await assert_nothing_lost(db, lines)
+    children = told(lines, "child")
+    tell(f"{story.kinds['started']} claims, {len(children)} forked children")
+    assert all(line["status"] == 0 for line in children), children
+
+
+def catch_writing(turn: int, pids: list[int]) -> int:
+    """Stop whoever has the turn to write at this instant; the index of the caught."""
+    while True:
+        holder = platform.lock_holder(turn)
+        if holder in pids:
+            os.kill(holder, signal.SIGSTOP)
+            return pids.index(holder)
 
 
 def busy_wait(seconds: float) -> None:
@@ -123,7 +180,7 @@ def longest_silence(lines: list[dict[str, Any]], victim: str, stopped: float, re
     """For how long no other process got anything done while the victim stood still."""
     moments = [line["t"] for line in lines if line["p"] != victim and stopped < line["t"] < resumed]
     marks = [stopped, *sorted(moments), resumed]
-    return max(after - before for before, after in zip(marks, marks[1:], strict=False))
+    return max(after - before for before, after in itertools.pairwise(marks))
 
 
 def assert_no_trouble(lines: list[dict[str, Any]]) -> None:

@@ -130,3 +130,25 @@ async def test_the_dead_leave_no_wake_ups_behind(tmp_path: Path, tell):
     left = sorted(p.name for p in tmp_path.glob("dead.db-wake/*"))
     tell(f"left in the wake folder after 4 kills and a clean end: {left}")
     assert not left
+
+
+async def test_a_path_longer_than_a_socket_address_is_no_hindrance(tmp_path: Path, tell):
+    folder = tmp_path / ("deep" * 30) / ("deeper" * 20)
+    folder.mkdir(parents=True)
+    db = folder / "wake.db"
+    with Herd(db, tmp_path) as herd:
+        [idler] = herd.start_all("idle", ["idler"])
+        async with SqliteStore(db) as store:
+            client = Client(store)
+            await asyncio.sleep(1)
+            asked = {}
+            for _ in range(20):
+                began = time.monotonic()
+                asked[await client.submit("noop", queue="wide")] = began
+                await asyncio.sleep(0.05)
+            when = await claimed(herd, set(asked))
+        assert idler.finish() == 0, idler.complaint()
+    delays = sorted(when[job] - began for job, began in asked.items())
+    tell(f"path of {len(str(db))} bytes: submit to claim p50 {delays[10] * 1000:.1f} ms")
+    assert delays[10] < FAR_BELOW_THE_POLL / 4
+    assert not list((folder / "wake.db-wake").iterdir())

@@ -152,6 +152,7 @@ class Flaky(MemoryStore):
         self.troubles, self.wrote, self.calls = list(troubles), wrote, 0
 
     async def insert(self, specs, **at):
+        await asyncio.sleep(0)  # as any store with a server, it gives others a turn
         self.calls += 1
         if not self.troubles:
             return await super().insert(specs, **at)

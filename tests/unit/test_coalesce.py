@@ -17,6 +17,7 @@ class Gate:
 
     async def send(self, items: list[int]) -> list[int]:
         self.batches.append(items)
+        await asyncio.sleep(0)  # as any store, it gives others a turn
         await self.open.wait()
         if self.troubles and (trouble := self.troubles.pop(0)) is not None:
             raise trouble
@@ -66,7 +67,7 @@ async def test_no_batch_is_larger_than_the_most_and_the_order_is_kept():
     gate.open.set()
     coalescer = Coalescer(gate.send, most=3)
     await asyncio.gather(*(coalescer(n) for n in range(8)))
-    assert gate.batches == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert gate.batches == [[0], [1, 2, 3], [4, 5, 6], [7]]
 
 
 async def test_an_error_reaches_every_caller_of_its_batch_but_not_the_next():
@@ -91,7 +92,7 @@ async def test_a_caller_who_stops_waiting_harms_nobody():
     gate.open.set()
     answers = await asyncio.gather(one, two, three, four, return_exceptions=True)
     assert [type(a) for a in answers] == [int, asyncio.CancelledError, asyncio.CancelledError, int]
-    assert gate.batches == [[1, 2], [3, 4]], "what was asked is sent all the same"
+    assert gate.batches == [[1], [2, 3, 4]], "what was asked is sent all the same"
 
 
 async def test_the_caller_who_started_the_batch_may_leave():
@@ -116,15 +117,16 @@ async def test_all_may_leave_and_the_next_caller_is_served():
 
 
 async def test_a_cancelled_send_leaves_nobody_waiting_for_ever():
-    gate = Gate(asyncio.CancelledError())
-    coalescer = Coalescer(gate.send)
+    gate = Gate(None, asyncio.CancelledError())
+    coalescer = Coalescer(gate.send, most=1)
     tasks = await start(coalescer, 1)
-    tasks += await start(coalescer, 2)
+    tasks += await start(coalescer, 2, 3)
     gate.open.set()
     async with asyncio.timeout(5):
         answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(a) for a in answers] == [asyncio.CancelledError] * 2
-    assert await coalescer(3) == -3
+    assert [type(a) for a in answers] == [int, asyncio.CancelledError, asyncio.CancelledError]
+    assert await coalescer(4) == -4
+    assert gate.batches == [[1], [2], [4]], "what its caller was told is cancelled is not sent later"
 
 
 async def test_a_send_that_answers_too_little_is_an_error_for_its_callers():
@@ -133,5 +135,5 @@ async def test_a_send_that_answers_too_little_is_an_error_for_its_callers():
 
     coalescer = Coalescer(send)
     async with asyncio.timeout(5):
-        with pytest.raises(ValueError, match="shorter"):
+        with pytest.raises(ValueError, match="values"):
             await coalescer(1)

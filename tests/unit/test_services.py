@@ -114,7 +114,6 @@ async def test_after_an_outage_every_holder_gets_one_lease_to_report(client, sto
     assert (await client.count())[State.QUEUED] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the reaper counts the time in which its own call hung as time watched")
 async def test_a_store_that_hangs_is_an_outage_too(client, store, world):
     await client.submit("t")
     reaper = Reaper(store, world, name="r")

@@ -34,7 +34,7 @@ class Reaper:
                 lease_for=max(self._every * 10, timedelta(seconds=1)),
             )
         )
-        self._last_contact = self._world.steady()
+        self._heard()
         if leases:
             chance = self._world.chance
             await self._store.exchange(
@@ -44,7 +44,18 @@ class Reaper:
 
     def _watched_for(self) -> timedelta:
         now = self._world.steady()
-        if self._watching_since is None or now - self._last_contact > 3 * span(self._every):
-            # The store was out of reach, or this process was: whoever held a lease may be back, too.
-            self._watching_since = now
+        if self._watching_since is None or self._lost_sight(now):
+            return timedelta()
         return timedelta(microseconds=now - self._watching_since)
+
+    def _heard(self) -> None:
+        # The watch begins with an answer, not with a question: a call that hung, or a stop in the midst of it, is
+        # time without contact as well.
+        now = self._world.steady()
+        if self._watching_since is None or self._lost_sight(now):
+            self._watching_since = now
+        self._last_contact = now
+
+    def _lost_sight(self, now: int) -> bool:
+        """The store was out of reach, or this process was: whoever held a lease may be back, too."""
+        return now - self._last_contact > 3 * span(self._every)

@@ -44,21 +44,22 @@ class HubWatch:
 
 class Hub:
     def __init__(self) -> None:
-        self._watches: dict[str, set[HubWatch]] = {}
+        # Dicts, not sets: watches wake in the order in which they were opened, so that a simulation can be repeated.
+        self._watches: dict[str, dict[HubWatch, None]] = {}
         self._lock = threading.Lock()
 
     def watch(self, topics: Iterable[str]) -> HubWatch:
         watch = HubWatch(self, frozenset(topics))
         with self._lock:
             for topic in watch.topics:
-                self._watches.setdefault(topic, set()).add(watch)
+                self._watches.setdefault(topic, {})[watch] = None
         return watch
 
     def forget(self, watch: HubWatch) -> None:
         with self._lock:
             for topic in watch.topics:
                 if (watching := self._watches.get(topic)) is not None:
-                    watching.discard(watch)
+                    watching.pop(watch, None)
                     if not watching:
                         del self._watches[topic]
 
@@ -71,6 +72,6 @@ class Hub:
             return
         with self._lock:
             changed = self._watches.keys() if ANY in topics else self._watches.keys() & set(topics)
-            woken = {watch for topic in changed for watch in self._watches[topic]}
+            woken = dict.fromkeys(watch for topic in sorted(changed) for watch in self._watches[topic])
         for watch in woken:
             watch.wake()

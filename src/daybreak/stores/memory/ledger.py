@@ -191,6 +191,7 @@ class Ledger:
         if settlement.state in FINAL:
             self._close(entry, now, settlement.keep_for)
         else:
+            self._place(entry)
             self._enter(entry)
         self._tell(entry, events.settled(settlement, entry.n + 1, moment(now.wall), _due_at(entry)))
 
@@ -423,6 +424,7 @@ class Ledger:
         self.unfinished[entry.spec.queue] += 1
         if entry.spec.unique is not None:
             self.uniques[entry.spec.unique] = entry
+        self._place(entry)
         self._enter(entry)
         self._change(entry, "retried", now, amend.by, state=State.QUEUED, attempt=0, note=amend.note)
         return "done"
@@ -444,10 +446,14 @@ class Ledger:
         self._exit(entry)
         before = entry.priority
         entry.priority = before if priority is None else priority
-        entry.rank = place(self.settings(entry.spec.queue), entry.priority, entry.arrived, entry.seq)
+        self._place(entry)
         self._enter(entry)
         if entry.priority != before:
             self._change(entry, "reprioritised", now, by, priority=entry.priority)
+
+    def _place(self, entry: Entry) -> None:
+        # Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits.
+        entry.rank = place(self.settings(entry.spec.queue), entry.priority, entry.arrived, entry.seq)
 
     def drop(self, entry: Entry, now: Now) -> None:
         if entry.state in UNFINISHED:

@@ -10,7 +10,6 @@ from daybreak.client import Client
 from daybreak.errors import DaybreakError, KeyConflict, QueueFull, StoreUnavailable, UniqueConflict
 from daybreak.model import JobSpec, Retry, State
 from daybreak.testing.simulation.process import Process
-from daybreak.testing.simulation.wire import Wire
 from daybreak.testing.simulation.worker import QUEUES
 from daybreak.units import moment
 
@@ -21,8 +20,7 @@ PATIENCE: Final = timedelta(seconds=4)
 
 
 def client_of(site: Site, process: Process) -> Client:
-    world = site.world_of(process)
-    return site.parts.client(Wire(site, process, site.store_of(world)), by=process.name, world=world, patience=PATIENCE)
+    return site.parts.client(site.wire(process), by=process.name, world=site.world_of(process), patience=PATIENCE)
 
 
 class Wish:

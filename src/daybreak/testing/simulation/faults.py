@@ -92,7 +92,8 @@ def client_crash(site: Site) -> None:
 def calm(site: Site) -> None:
     """Nothing goes wrong from now on."""
     site.calm = site.network.calm = True
-    site.world.offset = 0
+    for world in (site.world, *site.worlds.values()):
+        world.offset = 0
     for process in site.processes.values():
         process.thaw()
     site.history.quiet_from = site.world.steady()

@@ -75,8 +75,8 @@ class History:
         call.phase, call.answer, call.ended, call.before = phase, answer, self.world.steady(), len(self.commits)
         self.lines.append((call.ended, call.process, call.n, call.op, phase, answer))
 
-    def commit(self, call: Call, answer: Any, events: list[Event]) -> None:
-        commit = Commit(self.world.steady(), self.world.wall(), call, answer, events)
+    def commit(self, call: Call, answer: Any, events: list[Event], wall: int) -> None:
+        commit = Commit(self.world.steady(), wall, call, answer, events)
         self.commits.append(commit)
         self.lines.append((commit.at, "store", call.n, call.op, "commit", answer, events))
 

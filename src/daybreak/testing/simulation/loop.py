@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final, TypeVar, cast
 
@@ -27,28 +30,47 @@ class SimLoop(asyncio.BaseEventLoop):
         self._shuffle = shuffle
         self._virtual = START
         self._turns = 0
-        self._clock_resolution = 1e-9
-        self._selector = self
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers_made = 0
 
     def time(self) -> float:
         return self._virtual
 
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("no callback is ready and no timer is set")
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        # Timers of one instant go off in the order in which they were set: nothing hangs on addresses or hashes.
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers_made += 1
+        heappush(self._timers, (when, self._timers_made, handle))
+        return handle
+
+    def _run_once(self) -> None:
+        """One turn, as in the loop of asyncio; only that waiting means to set the clock."""
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
         self._turns += 1
         if self._turns > MOST_TURNS:
             raise Deadlock(f"{MOST_TURNS:,} turns of the loop: something spins without letting time pass")
-        self._virtual += timeout
-        return []
-
-    def _process_events(self, event_list: list[Any]) -> None:
-        ready: Any = self._ready  # type: ignore[attr-defined]
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            self._pass_time()
+        while self._timers and self._timers[0][0] <= self._virtual:
+            ready.append(heappop(self._timers)[2])
         if self._shuffle and len(ready) > 1:
             mixed = list(ready)
             self._chance.shuffle(mixed)
             ready.clear()
             ready.extend(mixed)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+
+    def _pass_time(self) -> None:
+        while self._timers and self._timers[0][2].cancelled():
+            heappop(self._timers)
+        if not self._timers:
+            raise Deadlock("no callback is ready and no timer is set")
+        self._virtual = max(self._virtual, self._timers[0][0])
 
     def _write_to_self(self) -> None:
         """Nobody waits in a select: there is nothing to interrupt."""

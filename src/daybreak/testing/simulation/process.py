@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
@@ -16,7 +16,10 @@ class Process:
         self.alive = True
         self.frozen_until = 0.0
         self._loop = loop
+        self._goes = asyncio.Event()
+        self._goes.set()
         self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._at_end: list[Callable[[], object]] = []
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         context = copy_context()
@@ -25,27 +28,50 @@ class Process:
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task)
+        if not task.cancelled() and (trouble := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": f"{self.name} failed", "exception": trouble})
 
     def kill(self) -> None:
         self.alive = False
         for task in list(self._tasks):
             task.cancel()
+        self.end()
+
+    def at_end(self, what: Callable[[], object]) -> None:
+        """What the system takes back from a process, however it ended."""
+        self._at_end.append(what)
+
+    def end(self) -> None:
+        while self._at_end:
+            self._at_end.pop()()
 
     def freeze(self, seconds: float) -> None:
-        self.frozen_until = max(self.frozen_until, self._loop.time() + seconds)
+        until = self._loop.time() + seconds
+        if until > self.frozen_until:
+            self.frozen_until = until
+            self._goes.clear()
+            self._loop.call_at(until, self._melt)
 
     def thaw(self) -> None:
         self.frozen_until = 0.0
+        self._goes.set()
+
+    def _melt(self) -> None:
+        if self.frozen_until <= self._loop.time():
+            self._goes.set()
 
     @property
     def is_frozen(self) -> bool:
-        return self.frozen_until > self._loop.time()
+        return not self._goes.is_set()
 
     async def gate(self) -> None:
-        """Passes at once, or when the process goes on. It looks now and then: a thaw may come early."""
-        while self.frozen_until > (now := self._loop.time()):
-            await asyncio.sleep(min(self.frozen_until - now, 1.0))
+        """Passes at once, or when the process goes on."""
+        while not self._goes.is_set():
+            await self._goes.wait()
 
 
 def own_tasks(loop: asyncio.AbstractEventLoop, coro: Any, context: Any = None) -> asyncio.Task[Any]:

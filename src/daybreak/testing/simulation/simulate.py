@@ -60,6 +60,7 @@ def simulate(seed: int, store_factory: StoreFactory, parts: Parts | None = None)
     troubles: list[str] = []
     loop.set_exception_handler(lambda _, context: troubles.append(_describe(context)))
     world = SimWorld(loop, Random(f"{seed}:chance"))
+    site: Site | None = None
     with _silence():
         try:
             site = Site(
@@ -88,6 +89,10 @@ def simulate(seed: int, store_factory: StoreFactory, parts: Parts | None = None)
             )
         finally:
             _end(loop)
+            for process in [] if site is None else site.processes.values():
+                process.end()
+            if site is not None:
+                run_now(site.store.close())
 
 
 async def _live(site: Site) -> list[Job]:
@@ -156,7 +161,7 @@ async def _audit(site: Site) -> None:
         await asyncio.sleep(9.0)
         call = site.history.invoke(process.name, "audit", None)
         tallies, jobs = run_now(site.store.count()), everything(site)
-        site.history.commit(call, (tallies, jobs), site.new_events())
+        site.history.commit(call, (tallies, jobs), site.new_events(), site.world.wall())
         site.history.end(call, "ok", None)
 
 

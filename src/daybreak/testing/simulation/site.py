@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 from daybreak.client import Client
 from daybreak.events import Event
@@ -17,11 +18,13 @@ from daybreak.testing.simulation.loop import run_now
 from daybreak.testing.simulation.network import Network
 from daybreak.testing.simulation.plan import Plan
 from daybreak.testing.simulation.process import Process
+from daybreak.testing.simulation.wire import Wire
 from daybreak.testing.simulation.worker import SimWorker
 from daybreak.testing.simulation.world import ProcessWorld, SimWorld
 from daybreak.world import World
 
 StoreFactory = Callable[[World], Store]
+SKEWS: Final = tuple(seconds * 1_000_000 for seconds in (0, 0, 90, -90, 3600, -86_400))
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Site:
     network: Network
     fate: Random
     sometimes: Counter[str] = field(default_factory=Counter)
+    worlds: dict[str, ProcessWorld] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
     workers: list[Process] = field(default_factory=list)
     calm: bool = False
@@ -59,19 +63,26 @@ class Site:
         if name is None:
             self.names += 1
             name = f"{kind}-{self.names}"
-        process = Process(name, self.loop)
-        process.frozen_until = self.frozen_until  # on a machine that stands still nothing starts either
-        self.processes[name] = process
+        process = self.processes[name] = Process(name, self.loop)
+        if (left := self.frozen_until - self.loop.time()) > 0:
+            process.freeze(left)  # on a machine that stands still nothing starts either
         return process
 
     def world_of(self, process: Process) -> ProcessWorld:
-        return ProcessWorld(self.world, process)
+        if process.name not in self.worlds or self.worlds[process.name].process is not process:
+            world = self.worlds[process.name] = ProcessWorld(self.world, process)
+            if self.plan.has("skew") and not self.calm:
+                world.offset = self.fate.choice(SKEWS)
+        return self.worlds[process.name]
 
-    def store_of(self, world: ProcessWorld) -> Store:
-        """A store that processes share is opened by each of them, as in life; one in memory is the same for all."""
+    def wire(self, process: Process) -> Wire:
+        """The store as this process reaches it. One that processes share is opened by each of them, as in life."""
         if not self.store.traits.shared:
-            return self.store
-        return run_now(self.factory(world).open())
+            return Wire(self, process, self.store, self.world)
+        world = self.world_of(process)
+        store = run_now(self.factory(world).open())
+        process.at_end(lambda: run_now(store.close()))
+        return Wire(self, process, store, world)
 
     def new_events(self) -> list[Event]:
         """What was committed since the last look, straight from the store."""

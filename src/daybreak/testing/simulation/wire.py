@@ -36,6 +36,7 @@ from daybreak.testing.simulation.history import Call
 from daybreak.testing.simulation.loop import run_now
 from daybreak.testing.simulation.network import Passage
 from daybreak.testing.simulation.process import Process
+from daybreak.testing.simulation.world import SimWorld
 
 if TYPE_CHECKING:
     from daybreak.testing.simulation.site import Site
@@ -44,10 +45,13 @@ T = TypeVar("T")
 
 
 class Wire:
-    def __init__(self, site: Site, process: Process, store: Store) -> None:
+    """`world` is the store's: its clock dates what is written."""
+
+    def __init__(self, site: Site, process: Process, store: Store, world: SimWorld) -> None:
         self._site = site
         self._process = process
         self._store = store
+        self._world = world
 
     @property
     def traits(self) -> Traits:
@@ -84,9 +88,11 @@ class Wire:
         reply: asyncio.Future[T],
         reads: bool,
     ) -> None:
-        """The request reaches the store, which goes on even if whoever sent it is dead by now."""
+        """The request reaches the store; one that is a server goes on even if whoever sent it is dead by now."""
         site, network = self._site, self._site.network
         now = site.loop.time()
+        if self._store.traits.shared and not self._process.alive:
+            return  # its store ran inside of it
         if network.stalled_until > now and call.op != "reap":
             # See `faults.stall` for why a reap is not among what hangs.
             later = network.stalled_until - now + network.jitter()
@@ -102,7 +108,7 @@ class Wire:
         except DaybreakError as trouble:
             answer = trouble
         if not reads:
-            site.history.commit(call, answer, site.new_events())
+            site.history.commit(call, answer, site.new_events(), self._world.wall())
         if passage.lost == "reply":
             site.saw("reply lost")
             site.saw(f"unknown {call.op}")

@@ -25,7 +25,6 @@ from daybreak.store import Beat, Claim, Exchange, Exchanged, Extended, work_topi
 from daybreak.testing.simulation.plan import LEASE, LEASE_SECONDS
 from daybreak.testing.simulation.process import Process
 from daybreak.testing.simulation.wire import Wire
-from daybreak.testing.simulation.world import ProcessWorld
 
 if TYPE_CHECKING:
     from daybreak.testing.simulation.site import Site
@@ -78,13 +77,14 @@ class SimWorker:
     def __init__(self, site: Site, process: Process, tasks: frozenset[tuple[str, int]]) -> None:
         self._site = site
         self._process = process
-        self._world = ProcessWorld(site.world, process)
+        self._world = site.world_of(process)
         self.name = process.name
         self._tasks = tasks
-        self._store = Wire(site, process, site.store_of(self._world))
+        self._store = site.wire(process)
         self._held: dict[tuple[int, int], Held] = {}
         self._served = dict.fromkeys(QUEUES, 0)
         self._bell = Bell(site.loop)
+        self._requests = Bell(site.loop)
         self._pause = 0.1
 
     @property
@@ -93,7 +93,8 @@ class SimWorker:
 
     async def run(self) -> None:
         self._process.spawn(self._keep())
-        self._process.spawn(self._listen())
+        self._process.spawn(self._listen([work_topic(queue) for queue in QUEUES], self._bell))
+        self._process.spawn(self._listen([worker_topic(self.name)], self._requests))
         while True:
             delay = LONGEST_IDLE
             try:
@@ -105,12 +106,12 @@ class SimWorker:
             await self._bell.wait(delay.total_seconds())
             await self._process.gate()
 
-    async def _listen(self) -> None:
-        watch = self._store.watch([*map(work_topic, QUEUES), worker_topic(self.name)])
+    async def _listen(self, topics: list[str], bell: Bell) -> None:
+        watch = self._store.watch(topics)
         try:
             while True:
                 if await watch.wait(timedelta(seconds=30)):
-                    self._bell.ring()
+                    bell.ring()
         finally:
             watch.close()
 
@@ -216,7 +217,8 @@ class SimWorker:
     async def _keep(self) -> None:
         pause = LEASE / 3
         while True:
-            await self._world.sleep(pause)
+            await self._requests.wait(pause.total_seconds())
+            await self._process.gate()
             pause = LEASE / 3
             held = list(self._held.values())
             if not held:

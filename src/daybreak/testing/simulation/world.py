@@ -39,11 +39,11 @@ class ProcessWorld(SimWorld):
     def __init__(self, world: SimWorld, process: Process) -> None:
         super().__init__(world.loop, world.chance)
         self._world = world
-        self._process = process
+        self.process = process
 
     def wall(self) -> int:
         return self._world.wall() + self.offset
 
     async def sleep(self, delay: timedelta) -> None:
         await asyncio.sleep(delay.total_seconds())
-        await self._process.gate()
+        await self.process.gate()

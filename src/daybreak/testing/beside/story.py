@@ -1,0 +1,195 @@
+"""Stories: what hypothesis makes up. Values are few, so that jobs meet: same keys, same names, same instants."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from daybreak.model import (
+    Cancelled,
+    Done,
+    Failed,
+    Failure,
+    HandedBack,
+    Lost,
+    Options,
+    Outcome,
+    QueueSettings,
+    Retry,
+    State,
+    Suspended,
+    TimedOut,
+)
+from daybreak.store import Filter
+from daybreak.testing.beside.steps import (
+    Advance,
+    AskHolders,
+    Change,
+    ChangeAll,
+    ClaimSketch,
+    Clean,
+    Configure,
+    End,
+    Heartbeat,
+    Nothing,
+    PutSketch,
+    Read,
+    Reopen,
+    Sketch,
+    Step,
+    Submit,
+    TakeOver,
+    Work,
+    Write,
+)
+
+SECOND: Final = timedelta(seconds=1)
+MINUTE: Final = timedelta(minutes=1)
+HOUR: Final = timedelta(hours=1)
+ZERO: Final = timedelta()
+
+# The first of each row is what a failing story is shrunk to.
+WAITS: Final = (ZERO, ZERO, ZERO, SECOND, SECOND, 4 * SECOND, 10 * SECOND, 10 * SECOND, MINUTE, HOUR)
+QUEUES: Final = ("a", "b", "c")
+TASKS: Final = (("x", 1), ("x", 2), ("y", 1))
+ONCE: Final = Retry(attempts=1)
+OPTIONS: Final = (
+    Options(),
+    Options(),
+    Options(retry=ONCE),
+    Options(retry=Retry(strategy="fixed", attempts=2, delay=5 * SECOND)),
+    Options(expires_in=10 * SECOND),
+    Options(expires_in=MINUTE, retry=ONCE, keep_failed=MINUTE),
+    Options(keep_completed=SECOND, keep_failed=SECOND, deaths=1),
+    Options(keep_completed=MINUTE, keep_failed=HOUR),
+    Options(keep_completed=None, timeout=SECOND),
+)
+KEYS: Final = (None, None, None, None, ("k", "1"), ("k", "2"), ("l", "1"))
+UNIQUES: Final = (
+    *(None,) * 6, ("u", "return"), ("u", "replace"), ("u", "raise"), ("u", "refuse"), ("v", "replace"), ("v", "raise"),
+)  # fmt: skip
+BELONGS: Final = ((None, None, ()), ("ann", None, ("t",)), ("bob", "r", ("t", "s")), (None, "r", ()))
+OUTCOMES: Final[tuple[Outcome, ...]] = (
+    Done(), Done(b"result"), Failed(Failure(message="no", kinds=("ValueError",))),
+    Failed(Failure(message="oops", kinds=("OSError",))), Failed(Failure(message="busy", retry_after=10 * SECOND)),
+    TimedOut(SECOND), Lost(), Cancelled(), Suspended(), Suspended("note", b"half"), HandedBack(), HandedBack(b"part"),
+)  # fmt: skip
+ACTIONS: Final = ("cancel", "suspend", "resume", "retry", "remove", "rerank")
+STATES: Final = (
+    frozenset[State](), frozenset[State](), frozenset({State.QUEUED}), frozenset({State.SCHEDULED}),
+    frozenset({State.RUNNING}), frozenset({State.SUSPENDED}), frozenset({State.FAILED, State.CANCELLED}),
+    frozenset({State.COMPLETED}), frozenset({State.QUEUED, State.COMPLETED}),
+)  # fmt: skip
+SETTINGS: Final = (
+    None, QueueSettings(), QueueSettings(paused=True), QueueSettings(max_running=1), QueueSettings(max_running=2),
+    QueueSettings(capacity=1), QueueSettings(capacity=2), QueueSettings(capacity=3, max_running=1),
+    QueueSettings(weight=3),
+    QueueSettings(discipline="aging", patience=10 * SECOND), QueueSettings(discipline="aging", weight=2, max_running=3),
+)  # fmt: skip
+
+
+def one(values: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+def several(strategy: st.SearchStrategy[Any], most: int, least: int = 0) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(strategy, min_size=least, max_size=most).map(tuple)
+
+
+def rarely(strategy: st.SearchStrategy[Any], otherwise: Any = ()) -> st.SearchStrategy[Any]:
+    return one((0, 0, 0, 1)).flatmap(lambda chosen: strategy if chosen else st.just(otherwise))
+
+
+NUMBER: Final = st.integers(0, 40)
+SKETCH: Final = st.builds(
+    Sketch,
+    queue=one(QUEUES),
+    task=one(TASKS),
+    priority=one((5, 5, 0, 2, 9)),
+    delay=one((None, None, None, None, 5 * SECOND, MINUTE, ZERO)),
+    run_in=one((None, None, None, None, 10 * SECOND, HOUR, -HOUR)),
+    key=one(KEYS),
+    unique=one(UNIQUES),
+    options=one(OPTIONS),
+    belongs=one(BELONGS),
+    again=rarely(NUMBER, None),
+    fence=one((0, 0, 0, 4)),
+)
+PUT: Final = st.builds(
+    PutSketch, name=one(("n", "m")), value=one((b"1", b"2", None)), expect=one(("any", "absent", "current", "stale"))
+)
+CLAIM: Final = st.builds(
+    ClaimSketch,
+    worker=one(("w1", "w2")),
+    queues=one((("a",), ("a", "b"), ("c", "a"), ("b", "c", "a"), ("a", "b", "c"))),
+    served=one(((), (), (3, 0, 1), (0, 2, 5), (7, 7, 7))),
+    tasks=one((None, None, frozenset({("x", 1)}), frozenset({("x", 2), ("y", 1)}), frozenset())),
+    limit=one((1, 2, 5, 5, 20)),
+    lease_for=one((10 * SECOND, 4 * SECOND, MINUTE)),
+)
+LEASE: Final = st.tuples(NUMBER, one((False, False, False, True)))
+END: Final = st.builds(
+    End,
+    lease=NUMBER,
+    stale=one((False, False, False, False, True)),
+    outcome=one(OUTCOMES),
+    inserts=rarely(several(SKETCH, 1, 1)),
+    puts=rarely(several(PUT, 1, 1)),
+)
+FILTER: Final = st.builds(
+    Filter,
+    states=one(STATES),
+    reason=one((*(None,) * 12, "error", "expired")),
+    queue=one((*(None,) * 6, "a")),
+    task=one((*(None,) * 6, "x")),
+    run=one((*(None,) * 6, "r")),
+    owner=one((*(None,) * 9, "ann", "bob")),
+    key=one((*(None,) * 9, "k")),
+    priority=one((*(None,) * 9, 5, 2)),
+    tag=one((*(None,) * 9, "t", "s")),
+)
+WAIT: Final = one(WAITS)
+
+# How often each kind of step comes, and what it is made of; the first is what a step that does not matter shrinks to.
+STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
+    (1, st.just(Nothing())),
+    (6, st.builds(Submit, wait=WAIT, jobs=several(SKETCH, 4, 1))),
+    (9, st.builds(
+        Work, wait=WAIT, ends=several(END, 3), jobs=rarely(several(SKETCH, 2)), puts=rarely(several(PUT, 2)),
+        claim=CLAIM,
+    )),
+    (4, st.builds(
+        Heartbeat, wait=WAIT, leases=several(LEASE, 3, 1), lease_for=one((10 * SECOND, MINUTE)),
+        progress=one((None, 0.5)), checkpoint=one((None, b"point")),
+    )),
+    (2, st.builds(
+        TakeOver, wait=WAIT, watched_for=one((HOUR, HOUR, 10 * SECOND, SECOND)), limit=one((100, 1, 2)),
+        lease_for=one((10 * SECOND, SECOND)),
+    )),
+    (1, st.builds(Advance, wait=WAIT, limit=one((500, 1, 2)))),
+    (6, st.builds(
+        Change, wait=WAIT, action=one(ACTIONS), jobs=several(NUMBER, 4, 2), priority=one((None, 0, 5, 9)),
+    )),
+    (4, st.builds(AskHolders, action=one(("cancel", "suspend", "suspend", "resume")), leases=several(NUMBER, 3, 1))),
+    (2, st.builds(
+        ChangeAll, wait=WAIT, action=one(ACTIONS), where=FILTER, limit=one((500, 1, 2, 3)), priority=one((None, 0, 9)),
+        meanwhile=several(SKETCH, 2),
+    )),
+    (3, st.builds(
+        Clean, wait=WAIT, limit=one((1, 2, 500)), events_for=one((HOUR, MINUTE, ZERO)), keys_for=one((ZERO, ZERO, HOUR)),
+        forwarded=several(LEASE, 2),
+    )),
+    (1, st.builds(Write, wait=WAIT, puts=several(PUT, 3, 1))),
+    (3, st.builds(Configure, wait=WAIT, queue=one(QUEUES), settings=one(SETTINGS))),
+    (2, st.builds(Read, wait=WAIT, where=FILTER, limit=one((100, 1, 2, 3)), cursor=NUMBER)),
+    (1, st.just(Reopen())),
+)  # fmt: skip
+# One of several equal strategies counts once in hypothesis; numbers to choose by do not.
+STEP: Final = one(tuple(n for n, (weight, _) in enumerate(STEPS) for _ in range(weight))).flatmap(lambda n: STEPS[n][1])
+
+
+def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:
+    """Steps in a row. A step that does not matter for a failure shrinks to Nothing."""
+    return st.lists(STEP, min_size=least, max_size=most)

@@ -1,0 +1,78 @@
+"""python -m daybreak.testing.simulation --seeds 20000 [--from N] [--store memory|sqlite] [--jobs 2]
+
+Runs seed after seed and stops at the first that breaks a promise, with its story and how to see it again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from daybreak.testing.simulation.simulate import simulate
+from daybreak.testing.simulation.stores import NAMES, fresh
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What of a report crosses to the process that prints."""
+
+    seed: int
+    story: str
+    sometimes: Counter[str]
+    digest: str
+    calls: int
+
+
+def run_seed(seed: int, store: str) -> Outcome:
+    with fresh(store) as factory:
+        report = simulate(seed, factory)
+    return Outcome(seed, report.story(), report.sometimes, report.digest, report.calls)
+
+
+def run_seeds(seeds: Iterable[int], store: str, jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from (run_seed(seed, store) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(partial(run_seed, store=store), seeds, chunksize=4)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m daybreak.testing.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--from", dest="start", type=int, default=0, help="the first seed")
+    parser.add_argument("--store", choices=NAMES, default="memory")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--digest", action="store_true", help="print the digest of each seed's history")
+    asked = parser.parse_args(argv)
+    began, calls = time.monotonic(), 0
+    sometimes: Counter[str] = Counter()
+    for done, outcome in enumerate(run_seeds(range(asked.start, asked.start + asked.seeds), asked.store, asked.jobs), 1):
+        sometimes += outcome.sometimes
+        calls += outcome.calls
+        if asked.digest:
+            _say(f"{outcome.seed} {outcome.digest}")
+        if outcome.story:
+            _say(f"\nseed {outcome.seed} broke a promise:\n{outcome.story}\n")
+            _say(f"see it again: python -m daybreak.testing.simulation --from {outcome.seed} --seeds 1 --store {asked.store}")
+            return 1
+        if done % 500 == 0:
+            _say(f"{done:>7,} seeds, {calls:,} calls, {done / (time.monotonic() - began):.1f} seeds/s")
+    if not asked.digest:
+        _say(f"{asked.seeds:,} seeds from {asked.start}, {calls:,} calls, no promise broken; and it saw, how often:")
+        for what, times in sorted(sometimes.items()):
+            _say(f"{times:>9,}  {what}")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - this is what the command is for
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Every store beside the memory store. DAYBREAK_EXAMPLES sets how many stories are told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from daybreak.events import KINDS
+from daybreak.stores.memory import MemoryStore
+from daybreak.stores.sqlite import SqliteStore
+from daybreak.testing.beside import Sometimes, play, story
+
+EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "250"))
+NOT_YET = {"shed"}
+SOMETIMES = {
+    *(f"event {kind}" for kind in KINDS if kind not in NOT_YET), "replaced",
+    "insert new", "insert duplicate by id", "insert duplicate by key", "insert duplicate by unique",
+    "insert conflict by key", "insert conflict by unique", "insert full",
+    "settled", "settlement refused", "settlement repeated", "settlement inserts", "settled after lapse",
+    "cancel overrides", "suspend overrides",
+    "claim again", "claim next_in", "claim over queues", "paused", "max_running reached", "unknown task waits",
+    "extend held", "extend refused", "extend revived", "told to cancel", "told to suspend",
+    "reaped", "reap left some", "advanced due", "advanced expired", "advance again",
+    "cancel done", "cancel requested", "cancel refused", "cancel missing", "suspend done", "suspend requested",
+    "suspend refused", "resume done", "resume refused", "retry done", "retry refused", "remove done", "remove refused",
+    "rerank done", "rerank refused", "bulk in chunks",
+    "purged jobs", "purged keys", "purged events", "purge again", "forwarded", "forward refused", "cursor expired",
+    "put written", "put lost", "put deleted", "paged",
+}  # fmt: skip
+
+
+def tell(opener, *, durable=False) -> Sometimes:
+    """Play stories until one fails or all were told; what happened in them."""
+    seen = Sometimes()
+    with asyncio.Runner() as runner:
+
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(story())
+        def play_one(steps):
+            runner.run(play(steps, opener(), seen=seen, durable=durable))
+
+        play_one()
+    return seen
+
+
+@pytest.fixture
+def quick_path(tmp_path):
+    """A directory in memory where there is one: what is tested here is not the disk."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="daybreak-") as path:
+        yield Path(path)
+
+
+def test_the_memory_store_beside_itself():
+    tell(lambda: MemoryStore)
+
+
+def test_sqlite_beside_memory(quick_path):
+    numbers = itertools.count()
+
+    def opener():
+        path = quick_path / f"{next(numbers)}.db"
+        return lambda: SqliteStore(path, threaded=False)
+
+    seen = tell(opener, durable=True)
+    missing = (SOMETIMES | {"reopened"}) - set(seen)
+    assert not missing or EXAMPLES < 100, "the stories were not broad enough, these never happened"
