@@ -110,6 +110,7 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     row.state, row.reason, row.carry.note = State.QUEUED, None, ""
     row.attempt = row.carry.lost = row.carry.timeouts = 0
     row.finished = row.purge_at = row.result = None
+    places.put_in_place(ledger, row)
     places.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)
     places.enter(ledger, row)
     return "done"

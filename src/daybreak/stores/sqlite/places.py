@@ -162,11 +162,19 @@ def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
     leave(ledger, row)
     before = row.priority
     row.priority = before if priority is None else priority
-    row.band, row.ord, _ = place(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
-    ledger.execute(sql.rerank_job, (row.band, row.ord, row.priority, row.seq))
+    put_in_place(ledger, row)
     if row.priority != before:
+        ledger.execute(sql.rerank_job, (row.band, row.ord, row.priority, row.seq))
         tell(ledger, row, "reprioritised", by, priority=row.priority)
     enter(ledger, row)
+
+
+def put_in_place(ledger: Ledger, row: Row) -> None:
+    """Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits."""
+    band, order, _ = place(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
+    if (band, order) != (row.band, row.ord):
+        row.band, row.ord = band, order
+        ledger.execute(sql.rerank_job, (band, order, row.priority, row.seq))
 
 
 def drop(ledger: Ledger, row: Row) -> None:

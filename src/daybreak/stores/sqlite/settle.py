@@ -98,6 +98,8 @@ class Settling:
         row.state, row.reason = settlement.state, settlement.reason
         if settlement.state in FINAL:
             self._close(row, settlement)
+        else:
+            places.put_in_place(ledger, row)
         event = events.settled(settlement, row.n + 1, ledger.at, places.due_at(row))
         row.n += 1
         row.history = joined(row.history, ledger.tell(event))

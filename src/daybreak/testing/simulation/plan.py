@@ -13,7 +13,7 @@ LEASE_SECONDS: Final = LEASE.total_seconds()
 CHAOS_MARGIN: Final = 20.0  # outages end this long before the quiet, so that every back-off has ended with it
 TROUBLES: Final = (
     "crash", "freeze", "freeze_all", "outage", "stall", "clock", "lost_request", "lost_reply", "slow", "operator",
-    "settings", "reaper_crash", "freeze_before_settle", "client_crash", "skew",
+    "settings", "reaper_crash", "reaper_freeze", "freeze_before_settle", "client_crash", "skew",
 )  # fmt: skip
 
 

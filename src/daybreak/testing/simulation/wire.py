@@ -35,6 +35,7 @@ from daybreak.store import (
 from daybreak.testing.simulation.history import Call
 from daybreak.testing.simulation.loop import run_now
 from daybreak.testing.simulation.network import Passage
+from daybreak.testing.simulation.plan import LEASE_SECONDS
 from daybreak.testing.simulation.process import Process
 from daybreak.testing.simulation.world import SimWorld
 
@@ -131,12 +132,22 @@ class Wire:
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
         found = await self._call("reap", reap, lambda: self._store.reap(reap))
-        if found and self._site.plan.has("reaper_crash") and not self._site.calm and self._site.fate.random() < 0.25:
-            self._site.saw("reaper crashed before it settled")
-            self._site.history.crash(self._process.name)
-            self._process.kill()
-            await asyncio.sleep(0)
+        if found and not self._site.calm:
+            await self._maybe_stop()
         return found
+
+    async def _maybe_stop(self) -> None:
+        """The worst moments of a reaper: it has taken over, and dies or is stopped before it settles."""
+        site, process, roll = self._site, self._process, self._site.fate.random()
+        if site.plan.has("reaper_crash") and roll < 0.25:
+            site.saw("reaper crashed before it settled")
+            site.history.crash(process.name)
+            process.kill()
+            await asyncio.sleep(0)
+        elif site.plan.has("reaper_freeze") and roll > 0.75:
+            site.saw("reaper stopped before it settled")
+            process.freeze(LEASE_SECONDS * site.fate.uniform(0.5, 4.0))
+            await process.gate()
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
         return await self._call("advance", limit, lambda: self._store.advance(limit))
