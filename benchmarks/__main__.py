@@ -107,6 +107,7 @@ def compare(asked: argparse.Namespace, place: Path) -> int:
         print(f"\nmeasuring again, to be sure: {', '.join(loss.row for loss in lost)}\n")
         second = run_rounds(again, repeat=asked.repeat, place=place, patience=asked.patience)
         lost = losses({loss.row: was[loss.row] for loss in lost}, _ratios(second))
+    print(f"\n{report.quietness(run)}")
     return _verdict(lost, was, recorded)
 
 
@@ -130,10 +131,14 @@ def _with_yardsticks(chosen: Sequence[Row], lost: Sequence[Loss]) -> set[str]:
 
 
 def _verdict(lost: Sequence[Loss], was: dict[str, Any], recorded: dict[str, Any]) -> int:
-    print(f"\nheld against {recorded['date']} ({recorded['machine']['cpu']}, Python {recorded['machine']['python']})")
+    print(f"held against {recorded['date']} ({recorded['machine']['cpu']}, Python {recorded['machine']['python']})")
     for loss in lost:
         print(f"LOST  {loss.row}: {loss.why}")
-    print(f"{len(lost)} of {len(was)} rows lost" if lost else f"no loss beyond noise in {len(was)} rows")
+    print(
+        f"{len(lost)} of {len(was)} rows lost; if the machine was disturbed, ask again with --patience 30"
+        if lost
+        else f"no loss beyond noise in {len(was)} rows"
+    )
     return 1 if lost else 0
 
 

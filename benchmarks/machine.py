@@ -18,7 +18,7 @@ def machine(place: Path) -> dict[str, str | int]:
         "cpu": _cpu(),
         "cores": os.cpu_count() or 0,
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "file_system": file_system(place),
         "python": platform.python_version(),
     }

@@ -105,7 +105,7 @@ def page(run: Run, told: Mapping[str, Any]) -> str:
     parts = [
         "# Latest benchmark run",
         _origin(told),
-        _quietness(run),
+        quietness(run),
         *_missing(run),
         "## Daybreak on SQLite against the best durable peer, worst ratio first",
         table(OURS, sqlite),
@@ -139,7 +139,7 @@ def _missing(run: Run) -> list[str]:
     return ["**Rows without a figure:**", "\n".join(f"- {row}: {why}" for row, why in run.missing.items())]
 
 
-def _quietness(run: Run) -> str:
+def quietness(run: Run) -> str:
     shares = [share for measured in run.rows.values() for share in measured.others if share is not None]
     if not shares:
         return "How much other processes took of the machine is unknown."

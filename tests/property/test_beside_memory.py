@@ -17,6 +17,7 @@ from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing.beside import Sometimes, play, story
 
 EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "250"))
+IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
 NOT_YET = {"shed"}
 SOMETIMES = {
     *(f"event {kind}" for kind in KINDS if kind not in NOT_YET), "replaced",
@@ -57,10 +58,10 @@ def tell(opener, *, durable=False) -> Sometimes:
 @pytest.fixture
 def quick_path(tmp_path):
     """A directory in memory where there is one: what is tested here is not the disk."""
-    if not os.access("/dev/shm", os.W_OK):
+    if not os.access(IN_MEMORY, os.W_OK):
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="daybreak-") as path:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY, prefix="daybreak-") as path:
         yield Path(path)
 
 

@@ -38,6 +38,7 @@ from daybreak.world import RealWorld
 # Whatever dies, the job is not to blame here: each must end completed.
 STUBBORN = Options(deaths=10_000, retry=Retry(attempts=10_000))
 QUEUES = ("wide", "narrow")
+USUALLY_WIDE = ("wide",) * 9 + ("narrow",)
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Part:
             self.client.spec(
                 "noop",
                 {"pad": "x" * self.params.get("pad", 40)},
-                queue=self.chance.choice(self.params.get("queues", QUEUES)),
+                queue=self.chance.choice(USUALLY_WIDE),
                 priority=self.chance.choice([0, 2, 5, 5, 5, 10]),
             )
             for _ in range(n)
@@ -208,16 +209,33 @@ async def churn(part: Part) -> None:
 
 
 async def opens(part: Part) -> None:
-    """Opens one fresh file after the other, each at the same instant as all other players, and submits to it."""
+    """Opens one fresh file after the other, each at the same moment as all other players, and submits to it."""
     for n in range(part.params["files"]):
         path = Path(part.params["fresh"]) / f"{n}.db"
-        await asyncio.sleep(max(0.0, part.params["start"] + n * part.params["step"] - time.monotonic()))
+        at = part.params["start"] + n * part.params["step"] + part.chance.random() * part.params["spread"]
+        while time.monotonic() < at:  # to the microsecond: sleeping would come too late
+            pass
         try:
             async with SqliteStore(path) as store:
                 [answer] = await store.insert([stubborn(spec) for spec in part.specs(1)])
                 part.tell("ack", jobs=[answer.job], file=n)
         except StoreError as trouble:
             part.tell("error", type=type(trouble).__name__, text=str(trouble))
+
+
+async def flicker(part: Part) -> None:
+    """Opens, submits, works and closes, again and again, as a command line does: often it is the last one out, who
+    moves the log into the file and deletes it."""
+    while part.going:
+        began = time.monotonic()
+        try:
+            async with SqliteStore(part.params["path"], stuck_after=part.lease_for) as store:
+                visit = replace(part, store=store, client=Client(store, by=part.name))
+                await visit.submit(2)
+                await visit.exchange(await visit.exchange([], 2), 0)
+        except StoreError as trouble:
+            part.tell("error", type=type(trouble).__name__, text=str(trouble))
+        part.tell("visit", took=time.monotonic() - began)
 
 
 async def twins(part: Part) -> None:
@@ -270,6 +288,7 @@ ROLES = {
     "grow": grow,
     "churn": churn,
     "opens": opens,
+    "flicker": flicker,
     "twins": twins,
     "fork": fork,
 }
@@ -324,7 +343,9 @@ async def play(role: str, path: str, params: dict[str, Any]) -> None:
     world = RealWorld()
     log = os.open(params["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     name = f"{params['name']}-{os.getpid()}"
-    async with SqliteStore(path, stuck_after=timedelta(seconds=params.get("lease", 1.0))) as store:
+    # One who flickers must not hold the file open besides.
+    base = f"{path}-base" if role in {"flicker", "opens"} else path
+    async with SqliteStore(base, stuck_after=timedelta(seconds=params.get("lease", 1.0))) as store:
         part = Part(store, Client(store, by=name), name, log, params, random.Random(params.get("seed", name)))
         listen(part)
         announce()

@@ -2,8 +2,8 @@
 
 What counts as kept: bytes of a file after its sync returned; a file's name after the folder was synced, which the unix
 VFS does with the first sync of a journal or write-ahead log it opened. All else may be kept, lost or, for the last
-write that reached the disk, torn at a sector. Not modelled: a disk that lies about a sync, and damage to bytes outside of
-what was being written (SQLite's own assumption too: powersafe overwrite)."""
+write that reached the disk, torn at a sector. Not modelled: a disk that lies about a sync, and damage to bytes outside
+of what was being written (SQLite's own assumption too: powersafe overwrite)."""
 
 from __future__ import annotations
 

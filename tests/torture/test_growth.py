@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 from herd import Herd, count, told
 
 from daybreak.client import Client
+from daybreak.errors import StoreError
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.torture
 
 JOBS = count(200_000, 1_000_000)
 MIB = 2**20
-WAL_BOUND = 64 * MIB
+WAL_BOUND = 64 * MIB  # what the store keeps of a log that has once grown
 PER_JOB = 16  # bytes of memory that a job may leave behind, by measurement noise
 
 
@@ -60,11 +62,11 @@ async def test_files_and_memory_stay_flat_while_jobs_pass_through(tmp_path: Path
 
 async def test_a_long_reader_stops_no_writer_and_the_log_shrinks_after_it(tmp_path: Path, tell):
     db = tmp_path / "reader.db"
-    seconds = count(5, 60)
+    seconds = count(6, 60)
     async with SqliteStore(db) as store:
         await Client(store).submit("noop", queue="wide")
     with Herd(db, tmp_path) as herd:
-        writer = herd.start("churn", "writer", pad=4000).wait_ready()
+        writer = herd.start("churn", "writer", pad=8000).wait_ready()
         time.sleep(1)
         reader = herd.start("read", "reader").wait_ready()
         opened = time.monotonic()
@@ -86,8 +88,8 @@ async def test_a_long_reader_stops_no_writer_and_the_log_shrinks_after_it(tmp_pa
     )
     assert not told(lines, "error")
     assert rate > rate_before / 4, "the reader held the writer up"
-    assert peak > 8 * MIB, "the log never grew: the test showed nothing"
-    assert end < peak / 2, "the log did not shrink"
+    assert peak > WAL_BOUND + MIB, "the log never grew beyond what is kept of it: the test showed nothing"
+    assert end <= WAL_BOUND, "the log did not shrink"
 
 
 async def test_opening_and_closing_leaves_nothing_behind(tmp_path: Path, tell):
@@ -126,6 +128,30 @@ def descriptors() -> list[str]:
 def our_threads() -> list[str]:
     """Those of the loop's own pool are not the store's."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("daybreak")]
+
+
+async def test_closing_answers_everyone_who_asked(tmp_path: Path, tell):
+    """Whoever asks while the store closes gets an answer or an error, and never waits for ever."""
+    answers: Counter[str] = Counter()
+
+    async def ask(store: SqliteStore, client: Client, after: float) -> str:
+        await asyncio.sleep(after)
+        try:
+            await asyncio.wait_for(store.insert([client.spec("noop")]), 1)
+        except StoreError:
+            return "refused"
+        except TimeoutError:
+            return "left waiting"
+        return "accepted"
+
+    for n in range(20):
+        store = await SqliteStore(tmp_path / f"{n}.db").open()
+        asking = [asyncio.create_task(ask(store, Client(store), i * 0.0005)) for i in range(20)]
+        await asyncio.sleep(0.002 + n * 0.0003)
+        await store.close()
+        answers.update(await asyncio.gather(*asking))
+    tell(f"400 calls around a close: {dict(answers)}")
+    assert answers["left waiting"] == 0
 
 
 async def test_a_store_that_failed_to_open_leaves_nothing_behind(tmp_path: Path, tell):

@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from herd import LEASE, Herd, Player, count, told
 from story import Story, retell
@@ -26,7 +29,7 @@ pytestmark = pytest.mark.torture
 
 HERD = 8
 LIMITS = {"narrow": 3}
-BACKLOG = 400
+BACKLOG = {"wide": 3000, "narrow": 100}  # more than is worked off: nobody waits for want of jobs
 SLACK = 0.75  # seconds beyond one lease: eight processes share two cores
 
 
@@ -37,7 +40,7 @@ async def db(tmp_path: Path) -> Path:
         client = Client(store, by="filler")
         await client.set_queue("narrow", max_running=LIMITS["narrow"])
         await client.submit_many(
-            client.spec("noop", queue=queue, priority=n % 11) for n in range(BACKLOG) for queue in ("wide", "narrow")
+            client.spec("noop", queue=queue, priority=n % 11) for queue, most in BACKLOG.items() for n in range(most)
         )
     return path
 
@@ -114,8 +117,8 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
     refused = sum(not ok for line in told(lines, "settled") for _, _, ok in line["jobs"])
     tell(
         f"{len(stops)} stops, {inside} of them inside a turn to write, {ended_by_store} ended by the store, longest "
-        f"silence of the others {max(gaps):.2f} s (p50 {sorted(gaps)[len(gaps) // 2]:.2f}), {refused} stale settlements "
-        f"refused, {len(story.handovers)} leases taken over of {story.kinds['started']}"
+        f"silence of the others {max(gaps):.2f} s (p50 {sorted(gaps)[len(gaps) // 2]:.2f}), {refused} stale "
+        f"settlements refused, {len(story.handovers)} leases taken over of {story.kinds['started']}"
     )
     assert inside >= len(stops) // 4, "too few were stopped while they wrote: the test showed too little"
     assert max(gaps) <= LEASE.total_seconds() + SLACK
@@ -124,12 +127,14 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
 
 async def test_many_may_open_a_new_file_at_once(tmp_path, tell):
     """Each file is made, migrated and used by all at the same instant; nobody may mistake it for something else."""
-    files = count(60, 1000)
+    files = count(60, 2000)
     (tmp_path / "fresh").mkdir()
     with Herd(tmp_path / "base.db", tmp_path) as herd:
-        names = [f"p{n}" for n in range(4)]
+        names = [f"p{n}" for n in range(3)]
         start = time.monotonic() + 3
-        players = herd.start_all("opens", names, fresh=str(tmp_path / "fresh"), files=files, start=start, step=0.06)
+        players = herd.start_all(
+            "opens", names, fresh=str(tmp_path / "fresh"), files=files, start=start, step=0.04, spread=0.008
+        )
         codes = [player.wait(60 + files * 0.1) for player in players]
         lines = herd.lines()
         assert codes == [0] * len(names), players[0].complaint()
@@ -140,6 +145,61 @@ async def test_many_may_open_a_new_file_at_once(tmp_path, tell):
     for n in range(files):
         async with SqliteStore(tmp_path / "fresh" / f"{n}.db") as store:
             assert len((await store.events(None)).events) == len(names)
+
+
+async def test_a_file_that_another_makes_between_two_looks_is_still_ours(tmp_path):
+    """The same race, aimed: while one asks what the file is, another makes it a store."""
+    path = tmp_path / "raced.db"
+    rivals: list[threading.Thread] = []
+
+    def make() -> None:
+        asyncio.run(open_and_close(path))
+
+    def look(_cursor: apsw.Cursor, statement: str, _bindings: object) -> bool:
+        if "sqlite_schema" in statement and not rivals:
+            rivals.append(threading.Thread(target=make))
+            rivals[0].start()
+            rivals[0].join(1)  # it cannot end if the question is asked in turn: then there is no race
+        return True
+
+    def attach(connection: apsw.Connection) -> None:
+        connection.exec_trace = look
+
+    apsw.connection_hooks.append(attach)
+    try:
+        await open_and_close(path)
+    finally:
+        apsw.connection_hooks.remove(attach)
+        for rival in rivals:
+            rival.join(10)
+
+
+async def open_and_close(path: Path) -> None:
+    async with SqliteStore(path, threaded=False):
+        pass
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_processes_that_open_and_close_all_the_time(db, tmp_path, tell, killed):
+    chance = random.Random(5)
+    with Herd(db, tmp_path) as herd:
+        players = herd.start_all("flicker", [f"p{n}" for n in range(5)])
+        until = time.monotonic() + count(5, 60)
+        while time.monotonic() < until:
+            time.sleep(0.1 + chance.random() * 0.3)
+            if killed:
+                n = chance.randrange(len(players))
+                players[n].kill()
+                players[n] = herd.start("flicker", f"p{n}")
+        for player in players:
+            if killed:
+                player.wait_ready()
+            assert player.finish() == 0, player.complaint()
+        lines = herd.lines()
+    visits = sorted(line["took"] for line in told(lines, "visit"))
+    tell(f"{len(visits)} visits, p50 {visits[len(visits) // 2] * 1000:.0f} ms, slowest {visits[-1] * 1000:.0f} ms")
+    assert_no_trouble(lines)
+    await assert_nothing_lost(db, lines)
 
 
 @pytest.mark.parametrize("role", ["twins", "fork"])

@@ -187,7 +187,8 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
     (1, st.just(Reopen())),
 )  # fmt: skip
 # One of several equal strategies counts once in hypothesis; numbers to choose by do not.
-STEP: Final = one(tuple(n for n, (weight, _) in enumerate(STEPS) for _ in range(weight))).flatmap(lambda n: STEPS[n][1])
+CHOICES: Final = tuple(n for n, (weight, _) in enumerate(STEPS) for _ in range(weight))
+STEP: Final = one(CHOICES).flatmap(lambda n: STEPS[n][1])
 
 
 def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:

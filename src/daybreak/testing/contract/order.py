@@ -141,6 +141,16 @@ class Aging:
         assert await take_ids(store, 9, now=NOON + HOUR) == [urgent, patient]
         assert [event.kind for event in await store.history(patient)] == ["submitted", "started"]
 
+    async def test_a_job_that_comes_back_stands_by_the_present_discipline(self, store: Store) -> None:
+        released, retried = await accept_all(store, 2, priority=5)
+        lease, other = await take(store, 2)
+        await end(store, other)
+        await configure(store, discipline="aging", patience=MINUTE)
+        later = await accept(store, priority=2, now=NOON + HOUR)
+        await end(store, lease, HandedBack(), now=NOON + HOUR)
+        await act(store, "retry", retried, now=NOON + HOUR)
+        assert await take_ids(store, 9, now=NOON + HOUR) == [released, retried, later]
+
 
 class Positions:
     async def test_position_counts_the_jobs_that_are_claimed_before(self, store: Store) -> None:

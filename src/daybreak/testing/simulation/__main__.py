@@ -28,18 +28,19 @@ class Outcome:
     calls: int
 
 
-def run_seed(seed: int, store: str) -> Outcome:
+def run_seed(seed: int, store: str, digest: bool = False) -> Outcome:
     with fresh(store) as factory:
         report = simulate(seed, factory)
-    return Outcome(seed, report.story(), report.sometimes, report.digest, report.calls)
+    return Outcome(seed, report.story(), report.sometimes, report.digest if digest else "", report.calls)
 
 
-def run_seeds(seeds: Iterable[int], store: str, jobs: int) -> Iterator[Outcome]:
+def run_seeds(seeds: Iterable[int], store: str, jobs: int, digest: bool = False) -> Iterator[Outcome]:
+    run = partial(run_seed, store=store, digest=digest)
     if jobs == 1:
-        yield from (run_seed(seed, store) for seed in seeds)
+        yield from map(run, seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(partial(run_seed, store=store), seeds, chunksize=4)
+        yield from pool.map(run, seeds, chunksize=4)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -52,14 +53,16 @@ def main(argv: list[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     began, calls = time.monotonic(), 0
     sometimes: Counter[str] = Counter()
-    for done, outcome in enumerate(run_seeds(range(asked.start, asked.start + asked.seeds), asked.store, asked.jobs), 1):
+    seeds = range(asked.start, asked.start + asked.seeds)
+    for done, outcome in enumerate(run_seeds(seeds, asked.store, asked.jobs, asked.digest), 1):
         sometimes += outcome.sometimes
         calls += outcome.calls
         if asked.digest:
             _say(f"{outcome.seed} {outcome.digest}")
         if outcome.story:
             _say(f"\nseed {outcome.seed} broke a promise:\n{outcome.story}\n")
-            _say(f"see it again: python -m daybreak.testing.simulation --from {outcome.seed} --seeds 1 --store {asked.store}")
+            again = f"--from {outcome.seed} --seeds 1 --store {asked.store}"
+            _say(f"see it again: python -m daybreak.testing.simulation {again}")
             return 1
         if done % 500 == 0:
             _say(f"{done:>7,} seeds, {calls:,} calls, {done / (time.monotonic() - began):.1f} seeds/s")

@@ -50,7 +50,6 @@ class Wish:
             self.options["tags"] = ("long",)
         if die.random() < 0.15:
             self.options["keep"] = timedelta(seconds=die.uniform(1, 20))
-        self.many = die.random() < 0.15
 
     def spec(self, client: Client) -> JobSpec:
         """The same id while the caller lives; a caller that starts anew has only its key to go by."""
@@ -66,7 +65,6 @@ class Caller:
         self._site = site
         self._wishes = wishes
         self._die = die
-        self._client: Client | None = None
         self.done = False
 
     async def run(self, process: Process) -> None:
@@ -158,7 +156,7 @@ class Operator:
     async def _tune(self, client: Client) -> None:
         die, queue = self._die, self._die.choice(QUEUES)
         change: dict[str, Any]
-        match die.choice(("pause", "max_running", "capacity", "discipline", "weight")):
+        match die.choice(("pause", "max_running", "capacity", "discipline", "discipline", "weight")):
             case "pause":
                 change = {"paused": die.random() < 0.4}
             case "max_running":
@@ -182,7 +180,8 @@ async def follow(site: Site, process: Process) -> None:
     cursor: str | None = None
     while True:
         try:
-            async for event, cursor in client.events(cursor, poll=timedelta(seconds=3)):  # noqa: B020
+            async for event, after in client.events(cursor, poll=timedelta(seconds=3)):
                 site.history.followed.append(event)
+                cursor = after
         except StoreUnavailable:
             await site.world_of(process).sleep(timedelta(seconds=1))

@@ -19,8 +19,10 @@ class Violation:
     events: str = ""
 
     def __str__(self) -> str:
-        return f"{self.invariant}: {self.what}" + (f" [job {self.job}]" if self.job else "") + (
-            f"\n    events: {self.events}" if self.events else ""
+        return (
+            f"{self.invariant}: {self.what}"
+            + (f" [job {self.job}]" if self.job else "")
+            + (f"\n    events: {self.events}" if self.events else "")
         )
 
 

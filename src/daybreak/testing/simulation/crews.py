@@ -28,7 +28,7 @@ def start_worker(site: Site, tasks: frozenset[tuple[str, int]], *, name: str | N
     world, store = site.world_of(process), worker.store
     services: list[crew.Service] = [
         site.parts.reaper(store, world, name=process.name, every=REAP_EVERY),
-        Scheduler(store, every=timedelta(seconds=1)),
+        Scheduler(store, every=timedelta(seconds=2)),
         Janitor(store, world, name=process.name, purge=PURGE, every=timedelta(seconds=20)),
     ]
     site.history.note(process.name, "starts")

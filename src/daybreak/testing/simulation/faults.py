@@ -35,9 +35,9 @@ def crash(site: Site) -> None:
 
 
 def freeze(site: Site) -> None:
-    """0.1 to 10 leases; longer than one lease, and what it holds is given to others while it still believes."""
+    """0.2 to 10 leases; longer than one lease, and what it holds is given to others while it still believes."""
     process = site.fate.choice(site.workers)
-    seconds = LEASE_SECONDS * 10 ** site.fate.uniform(-1, 1)
+    seconds = LEASE_SECONDS * 10 ** site.fate.uniform(-0.7, 1)
     site.saw("zombie woke" if seconds > LEASE_SECONDS else "short freeze")
     site.history.note(process.name, "freezes", round(seconds, 6))
     process.freeze(seconds)

@@ -36,7 +36,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._virtual
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         # Timers of one instant go off in the order in which they were set: nothing hangs on addresses or hashes.

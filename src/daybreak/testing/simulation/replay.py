@@ -190,7 +190,9 @@ def _take_amendments(book: Book, commit: Commit) -> None:
         elif amendment.verdict == "done" and amendment.job not in told:
             book.blame("I9", job or amendment.job, f"{amend.action} was done without an event", commit)
         elif amendment.verdict in {"refused", "missing"} and amendment.job in told:
-            book.blame("I9", job or amendment.job, f"{amend.action} was {amendment.verdict}, yet wrote an event", commit)
+            book.blame(
+                "I9", job or amendment.job, f"{amend.action} was {amendment.verdict}, yet wrote an event", commit
+            )
 
 
 def _take_purge(book: Book, commit: Commit) -> None:
@@ -237,4 +239,3 @@ def compare(book: Book, known: Tracked, job: Any) -> None:
     ):
         if stored != folded:
             book.blame("I9", known, f"stored {what} is {stored!r}, its events say {folded!r}")
-

@@ -26,7 +26,9 @@ def check_start(book: Book, commit: Commit, job: Tracked) -> None:
     if claim is None:
         book.blame("I8", job, "started without a claim", commit)
         return
-    if job.queue not in claim.queues or (claim.tasks is not None and (job.spec.task, job.spec.version) not in claim.tasks):
+    if job.queue not in claim.queues or (
+        claim.tasks is not None and (job.spec.task, job.spec.version) not in claim.tasks
+    ):
         book.blame("I10", job, f"{job.spec.task} of {job.queue} was given to a worker that did not ask for it", commit)
     if job.due is not None:
         book.blame("I17", job, "started before it was due", commit)
@@ -54,7 +56,9 @@ def _check_rank(book: Book, commit: Commit, job: Tracked, claim: Claim) -> None:
             book.blame("I10", other, f"{other.rank} was passed over by {job.id} with {job.rank}", commit)
         bound = span(passed_over_for(settings.patience, other.folded.priority, job.folded.priority))
         if aging and not other.reranked and job.arrived - other.arrived > bound:
-            book.blame("I11", other, f"passed over by {job.id}, which came {bound / 1e6:.1f} s too late for that", commit)
+            book.blame(
+                "I11", other, f"passed over by {job.id}, which came {bound / 1e6:.1f} s too late for that", commit
+            )
 
 
 def _check_queues(book: Book, commit: Commit, job: Tracked, claim: Claim) -> None:

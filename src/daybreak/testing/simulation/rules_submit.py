@@ -27,7 +27,9 @@ def accept(book: Book, commit: Commit, event: Event) -> Tracked | None:
         book.blame("I3", spec.id, "a removed job came back", commit)
     if spec.key is not None:
         if spec.key in book.keys:
-            book.blame("I3", spec.id, f"key {spec.key!r} made a second job; the first is {book.keys[spec.key].id}", commit)
+            book.blame(
+                "I3", spec.id, f"key {spec.key!r} made a second job; the first is {book.keys[spec.key].id}", commit
+            )
         book.keys[spec.key] = spec
     settings = book.queue(spec.queue)
     job = Tracked(
@@ -93,7 +95,7 @@ def check(book: Book) -> None:
                     book.blame("I3", call.answer, f"key {call.request.key!r} accepted other content by #{call.n}")
     for key, ids in sorted(by_key.items()):
         if len(ids) > 1:
-            book.blame("I3", sorted(ids)[0], f"key {key!r} was answered with {sorted(ids)}")
+            book.blame("I3", min(ids), f"key {key!r} was answered with {sorted(ids)}")
     _check_failed(book, submits, there)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any, Final
 from daybreak.client import Client
 from daybreak.errors import StoreError
 from daybreak.model import FINAL, Job, State
-from daybreak.store import Filter, Query
+from daybreak.store import Filter, Purged, Query
 from daybreak.testing.simulation import faults
 from daybreak.testing.simulation.actors import Caller, Operator, Wish, client_of, follow
 from daybreak.testing.simulation.checker import Violation, judge
@@ -38,10 +39,13 @@ class Report:
     seed: int
     violations: list[Violation]
     sometimes: Counter[str]
-    digest: str
     virtual: float
     calls: int
     history: History = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        return self.history.digest()
 
     def story(self) -> str:
         """The violations, and all that concerns the job of the first."""
@@ -53,46 +57,49 @@ class Report:
 
 
 def simulate(seed: int, store_factory: StoreFactory, parts: Parts | None = None) -> Report:
+    """Runs a seed to its end. Everything that happens follows from the seed alone."""
     plan = plan_for(seed)
     loop = SimLoop(Random(f"{seed}:loop"), shuffle=plan.shuffle)
-    asyncio.set_event_loop(loop)
     loop.set_task_factory(own_tasks)
     troubles: list[str] = []
     loop.set_exception_handler(lambda _, context: troubles.append(_describe(context)))
     world = SimWorld(loop, Random(f"{seed}:chance"))
-    site: Site | None = None
+    site = Site(
+        plan=plan,
+        loop=loop,
+        world=world,
+        store=run_now(store_factory(world).open()),
+        factory=store_factory,
+        parts=parts or Parts(),
+        history=History(world),
+        network=Network(plan, Random(f"{seed}:network")),
+        fate=Random(f"{seed}:fate"),
+    )
     with _silence():
         try:
-            site = Site(
-                plan=plan,
-                loop=loop,
-                world=world,
-                store=run_now(store_factory(world).open()),
-                factory=store_factory,
-                parts=parts or Parts(),
-                history=History(world),
-                network=Network(plan, Random(f"{seed}:network")),
-                fate=Random(f"{seed}:fate"),
-            )
-            unfinished = loop.run_until_complete(_live(site))
-            violations = judge(site.history, site.store, unfinished)
-            violations += [Violation("crash", "", trouble) for trouble in troubles]
-            site.sometimes.update(_seen(site.history))
-            return Report(
-                seed=seed,
-                violations=violations,
-                sometimes=site.sometimes,
-                digest=site.history.digest(),
-                virtual=loop.time() - START,
-                calls=len(site.history.calls),
-                history=site.history,
-            )
+            violations = _judged(site)
         finally:
             _end(loop)
-            for process in [] if site is None else site.processes.values():
+            for process in site.processes.values():
                 process.end()
-            if site is not None:
-                run_now(site.store.close())
+            run_now(site.store.close())
+    site.sometimes.update(_seen(site.history))
+    return Report(
+        seed=seed,
+        violations=violations + [Violation("crash", "", trouble) for trouble in troubles],
+        sometimes=site.sometimes,
+        virtual=loop.time() - START,
+        calls=len(site.history.calls),
+        history=site.history,
+    )
+
+
+def _judged(site: Site) -> list[Violation]:
+    try:
+        unfinished = site.loop.run_until_complete(_live(site))
+    except Exception:  # noqa: BLE001 - whatever it is, the seed that brings it about must be told
+        return [Violation("crash", "", traceback.format_exc())]
+    return judge(site.history, site.store, unfinished)
 
 
 async def _live(site: Site) -> list[Job]:
@@ -195,7 +202,7 @@ def _seen(history: History) -> Counter[str]:
         for event in commit.events:
             if event.kind in {"lease_expired", "expired", "retried", "removed", "resumed", "reprioritised", "due"}:
                 seen[f"event {event.kind}"] += 1
-        if commit.call.op == "purge" and getattr(commit.answer, "jobs", 0):
+        if commit.call.op == "purge" and isinstance(commit.answer, Purged) and commit.answer.jobs:
             seen["job purged"] += 1
     return seen
 
@@ -205,7 +212,6 @@ def _end(loop: SimLoop) -> None:
         task.cancel()
     loop.call_later(0.001, loop.stop)
     loop.run_forever()
-    asyncio.set_event_loop(None)
     loop.close()
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daybreak.testing.simulation.site import Site
 
 QUEUES: Final = ("mail", "bulk", "aged")
-LONGEST_IDLE: Final = timedelta(seconds=2)
+LONGEST_IDLE: Final = timedelta(seconds=3)
 
 
 class Bell:
@@ -241,9 +241,11 @@ class SimWorker:
         )
 
     def _obey(self, held: Held, answer: Extended) -> None:
+        name = (held.lease.seq, held.lease.fence)
         if not answer.held:
             # Only what still runs is dropped: an ended one may have been settled by the exchange under way.
-            if held.settlement is None and self._held.pop((held.lease.seq, held.lease.fence), None):
+            if held.settlement is None and name in self._held:
+                del self._held[name]
                 self._site.saw("lease lost")
                 held.asked = "lost"
                 held.bell.ring()

@@ -1,0 +1,1 @@
+"""Memory stores with one deliberate bug each."""

@@ -1,0 +1,393 @@
+"""Bugs in what holds of jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from daybreak.model import FINAL, State
+from daybreak.rank import Rank
+from daybreak.store import Extended, Verdict
+from daybreak.stores.memory.ledger import Key, Ledger
+
+# -- 1 accepted jobs ---------------------------------------------------------------------------------------------------
+
+
+class ResumedJobIsForgotten(Ledger):
+    def _amend_resume(self, entry, amend, now):
+        verdict = super()._amend_resume(entry, amend, now)
+        self._exit(entry)
+        return verdict
+
+
+class SameIdIsANewJob(Ledger):
+    def insert(self, spec, now):
+        self.ids.pop(spec.id, None)
+        return super().insert(spec, now)
+
+
+class RefusedJobKeepsItsKey(Ledger):
+    def insert(self, spec, now):
+        answer = super().insert(spec, now)
+        if answer.verdict is Verdict.FULL and spec.key:
+            self.keys[spec.key] = Key(spec.digest, spec.id)
+        return answer
+
+
+# -- 2 fences ----------------------------------------------------------------------------------------------------------
+
+
+class NoFenceInSettle(Ledger):
+    def settle(self, settlement, now):
+        if entry := self.jobs.get(settlement.seq):
+            settlement = replace(settlement, fence=entry.fence)
+        return super().settle(settlement, now)
+
+
+class NoFenceInExtend(Ledger):
+    def extend(self, beat, now):
+        if entry := self.jobs.get(beat.seq):
+            beat = replace(beat, fence=entry.fence)
+        return super().extend(beat, now)
+
+
+class ReaperKeepsTheFence(Ledger):
+    def reap(self, reap, now):
+        taken = super().reap(reap, now)
+        for entry in taken:
+            entry.fence -= 1
+        return taken
+
+
+class RepeatedSettlementIsRefused(Ledger):
+    def settle(self, settlement, now):
+        entry = self.jobs.get(settlement.seq)
+        return bool(entry and entry.state is State.RUNNING) and super().settle(settlement, now)
+
+
+class RefusedSettlementInserts(Ledger):
+    def settle(self, settlement, now):
+        settled = super().settle(settlement, now)
+        if not settled:
+            self.following_inserts += settlement.inserts
+        return settled
+
+
+class RetryStartsFencesAnew(Ledger):
+    def _amend_retry(self, entry, amend, now):
+        verdict = super()._amend_retry(entry, amend, now)
+        entry.fence = 0
+        return verdict
+
+
+# -- 3 order -----------------------------------------------------------------------------------------------------------
+
+
+class Misplaced(Ledger):
+    """Jobs stand where `rank_of` says."""
+
+    def rank_of(self, entry) -> Rank:
+        raise NotImplementedError
+
+    def _enter(self, entry):
+        if entry.state is State.QUEUED:
+            entry.rank = self.rank_of(entry)
+        super()._enter(entry)
+
+
+class LastInFirstOut(Misplaced):
+    def rank_of(self, entry):
+        return entry.rank._replace(order=-entry.seq)
+
+
+class PriorityIgnored(Misplaced):
+    def rank_of(self, entry):
+        return entry.rank._replace(band=0)
+
+
+class OrderByClock(Misplaced):
+    def rank_of(self, entry):
+        return entry.rank._replace(order=entry.created)
+
+
+class ReleasedJobGoesToTheBack(Misplaced):
+    def rank_of(self, entry):
+        return entry.rank._replace(order=entry.n)
+
+
+class AgingForgotten(Misplaced):
+    def rank_of(self, entry):
+        return Rank(entry.priority, 0, entry.seq)
+
+
+class QueuesInOrderOfNaming(Ledger):
+    def _next(self, claim, room, served, now):
+        for queue in claim.queues:
+            if found := super()._next(replace(claim, queues=(queue,)), room, served, now):
+                return found
+        return None
+
+
+class WeightsIgnored(Ledger):
+    def settings(self, queue):
+        return replace(super().settings(queue), weight=1)
+
+
+class ServedIgnored(Ledger):
+    def claim(self, claim, now):
+        return super().claim(replace(claim, served=()), now)
+
+
+# -- 4 limits ----------------------------------------------------------------------------------------------------------
+
+
+class MaxRunningOffByOne(Ledger):
+    def _room(self, queue):
+        room = super()._room(queue)
+        return room + 1 if room != 0 else room
+
+
+class MaxRunningLeaks(Ledger):
+    """A job that suspended itself is counted for ever."""
+
+    def _room(self, queue):
+        held = sum(1 for e in self.jobs.values() if e.state is State.SUSPENDED and e.fence and e.spec.queue == queue)
+        return super()._room(queue) - held
+
+
+class LapsedLeaseMakesRoom(Ledger):
+    def claim(self, claim, now):
+        running, self.running = self.running, {
+            seq: entry for seq, entry in self.running.items() if entry.until > now.steady
+        }  # fmt: skip
+        answer = super().claim(claim, now)
+        self.running = running | self.running
+        return answer
+
+
+class CapacityLeaks(Ledger):
+    def _amend_cancel(self, entry, amend, now):
+        verdict = super()._amend_cancel(entry, amend, now)
+        if verdict == "done":
+            self.unfinished[entry.spec.queue] += 1
+        return verdict
+
+
+class CapacityCountsQueuedOnly(Ledger):
+    def insert(self, spec, now):
+        kept = self.unfinished
+        self.unfinished = Counter(e.spec.queue for e in self.jobs.values() if e.state is State.QUEUED)
+        answer = super().insert(spec, now)
+        self.unfinished = kept
+        return answer
+
+
+# -- 5 attempts --------------------------------------------------------------------------------------------------------
+
+
+class HandBackIsCharged(Ledger):
+    def settle(self, settlement, now):
+        entry = self.jobs.get(settlement.seq)
+        return super().settle(replace(settlement, attempt=entry.attempt) if entry else settlement, now)
+
+
+class ReaperCharges(Ledger):
+    def reap(self, reap, now):
+        taken = super().reap(reap, now)
+        for entry in taken:
+            entry.attempt += entry.fence > 2
+        return taken
+
+
+class AttemptCountedAtTheEnd(Ledger):
+    def _lease(self, entry, claim, now):
+        super()._lease(entry, claim, now)
+        entry.attempt -= 1
+
+
+class LapsedLeaseCannotSettle(Ledger):
+    def settle(self, settlement, now):
+        entry = self.jobs.get(settlement.seq)
+        lapsed = entry and entry.until is not None and entry.until <= now.steady
+        return not lapsed and super().settle(settlement, now)
+
+
+class LapsedLeaseCannotExtend(Ledger):
+    def extend(self, beat, now):
+        entry = self.jobs.get(beat.seq)
+        if entry and entry.until is not None and entry.until <= now.steady:
+            return Extended(held=False)
+        return super().extend(beat, now)
+
+
+# -- 6 cancelling ------------------------------------------------------------------------------------------------------
+
+
+class CancelledJobStaysReady(Ledger):
+    def _amend_cancel(self, entry, amend, now):
+        was_queued = entry.state is State.QUEUED
+        verdict = super()._amend_cancel(entry, amend, now)
+        if was_queued:
+            self.ready.add(entry.lane, entry.rank)
+        return verdict
+
+
+class CancelRequestForgotten(Ledger):
+    def settle(self, settlement, now):
+        if entry := self.jobs.get(settlement.seq):
+            entry.cancelling = None
+        return super().settle(settlement, now)
+
+
+class RunningJobIsCancelledAtOnce(Ledger):
+    def _amend_cancel(self, entry, amend, now):
+        if entry.state in FINAL:
+            return "refused"
+        self._finish(entry, State.CANCELLED, now, by=amend.by)
+        return "done"
+
+
+class FinalJobsCanBeCancelled(Ledger):
+    def _amend_cancel(self, entry, amend, now):
+        if entry.state is State.COMPLETED:
+            entry.state = State.CANCELLED
+            return "done"
+        return super()._amend_cancel(entry, amend, now)
+
+
+# -- 7 keys ------------------------------------------------------------------------------------------------------------
+
+
+class KeyIgnored(Ledger):
+    def insert(self, spec, now):
+        return super().insert(replace(spec, key=None), now)
+
+
+class ContentIgnored(Ledger):
+    def insert(self, spec, now):
+        return super().insert(replace(spec, digest=""), now)
+
+
+class KeyGoesWithItsJob(Ledger):
+    def drop(self, entry, now):
+        super().drop(entry, now)
+        self.keys.pop(entry.spec.key, None)
+
+
+class UniqueNameIsKeptForEver(Ledger):
+    def _close(self, entry, now, keep_for):
+        super()._close(entry, now, keep_for)
+        if entry.spec.unique:
+            self.uniques[entry.spec.unique] = entry
+
+
+# -- 8 clocks ----------------------------------------------------------------------------------------------------------
+
+
+class ReaperIgnoresOutages(Ledger):
+    def reap(self, reap, now):
+        return super().reap(replace(reap, watched_for=timedelta(days=999)), now)
+
+
+class NobodyIsReaped(Ledger):
+    def reap(self, reap, now):
+        return []
+
+
+# -- 9 events ----------------------------------------------------------------------------------------------------------
+
+
+class EventNumbersHaveGaps(Ledger):
+    def _amend_suspend(self, entry, amend, now):
+        entry.n += 1
+        return super()._amend_suspend(entry, amend, now)
+
+
+class ReprioritisedInSilence(Ledger):
+    def _rerank(self, entry, priority, now, *, by):
+        n, told = entry.n, len(entry.history)
+        super()._rerank(entry, priority, now, by=by)
+        entry.n = n
+        del entry.history[told:]
+
+
+class NobodyDidIt(Ledger):
+    def _change(self, entry, kind, now, by, **changed):
+        super()._change(entry, kind, now, "" if kind == "resumed" else by, **changed)
+
+
+# -- 11 tasks ----------------------------------------------------------------------------------------------------------
+
+
+class AnyTaskIsClaimed(Ledger):
+    def claim(self, claim, now):
+        return super().claim(replace(claim, tasks=None), now)
+
+
+class VersionIgnored(Ledger):
+    def claim(self, claim, now):
+        tasks = claim.tasks and frozenset((task, version) for task, _ in claim.tasks for version in range(9))
+        return super().claim(replace(claim, tasks=tasks), now)
+
+
+class UnknownHeadBlocksTheQueue(Ledger):
+    def _next(self, claim, room, served, now):
+        head = super()._next(replace(claim, tasks=None), room, served, now)
+        known = head and (claim.tasks is None or (head.spec.task, head.spec.version) in claim.tasks)
+        return head if known else None
+
+
+# -- time, people, records, waking -------------------------------------------------------------------------------------
+
+
+class ExpiryIgnoredByClaims(Ledger):
+    @staticmethod
+    def _is_overdue(entry, now):
+        return False
+
+
+class RetriesExpire(Ledger):
+    def _lease(self, entry, claim, now):
+        expires = entry.expires
+        super()._lease(entry, claim, now)
+        entry.expires = expires
+
+
+class ResumedJobForgetsItsTime(Ledger):
+    def _amend_resume(self, entry, amend, now):
+        entry.due = None
+        return super()._amend_resume(entry, amend, now)
+
+
+class SuspendRequestForgotten(Ledger):
+    def settle(self, settlement, now):
+        if entry := self.jobs.get(settlement.seq):
+            entry.suspending = False
+        return super().settle(settlement, now)
+
+
+class UnfinishedJobsCanBeRemoved(Ledger):
+    def _amend_remove(self, entry, amend, now):
+        self.drop(entry, now)
+        return "done"
+
+
+class NoCompareAndSet(Ledger):
+    def put(self, put):
+        return super().put(replace(put, expect=None))
+
+
+class RevisionsStartAnew(Ledger):
+    def put(self, put):
+        there = self.records.get((put.kind, put.name))
+        self.revision = there.revision if there else 0
+        return super().put(put)
+
+
+class RoomIsNotTold(Ledger):
+    def _leave_lease(self, entry):
+        told = set(self.topics)
+        super()._leave_lease(entry)
+        self.topics = told

@@ -1,0 +1,115 @@
+"""Bugs in how a store is asked."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from daybreak.errors import CursorExpired
+from daybreak.model import State
+from daybreak.store import Exchange, Feed, Filter, Page, Verdict
+from daybreak.stores.hub import HubWatch
+from daybreak.stores.memory import MemoryStore
+from daybreak.stores.memory.ledger import Now
+
+
+class OneBadItemSinksTheBatch(MemoryStore):
+    async def insert(self, specs, *, now=None):
+        answers = []
+        for spec in specs:
+            answers += await super().insert([spec], now=now)
+            if answers[-1].verdict is Verdict.CONFLICT:
+                raise ValueError(f"job {spec.id} is in conflict")
+        return answers
+
+
+class LeasesByWallClock(MemoryStore):
+    def _now(self, now):
+        at = super()._now(now)
+        return Now(at.wall, at.wall)
+
+
+class RunAtBySteadyClock(MemoryStore):
+    def _now(self, now):
+        at = super()._now(now)
+        return Now(at.steady, at.steady)
+
+
+class TallyDrifts(MemoryStore):
+    """Jobs asked to cancel are counted as cancelled already."""
+
+    async def count(self, where=Filter()):  # noqa: B008
+        tallies = await super().count(where)
+        drift = any(e.state is State.CANCELLED and e.fence for e in self._ledger.jobs.values())
+        return tallies[1:] + [replace(tallies[0], n=tallies[0].n + 1)] if drift else tallies
+
+
+class CursorRepeatsAnEvent(MemoryStore):
+    async def events(self, after=None, limit=1000):
+        feed = await super().events(after, limit)
+        return Feed(feed.events, str(int(feed.cursor) - 1)) if len(feed.events) == limit and limit > 1 else feed
+
+
+class PurgedEventsAreAGap(MemoryStore):
+    async def events(self, after=None, limit=1000):
+        try:
+            return await super().events(after, limit)
+        except CursorExpired:
+            return await super().events(None, limit)
+
+
+class BulkFollowsArrivals(MemoryStore):
+    """Each chunk takes whatever matches when it comes to it."""
+
+    async def amend(self, amend, *, now=None):
+        return await super().amend(replace(amend, cursor=None), now=now)
+
+
+class HalfAnExchange(MemoryStore):
+    """The parts are written one by one."""
+
+    async def exchange(self, exchange, *, now=None):
+        await super().exchange(Exchange(settle=exchange.settle), now=now)
+        return await super().exchange(replace(exchange, settle=()), now=now)
+
+
+class PurgesTooEarly(MemoryStore):
+    async def purge(self, purge, *, now=None):
+        for entry in self._ledger.jobs.values():
+            entry.purge_at = entry.purge_at and entry.created
+        return await super().purge(purge, now=now)
+
+
+class ForwardsWithoutFence(MemoryStore):
+    def _forward(self, seq, fence, at):
+        entry = self._ledger.jobs.get(seq)
+        return super()._forward(seq, entry.fence if entry else 0, at)
+
+
+class PagesByOffset(MemoryStore):
+    async def find(self, query):
+        start = int(query.cursor or 0)
+        page = await super().find(replace(query, cursor=None, limit=start + query.limit))
+        return Page(page.jobs[start:], None if page.cursor is None else str(start + query.limit))
+
+
+class PagesOverlap(MemoryStore):
+    """The order of pages is not total: equals may stand on either side of a page's end."""
+
+    async def find(self, query):
+        page = await super().find(query)
+        if page.cursor is None or ":" not in page.cursor:
+            return page
+        return Page(page.jobs, page.cursor.rsplit(":", 1)[0] + ":0")
+
+
+class WakeUpIsLost(MemoryStore):
+    def watch(self, topics):
+        watch = super().watch(topics)
+        watch.__class__ = ForgetfulWatch
+        return watch
+
+
+class ForgetfulWatch(HubWatch):
+    async def wait(self, timeout):  # noqa: ASYNC109
+        self._changed.clear()
+        return await super().wait(min(timeout, timeout / 100))

@@ -1,0 +1,17 @@
+"""Test the test: each planted bug must be noticed, by an invariant that is about it, within its number of seeds."""
+
+from __future__ import annotations
+
+import pytest
+from planted import PLANTED, Planted
+
+from daybreak.testing.simulation import simulate
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_the_bug_is_noticed(planted: Planted):
+    for seed in range(planted.within):
+        found = {violation.invariant for violation in simulate(seed, planted.store, planted.parts).violations}
+        if found & planted.caught_by:
+            return
+    pytest.fail(f"{planted.name}: not noticed in {planted.within} seeds")
