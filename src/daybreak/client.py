@@ -21,7 +21,7 @@ from daybreak.errors import (
     UniqueConflict,
 )
 from daybreak.events import Event
-from daybreak.model import DEFAULT_OPTIONS, DEFAULT_QUEUE, Job, JobSpec, Options, Put, QueueSettings, State
+from daybreak.model import DEFAULT_OPTIONS, DEFAULT_QUEUE, WAITING, Job, JobSpec, Options, Put, QueueSettings, State
 from daybreak.policy.admit import admit, digest
 from daybreak.policy.retry import retrying
 from daybreak.store import (
@@ -183,16 +183,20 @@ class Client:
 
     async def events(
         self, after: str | None = LATEST, *, poll: timedelta = timedelta(seconds=1)
-    ) -> AsyncIterator[tuple[Event, str]]:
-        """Follow events for ever, each with the cursor that goes on behind it. None starts with the oldest kept."""
+    ) -> AsyncIterator[tuple[Event, str | None]]:
+        """Follow events for ever, each with a cursor to keep once it is dealt with. None starts with the oldest kept.
+
+        Going on from a kept cursor repeats less than a page and misses nothing."""
         watch = self.store.watch([EVENTS_TOPIC])
         try:
             cursor = after
             while True:
-                # One page at a time; a cursor stands between pages, so a follower that stops repeats less than a page.
                 feed = await self.store.events(cursor)
-                for event in feed.events:
-                    yield event, feed.cursor
+                for event in feed.events[:-1]:
+                    # Cursors stand between pages: who stops inside one sees its beginning again, and misses nothing.
+                    yield event, cursor
+                if feed.events:
+                    yield feed.events[-1], feed.cursor
                 cursor = feed.cursor
                 if not feed.events:
                     await watch.wait(poll)
@@ -287,7 +291,7 @@ class Client:
         """Put the waiting jobs of a queue where its present discipline wants them, then say so in its settings."""
         while True:
             before, revision = await self._queue(name)
-            await self.amend_all("rerank", queue=name)
+            await self.amend_all("rerank", queue=name, state=WAITING)
             after = msgspec.structs.replace(before, ranked=True)
             put = Put(kind="queue", name=name, value=msgspec.json.encode(after), expect=revision)
             if (await self.store.put([put]))[0] is not None:
@@ -327,8 +331,8 @@ def _options(retry: object, timeout: object, expires_in: object, keep: object, r
         retry=retrying(retry),
         timeout=None if timeout is None else duration(timeout, "timeout"),
         expires_in=None if expires_in is None else duration(expires_in, "expires_in"),
-        keep_completed=None if forever else kept or DEFAULT_OPTIONS.keep_completed,
-        keep_failed=None if forever else kept or DEFAULT_OPTIONS.keep_failed,
+        keep_completed=None if forever else DEFAULT_OPTIONS.keep_completed if kept is None else kept,
+        keep_failed=None if forever else DEFAULT_OPTIONS.keep_failed if kept is None else kept,
     )
 
 
@@ -336,10 +340,10 @@ def _accepted(spec: JobSpec, answer: Inserted) -> str:
     match answer.verdict:
         case Verdict.FULL:
             raise QueueFull(spec.queue)
-        case Verdict.CONFLICT if spec.key is not None:
-            raise KeyConflict(spec.key, answer.job)
-        case Verdict.CONFLICT:
+        case Verdict.CONFLICT if answer.same == "unique":
             raise UniqueConflict(spec.unique or "", answer.job)
+        case Verdict.CONFLICT:
+            raise KeyConflict(spec.key or "", answer.job)
         case _:
             return answer.job
 

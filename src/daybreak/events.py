@@ -17,7 +17,7 @@ from daybreak.model import FINAL, JobSpec, Reason, Settlement, State
 KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
-    "retried", "removed",
+    "retried", "removed", "folded",
 )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def fold(events: Iterable[Event], start: Folded | None = None) -> Folded:
     for event in events:
         if event.kind == "progress":  # tells of the running attempt and takes no number of its own
             continue
-        if event.n != now.n + 1:
+        if event.n != now.n + 1 and event.kind != "folded":
             raise ValueError(f"event {event.n} of job {event.job} follows {now.n}: the numbers have a gap")
         now = Folded(
             state=event.state or now.state,
@@ -91,6 +91,23 @@ def _kind(settlement: Settlement) -> str:
     if settlement.state in FINAL or settlement.state is State.SUSPENDED:
         return settlement.state.value
     return "retrying" if settlement.failure else "released"
+
+
+LONG: Final = 400
+KEPT: Final = 200
+
+
+def shortened(history: list[Event]) -> list[Event]:
+    """A history that stays bounded: every 200 events from the 400th on, all but the latest 200 fold into one."""
+    if history[-1].n < LONG or history[-1].n % KEPT:
+        return history
+    first, old, kept = history[0], history[1:-KEPT], history[-KEPT:]
+    so_far = fold([first, *old])
+    told = Event(
+        n=so_far.n, kind="folded", job=first.job, at=old[-1].at, state=so_far.state, reason=so_far.reason,
+        priority=so_far.priority, attempt=so_far.attempt, fence=so_far.fence, note=f"{so_far.n - 1} events in one",
+    )  # fmt: skip
+    return [first, told, *kept]
 
 
 _encoder = msgspec.json.Encoder()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import signal
 import socket
 import struct
@@ -40,7 +42,7 @@ def file_system(path: Path) -> str:
     target, best = path.resolve(), ("", "")
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
         fields = line.split()
-        mount = fields[4].encode().decode("unicode_escape")
+        mount = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
         if target.is_relative_to(mount) and len(mount) >= len(best[0]):
             best = (mount, fields[fields.index("-") + 1])
     return best[1]
@@ -76,13 +78,18 @@ else:
     # A record lock, not flock: fair between processes, gone with its process, and not inherited by its children.
     def lock_file(fd: int, *, wait: bool) -> bool:
         """Take the file's lock; False if it is taken and we would not wait."""
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        except PermissionError:  # how some systems spell "taken"
-            return False
-        return True
+        while True:
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except (BlockingIOError, PermissionError):  # two spellings of "taken"
+                return False
+            except OSError as trouble:
+                # The kernel sees processes, not threads: two of them with two files each may look like a deadlock.
+                if trouble.errno != errno.EDEADLK:
+                    raise
+                time.sleep(0.001)
+            else:
+                return True
 
     def unlock_file(fd: int) -> None:
         fcntl.lockf(fd, fcntl.LOCK_UN)

@@ -14,14 +14,16 @@ from enum import StrEnum
 from typing import Final, Literal, Protocol, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybreak.events import Event
 from daybreak.model import Job, JobSpec, Lease, Put, Record, Settlement, State
+from daybreak.units import clean
 
 POSITION_EXACT_TO: Final = 10_000
 SCANNED_PER_PAGE: Final = 10_000
 SCANNED_PER_CHUNK: Final = 1000  # of a bulk change, which holds up writers while it looks
-PROMOTED_PER_CLAIM: Final = 500
+PROMOTED_PER_CLAIM: Final = 100
 
 
 class Traits(Struct, frozen=True, kw_only=True):
@@ -48,12 +50,15 @@ class Verdict(StrEnum):
 
 
 class Inserted(Struct, frozen=True):
-    """`job` is the id that now stands for the submission; on a conflict, the id of the job in the way."""
+    """`job` is the id that now stands for the submission; on a conflict, the id of the job in the way.
+
+    `same` says by what it was known: its id, its idempotency key or its unique name."""
 
     verdict: Verdict
     job: str
     seq: int = 0
     state: State | None = None
+    same: Literal["", "id", "key", "unique"] = ""
 
 
 # -- claim and settle --------------------------------------------------------------------------------------------------
@@ -62,7 +67,8 @@ class Inserted(Struct, frozen=True):
 class Claim(Struct, frozen=True, kw_only=True):
     """Ask for up to `limit` jobs of these queues, of these (task, version) pairs; None takes any task.
 
-    `served` says how many jobs this claimant has had from each queue: the store gives turns by it (rank.turn)."""
+    `served` says how many jobs this claimant has had from each queue: the store gives turns by it (rank.turn). A queue
+    is named once."""
 
     worker: str
     queues: tuple[str, ...] = ("default",)
@@ -241,6 +247,29 @@ class Purged(Struct, frozen=True, kw_only=True):
     keys: int = 0
     forwarded: list[bool] = []
     again: bool = False
+
+
+def cleaned_settlement(said: Settlement) -> Settlement:
+    """With text that every store can keep: what broke a job must not break the batch that says so."""
+    failure = said.failure
+    if failure is None and said.note.isascii():
+        return said
+    if failure is not None:
+        failure = replace(
+            failure,
+            message=clean(failure.message),
+            traceback=clean(failure.traceback),
+            kinds=tuple(clean(kind) for kind in failure.kinds),
+        )
+    return replace(said, note=clean(said.note), failure=failure)
+
+
+def cleaned_beat(said: Beat) -> Beat:
+    return said if said.message.isascii() else replace(said, message=clean(said.message))
+
+
+def cleaned_amend(said: Amend) -> Amend:
+    return replace(said, note=clean(said.note), by=clean(said.by))
 
 
 class Watch(Protocol):

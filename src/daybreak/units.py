@@ -92,6 +92,11 @@ def instant(value: object, what: str = "instant") -> datetime:
         ) from None
 
 
+def clean(text: str) -> str:
+    """Text that every encoding can carry: half a surrogate pair (an undecodable file name, say) is spelt out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def micros(value: datetime) -> int:
     """An instant as stores keep it: microseconds since 1970 in UTC, exact."""
     return (value - EPOCH) // MICROSECOND

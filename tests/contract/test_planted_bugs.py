@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 
-import msgspec
 import pytest
 from bugs import ledgers, stores
 from bugs.planting import planted
@@ -69,7 +68,7 @@ BUGS = [
     ("time", ledgers.ExpiryIgnoredByClaims, "test_an_expired_job_never_starts"),
     ("time", ledgers.RetriesExpire, "test_expiry_limits_only_the_wait_for_the_first_start"),
     ("time", ledgers.ResumedJobForgetsItsTime, "test_a_resumed_job_still_waits_for_its_time"),
-    ("people", ledgers.SuspendRequestForgotten, "test_suspending_a_running_job_is_a_request_that_holds_it_when_it_comes_back"),
+    ("people", ledgers.SuspendRequestForgotten, "test_a_running_job_asked_to_suspend_is_held_when_it_comes_back"),
     ("people", stores.BulkFollowsArrivals, "test_a_bulk_change_does_not_touch_later_arrivals"),
     ("people", ledgers.UnfinishedJobsCanBeRemoved, "test_only_finished_jobs_can_be_removed"),
     ("records", ledgers.NoCompareAndSet, "test_compare_and_set_lets_one_of_two_writers_win"),
@@ -84,6 +83,10 @@ BUGS = [
 ]  # fmt: skip
 
 
+# What a contract test says of a store that breaks it; anything else is a mistake in the bug itself.
+CAUGHT = (AssertionError, ValueError, pytest.fail.Exception)
+
+
 async def run(name: str, bug: type | None) -> None:
     """Run one test of the contract on a store with this bug."""
     clock = HandClock()
@@ -96,7 +99,7 @@ async def run(name: str, bug: type | None) -> None:
 @pytest.mark.parametrize(("promise", "bug", "caught_by"), BUGS, ids=[f"{p}-{bug.__name__}" for p, bug, _ in BUGS])
 async def test_a_planted_bug_is_caught(promise, bug, caught_by):
     await run(caught_by, None)
-    with pytest.raises((AssertionError, ValueError, LookupError, msgspec.MsgspecError)):
+    with pytest.raises(CAUGHT):
         await run(caught_by, bug)
 
 

@@ -18,7 +18,7 @@ from daybreak.testing.beside import Sometimes, play, story
 
 EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "250"))
 IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
-NOT_YET = {"shed"}
+NOT_YET = {"shed", "folded"}  # folding needs hundreds of events: the contract tells of it
 SOMETIMES = {
     *(f"event {kind}" for kind in KINDS if kind not in NOT_YET), "replaced",
     "insert new", "insert duplicate by id", "insert duplicate by key", "insert duplicate by unique",
@@ -36,13 +36,13 @@ SOMETIMES = {
 }  # fmt: skip
 
 
-def tell(opener, *, durable=False) -> Sometimes:
+def tell(opener, *, examples=EXAMPLES, durable=False) -> Sometimes:
     """Play stories until one fails or all were told; what happened in them."""
     seen = Sometimes()
     with asyncio.Runner() as runner:
 
         @settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             deadline=None,
             phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
             suppress_health_check=list(HealthCheck),
@@ -66,7 +66,7 @@ def quick_path(tmp_path):
 
 
 def test_the_memory_store_beside_itself():
-    tell(lambda: MemoryStore)
+    tell(lambda: MemoryStore, examples=50)
 
 
 def test_sqlite_beside_memory(quick_path):

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import resource
+import select
 import sys
 import time
 from collections.abc import Iterable
@@ -304,6 +305,13 @@ def read_on(path: str) -> None:
     reader.close()
 
 
+def burn() -> None:
+    """Keeps one core busy until its input closes."""
+    announce()
+    while not select.select([0], [], [], 0)[0]:
+        sum(range(10_000))
+
+
 # -- the process -------------------------------------------------------------------------------------------------------
 
 
@@ -373,5 +381,7 @@ if __name__ == "__main__":
     chosen, where, told = sys.argv[1:4]
     if chosen == "read":
         read_on(where)
+    elif chosen == "burn":
+        burn()
     else:
         asyncio.run(play(chosen, where, json.loads(told)))

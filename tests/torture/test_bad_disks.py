@@ -8,6 +8,7 @@ import contextlib
 import random
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import apsw
 import pytest
+from faults import faulty
 from herd import count
 
 from daybreak import platform
@@ -179,6 +181,53 @@ async def test_a_limit_on_the_size_of_files_loses_nothing(tmp_path, tell):
         acked.append(await client.submit("noop"))
         assert None not in await store.get(acked)
     tell(f"{len(acked)} acknowledged, none lost; {type(trouble).__name__}: {trouble}")
+
+
+# -- the n-th failure --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_FULL"])
+async def test_whichever_change_of_a_file_fails_nothing_acknowledged_is_lost(tmp_path, tell, code):
+    """The first, the second, the third ... until a whole life passes without reaching the failure."""
+    failed: Counter[str] = Counter()
+    nth = 1
+    while True:
+        path = tmp_path / f"{nth}.db"
+        acked: list[str] = []
+        with faulty(nth, getattr(apsw, code)) as disk:
+            for _ in range(2):  # opening may be what fails: then it must work the second time
+                try:
+                    async with SqliteStore(path, vfs=disk.name) as store:
+                        await live(store, acked, failed, path)
+                        assert None not in await store.get(acked)
+                        disk.heal()
+                except StoreError as trouble:
+                    assert_clear(trouble, path)
+                    failed[f"open: {type(trouble).__name__}"] += 1
+            reached = disk.has_failed
+        async with SqliteStore(path) as store:
+            assert None not in await store.get(acked), f"lost after failure {nth}"
+        with contextlib.closing(apsw.Connection(str(path))) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        if not reached:
+            break
+        nth += count(9, 1)
+    tell(f"{code} at each of {nth} changes: {dict(failed)}")
+    assert nth > 30
+
+
+async def live(store: SqliteStore, acked: list[str], failed: Counter[str], path: Path) -> None:
+    """Submit, claim, settle; each step may fail, none may lie."""
+    client = Client(store, patience=SHORT)
+    for n in range(4):
+        try:
+            acked.append(await client.submit("noop", {"n": n}))
+            leases = (await store.exchange(Exchange(claim=Claim(worker="w")))).leases
+            done = [settle(lease, Done(b"1"), chance=0.5, by="w") for lease in leases]
+            assert all((await store.exchange(Exchange(settle=done))).settled)
+        except StoreError as trouble:
+            assert_clear(trouble, path)
+            failed[type(trouble).__name__] += 1
 
 
 # -- read-only ---------------------------------------------------------------------------------------------------------

@@ -195,7 +195,6 @@ async def test_concurrent_submits_share_transactions(world):
     assert store.calls <= 2
 
 
-@pytest.mark.xfail(strict=True, reason="keep='0s' is read as not given: Client._options uses `or`")
 async def test_keep_nothing_means_nothing(client):
     job = await client.get(await client.submit("t", keep="0s"))
     assert job.spec.options.keep_completed == timedelta()
@@ -272,7 +271,6 @@ async def test_events_are_followed_from_the_oldest_kept(client, store):
     assert [event.kind for event in await client.history(job)] == kinds
 
 
-@pytest.mark.xfail(strict=True, reason="Client.events gives each event the cursor behind its whole page")
 async def test_a_follower_that_stops_inside_a_page_misses_nothing_when_it_goes_on(client, store):
     for _ in range(3):
         await client.submit("t")

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from daybreak import errors, events
-from daybreak.client import Client
+from daybreak.client import BULK, Client
 from daybreak.events import Event
 from daybreak.model import Options, QueueSettings, Reason, Retry, State
+from daybreak.policy.admit import ARGS_LIMIT, NAME_LIMIT, TAGS_LIMIT
 from daybreak.policy.retry import PRESETS
-from daybreak.store import Store
+from daybreak.store import POSITION_EXACT_TO, PROMOTED_PER_CLAIM, Claim, Purge, Store
 from daybreak.units import Priority
+from daybreak.values import DEPTH_LIMIT
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -134,6 +136,28 @@ def public(of: type) -> set[str]:
 )  # fmt: skip
 def test_the_reference_leaves_nothing_out(page, words):
     assert not words - rows(page)
+
+
+@pytest.mark.parametrize(
+    ("what", "limit"),
+    [
+        ("arguments", ARGS_LIMIT // 1024**2),
+        ("depth of a value", DEPTH_LIMIT),
+        ("names", NAME_LIMIT),
+        ("tags, meta entries", TAGS_LIMIT),
+        ("jobs in one transaction", BULK),
+        ("position", POSITION_EXACT_TO),
+        ("due jobs queued by one claim", PROMOTED_PER_CLAIM),
+        ("a lease", Claim(worker="w").lease_for.seconds),
+        ("the feed of events", Purge().events_for.days),
+        ("a key after its job", Purge().keys_for.days),
+        ("events in a job's history", events.LONG),
+    ],
+)
+def test_the_limits_are_those_of_the_code(what, limit):
+    text = (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
+    [row] = [line for line in text.splitlines() if line.startswith(f"| {what}")]
+    assert re.search(rf"(?<!\d){limit:,}(?!\d)|(?<!\d){limit}(?!\d)", row.split("|")[2]), row
 
 
 def test_the_tree_of_errors_names_every_error():

@@ -70,6 +70,34 @@ def test_events_come_back_from_their_json_lines():
     assert events.decode_lines(lines) == LIFE
 
 
+def long_life(rounds: int) -> list[Event]:
+    """A job that is retried by a person again and again; every event is kept."""
+    told = [event(1, "submitted", state=State.QUEUED, priority=7)]
+    for fence in range(1, rounds + 1):
+        n = len(told)
+        told += [
+            event(n + 1, "started", state=State.RUNNING, attempt=1, fence=fence),
+            event(n + 2, "failed", state=State.FAILED, reason=Reason.ERROR, attempt=1),
+            event(n + 3, "retried", state=State.QUEUED, attempt=0),
+        ]
+    return told
+
+
+def test_a_long_history_stays_bounded_and_folds_to_the_same_state_at_every_step():
+    whole, short = long_life(500), []
+    for n, told in enumerate(whole, 1):
+        short = events.shortened([*short, told])
+        assert len(short) <= events.LONG + 2
+        if n % 7 == 0 or n % events.KEPT < 3:
+            assert fold(short) == fold(whole[:n])
+    assert [e.kind for e in short[:2]] == ["submitted", "folded"]
+    assert short[2:] == whole[-len(short[2:]) :], "the latest events are kept as they were"
+
+
+def test_a_short_history_is_left_as_it_is():
+    assert events.shortened(LIFE) == LIFE
+
+
 def settlement(state: State, **said) -> Settlement:
     return Settlement(seq=1, job="j", fence=1, state=state, attempt=1, **said)
 

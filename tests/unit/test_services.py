@@ -242,11 +242,7 @@ async def run_until_enough(world, *services: Counting) -> None:
     "trouble",
     [
         pytest.param(StoreUnavailable("no answer"), id="a store error"),
-        pytest.param(
-            RuntimeError("a mistake of ours"),
-            id="any other error",
-            marks=pytest.mark.xfail(strict=True, reason="crew.run tries again after a StoreError only"),
-        ),
+        pytest.param(RuntimeError("a mistake of ours"), id="any other error"),
     ],
 )
 async def test_a_service_that_fails_is_tried_again_and_stops_no_other(world, caplog, trouble):

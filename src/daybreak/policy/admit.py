@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Final
 
 from daybreak.errors import BadInput, TooLarge, Unsupported
-from daybreak.model import JobSpec
+from daybreak.model import DEFAULT_OPTIONS, JobSpec
+from daybreak.policy.retry import retrying
 from daybreak.units import duration, instant
 
 ARGS_LIMIT: Final = 1024 * 1024
@@ -47,12 +48,30 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
         duration(spec.delay, f"job {spec.task!r}: delay")
     if spec.run_at is not None:
         instant(spec.run_at, f"job {spec.task!r}: run_at")
+    if not _is_whole(spec.fence) or not 0 <= spec.fence < 2**31:
+        raise BadInput(f"job {spec.task!r}: fence {spec.fence!r} must be an integer from 0 to 2,147,483,647")
+    if spec.options is not DEFAULT_OPTIONS:
+        _check_options(spec)
+    _check_features(spec, features)
+    return spec
+
+
+def _check_options(spec: JobSpec) -> None:
+    options = spec.options
+    retrying(options.retry)
+    for kind in (*options.retry.transient, *options.retry.permanent):
+        _check_name("retry", kind)
+    for what in ("timeout", "expires_in", "keep_completed", "keep_failed"):
+        if (value := getattr(options, what)) is not None:
+            duration(value, f"job {spec.task!r}: {what}")
+    if not 1 <= options.escalate <= 100:
+        raise BadInput(f"job {spec.task!r}: escalate={options.escalate!r} must lie between 1 and 100")
+    if not _is_whole(options.deaths) or options.deaths < 1:
+        raise BadInput(f"job {spec.task!r}: deaths={options.deaths!r} must be an integer from 1")
     if spec.options.timeout is not None and spec.options.timeout <= timedelta():
         raise BadInput(f"job {spec.task!r}: timeout must be longer than nothing; leave it out for no limit")
     if spec.options.expires_in is not None and spec.options.expires_in <= timedelta():
         raise BadInput(f"job {spec.task!r}: expires_in must be longer than nothing; leave it out for no limit")
-    _check_features(spec, features)
-    return spec
 
 
 def _check_features(spec: JobSpec, features: frozenset[str]) -> None:

@@ -116,4 +116,4 @@ def delay_for(retry: Retry, attempt: int, chance: float, retry_after: timedelta 
     if retry.strategy == "jittered":
         wait *= 1 + retry.jitter * (2 * chance - 1)
     found = timedelta(seconds=wait)
-    return max(found, retry_after) if retry_after is not None else found
+    return found if retry_after is None else max(found, min(retry_after, LONGEST))

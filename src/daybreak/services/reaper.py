@@ -24,6 +24,7 @@ class Reaper:
         self._every = every
         self._watching_since: int | None = None
         self._last_contact = 0
+        self._pace = float(span(every))
 
     async def tick(self) -> timedelta:
         leases = await self._store.reap(
@@ -54,8 +55,12 @@ class Reaper:
         now = self._world.steady()
         if self._watching_since is None or self._lost_sight(now):
             self._watching_since = now
+        if self._last_contact:
+            gap = min(now - self._last_contact, 3 * self._pace)
+            self._pace = max(span(self._every), self._pace + (gap - self._pace) / 4)
         self._last_contact = now
 
     def _lost_sight(self, now: int) -> bool:
-        """The store was out of reach, or this process was: whoever held a lease may be back, too."""
-        return now - self._last_contact > 3 * span(self._every)
+        """The store was out of reach, or this process was: whoever held a lease may be back, too. A store that is
+        merely slow is not out of reach, so the measure is how often answers have come of late."""
+        return now - self._last_contact > 3 * self._pace

@@ -40,7 +40,7 @@ class TallyDrifts(MemoryStore):
     async def count(self, where=Filter()):  # noqa: B008
         tallies = await super().count(where)
         drift = any(e.state is State.CANCELLED and e.fence for e in self._ledger.jobs.values())
-        return tallies[1:] + [replace(tallies[0], n=tallies[0].n + 1)] if drift else tallies
+        return [*tallies[1:], replace(tallies[0], n=tallies[0].n + 1)] if drift else tallies
 
 
 class CursorRepeatsAnEvent(MemoryStore):

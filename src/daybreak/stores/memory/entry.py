@@ -47,6 +47,7 @@ class Entry:
     result: bytes | None = None
     failure: Failure | None = None
     history: list[Event] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
     @property
     def lane(self) -> tuple[str, str, int]:

@@ -76,7 +76,7 @@ class Ledger:
     due: dict[str, Timeline] = field(default_factory=lambda: {"steady": Timeline(), "wall": Timeline()})
     expiring: Timeline = field(default_factory=Timeline)
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
-    feed: list[Event] = field(default_factory=list)
+    feed: list[tuple[int, Event]] = field(default_factory=list)  # by steady time
     feed_start: int = 0
     seq: int = 0
     revision: int = 0
@@ -86,20 +86,20 @@ class Ledger:
 
     # -- insert --------------------------------------------------------------------------------------------------------
 
-    def insert(self, spec: JobSpec, now: Now) -> Inserted:
+    def insert(self, spec: JobSpec, now: Now, *, bounded: bool = True) -> Inserted:
         if known := self.ids.get(spec.id):
-            return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state)
+            return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
         if spec.key is not None and (key := self.keys.get(spec.key)):
             same = Verdict.DUPLICATE if key.digest == spec.digest else Verdict.CONFLICT
             there = self.ids.get(key.job)
-            return Inserted(same, key.job, there.seq if there else 0, there.state if there else None)
+            return Inserted(same, key.job, there.seq if there else 0, there.state if there else None, "key")
         holder = self.uniques.get(spec.unique) if spec.unique is not None else None
         replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
         if holder and not replaces:
             return self._defer_to(holder, spec, now)
         settings = self.settings(spec.queue)
         freed = 1 if holder and holder.spec.queue == spec.queue else 0
-        if settings.capacity is not None and self.unfinished[spec.queue] - freed >= settings.capacity:
+        if bounded and settings.capacity is not None and self.unfinished[spec.queue] - freed >= settings.capacity:
             return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._finish(holder, State.CANCELLED, now, by=spec.by, note="replaced")
@@ -108,10 +108,12 @@ class Ledger:
 
     def _defer_to(self, holder: Entry, spec: JobSpec, now: Now) -> Inserted:
         if spec.on_conflict == "refuse":
-            return Inserted(Verdict.CONFLICT, holder.spec.id, holder.seq, holder.state)
+            return Inserted(Verdict.CONFLICT, holder.spec.id, holder.seq, holder.state, "unique")
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             self._rerank(holder, spec.priority, now, by=spec.by)
-        return Inserted(Verdict.DUPLICATE, holder.spec.id, holder.seq, holder.state)
+        if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
+            self._know_key(spec, holder)
+        return Inserted(Verdict.DUPLICATE, holder.spec.id, holder.seq, holder.state, "unique")
 
     def _accept(self, spec: JobSpec, settings: QueueSettings, now: Now) -> Entry:
         self.seq += 1
@@ -138,13 +140,18 @@ class Ledger:
             entry.due = None
         self.jobs[entry.seq] = self.ids[spec.id] = entry
         if spec.key is not None:
-            self.keys[spec.key] = Key(spec.digest, spec.id)
+            self._know_key(spec, entry)
         if spec.unique is not None:
             self.uniques[spec.unique] = entry
         self.unfinished[spec.queue] += 1
         self._enter(entry)
-        self._tell(entry, events.submitted(spec, entry.state, moment(now.wall), _due_at(entry)))
+        self._tell(entry, events.submitted(spec, entry.state, moment(now.wall), _due_at(entry)), now)
         return entry
+
+    def _know_key(self, spec: JobSpec, entry: Entry) -> None:
+        assert spec.key is not None
+        self.keys[spec.key] = Key(spec.digest, entry.spec.id)
+        entry.keys.append(spec.key)
 
     # -- settle --------------------------------------------------------------------------------------------------------
 
@@ -168,8 +175,8 @@ class Ledger:
 
     def follow(self, now: Now) -> None:
         """What the settlements of a transaction bring with them, once all of them are written."""
-        for spec in self.following_inserts:
-            self.insert(spec, now)
+        for spec in self.following_inserts:  # part of an accepted settlement: a full queue does not refuse them
+            self.insert(spec, now, bounded=False)
         for put in self.following_puts:
             self.put(put)
         self.following_inserts, self.following_puts = [], []
@@ -193,7 +200,7 @@ class Ledger:
         else:
             self._place(entry)
             self._enter(entry)
-        self._tell(entry, events.settled(settlement, entry.n + 1, moment(now.wall), _due_at(entry)))
+        self._tell(entry, events.settled(settlement, entry.n + 1, moment(now.wall), _due_at(entry)), now)
 
     def _finish(
         self,
@@ -219,7 +226,7 @@ class Ledger:
         self._forget_expiry(entry)
         entry.due = None
         entry.finished = now.wall
-        entry.purge_at = None if keep_for is None else now.wall + span(keep_for)
+        entry.purge_at = None if keep_for is None else now.steady + span(keep_for)
         if entry.spec.unique is not None and self.uniques.get(entry.spec.unique) is entry:
             del self.uniques[entry.spec.unique]
         self.topics.add(job_topic(entry.spec.id))
@@ -305,8 +312,9 @@ class Ledger:
             self._publish(
                 Event(
                     n=entry.n, kind="progress", job=entry.spec.id, at=moment(now.wall), by=entry.worker or "",
-                    progress=beat.progress, note=beat.message,
-                )
+                    progress=beat.progress, note=entry.message,
+                ),
+                now,
             )  # fmt: skip
         return Extended(held=True, cancel=entry.cancelling is not None, suspend=entry.suspending)
 
@@ -463,8 +471,8 @@ class Ledger:
         del self.jobs[entry.seq], self.ids[entry.spec.id]
         if entry.spec.unique is not None and self.uniques.get(entry.spec.unique) is entry:
             del self.uniques[entry.spec.unique]
-        if entry.spec.key is not None and (key := self.keys.get(entry.spec.key)):
-            key.dropped = now.wall
+        for key in entry.keys:
+            self.keys[key].dropped = now.steady
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -512,15 +520,15 @@ class Ledger:
 
     def _change(self, entry: Entry, kind: str, now: Now, by: str, **changed: object) -> None:
         event = Event(n=entry.n + 1, kind=kind, job=entry.spec.id, at=moment(now.wall), by=by, **changed)  # type: ignore[arg-type]
-        self._tell(entry, event)
+        self._tell(entry, event, now)
 
-    def _tell(self, entry: Entry, event: Event) -> None:
+    def _tell(self, entry: Entry, event: Event, now: Now) -> None:
         entry.n = event.n
-        entry.history.append(event)
-        self._publish(event)
+        entry.history = events.shortened([*entry.history, event])
+        self._publish(event, now)
 
-    def _publish(self, event: Event) -> None:
-        self.feed.append(event)
+    def _publish(self, event: Event, now: Now) -> None:
+        self.feed.append((now.steady, event))
         self.topics.add(EVENTS_TOPIC)
 
 

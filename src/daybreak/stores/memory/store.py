@@ -33,6 +33,9 @@ from daybreak.store import (
     Tally,
     Traits,
     Watch,
+    cleaned_amend,
+    cleaned_beat,
+    cleaned_settlement,
 )
 from daybreak.stores.hub import Hub
 from daybreak.stores.memory.entry import Entry
@@ -79,7 +82,7 @@ class MemoryStore:
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
         ledger, at = self._ledger, self._now(now)
         check([*exchange.put, *(put for settlement in exchange.settle for put in settlement.puts)])
-        settled = [ledger.settle(settlement, at) for settlement in exchange.settle]
+        settled = [ledger.settle(cleaned_settlement(settlement), at) for settlement in exchange.settle]
         ledger.follow(at)
         inserted = [ledger.insert(spec, at) for spec in exchange.insert]
         put = [ledger.put(put) for put in exchange.put]
@@ -94,7 +97,7 @@ class MemoryStore:
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
         at = self._now(now)
-        answers = [self._ledger.extend(beat, at) for beat in beats]
+        answers = [self._ledger.extend(cleaned_beat(beat), at) for beat in beats]
         self._wake()
         return answers
 
@@ -111,7 +114,7 @@ class MemoryStore:
         return Advanced(due=due, expired=expired, next_in=self._ledger.next_in(at), again=limit in (due, expired))
 
     async def amend(self, amend: Amend, *, now: datetime | None = None) -> Amended:
-        at, ledger = self._now(now), self._ledger
+        at, ledger, amend = self._now(now), self._ledger, cleaned_amend(amend)
         cursor = None
         if amend.filter is None:
             answers = [
@@ -177,7 +180,7 @@ class MemoryStore:
         start = ledger.feed_start if after is None else _number(after)
         if not ledger.feed_start <= start <= end:
             raise CursorExpired(str(after))
-        found = ledger.feed[start - ledger.feed_start :][:limit]
+        found = [event for _, event in ledger.feed[start - ledger.feed_start :][:limit]]
         return Feed(found, str(start + len(found)))
 
     async def history(self, job: str) -> list[Event]:
@@ -190,18 +193,19 @@ class MemoryStore:
         old = [
             entry
             for entry in ledger.jobs.values()
-            if entry.state in FINAL and entry.purge_at is not None and entry.purge_at <= at.wall
+            if entry.state in FINAL and entry.purge_at is not None and entry.purge_at <= at.steady
         ]
         old.sort(key=lambda entry: (entry.purge_at, entry.seq))
         for entry in old[: purge.limit]:
             ledger.drop(entry, at)
-        before = at.wall - span(purge.events_for)
-        stale = next((i for i, event in enumerate(ledger.feed) if micros(event.at) > before), len(ledger.feed))
+        before = at.steady - span(purge.events_for)
+        stale = next((i for i, (told, _) in enumerate(ledger.feed) if told > before), len(ledger.feed))
         del ledger.feed[:stale]
         ledger.feed_start += stale
         lapsed = [
-            k for k, v in ledger.keys.items() if v.dropped is not None and v.dropped <= at.wall - span(purge.keys_for)
+            k for k, v in ledger.keys.items() if v.dropped is not None and v.dropped <= at.steady - span(purge.keys_for)
         ]
+        lapsed = sorted(lapsed, key=lambda k: (ledger.keys[k].dropped, k))[: purge.limit]
         for key in lapsed:
             del ledger.keys[key]
         self._wake()

@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Literal
 
 from daybreak.model import FINAL, WAITING, State
-from daybreak.store import SCANNED_PER_CHUNK, Amend, Amended, Amendment, Filter, worker_topic
+from daybreak.store import SCANNED_PER_CHUNK, Amend, Amended, Amendment, worker_topic
 from daybreak.stores.sqlite import places, read
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import Row
 from daybreak.stores.sqlite.statements import sql
+from daybreak.units import clean
 
 Answer = Literal["done", "requested", "refused", "missing"]
 
 
 def amend(ledger: Ledger, wanted: Amend) -> Amended:
-    if wanted.filter is None:
-        return Amended([_amend_id(ledger, job, wanted) for job in wanted.jobs])
-    chunk, cursor = _chunk(ledger, wanted, wanted.filter)
-    answers = [_amend(ledger, row, wanted) for row in chunk]
+    return Amended([_amend_id(ledger, job, wanted) for job in wanted.jobs])
+
+
+def amend_chunk(ledger: Ledger, wanted: Amend, seqs: list[int], cursor: str | None) -> Amended:
+    """Change what was found, if it still matches: between the look and the write others may have been at it."""
+    assert wanted.filter is not None
+    rows = [row for seq in seqs if (row := places.load(ledger, seq)) is not None and read.matches(row, wanted.filter)]
+    answers = [_amend(ledger, row, wanted) for row in rows]
     return Amended([a for a in answers if a.verdict in ("done", "requested")], cursor)
 
 
+def find_chunk(ledger: Ledger, wanted: Amend) -> tuple[list[int], str | None]:
+    """Which jobs the next chunk means. Looked for by the reader, so that no writer waits for a long search."""
+    assert wanted.filter is not None
+    # Newest first and downwards: what arrives meanwhile is not meant, or a bulk change under load might never end.
+    before = read.parse_cursor(wanted.cursor, 1) if wanted.cursor else read.NEWEST
+    chunk: list[int] = []
+    seq = 0
+    for scanned, (seq,) in enumerate(read.newest_first(ledger, wanted.filter, before), 1):
+        row = places.load(ledger, seq)
+        if row is not None and read.matches(row, wanted.filter):
+            chunk.append(seq)
+        if len(chunk) == wanted.limit or scanned == SCANNED_PER_CHUNK:
+            return chunk, str(seq)
+    return chunk, None
+
+
 def _amend_id(ledger: Ledger, job: str, wanted: Amend) -> Amendment:
-    row = places.load_id(ledger, job)
+    row = places.load_id(ledger, clean(job))
     return _amend(ledger, row, wanted) if row else Amendment(job, "missing")
 
 
 def _amend(ledger: Ledger, row: Row, wanted: Amend) -> Amendment:
     return Amendment(row.id, _ACTIONS[wanted.action](ledger, row, wanted), row.state)
-
-
-def _chunk(ledger: Ledger, wanted: Amend, where: Filter) -> tuple[list[Row], str | None]:
-    # Newest first and downwards: what arrives meanwhile is not meant, or a bulk change under load might never end.
-    before = read.parse_cursor(wanted.cursor, 1) if wanted.cursor else read.NEWEST
-    scanned = [key[-1] for key in islice(read.newest_first(ledger, where, before), SCANNED_PER_CHUNK)]
-    chunk: list[Row] = []
-    for seq in scanned:
-        row = places.load(ledger, seq)
-        if row is not None and read.matches(row, where):
-            chunk.append(row)
-        if len(chunk) == wanted.limit:
-            return chunk, str(seq)
-    return chunk, str(scanned[-1]) if len(scanned) == SCANNED_PER_CHUNK else None
 
 
 def _cancel(ledger: Ledger, row: Row, wanted: Amend) -> Answer:

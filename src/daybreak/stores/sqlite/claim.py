@@ -14,7 +14,7 @@ from daybreak.rank import turn, urgency
 from daybreak.store import PROMOTED_PER_CLAIM, Claim
 from daybreak.stores.sqlite import pass_time, places
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import LaneName, Values, joined, pack_carry, spec_of, unpack_carry
+from daybreak.stores.sqlite.rows import LaneName, Values, pack_carry, spec_of, unpack_carry
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment, span
 
@@ -144,7 +144,7 @@ class Claiming:
             ledger.execute(sql.forget_expiry, (seq,))
         self._rows.append((
             seq, lane, priority, uniq, attempt, fence, n, claim.worker, ledger.steady + self._term, self._term,
-            ledger.wall, claim.call, carry, joined(history, line),
+            ledger.wall, claim.call, carry, places.grown(ledger, seq, n, history, line),
         ))  # fmt: skip
         return Lease(
             seq=seq,

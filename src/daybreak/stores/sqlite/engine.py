@@ -36,6 +36,7 @@ class Request:
 
     run: Callable[[Ledger], Any]
     now: datetime | None = None
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Engine:
         self._wal_pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES
         self._truncated_at = 0.0
+        self._warn_at = 4 * TRUNCATE_PAGES
         self._db: apsw.Connection | None = None
         with self.translated():
             self._connect()
@@ -69,7 +71,8 @@ class Engine:
 
     def _connect(self) -> apsw.Connection:
         place = self._place
-        schema.create(place.path)
+        with self._turn.taken():
+            schema.create(place.path)
         db = apsw.Connection(str(place.path), statementcachesize=200, vfs=place.vfs)
         try:
             schema.prepare(db, place.path)
@@ -185,6 +188,8 @@ class Engine:
     def _forget_if_changed(self, db: apsw.Connection) -> None:
         version = _data_version(db)
         if version != self._version:
+            if self._version is not None:
+                schema.refuse_newer(db, self._place.path)  # someone may have migrated it under us
             self._known, self._version = Known(), version
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
@@ -199,11 +204,25 @@ class Engine:
             self._checkpoint_at = pages + CHECKPOINT_PAGES
             if pages > TRUNCATE_PAGES and time.monotonic() - self._truncated_at > 1:
                 self._truncated_at = time.monotonic()
-                db.set_busy_timeout(0)
-                try:
-                    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                finally:
-                    db.set_busy_timeout(5000)
+                self._truncate(db, pages)
+
+    def _truncate(self, db: apsw.Connection, pages: int) -> None:
+        db.set_busy_timeout(0)
+        try:
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.BusyError:
+            if pages > self._warn_at:
+                self._warn_at = pages * 2
+                _log.warning(
+                    "%s: a reader has kept the write-ahead log from starting over, it is now %d MB; look for a program "
+                    "that holds the file open in a long transaction, or a process that was stopped",
+                    self._place.path,
+                    pages // 256,
+                )
+        else:
+            self._warn_at = 4 * TRUNCATE_PAGES
+        finally:
+            db.set_busy_timeout(5000)
 
     # -- errors --------------------------------------------------------------------------------------------------------
 
@@ -245,10 +264,14 @@ class Reader:
             db.execute("BEGIN")
             try:
                 self._forget_if_changed(db)
-                return request.run(Ledger(db, self._known, *self._engine.hands(request.now)))
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+                answer = request.run(Ledger(db, self._known, *self._engine.hands(request.now)))
+                db.execute("ROLLBACK")
+            except BaseException:
+                # A cursor that the error keeps alive would keep this snapshot too, and the log with it.
+                self._db, self._version = None, None
+                db.close(True)
+                raise
+            return answer
 
     def _connect(self) -> apsw.Connection:
         self._db = apsw.Connection(str(self._place.path), vfs=self._place.vfs, statementcachesize=200)

@@ -18,8 +18,10 @@ from daybreak.units import moment, span
 class Inserting:
     """Plain new jobs are gathered and written together; whatever must look at other jobs first has them written."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, bounded: bool = True) -> None:
         self._ledger = ledger
+        self._bounded = bounded  # what comes with a settlement is part of it, and not refused for a full queue
+        self._counted: dict[str, int] = {}
         self._jobs: list[Values] = []
         self._ready: list[Values] = []
         self._delayed: list[Values] = []
@@ -38,13 +40,19 @@ class Inserting:
         if holder and not replaces:
             return self._defer_to(holder, spec)
         settings = ledger.settings(spec.queue)
-        if settings.capacity is not None:
+        if settings.capacity is not None and self._bounded:
             freed = 1 if holder and holder.queue == spec.queue else 0
-            if ledger.unfinished(spec.queue) - freed >= settings.capacity:
+            if self._unfinished(spec.queue) - freed >= settings.capacity:
                 return Inserted(Verdict.FULL, spec.id)
         if holder:
+            self._counted.clear()
             places.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
         return self._accept(spec, settings)
+
+    def _unfinished(self, queue: str) -> int:
+        if queue not in self._counted:
+            self._counted[queue] = self._ledger.unfinished(queue)
+        return self._counted[queue]
 
     def _known(self, spec: JobSpec) -> Inserted | None:
         """The job that stands for this submission already. Ids rise, so a new one is seen without a look-up."""
@@ -55,14 +63,14 @@ class Inserting:
         if spec.id <= known.last_id:
             self._write()
             if row := places.load_id(ledger, spec.id):
-                return Inserted(Verdict.DUPLICATE, spec.id, row.seq, row.state)
+                return Inserted(Verdict.DUPLICATE, spec.id, row.seq, row.state, "id")
         if spec.key is not None:
             self._write()
             if found := ledger.execute(sql.key_of, (spec.key,)).fetchone():
                 digest, job, seq = found
                 row = None if seq is None else places.load(ledger, seq)
                 same = Verdict.DUPLICATE if digest == spec.digest else Verdict.CONFLICT
-                return Inserted(same, job, row.seq if row else 0, row.state if row else None)
+                return Inserted(same, job, row.seq if row else 0, row.state if row else None, "key")
         return None
 
     def _holder(self, spec: JobSpec) -> Row | None:
@@ -72,10 +80,12 @@ class Inserting:
 
     def _defer_to(self, holder: Row, spec: JobSpec) -> Inserted:
         if spec.on_conflict == "refuse":
-            return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state)
+            return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             places.rerank(self._ledger, holder, spec.priority, by=spec.by)
-        return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state)
+        if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
+            self._ledger.execute(sql.insert_key, (spec.key, spec.digest, holder.id))
+        return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")
 
     def _accept(self, spec: JobSpec, settings: QueueSettings) -> Inserted:
         ledger = self._ledger
@@ -103,6 +113,8 @@ class Inserting:
             known.last_id = spec.id
         ledger.tell(events.submitted(spec, state, ledger.at, None if due is None else moment(due[1])))
         ledger.tally(lane, spec.priority, state)
+        if spec.queue in self._counted:
+            self._counted[spec.queue] += 1
         ledger.wake(work_topic(spec.queue))
         return Inserted(Verdict.NEW, spec.id, seq, state)
 

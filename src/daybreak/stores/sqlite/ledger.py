@@ -19,6 +19,8 @@ from daybreak.stores.sqlite.rows import LaneName
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment
 
+LINES_PER_ROW = 500
+
 Cell = tuple[int, int, str]  # lane, priority, state
 
 
@@ -162,7 +164,10 @@ class Ledger:
         if lines:
             if self.known.last_pos is None:
                 self.known.last_pos = self.value(sql.last_pos)
-            self.known.last_pos += 1
-            self.execute(sql.insert_feed, (self.known.last_pos, self.wall, b"\n".join(lines)))
+            # A follower decodes whole rows: none may grow with the size of the transaction.
+            for start in range(0, len(lines), LINES_PER_ROW):
+                self.known.last_pos += 1
+                row = b"\n".join(lines[start : start + LINES_PER_ROW])
+                self.execute(sql.insert_feed, (self.known.last_pos, self.steady, row))
             topics.add(EVENTS_TOPIC)
         return topics

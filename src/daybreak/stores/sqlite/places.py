@@ -11,7 +11,16 @@ from daybreak.model import Reason, State
 from daybreak.rank import place
 from daybreak.store import job_topic, work_topic
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import STEADY, Row, joined, pack_carry, unpack_carry, unpack_options
+from daybreak.stores.sqlite.rows import (
+    STEADY,
+    Row,
+    joined,
+    may_shorten,
+    pack_carry,
+    shorten,
+    unpack_carry,
+    unpack_options,
+)
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment, span
 
@@ -22,15 +31,21 @@ def load_id(ledger: Ledger, job: str) -> Row | None:
 
 
 def load(ledger: Ledger, seq: int) -> Row | None:
-    found = ledger.execute(sql.load_job, (seq,)).fetchone()
-    if found is None:
+    row = _load_job(ledger, seq)
+    if row is None:
         return None
-    lane = found[2]
-    row = Row(found[0], found[1], lane, ledger.name_of(lane), *found[3:])
     for look in (_in_lease, _in_ready, _in_done, _in_delayed, _in_held):
         if look(ledger, row):
             return row
     raise AssertionError(f"job {row.id} stands nowhere")
+
+
+def _load_job(ledger: Ledger, seq: int) -> Row | None:
+    found = ledger.execute(sql.load_job, (seq,)).fetchone()
+    if found is None:
+        return None
+    lane = found[2]
+    return Row(found[0], found[1], lane, ledger.name_of(lane), *found[3:])
 
 
 def _common(row: Row, state: State, found: tuple[Any, ...]) -> None:
@@ -132,8 +147,22 @@ def enter(ledger: Ledger, row: Row) -> None:
 
 def tell(ledger: Ledger, row: Row, kind: str, by: str, **changed: Any) -> None:
     event = Event(n=row.n + 1, kind=kind, job=row.id, at=ledger.at, by=by, **changed)
-    row.n += 1
-    row.history = joined(row.history, ledger.tell(event))
+    remember(ledger, row, event)
+
+
+def remember(ledger: Ledger, row: Row, event: Event) -> None:
+    """Publish an event and keep it in the job's history."""
+    row.n = event.n
+    row.history = grown(ledger, row.seq, event.n, row.history, ledger.tell(event))
+
+
+def grown(ledger: Ledger, seq: int, n: int, history: bytes | None, line: bytes) -> bytes:
+    """A history with one more line, and never too many."""
+    longer = joined(history, line)
+    if not may_shorten(n):
+        return longer
+    row = _load_job(ledger, seq)
+    return longer if row is None else shorten(row.first_event(), longer)
 
 
 def finish(
@@ -146,7 +175,7 @@ def finish(
     row.state, row.reason, row.carry.note = state, reason, note
     row.clock = row.due = None
     row.finished = ledger.wall
-    row.purge_at = None if keep is None else ledger.wall + span(keep)
+    row.purge_at = None if keep is None else ledger.steady + span(keep)
     forget_expiry(ledger, row)
     release_unique(ledger, row)
     tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
@@ -181,8 +210,7 @@ def drop(ledger: Ledger, row: Row) -> None:
     """Forget a job; its idempotency key stays a while."""
     leave(ledger, row)
     release_unique(ledger, row)
-    if row.key is not None:
-        ledger.execute(sql.drop_key, (ledger.wall, row.key))
+    ledger.execute(sql.drop_keys, (ledger.steady, row.id))
     # A sequence number is never given twice, also when the youngest job goes.
     if row.seq == ledger.value(sql.last_seq):
         ledger.execute(sql.set_meta, ("seq", row.seq))

@@ -15,17 +15,19 @@ from daybreak.units import span
 
 def purge(ledger: Ledger, wanted: Purge) -> Purged:
     forwarded = [_forward(ledger, seq, fence) for seq, fence in wanted.forwarded]
-    old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.wall, wanted.limit))]
+    old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.steady, wanted.limit))]
     for seq in old:
         row = places.load(ledger, seq)
         assert row is not None
         places.drop(ledger, row)
-    stale = _stale_feed(ledger, ledger.wall - span(wanted.events_for), wanted.limit)
+    stale = _stale_feed(ledger, ledger.steady - span(wanted.events_for), wanted.limit)
     if stale:
         ledger.execute(sql.purge_feed, (stale[-1][0],))
         ledger.execute(sql.empty_feed, (stale[-1][0],))
-    ledger.execute(sql.purge_keys, (ledger.wall - span(wanted.keys_for),))
+    ledger.execute(sql.purge_keys, (ledger.steady - span(wanted.keys_for), wanted.limit))
     keys = ledger.db.changes()
+    # So that time does not go back over a boot, whatever the wall clock then says.
+    ledger.execute(sql.set_meta, ("steady", ledger.steady))
     _give_back(ledger)
     return Purged(
         jobs=len(old),
@@ -38,7 +40,7 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
 
 def _stale_feed(ledger: Ledger, before: int, limit: int) -> list[Any]:
     """The oldest rows, up to the first that is younger; by order of commit, so a clock set back tears no hole."""
-    return list(takewhile(lambda row: row[1] <= before, ledger.rows(sql.oldest_feed, (limit,))))
+    return list(takewhile(lambda row: row[1] <= before, ledger.execute(sql.oldest_feed, (limit,))))
 
 
 def _give_back(ledger: Ledger) -> None:

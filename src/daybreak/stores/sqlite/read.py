@@ -9,7 +9,7 @@ from typing import Any
 
 from daybreak.errors import BadInput, CursorExpired
 from daybreak.events import Event, decode_lines
-from daybreak.model import FINAL, Job, State
+from daybreak.model import FINAL, UNFINISHED, Job, State
 from daybreak.store import (
     LATEST,
     POSITION_EXACT_TO,
@@ -25,6 +25,7 @@ from daybreak.stores.sqlite import places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, WALL, Row
 from daybreak.stores.sqlite.statements import sql
+from daybreak.units import clean
 
 Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
 NEWEST = (1 << 62,)
@@ -33,7 +34,7 @@ UNHAPPY = frozenset({State.FAILED, State.CANCELLED})
 
 
 def get(ledger: Ledger, jobs: list[str]) -> list[Job | None]:
-    rows = [places.load_id(ledger, job) for job in jobs]
+    rows = [places.load_id(ledger, clean(job)) for job in jobs]
     return [row.as_job() if row else None for row in rows]
 
 
@@ -86,9 +87,12 @@ def newest_first(ledger: Ledger, where: Filter, before: Key) -> Iterator[Key]:
     if states and states <= UNHAPPY:
         parts = (_rows(ledger, sql.scan_unhappy, (state.value, *before, -1)) for state in states)
         return merge(*parts, reverse=True)
+    unfinished = bool(states) and states <= UNFINISHED
     if where.queue is not None or where.task is not None:
-        lanes = _lanes(ledger, where)
-        return merge(*(_rows(ledger, sql.scan_lane, (lane, *before, -1)) for lane in lanes), reverse=True)
+        scan = sql.scan_lane_unfinished if unfinished else sql.scan_lane
+        return merge(*(_rows(ledger, scan, (lane, *before, -1)) for lane in _lanes(ledger, where)), reverse=True)
+    if unfinished:
+        return _rows(ledger, sql.scan_unfinished, (*before, -1))
     if states and states <= FINAL:
         return _rows(ledger, sql.scan_done, (*before, -1))
     return _rows(ledger, sql.scan_jobs, (*before, -1))
@@ -143,7 +147,7 @@ def count(ledger: Ledger, where: Filter) -> list[Tally]:
 
 
 def position(ledger: Ledger, job: str) -> Position | None:
-    row = places.load_id(ledger, job)
+    row = places.load_id(ledger, clean(job))
     if row is None or row.state is not State.QUEUED:
         return None
     ahead = 0
@@ -154,7 +158,7 @@ def position(ledger: Ledger, job: str) -> Position | None:
 
 
 def history(ledger: Ledger, job: str) -> list[Event]:
-    row = places.load_id(ledger, job)
+    row = places.load_id(ledger, clean(job))
     return row.events() if row else []
 
 
@@ -185,6 +189,6 @@ def parse_cursor(cursor: str, parts: int) -> Key:
         numbers = tuple(int(part) for part in cursor.split(":"))
     except ValueError:
         numbers = ()
-    if len(numbers) != parts:
+    if len(numbers) != parts or any(abs(number) >= 1 << 63 for number in numbers):
         raise BadInput(f"{cursor!r} is no cursor of this store: pass on what the last page gave")
     return numbers

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from daybreak.events import Event, decode_lines, submitted
+from daybreak.events import KEPT, LONG, Event, decode_lines, encode, shortened, submitted
 from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Options, Reason, State
 from daybreak.units import micros, moment, span
 
@@ -239,13 +239,15 @@ class Row:
             reaped=self.reaped,
         )
 
-    def events(self) -> list[Event]:
-        """Its whole history. The first event is not stored with it: the immutable row says it all."""
+    def first_event(self) -> Event:
+        """Not stored with its history: the immutable row says it all."""
         spec = self.spec
         due = first_due(spec, self.created, self.arrived)
         state = State.QUEUED if due is None else State.SCHEDULED
-        first = submitted(spec, state, moment(self.created), None if due is None else moment(due[1]))
-        return [first, *(decode_lines(self.history) if self.history else ())]
+        return submitted(spec, state, moment(self.created), None if due is None else moment(due[1]))
+
+    def events(self) -> list[Event]:
+        return [self.first_event(), *(decode_lines(self.history) if self.history else ())]
 
 
 def first_due(spec: JobSpec, wall: int, steady: int) -> tuple[int, int] | None:
@@ -265,6 +267,15 @@ def _moment(value: int | None) -> datetime | None:
 
 def joined(history: bytes | None, line: bytes) -> bytes:
     return line if history is None else history + b"\n" + line
+
+
+def may_shorten(n: int) -> bool:
+    return n >= LONG and n % KEPT == 0
+
+
+def shorten(first: Event, history: bytes) -> bytes:
+    """The same history, folded where it has grown long; `first` is the event that is not stored with it."""
+    return b"\n".join(encode(event) for event in shortened([first, *decode_lines(history)])[1:])
 
 
 Values = tuple[Any, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
@@ -51,8 +52,9 @@ def check_place(path: Path) -> None:
 
 def create(path: Path) -> None:
     """Make the file readable by its owner alone, before SQLite does it otherwise; its side files follow."""
-    if not path.exists():
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    # Only if it is new: closing a descriptor of a file that SQLite has open drops all its locks in this process.
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def prepare(db: apsw.Connection, path: Path) -> None:
@@ -62,7 +64,11 @@ def prepare(db: apsw.Connection, path: Path) -> None:
     db.pragma("cell_size_check", True)
     db.pragma("temp_store", "memory")
     db.pragma("cache_size", -65_536)
-    _refuse_newer(db, path)
+    db.execute("BEGIN")  # one snapshot: another process may be creating the tables just now
+    try:
+        refuse_newer(db, path)
+    finally:
+        db.execute("ROLLBACK")
 
 
 def migrate(db: apsw.Connection, path: Path) -> None:
@@ -72,7 +78,7 @@ def migrate(db: apsw.Connection, path: Path) -> None:
     db.pragma("journal_mode", "wal")
     db.execute("BEGIN IMMEDIATE")
     try:
-        _refuse_newer(db, path)
+        refuse_newer(db, path)
         for version in range(db.pragma("user_version"), VERSION):
             for statement in _statements(getattr(migrations, f"{version + 1:04}")):
                 db.execute(statement)
@@ -91,7 +97,8 @@ def _statements(script: str) -> list[str]:
     return [statement for statement in "\n".join(lines).split(";") if statement.strip()]
 
 
-def _refuse_newer(db: apsw.Connection, path: Path) -> None:
+def refuse_newer(db: apsw.Connection, path: Path) -> None:
+    """Refuse a file of another program or of a Daybreak too new for this one; called inside a transaction."""
     version = db.pragma("user_version")
     if version and db.pragma("application_id") not in (APPLICATION, 0):
         raise StoreUnsuitable(f"{path} is the SQLite file of another program: choose another path")
@@ -114,8 +121,8 @@ def anchor(db: apsw.Connection, wall: int, steady: int, boot: str) -> int:
     known = db.execute(sql.get_meta, ("boot",)).fetchone()
     if known is not None and known[0] == boot:
         return int(db.execute(sql.get_meta, ("anchor",)).fetchone()[0])  # type: ignore[index]
-    last = db.execute("SELECT arrived FROM job ORDER BY seq DESC LIMIT 1").fetchone()
-    found = max(wall, last[0] if last else 0) - steady
+    latest = int(db.execute(sql.latest_time).fetchone()[0])  # type: ignore[index]
+    found = max(wall, latest) - steady
     db.execute(sql.bury_leases)
     db.execute(sql.set_meta, ("boot", boot))
     db.execute(sql.set_meta, ("anchor", found))

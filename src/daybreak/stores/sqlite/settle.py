@@ -13,7 +13,7 @@ from daybreak.model import FINAL, JobSpec, Lease, Put, Settlement, State
 from daybreak.store import Beat, Extended, Reap, job_topic, work_topic
 from daybreak.stores.sqlite import places
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import STEADY, Carry, Row, Values, joined, pack_carry, unpack_carry
+from daybreak.stores.sqlite.rows import STEADY, Carry, Row, Values, pack_carry, unpack_carry
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import span
 
@@ -56,7 +56,8 @@ class Settling:
         keep = settlement.keep_for
         self._done.append((
             seq, "completed", None, settlement.attempt, fence, n + 1, started, ledger.wall,
-            None if keep is None else ledger.wall + span(keep), settlement.result, carry, joined(history, line),
+            None if keep is None else ledger.steady + span(keep), settlement.result, carry,
+            places.grown(ledger, seq, n + 1, history, line),
         ))  # fmt: skip
         self._completed[lane, priority] += 1
         if uniq is not None:
@@ -101,8 +102,7 @@ class Settling:
         else:
             places.put_in_place(ledger, row)
         event = events.settled(settlement, row.n + 1, ledger.at, places.due_at(row))
-        row.n += 1
-        row.history = joined(row.history, ledger.tell(event))
+        places.remember(ledger, row, event)
         places.enter(ledger, row)
         self._follow(settlement)
 
@@ -110,7 +110,7 @@ class Settling:
         ledger = self._ledger
         row.clock = row.due = None
         row.finished = ledger.wall
-        row.purge_at = None if settlement.keep_for is None else ledger.wall + span(settlement.keep_for)
+        row.purge_at = None if settlement.keep_for is None else ledger.steady + span(settlement.keep_for)
         places.release_unique(ledger, row)
         ledger.wake(job_topic(row.id))
 

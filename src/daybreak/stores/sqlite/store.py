@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -34,19 +34,22 @@ from daybreak.store import (
     Tally,
     Traits,
     Watch,
+    cleaned_amend,
+    cleaned_beat,
+    cleaned_settlement,
 )
 from daybreak.stores.hub import ANY, Hub, HubWatch
 from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle
 from daybreak.stores.sqlite.claim import Claiming
-from daybreak.stores.sqlite.engine import Engine, Place, Reader, Request
+from daybreak.stores.sqlite.engine import Engine, Place, Request
 from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.opened import Opened
 from daybreak.stores.sqlite.purge import purge as purge_chunk
 from daybreak.stores.sqlite.settle import Settling
-from daybreak.stores.sqlite.turn import Turn, turn_for
+from daybreak.stores.sqlite.turn import turn_for
 from daybreak.stores.sqlite.wake import Wake
-from daybreak.stores.sqlite.writer import Writer
 from daybreak.world import RealWorld, World
 
 SLOW_LOOK = timedelta(seconds=1)
@@ -78,24 +81,20 @@ class SqliteStore:
         self._boot = boot
         self._stuck_after = stuck_after
         self._hub = Hub()
-        self._turn: Turn | None = None
-        self._engine: Engine | None = None
-        self._reader: Reader | None = None
-        self._writer: Writer | None = None
-        self._readers: ThreadPoolExecutor | None = None
-        self._wake: Wake | None = None
+        self._opened: Opened | None = None
         self._looking: asyncio.Task[None] | None = None
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        if self._threaded:
-            await asyncio.get_running_loop().run_in_executor(None, self._open)
-        else:
-            self._open()
+        if self._opened is None:
+            if self._threaded:
+                self._opened = await asyncio.get_running_loop().run_in_executor(None, self._open)
+            else:
+                self._opened = self._open()
         return self
 
-    def _open(self) -> None:
+    def _open(self) -> Opened:
         schema.check_library()
         schema.check_place(self.path)
         self.path = self.path.resolve()
@@ -105,32 +104,25 @@ class SqliteStore:
         except OSError as trouble:
             raise translate(self.path, trouble) from trouble
         try:
-            self._engine = Engine(place, turn, self._world)
+            engine = Engine(place, turn, self._world)
         except BaseException:
             turn.close()
             raise
-        self._turn = turn
-        self._reader = Reader(place, self._engine)
-        self._wake = Wake(self.path.with_name(self.path.name + "-wake"))
-        if self._threaded:
-            self._writer = Writer(self._engine, self._changed)
-            self._readers = ThreadPoolExecutor(1, thread_name_prefix="daybreak-reader")
+        wake = Wake(self.path.with_name(self.path.name + "-wake"))
+        return Opened(place, turn, engine, wake, self._hub, threaded=self._threaded)
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
-        if self._wake is not None:
-            self._wake.close()
-        if self._writer is not None and self._readers is not None:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, self._writer.close)
-            await loop.run_in_executor(None, self._readers.shutdown)
-            self._writer = self._readers = None
-        for part in (self._reader, self._engine, self._turn):
-            if part is not None:
-                part.close()
-        self._reader = self._engine = self._turn = self._wake = None
+        """Answer everyone who asked, then let go of the file. Closing twice is fine."""
+        opened, self._opened = self._opened, None
+        looking, self._looking = self._looking, None
+        if looking is not None and not looking.get_loop().is_closed():
+            looking.cancel()
+        if opened is not None:
+            opened.wake.stop_listening()
+            if self._threaded:
+                await asyncio.get_running_loop().run_in_executor(None, opened.close)
+            else:
+                opened.close()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -138,43 +130,30 @@ class SqliteStore:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # -- asking --------------------------------------------------------------------------------------------------------
-
-    async def _write(self, run: Callable[[Ledger], Any], now: datetime | None) -> Any:
-        request = Request(run, now)
-        if self._writer is not None:
-            return await self._writer.ask(request)
-        if self._engine is None:
+    def _in_use(self) -> Opened:
+        opened = self._opened
+        if opened is None:
             raise StoreUnavailable(f"{self.path} is not open: use 'async with SqliteStore(...)', or await open() first")
-        [answer], topics = self._engine.run([request])
-        self._changed(topics)
-        self._engine.checkpoint_if_due()
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
+        if opened.pid != os.getpid():
+            raise StoreUnavailable(f"{self.path} was opened before a fork: open a store of its own in the child")
+        return opened
 
-    async def _read(self, run: Callable[[Ledger], Any]) -> Any:
-        if self._reader is None:
-            raise StoreUnavailable(f"{self.path} is not open: use 'async with SqliteStore(...)', or await open() first")
-        if self._readers is not None:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, self._reader.run, Request(run))
-        return self._reader.run(Request(run))
+    async def _write(self, run: Callable[[Ledger], Any], now: datetime | None, weight: int = 1) -> Any:
+        return await self._in_use().write(Request(run, now, weight))
 
-    def _changed(self, topics: set[str]) -> None:
-        if topics:
-            self._hub.wake(topics)
-            if self._wake is not None:
-                self._wake.send(topics)
+    async def _read(self, run: Callable[[Ledger], Any], *, long: bool = False) -> Any:
+        return await self._in_use().read(Request(run), long=long)
 
     # -- the seam ------------------------------------------------------------------------------------------------------
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        return await self._write(lambda ledger: Inserting(ledger).insert(specs), now)  # type: ignore[no-any-return]
+        return await self._write(lambda ledger: Inserting(ledger).insert(specs), now, len(specs))  # type: ignore[no-any-return]
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
-        return await self._write(lambda ledger: _exchange(ledger, exchange), now)  # type: ignore[no-any-return]
+        return await self._write(lambda ledger: _exchange(ledger, exchange), now, _weight(exchange))  # type: ignore[no-any-return]
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
+        beats = [cleaned_beat(beat) for beat in beats]
         return await self._write(lambda ledger: settle.extend(ledger, beats), now)  # type: ignore[no-any-return]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
@@ -184,16 +163,22 @@ class SqliteStore:
         return await self._write(lambda ledger: _advance(ledger, limit), now)  # type: ignore[no-any-return]
 
     async def amend(self, wanted: Amend, *, now: datetime | None = None) -> Amended:
-        return await self._write(lambda ledger: amend.amend(ledger, wanted), now)  # type: ignore[no-any-return]
+        wanted = cleaned_amend(wanted)
+        if wanted.filter is None:
+            return await self._write(lambda ledger: amend.amend(ledger, wanted), now)  # type: ignore[no-any-return]
+        seqs, cursor = await self._read(lambda ledger: amend.find_chunk(ledger, wanted), long=True)
+        return await self._write(  # type: ignore[no-any-return]
+            lambda ledger: amend.amend_chunk(ledger, wanted, seqs, cursor), now, len(seqs)
+        )
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
         return await self._read(lambda ledger: read.get(ledger, list(jobs)))  # type: ignore[no-any-return]
 
     async def find(self, query: Query) -> Page:
-        return await self._read(lambda ledger: read.find(ledger, query))  # type: ignore[no-any-return]
+        return await self._read(lambda ledger: read.find(ledger, query), long=True)  # type: ignore[no-any-return]
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
-        return await self._read(lambda ledger: read.count(ledger, where))  # type: ignore[no-any-return]
+        return await self._read(lambda ledger: read.count(ledger, where), long=True)  # type: ignore[no-any-return]
 
     async def position(self, job: str) -> Position | None:
         return await self._read(lambda ledger: read.position(ledger, job))  # type: ignore[no-any-return]
@@ -217,28 +202,31 @@ class SqliteStore:
 
     def watch(self, topics: Iterable[str]) -> Watch:
         watch: HubWatch = self._hub.watch(topics)
-        if self._threaded and self._looking is None and self._wake is not None:
-            heard = self._wake.listen(self._hub.wake)
+        if self._threaded and not self._is_looking():
+            heard = self._in_use().wake.listen(self._hub.wake)
             self._looking = asyncio.get_running_loop().create_task(self._look(SLOW_LOOK if heard else QUICK_LOOK))
         return watch
 
+    def _is_looking(self) -> bool:
+        looking = self._looking
+        return looking is not None and not looking.done() and looking.get_loop() is asyncio.get_running_loop()
+
     async def _look(self, every: timedelta) -> None:
         """The net under the datagrams: a commit of another process is noticed here at the latest."""
-        loop = asyncio.get_running_loop()
-        while True:
-            if self._hub.is_watched and self._reader is not None:
+        while (opened := self._opened) is not None:
+            if self._hub.is_watched:
                 # Trouble with the file is for those who ask something of it; the look goes on.
                 with contextlib.suppress(StoreError):
-                    if await loop.run_in_executor(self._readers, self._reader.has_changed):
+                    if await opened.has_changed():
                         self._hub.wake([ANY])
             await asyncio.sleep(every.total_seconds())
 
 
 def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
     settling = Settling(ledger)
-    settled = settling.settle(exchange.settle) if exchange.settle else []
+    settled = settling.settle([cleaned_settlement(s) for s in exchange.settle]) if exchange.settle else []
     if settling.inserts:
-        Inserting(ledger).insert(settling.inserts)
+        Inserting(ledger, bounded=False).insert(settling.inserts)
     if settling.puts:
         records.put(ledger, settling.puts)
     inserted = Inserting(ledger).insert(exchange.insert) if exchange.insert else []
@@ -250,6 +238,10 @@ def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
     return Exchanged(
         settled=settled, inserted=inserted, put=put, leases=leases, next_in=claiming.next_in, again=claiming.again
     )
+
+
+def _weight(exchange: Exchange) -> int:
+    return len(exchange.settle) + len(exchange.insert) + (exchange.claim.limit if exchange.claim else 0)
 
 
 def _advance(ledger: Ledger, limit: int) -> Advanced:

@@ -33,7 +33,7 @@ class Turn:
         self._stuck_after = timedelta(seconds=10)
         self._watcher: threading.Thread | None = None
         self._contended = threading.Event()
-        self.users = 0
+        self._users = 0
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
@@ -58,13 +58,13 @@ class Turn:
 
     def _watch(self) -> None:
         """Looks after a wait that lasts; sleeps while there is none."""
-        while self.users:
+        while self._users:
             self._contended.wait()
             self._contended.clear()
             since = self._waiting_since
             step = self._stuck_after.total_seconds() / 4
             named = False
-            while since is not None and self._waiting_since == since and self.users:
+            while since is not None and self._waiting_since == since and self._users:
                 time.sleep(min(step, 1))
                 if time.monotonic() - since >= self._stuck_after.total_seconds() and self._waiting_since == since:
                     named = self._look(named)
@@ -82,11 +82,16 @@ class Turn:
             _log.warning("%s: waiting for process %d, whose turn to write is long", self._path, holder)
         return True
 
+    def use(self, stuck_after: timedelta) -> None:
+        self._users += 1
+        self._stuck_after = min(self._stuck_after, stuck_after)
+
     def close(self) -> None:
         with _turns_lock:
-            self.users -= 1
-            if self.users == 0:
-                _turns.pop(_identity(self._fd), None)
+            self._users -= 1
+            if self._users == 0:
+                for identity in [key for key, turn in _turns.items() if turn is self]:
+                    del _turns[identity]
                 self._contended.set()
                 os.close(self._fd)
 
@@ -94,27 +99,26 @@ class Turn:
 def turn_for(path: Path, stuck_after: timedelta) -> Turn:
     """The turn of a file, shared by every store of this process that has it open."""
     with _turns_lock:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-        identity = _identity(fd)
-        if (turn := _turns.get(identity)) is None:
-            turn = _turns[identity] = Turn(path, fd)
-        elif turn._fd != fd:  # noqa: SLF001
-            # Closing any descriptor of a file drops all record locks of this process on it: never while one is held.
-            with turn._mutex:  # noqa: SLF001
-                os.close(fd)
-        turn._stuck_after = min(turn._stuck_after, stuck_after)  # noqa: SLF001
-        turn.users += 1
+        # Closing any descriptor of a file drops all record locks of this process on it: one is opened, once.
+        turn = _turns.get(_identity(path)) if path.exists() else None
+        if turn is None:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+            turn = Turn(path, fd)
+            _turns[_identity(path)] = turn
+        turn.use(stuck_after)
         return turn
 
 
-def _identity(fd: int) -> tuple[int, int]:
-    about = os.fstat(fd)
+def _identity(path: Path) -> tuple[int, int]:
+    about = path.stat()
     return about.st_dev, about.st_ino
 
 
 def _after_fork() -> None:
     # A child has none of its parent's locks and must not wait on mutexes that another thread held at the fork.
+    global _turns_lock  # noqa: PLW0603
     _turns.clear()
+    _turns_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

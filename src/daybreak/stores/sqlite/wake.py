@@ -41,16 +41,14 @@ class Wake:
             self._folder_fd = os.open(self._folder, os.O_RDONLY)
         return f"/proc/self/fd/{self._folder_fd}/{name}"
 
-    @property
-    def is_listening(self) -> bool:
-        return self._receiver is not None
-
     def listen(self, heard: Callable[[Iterable[str]], None]) -> bool:
         """Be woken from now on; False where that is not possible and only the slow look remains."""
         if self._sender is None:
             return False
         if self._receiver is not None:
-            return True
+            if self._loop is asyncio.get_running_loop():
+                return True
+            self.stop_listening()  # the loop that listened is gone
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -74,14 +72,15 @@ class Wake:
 
     def send(self, topics: Iterable[str]) -> None:
         """Tell every process that waits. Never blocks and never fails: the slow look makes up for what is lost."""
-        if self._sender is None or not (peers := self._look()):
+        sender = self._sender
+        if sender is None or not (peers := self._look()):
             return
         message = "\n".join(topics).encode()
         if len(message) > LONGEST:
             message = ANY.encode()
         for peer in peers:
             try:
-                self._sender.sendto(message, self._address(peer))
+                sender.sendto(message, self._address(peer))
             except BlockingIOError:
                 pass  # it has enough to read already
             except (ConnectionRefusedError, FileNotFoundError):
@@ -94,24 +93,28 @@ class Wake:
     def _look(self) -> list[str]:
         try:
             changed_at = self._folder.stat().st_mtime_ns
+            if changed_at != self._seen_at:
+                self._peers = [name for name in os.listdir(self._folder) if name != self._name]  # noqa: PTH208
+                self._seen_at = changed_at
         except OSError:
             return []
-        if changed_at != self._seen_at:
-            self._peers = [name for name in os.listdir(self._folder) if name != self._name]  # noqa: PTH208
-            self._seen_at = changed_at
         return self._peers
 
+    def stop_listening(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is None:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(receiver.fileno())
+        receiver.close()
+        with contextlib.suppress(OSError):
+            (self._folder / self._name).unlink()
+
     def close(self) -> None:
-        if self._receiver is not None:
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(self._receiver.fileno())
-            self._receiver.close()
-            with contextlib.suppress(OSError):
-                (self._folder / self._name).unlink()
-            self._receiver = None
-        if self._sender is not None:
-            self._sender.close()
-            self._sender = None
+        self.stop_listening()
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.close()
         if self._folder_fd is not None:
             os.close(self._folder_fd)
             self._folder_fd = None

@@ -178,8 +178,8 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
         meanwhile=several(SKETCH, 2),
     )),
     (3, st.builds(
-        Clean, wait=WAIT, limit=one((1, 2, 500)), events_for=one((HOUR, MINUTE, ZERO)), keys_for=one((ZERO, ZERO, HOUR)),
-        forwarded=several(LEASE, 2),
+        Clean, wait=WAIT, limit=one((1, 2, 500)), events_for=one((HOUR, MINUTE, ZERO)),
+        keys_for=one((ZERO, ZERO, HOUR)), forwarded=several(LEASE, 2),
     )),
     (1, st.builds(Write, wait=WAIT, puts=several(PUT, 3, 1))),
     (3, st.builds(Configure, wait=WAIT, queue=one(QUEUES), settings=one(SETTINGS))),

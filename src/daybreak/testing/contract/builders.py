@@ -53,6 +53,7 @@ TWICE: Final = Retry(strategy="fixed", attempts=2, delay=SECOND)
 OOPS: Final = Failed(Failure(message="oops", kinds=("OSError",)))
 FATAL: Final = Failed(Failure(message="no", kinds=("ValueError",)))
 
+ENDLESS: Final = 5000  # more pages than any test here has jobs
 _OPTIONS: Final = frozenset(Options.__struct_fields__)
 _ids = itertools.count(1)
 
@@ -105,12 +106,13 @@ async def find_all(store: Store, limit: int = 100, **where: Any) -> list[str]:
 async def jobs_of(store: Store, limit: int = 100, **where: Any) -> list[Job]:
     jobs: list[Job] = []
     cursor = None
-    while True:
+    for _ in range(ENDLESS):
         page = await store.find(Query(filter=Filter(**where), limit=limit, cursor=cursor))
         assert len(page.jobs) <= limit
         jobs += page.jobs
         if (cursor := page.cursor) is None:
             return jobs
+    raise AssertionError("the pages do not end")
 
 
 # -- work --------------------------------------------------------------------------------------------------------------
@@ -185,12 +187,13 @@ async def configure(store: Store, queue: str = "default", **settings: Any) -> No
 async def follow(store: Store, after: str | None = None, limit: int = 1000) -> tuple[list[Event], str]:
     """All events after a cursor, and the cursor behind them."""
     events: list[Event] = []
-    while True:
+    for _ in range(ENDLESS):
         feed = await store.events(after, limit)
         if not feed.events:
             return events, feed.cursor
         events += feed.events
         after = feed.cursor
+    raise AssertionError("the events do not end")
 
 
 async def kinds_of(store: Store, job: str) -> list[str]:

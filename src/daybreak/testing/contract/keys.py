@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from daybreak.model import State
 from daybreak.store import Purge, Store, Verdict
 from daybreak.testing.contract.builders import (
@@ -73,6 +75,18 @@ class Keys:
         await run_one(store)
         assert (await store.purge(Purge(keys_for=MINUTE), now=NOON + DAY)).keys == 0
         assert await verdicts(store, spec(key="k"), now=NOON + DAY) == ["duplicate"]
+
+    async def test_a_key_answered_by_a_unique_holder_stays_answered_by_it(self, store: Store) -> None:
+        [holder] = await store.insert([spec(unique="u")], now=NOON)
+        asked = spec(unique="u", key="k", digest="d")
+        [first] = await store.insert([asked], now=NOON)
+        await run_one(store)
+        [again] = await store.insert([replace(asked, id="job-another")], now=NOON)
+        assert (first.job, first.same) == (holder.job, "unique")
+        assert (again.verdict, again.job, again.same) == ("duplicate", holder.job, "key")
+        await act(store, "remove", holder.job)
+        [late] = await store.insert([replace(asked, id="job-late")], now=NOON)
+        assert (late.verdict, late.job) == ("duplicate", holder.job)
 
 
 class Uniques:

@@ -23,6 +23,7 @@ from daybreak.testing.contract.builders import (
     act,
     assert_sound,
     beat,
+    configure,
     end,
     exchange,
     find_all,
@@ -115,6 +116,13 @@ class Fences:
         assert await end(store, lease, FATAL, now=NOON + HOUR)  # one outcome per attempt: the first
         assert await look(store, job) == before
         assert await kinds_of(store, job) == ["submitted", "started", "completed"]
+
+    async def test_what_a_settlement_brings_is_not_refused_for_a_full_queue(self, store: Store) -> None:
+        await configure(store, "undo", capacity=0)
+        await accept(store)
+        undo = spec(queue="undo")
+        assert await end(store, await take_one(store), inserts=(undo,))
+        assert await state_of(store, undo.id) is State.QUEUED
 
     async def test_repeating_a_settlement_inserts_and_puts_nothing_twice(self, store: Store) -> None:
         await accept(store)

@@ -51,7 +51,7 @@ class Holding:
         await act(store, "resume", job, now=NOON + 2 * HOUR)
         assert await state_of(store, job) is State.QUEUED
 
-    async def test_suspending_a_running_job_is_a_request_that_holds_it_when_it_comes_back(self, store: Store) -> None:
+    async def test_a_running_job_asked_to_suspend_is_held_when_it_comes_back(self, store: Store) -> None:
         for outcome in (HandedBack(b"half"), OOPS):
             job = await accept(store)
             lease = await take_one(store)

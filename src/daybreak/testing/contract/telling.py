@@ -6,8 +6,8 @@ import pytest
 
 from daybreak.errors import CursorExpired
 from daybreak.events import KINDS, fold
-from daybreak.model import HandedBack, Lost, Put, State
-from daybreak.store import LATEST, Filter, Purge, Store, Tally
+from daybreak.model import Failed, Failure, HandedBack, Lost, Put, State
+from daybreak.store import LATEST, Beat, Filter, Purge, Store, Tally
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,
@@ -161,6 +161,31 @@ class Events:
 
     async def test_an_unknown_job_has_no_history(self, store: Store) -> None:
         assert await store.history("nobody") == []
+
+    async def test_a_long_history_stays_bounded_and_still_folds(self, store: Store) -> None:
+        job = await accept(store)
+        for _ in range(450):
+            await end(store, await take_one(store), HandedBack())
+        history = await store.history(job)
+        assert len(history) < 450
+        assert [event.kind for event in history[:2]] == ["submitted", "folded"]
+        assert history[-1].n == 901
+        assert fold(history) == folded(await look(store, job))
+
+    async def test_text_that_no_encoding_can_carry_harms_nobody(self, store: Store) -> None:
+        odd, plain = await accept_all(store, 2)
+        leases = await take(store, 2)
+        answers = await store.extend(
+            [Beat(seq=leases[0].seq, fence=1, progress=0.5, message="caf\udce9.wav"), Beat(seq=leases[1].seq, fence=1)],
+            now=NOON,
+        )
+        assert [answer.held for answer in answers] == [True, True]
+        assert "caf" in (await look(store, odd)).message
+        failure = Failure(message="no such file: caf\udce9.wav", kinds=("FileNotFoundError",), traceback="\udcff")
+        assert await end(store, leases[0], Failed(failure))
+        assert await end(store, leases[1])
+        assert [(await look(store, job)).state for job in (odd, plain)] == [State.FAILED, State.COMPLETED]
+        await assert_sound(store)
 
 
 class Tallies:

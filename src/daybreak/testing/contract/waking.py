@@ -26,7 +26,7 @@ from daybreak.testing.contract.builders import (
 )
 
 # A wake-up ends the wait at once; only a store that sleeps through a change takes all of it.
-PATIENCE = timedelta(seconds=2)
+PATIENCE = timedelta(seconds=1)
 SHORT = timedelta(milliseconds=5)
 
 

@@ -109,7 +109,7 @@ class History:
         found = []
         for at, who, n, what, phase, *more in self.lines:
             text = " ".join(_encode(part).decode() for part in more)
-            if job is None or job in text:
+            if job is None or (job in text and what != "audit"):
                 found.append(
                     f"{at / 1e6:12.6f} {who:<12} {'' if n is None else n:>5} {what:<16} {phase:<8} {text[:1500]}"
                 )

@@ -115,6 +115,7 @@ async def _live(site: Site) -> list[Job]:
     tasks.append(loop.create_task(_audit(site)))
     await faults.strike(site)
     faults.calm(site)
+    operator.kill()  # or a change it has under way would undo the order that is made now
     person = site.process("person")
     await _put_in_order(site, client_of(site, person))
     tasks.append(loop.create_task(keep_manned(site, KNOWN_LATER)))

@@ -119,6 +119,7 @@ CREATE INDEX done_reason ON done (reason) WHERE reason IS NOT NULL;
 
 -- An idempotency key outlives its job: dropped says since when the job is gone.
 CREATE TABLE idem (key TEXT PRIMARY KEY, digest TEXT NOT NULL, id TEXT NOT NULL, dropped INTEGER) WITHOUT ROWID;
+CREATE INDEX idem_id ON idem (id);
 CREATE INDEX idem_dropped ON idem (dropped) WHERE dropped IS NOT NULL;
 CREATE TABLE uniq (name TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
 

@@ -1,0 +1,82 @@
+"""An open file: its connections and the threads that use them. Swapped in and out as one, so nobody sees half of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from daybreak.errors import StoreUnavailable
+from daybreak.stores.hub import Hub
+from daybreak.stores.sqlite.engine import Engine, Place, Reader, Request
+from daybreak.stores.sqlite.turn import Turn
+from daybreak.stores.sqlite.wake import Wake
+from daybreak.stores.sqlite.writer import Writer
+
+
+class Opened:
+    def __init__(self, place: Place, turn: Turn, engine: Engine, wake: Wake, hub: Hub, *, threaded: bool) -> None:
+        self.pid = os.getpid()
+        self.wake = wake
+        self._turn = turn
+        self._engine = engine
+        self._hub = hub
+        self._writer = Writer(engine, self._changed) if threaded else None
+        # Searches may be long; a look at one job must not wait behind them.
+        self._quick = ReadingThread(place, engine, threaded=threaded)
+        self._long = ReadingThread(place, engine, threaded=threaded)
+
+    async def write(self, request: Request) -> Any:
+        if self._writer is not None:
+            return await self._writer.ask(request)
+        [answer], topics = self._engine.run([request])
+        self._changed(topics)
+        self._engine.checkpoint_if_due()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def read(self, request: Request, *, long: bool = False) -> Any:
+        return await (self._long if long else self._quick).read(request)
+
+    async def has_changed(self) -> bool:
+        return await self._quick.has_changed()
+
+    def _changed(self, topics: set[str]) -> None:
+        if topics:
+            self._hub.wake(topics)
+            self.wake.send(topics)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        for part in (self._quick, self._long, self._engine, self._turn, self.wake):
+            part.close()
+
+
+class ReadingThread:
+    """A reading connection, with a thread of its own where threads are wanted."""
+
+    def __init__(self, place: Place, engine: Engine, *, threaded: bool) -> None:
+        self._reader = Reader(place, engine)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="daybreak-reader") if threaded else None
+
+    async def read(self, request: Request) -> Any:
+        return await self._run(self._reader.run, request)
+
+    async def has_changed(self) -> bool:
+        return bool(await self._run(self._reader.has_changed))
+
+    async def _run(self, do: Any, *args: Any) -> Any:
+        if self._thread is None:
+            return do(*args)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
+        except RuntimeError as trouble:  # what an executor says once it has been shut down
+            raise StoreUnavailable("the store was closed: open it again") from trouble
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+        self._reader.close()
