@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybreak.errors import BadInput
-from daybreak.units import LONGEST, Priority, bucket, duration, instant, micros, moment, priority, span
+from daybreak.units import LONGEST, Priority, bucket, clean, duration, instant, micros, moment, priority, span
 
 
 @pytest.mark.parametrize(
@@ -130,3 +130,11 @@ def test_moment_and_micros_are_exact_inverses(value):
 @given(st.timedeltas())
 def test_a_span_is_whole_microseconds(value):
     assert timedelta(microseconds=span(value)) == value
+
+
+@given(st.text())
+def test_cleaned_text_can_be_encoded_and_good_text_is_left_alone(text):
+    cleaned = clean(text)
+    cleaned.encode()
+    assert clean(cleaned) == cleaned
+    assert cleaned == text or any(0xD800 <= ord(c) <= 0xDFFF for c in text)

@@ -1,1 +1,0 @@
-SELECT lane, band, ord FROM job WHERE seq = ?

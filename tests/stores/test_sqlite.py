@@ -1,0 +1,286 @@
+"""What is SQLite's own: its file, its threads, its clock, and what other processes do to it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+import pytest
+
+from daybreak.client import Client
+from daybreak.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
+from daybreak.model import Done, Failed, Failure, State
+from daybreak.policy.settle import settle
+from daybreak.store import Claim, Exchange, Purge, Reap, work_topic
+from daybreak.stores import sqlite
+from daybreak.stores.sqlite import SqliteStore, schema
+from daybreak.stores.sqlite.engine import Request
+from daybreak.stores.sqlite.ledger import LINES_PER_ROW
+from daybreak.stores.sqlite.statements import Statements, sql
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+class World:
+    """Two clocks that the test sets."""
+
+    def __init__(self, wall: int, steady: int) -> None:
+        self.now, self.ticks, self.chance = wall, steady, random.Random(1)
+
+    def wall(self) -> int:
+        return self.now
+
+    def steady(self) -> int:
+        return self.ticks
+
+    async def sleep(self, delay: timedelta) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def store(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        yield store
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["3.7.0", "3.40.1", "3.51.2", "3.52.0"])
+def test_a_library_with_the_wal_reset_bug_is_refused(version):
+    with pytest.raises(StoreUnsuitable, match=r"WAL-reset bug.*install apsw"):
+        schema.check_library(version)
+
+
+@pytest.mark.parametrize("version", ["3.51.3", "3.53.0", "3.54.1", "4.0"])
+def test_a_library_without_it_is_fine(version):
+    schema.check_library(version)
+
+
+async def test_the_file_is_its_owners_alone(store):
+    await Client(store).submit("t")
+    for name in (store.path, Path(f"{store.path}-wal"), Path(f"{store.path}-turn")):
+        assert stat.S_IMODE(name.stat().st_mode) == 0o600, name
+
+
+async def test_every_commit_is_synced(store):
+    engine = store._opened._engine
+    assert engine._db.pragma("synchronous") == 2
+    assert engine._db.pragma("journal_mode") == "wal"
+
+
+async def test_a_running_program_refuses_a_schema_that_moved_on(store):
+    client = Client(store)
+    await client.submit("t")
+    newer = apsw.Connection(str(store.path))
+    newer.pragma("user_version", 9)
+    newer.execute(sql.set_meta, ("needs", 9))
+    newer.close()
+    with pytest.raises(StoreTooNew, match="upgrade this installation"):
+        await client.submit("t")
+
+
+async def test_a_schema_one_version_newer_that_still_serves_us_is_fine(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        await Client(store).submit("t")
+    newer = apsw.Connection(str(tmp_path / "jobs.db"))
+    newer.pragma("user_version", schema.VERSION + 1)
+    newer.close()
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        await Client(store).submit("t")
+
+
+async def test_two_stores_of_one_process_share_a_file(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db") as one, SqliteStore(tmp_path / "jobs.db") as two:
+        clients = Client(one), Client(two)
+        await asyncio.gather(*(clients[n % 2].submit("t") for n in range(200)))
+        await one.close()
+        assert (await clients[1].count())[State.QUEUED] == 200
+
+
+def test_every_statement_is_used_and_every_one_used_exists():
+    folder = Path(sqlite.__file__).parent
+    used = set(re.findall(r"\bsql\.([a-z_]+)\b", "".join(p.read_text() for p in folder.glob("*.py"))))
+    assert used == set(Statements("sql").names())
+
+
+# -- its threads -------------------------------------------------------------------------------------------------------
+
+
+async def test_whoever_asks_while_it_closes_is_answered(tmp_path):
+    store = await SqliteStore(tmp_path / "jobs.db").open()
+    client = Client(store, patience=timedelta())
+    asked = [asyncio.ensure_future(client.submit_many([client.spec("t")])) for _ in range(50)]
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(store.close())
+    asked += [asyncio.ensure_future(client.submit_many([client.spec("t")])) for _ in range(50)]
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        await closing
+        await store.close()
+    told = sum(isinstance(answer, list) for answer in answers)
+    assert {type(a) for a in answers} <= {list, StoreUnavailable}
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        assert (await Client(store).count())[State.QUEUED] == told
+
+
+async def test_a_claim_that_nobody_waits_for_any_more_takes_nothing(store):
+    client = Client(store)
+    job = await client.submit("t")
+    claiming = asyncio.ensure_future(store.exchange(Exchange(claim=Claim(worker="w"))))
+    claiming.cancel()
+    await asyncio.gather(claiming, return_exceptions=True)
+    await client.submit("t")
+    assert (await client.get(job)).attempt == 0
+
+
+async def test_a_failed_wake_up_does_not_end_the_writer(store, monkeypatch, caplog):
+    def fail(topics):
+        raise OSError("no more files")
+
+    monkeypatch.setattr(store._opened.wake, "send", fail)
+    client = Client(store)
+    assert [await client.submit("t") for _ in range(3)]
+    assert "after a commit" in caplog.text
+
+
+async def test_one_bad_request_in_a_group_sinks_itself_alone(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db", threaded=False) as store:
+        client, engine = Client(store), store._opened._engine
+
+        def good(ledger):
+            return sqlite.store.Inserting(ledger).insert([client.spec("t")])
+
+        def bad(ledger):
+            ledger.lane("q", "t", 1)
+            raise BadInput("no")
+
+        answers, _ = engine.run([Request(good), Request(bad), Request(good)])
+        assert isinstance(answers[1], BadInput)
+        assert [answer[0].verdict for answer in (answers[0], answers[2])] == ["new", "new"]
+        assert (await client.count())[State.QUEUED] == 2
+
+
+async def test_limits_hold_within_one_group_commit(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db", threaded=False) as store:
+        client, engine = Client(store), store._opened._engine
+        await client.set_queue("default", max_running=1)
+        await client.submit_many([client.spec("t") for _ in range(5)])
+        claim = Request(lambda ledger: sqlite.store._exchange(ledger, Exchange(claim=Claim(worker="w", limit=5))))
+        answers, _ = engine.run([claim, claim, claim])
+        assert sum(len(answer.leases) for answer in answers) == 1
+
+
+async def test_a_read_that_failed_leaves_no_old_snapshot(store):
+    client = Client(store)
+    await client.submit("t")
+
+    def fail(ledger):
+        rows = ledger.execute("SELECT seq FROM job")
+        next(rows)
+        raise BadInput("kept", rows)
+
+    with pytest.raises(BadInput):
+        await store._read(fail)
+    job = await client.submit("t")
+    assert await client.get(job)
+
+
+async def test_a_store_from_before_a_fork_is_refused_in_the_child(store, monkeypatch):
+    await Client(store).submit("t")
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(StoreUnavailable, match="before a fork"):
+        await store.records("queue")
+
+
+async def test_no_feed_row_grows_with_the_transaction(store):
+    client = Client(store)
+    await client.submit_many([client.spec("t") for _ in range(1000)])
+    rows = apsw.Connection(str(store.path)).execute("SELECT lines FROM feed").fetchall()
+    assert max(lines.count(b"\n") + 1 for (lines,) in rows) <= LINES_PER_ROW
+    seen, cursor = [], None
+    while (feed := await store.events(cursor, limit=300)).events:
+        seen += [event.job for event in feed.events]
+        cursor = feed.cursor
+    assert len(seen) == len(set(seen)) == 1000
+
+
+def test_watches_on_a_second_loop_are_woken_too(tmp_path):
+    async def first():
+        store = await SqliteStore(tmp_path / "jobs.db").open()
+        watch = store.watch([work_topic("default")])
+        watch.close()
+        return store
+
+    async def second(store):
+        watch = store.watch([work_topic("default")])
+        await asyncio.sleep(0)
+        async with SqliteStore(tmp_path / "jobs.db") as other:  # as another process would
+            await watch.wait(SECOND)  # whatever the first look at the file says
+            await Client(other).submit("t")
+            woken = await watch.wait(10 * SECOND)
+        watch.close()
+        await store.close()
+        return woken
+
+    store = asyncio.run(first())
+    assert asyncio.run(second(store))
+
+
+# -- its clock ---------------------------------------------------------------------------------------------------------
+
+DAY = 86_400_000_000
+
+
+async def failing_job(store: SqliteStore) -> str:
+    client = Client(store)
+    job = await client.submit("t")
+    [lease] = (await store.exchange(Exchange(claim=Claim(worker="w")))).leases
+    outcome = Failed(Failure(message="", kinds=("OSError",), retry_after=timedelta(minutes=1)))
+    await store.exchange(Exchange(settle=[settle(lease, outcome, chance=0.5, by="w")]))
+    return job
+
+
+async def test_time_does_not_go_back_over_a_boot_whatever_the_wall_clock_says(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db", world=World(100 * DAY, 10 * DAY), boot="one", threaded=False) as store:
+        await failing_job(store)
+        await store.purge(Purge())
+    # The machine comes back without a battery in its clock.
+    async with SqliteStore(tmp_path / "jobs.db", world=World(DAY, 0), boot="two", threaded=False) as store:
+        assert (await store.advance()).next_in == timedelta(minutes=1)
+
+
+async def test_whoever_held_a_lease_before_a_boot_is_dead(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db", world=World(100 * DAY, DAY), boot="one", threaded=False) as store:
+        await Client(store).submit("t")
+        await store.exchange(Exchange(claim=Claim(worker="w", lease_for=timedelta(hours=9))))
+        assert await store.reap(Reap(worker="r", watched_for=timedelta())) == []
+    async with SqliteStore(tmp_path / "jobs.db", world=World(100 * DAY, 0), boot="two", threaded=False) as store:
+        [lease] = await store.reap(Reap(worker="r", watched_for=timedelta()))
+        assert (lease.worker, lease.attempt, lease.fence) == ("r", 1, 2)
+
+
+async def test_a_wall_clock_that_jumps_neither_purges_nor_expires_nor_reaps(tmp_path):
+    world = World(100 * DAY, DAY)
+    async with SqliteStore(tmp_path / "jobs.db", world=world, threaded=False) as store:
+        client = Client(store, world=world)
+        done = await client.submit("t", key="k")
+        [lease] = (await store.exchange(Exchange(claim=Claim(worker="w")))).leases
+        await store.exchange(Exchange(settle=[settle(lease, Done(), chance=0.5, by="w")]))
+        waiting = await client.submit("t", expires_in="1h", priority="low")
+        held = await client.submit("t")
+        await store.exchange(Exchange(claim=Claim(worker="w")))
+        world.now += 1000 * DAY
+        assert (await store.purge(Purge())).jobs == 0
+        assert (await store.advance()).expired == 0
+        assert await store.reap(Reap(worker="r", watched_for=timedelta(days=1))) == []
+        assert await client.submit("t", key="k") == done
+        states = [(await client.get(job)).state for job in (done, waiting, held)]
+        assert states == [State.COMPLETED, State.QUEUED, State.RUNNING]
