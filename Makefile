@@ -13,7 +13,8 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 PYTEST := $(BIN)/python -m pytest
-SUITES := tests/unit tests/contract tests/property tests/simulation
+# These must be there; whatever else stands in tests/ is run as well.
+SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check static unit bench bench-compare torture docs clean
@@ -60,7 +61,7 @@ static: $(STAMP)
 
 unit: $(STAMP)
 	@echo "== unit tests"
-	@$(PYTEST) -n $(PARALLEL) tests/unit
+	@$(PYTEST) -n $(PARALLEL) tests/unit tests/stores
 
 check: static unit
 
@@ -76,8 +77,8 @@ test: static
 	@echo "== torture, short form"
 	@$(call found,tests/torture) $(PYTEST) tests/torture; fi
 	@for suite in $(SUITES); do $(call found,$$suite) :; fi; done
-	@echo "== unit (with README and docs), contract, property and simulation, $(PARALLEL) at a time"
-	@$(PYTEST) -n $(PARALLEL) $$(for suite in $(SUITES); do ls -d $$suite/test_*.py 2>/dev/null; done)
+	@echo "== all other suites, with the examples of README and docs, $(PARALLEL) at a time"
+	@$(PYTEST) -n $(PARALLEL) tests --ignore=tests/torture
 
 docs: $(STAMP)
 	@echo "== examples and links of README and docs"

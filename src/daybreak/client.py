@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -21,8 +21,19 @@ from daybreak.errors import (
     UniqueConflict,
 )
 from daybreak.events import Event
-from daybreak.model import DEFAULT_OPTIONS, DEFAULT_QUEUE, WAITING, Job, JobSpec, Options, Put, QueueSettings, State
-from daybreak.policy.admit import admit, digest
+from daybreak.model import (
+    DEFAULT_OPTIONS,
+    DEFAULT_QUEUE,
+    WAITING,
+    Job,
+    JobSpec,
+    Options,
+    Put,
+    QueueSettings,
+    Reason,
+    State,
+)
+from daybreak.policy.admit import admit, check_name, digest
 from daybreak.policy.retry import retrying
 from daybreak.store import (
     EVENTS_TOPIC,
@@ -86,7 +97,7 @@ class Client:
         id: str | None = None,  # noqa: A002 - the word users know
     ) -> JobSpec:
         """A job as it will be accepted, or an error that names what is wrong with it."""
-        if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        if tags and (isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags)):
             raise BadInput(f"tags: {tags!r} is no list of texts")
         if on_conflict not in ("return", "replace", "raise", "refuse"):
             raise BadInput(f"on_conflict={on_conflict!r}: choose return, replace, raise or refuse")
@@ -107,7 +118,7 @@ class Client:
             run=run,
             owner=owner,
             tags=tuple(tags),
-            meta=dict(meta or {}),
+            meta=dict(meta) if meta else {},
         )
         return spec if key is None else msgspec.structs.replace(spec, digest=digest(spec))
 
@@ -115,12 +126,16 @@ class Client:
         """The id of the accepted job, durable when this returns; with a key or unique name in use, the id of the job
         that stands for this one already. QueueFull, KeyConflict and UniqueConflict say why not."""
         spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
+        return _accepted(spec, await self._submit(self._admit(spec)))
+
+    def _admit(self, spec: JobSpec) -> JobSpec:
         admit(spec, self.store.traits.features)
-        return _accepted(spec, await self._submit(spec))
+        # A spec made by hand may have a key and no digest; without one, all content would be the same.
+        return msgspec.structs.replace(spec, digest=digest(spec)) if spec.key is not None and not spec.digest else spec
 
     async def submit_many(self, specs: Iterable[JobSpec]) -> list[Inserted]:
         """Submit in bulk; each answers for itself, so one that is refused sinks no other."""
-        admitted = [admit(spec, self.store.traits.features) for spec in specs]
+        admitted = [self._admit(spec) for spec in specs]
         answers: list[Inserted] = []
         for start in range(0, len(admitted), BULK):
             answers += await self._insert(admitted[start : start + BULK])
@@ -239,6 +254,8 @@ class Client:
 
     async def amend_all(self, action: Action, *, to: object = None, note: str = "", **where: Any) -> int:
         """Change all jobs that match, in bounded chunks; answers how many were changed or asked to."""
+        if action not in get_args(Action):
+            raise BadInput(f"no action named {action!r}: there are {', '.join(get_args(Action))}")
         wanted = Amend(
             action=action,
             by=self.by,
@@ -274,6 +291,7 @@ class Client:
         """Change a queue while it runs: paused, max_running, capacity, discipline, patience, weight.
 
         A new discipline re-ranks what waits, in chunks; if that is interrupted, the janitor goes on with it."""
+        check_name("queue", name)
         for _ in range(20):
             before, revision = await self._queue(name)
             after = _settings(name, before, changes)
@@ -313,6 +331,8 @@ def filter_of(*, state: object = None, **where: Any) -> Filter:
     states = () if state is None else (state,) if isinstance(state, str) else tuple(state)  # type: ignore[arg-type]
     if unknown := {str(s) for s in states} - set(State):
         raise BadInput(f"no state named {', '.join(sorted(unknown))}: there are {', '.join(State)}")
+    if (reason := where.get("reason")) is not None and reason not in set(Reason):
+        raise BadInput(f"no reason named {reason!r}: there are {', '.join(Reason)}")
     if (level := where.get("priority")) is not None:
         where["priority"] = priority(level)
     return Filter(states=frozenset(State(s) for s in states), **where)

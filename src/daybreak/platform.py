@@ -72,6 +72,11 @@ if sys.platform == "win32":
 
     def end_process(pid: int) -> None:
         os.kill(pid, signal.SIGTERM)
+
+    HAS_DATAGRAMS: Final = False
+
+    def datagram_socket() -> socket.socket:
+        raise NotImplementedError("Windows has no unix datagrams: processes look at the file instead")
 else:
     import fcntl
 
@@ -109,6 +114,14 @@ else:
     def end_process(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
+    HAS_DATAGRAMS: Final = True
+
+    def datagram_socket() -> socket.socket:
+        """A socket by which processes of one machine wake one another; it never blocks."""
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        made.setblocking(False)
+        return made
+
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped (SIGSTOP, Ctrl-Z, a debugger) rather than slow."""
@@ -123,8 +136,3 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False
     return False
-
-
-def has_datagrams() -> bool:
-    """Whether processes can be woken by unix datagrams here."""
-    return hasattr(socket, "AF_UNIX") and sys.platform != "win32"

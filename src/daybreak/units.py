@@ -30,13 +30,14 @@ _BUCKETS: Final = (
     Priority.EMERGENCY, Priority.CRITICAL, Priority.HIGH, Priority.HIGH, Priority.NORMAL, Priority.NORMAL,
     Priority.NORMAL, Priority.LOW, Priority.LOW, Priority.BACKGROUND, Priority.BACKGROUND,
 )  # fmt: skip
+_BY_NAME: Final = {p.name: p.value for p in Priority}
 _NAMES: Final = ", ".join(f"{p.name} {p.value}" for p in Priority)
 
 
 def priority(value: object) -> int:
     """The integer meant by an enum member, a name in any case, or an int; anything else is an error, never NORMAL."""
-    if isinstance(value, str) and value.upper() in Priority.__members__:
-        return Priority[value.upper()].value
+    if isinstance(value, str) and (named := _BY_NAME.get(value.upper())) is not None:
+        return named
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10:
         return int(value)
     raise BadInput(f"{value!r} is no priority: use a name ({_NAMES}) or an integer from 0 to 10, lower runs first")

@@ -16,7 +16,7 @@ from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing.beside import Sometimes, play, story
 
-EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "250"))
+EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "300"))
 IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
 NOT_YET = {"shed", "folded"}  # folding needs hundreds of events: the contract tells of it
 SOMETIMES = {

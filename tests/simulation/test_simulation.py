@@ -13,7 +13,7 @@ from daybreak.testing.simulation import simulate
 from daybreak.testing.simulation.stores import fresh
 
 MEMORY_SEEDS = 500
-SQLITE_SEEDS = 40
+SQLITE_SEEDS = 60
 PIECES = 20
 
 # A run that never met one of these has proven nothing about it.

@@ -284,3 +284,38 @@ async def test_a_wall_clock_that_jumps_neither_purges_nor_expires_nor_reaps(tmp_
         assert await client.submit("t", key="k") == done
         states = [(await client.get(job)).state for job in (done, waiting, held)]
         assert states == [State.COMPLETED, State.QUEUED, State.RUNNING]
+
+
+# -- what people do to files -------------------------------------------------------------------------------------------
+
+
+async def test_a_file_deleted_under_us_takes_no_more_jobs_and_goes_on_once_it_is_back(tmp_path):
+    path = tmp_path / "jobs.db"
+    async with SqliteStore(path) as store:
+        client = Client(store, patience=timedelta())
+        kept = await client.submit("t")
+        backup = apsw.Connection(str(tmp_path / "backup.db"))
+        with backup.backup("main", apsw.Connection(str(path)), "main") as copy:
+            copy.step()
+        backup.close()
+        for name in tmp_path.glob("jobs.db*"):
+            if name.is_file() and not name.name.endswith("-turn"):
+                name.unlink()
+        with pytest.raises(StoreUnavailable, match="was deleted while it was in use"):
+            await client.submit("t")
+        (tmp_path / "backup.db").rename(path)
+        await client.submit("t")
+        assert (await client.get(kept)).state is State.QUEUED
+        assert (await client.count())[State.QUEUED] == 2
+
+
+async def test_the_file_of_another_program_is_left_alone(tmp_path):
+    path = tmp_path / "theirs.db"
+    theirs = apsw.Connection(str(path))
+    theirs.execute("CREATE TABLE bills (n)")
+    theirs.pragma("user_version", 7)
+    theirs.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreUnsuitable, match="another program: choose another path"):
+        await SqliteStore(path).open()
+    assert path.read_bytes() == before

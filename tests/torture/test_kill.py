@@ -29,6 +29,8 @@ async def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path, t
     chance = random.Random(11)
     kills: list[tuple[str, datetime]] = []
     with Herd(db, tmp_path) as herd:
+        # A reaper gives nobody up before it has watched for a whole lease: one at least must live that long.
+        keeper = herd.start("work", "work-on", reaps=True).wait_ready()
         players = [start(herd, n) for n in range(len(ROLES))]
         for _ in range(count(40, 200)):
             time.sleep(chance.random() * 0.6)
@@ -43,7 +45,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path, t
                 player.wait_ready()
                 assert player.finish() == 0, player.complaint()
         drained_in = await drain(db)
-        for player in players:
+        for player in (*players, keeper):
             if player.name.startswith("work"):
                 assert player.finish() == 0, player.complaint()
         lines = herd.lines()

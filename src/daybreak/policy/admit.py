@@ -20,11 +20,11 @@ TAGS_LIMIT: Final = 50
 def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
     """The spec, if a store with these features can keep every word of it; otherwise an error that names the trouble."""
     for what in ("task", "queue", "id", "key", "unique", "run", "owner", "by"):
-        _check_name(what, getattr(spec, what))
+        check_name(what, getattr(spec, what))
     for tag in spec.tags:
-        _check_name("tag", tag)
+        check_name("tag", tag)
     for name, value in spec.meta.items():
-        _check_name("meta", name)
+        check_name("meta", name)
         if not isinstance(value, str):
             raise BadInput(f"meta {name!r}: {value!r} is no text")
         if any(unicodedata.category(c) == "Cs" for c in value):
@@ -60,7 +60,7 @@ def _check_options(spec: JobSpec) -> None:
     options = spec.options
     retrying(options.retry)
     for kind in (*options.retry.transient, *options.retry.permanent):
-        _check_name("retry", kind)
+        check_name("retry", kind)
     for what in ("timeout", "expires_in", "keep_completed", "keep_failed"):
         if (value := getattr(options, what)) is not None:
             duration(value, f"job {spec.task!r}: {what}")
@@ -91,7 +91,8 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_name(what: str, value: str | None) -> None:
+def check_name(what: str, value: str | None) -> None:
+    """Names are printable text of bounded length, wherever they come from."""
     if value is None:
         return
     if not isinstance(value, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import apsw
 from daybreak.errors import (
     OutcomeUnknown,
     StoreError,
+    StoreUnavailable,
 )
 from daybreak.stores.sqlite import schema
 from daybreak.stores.sqlite.faults import translate
@@ -48,6 +50,10 @@ class Place:
     boot: str
     durable: bool = True
 
+    def identity(self) -> tuple[int, int]:
+        about = os.stat(self.path)  # noqa: PTH116 - at every commit, and a Path takes its time
+        return about.st_dev, about.st_ino
+
 
 class Engine:
     """The writing connection. Used by one thread at a time."""
@@ -57,6 +63,7 @@ class Engine:
         self._turn = turn
         self._world = world
         self._anchor = 0
+        self._identity = (0, 0)
         self._known = Known()
         self._version: int | None = None
         self._wal_pages = 0
@@ -90,8 +97,22 @@ class Engine:
             db.close()
             raise
         self._db = db
+        self._identity = place.identity()
         self._known, self._version = Known(), None
         return db
+
+    def _check_still_there(self) -> None:
+        """A file deleted or replaced while it is open would take our commits into nowhere."""
+        if self._db is None:
+            return
+        try:
+            identity = self._place.identity()
+        except FileNotFoundError:
+            raise StoreUnavailable(
+                f"{self._place.path} was deleted while it was in use: put it back, or start anew to begin an empty one"
+            ) from None
+        if identity != self._identity:  # put back, as from a backup
+            self._abandon(self._db)
 
     def _wrote(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         if pages < self._wal_pages:  # the log has started over
@@ -123,6 +144,7 @@ class Engine:
             return [trouble] * len(requests), set()
 
     def _run(self, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
+        self._check_still_there()
         db = self._db or self._connect()
         with self._turn.taken():
             try:
@@ -257,9 +279,12 @@ class Reader:
         self._known = Known()
         self._version: int | None = None
         self._changes_seen: int | None = None
+        self._identity = (0, 0)
 
     def run(self, request: Request) -> Any:
         with self._engine.translated():
+            if self._db is not None and self._place.identity() != self._identity:
+                self.close()  # the file was put back from elsewhere
             db = self._db or self._connect()
             db.execute("BEGIN")
             try:
@@ -274,6 +299,7 @@ class Reader:
             return answer
 
     def _connect(self) -> apsw.Connection:
+        self._identity = self._place.identity()
         self._db = apsw.Connection(str(self._place.path), vfs=self._place.vfs, statementcachesize=200)
         self._db.set_busy_timeout(5000)
         self._db.pragma("query_only", True)

@@ -100,7 +100,7 @@ def _statements(script: str) -> list[str]:
 def refuse_newer(db: apsw.Connection, path: Path) -> None:
     """Refuse a file of another program or of a Daybreak too new for this one; called inside a transaction."""
     version = db.pragma("user_version")
-    if version and db.pragma("application_id") not in (APPLICATION, 0):
+    if version and db.pragma("application_id") != APPLICATION:
         raise StoreUnsuitable(f"{path} is the SQLite file of another program: choose another path")
     if not version and db.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
         raise StoreUnsuitable(f"{path} is a SQLite file with other tables in it: choose another path")

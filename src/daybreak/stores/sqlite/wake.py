@@ -28,9 +28,8 @@ class Wake:
         self._folder_fd: int | None = None
         self._seen_at = -1
         self._peers: list[str] = []
-        if platform.has_datagrams():
-            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._sender.setblocking(False)
+        if platform.HAS_DATAGRAMS:
+            self._sender = platform.datagram_socket()
 
     def _address(self, name: str) -> str:
         """A socket's address; short also when the folder's path is longer than an address may be."""
@@ -49,10 +48,9 @@ class Wake:
             if self._loop is asyncio.get_running_loop():
                 return True
             self.stop_listening()  # the loop that listened is gone
-        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        receiver = platform.datagram_socket()
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            receiver.setblocking(False)
             receiver.bind(self._address(self._name))
             self._loop = asyncio.get_running_loop()
             self._loop.add_reader(receiver.fileno(), self._hear, receiver, heard)

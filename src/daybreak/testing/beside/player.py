@@ -67,6 +67,7 @@ class Player:
         self._ids: list[str] = []
         self._leases: list[Lease] = []  # all that were ever given, lost ones too
         self._open: list[Lease] = []  # those that nobody has settled yet
+        self._lost: list[Lease] = []  # those that a reaper has taken over
         self._ended: set[tuple[int, int]] = set()
         self._revisions: dict[str, list[int]] = {}
         self._cursors: list[tuple[str | None, str | None]] = [(None, None)]
@@ -128,8 +129,8 @@ class Player:
                 seq=lease.seq, fence=lease.fence, lease_for=step.lease_for, progress=step.progress,
                 checkpoint=step.checkpoint, message="half" if step.progress else "",
             )
-            for number, stale in step.leases
-            if (lease := self._lease(number, stale=stale))
+            for number, which in step.leases
+            if (lease := self._lease(number, which))
         ]  # fmt: skip
         for beat, answer in zip(beats, await self._both(lambda store: store.extend(beats, now=self._now)), strict=True):
             self._note("extend held" if answer.held else "extend refused")
@@ -160,7 +161,7 @@ class Player:
 
     @_play.register
     async def _(self, step: steps.AskHolders) -> None:
-        leases = [lease for number in step.leases if (lease := self._lease(number, stale=False))]
+        leases = [lease for number in step.leases if (lease := self._lease(number))]
         await self._amend(step.action, (lease.job for lease in leases))
 
     async def _amend(self, action: Action, jobs: Iterable[str], priority: int | None = None) -> None:
@@ -191,7 +192,7 @@ class Player:
 
     @_play.register
     async def _(self, step: steps.Clean) -> None:
-        leases = [lease for number, stale in step.forwarded if (lease := self._lease(number, stale=stale))]
+        leases = [lease for number, which in step.forwarded if (lease := self._lease(number, which))]
         wanted = Purge(
             limit=step.limit,
             events_for=step.events_for,
@@ -278,12 +279,12 @@ class Player:
             limit=sketch.limit, lease_for=sketch.lease_for,
         )  # fmt: skip
 
-    def _lease(self, number: int, *, stale: bool) -> Lease | None:
-        leases = self._leases if stale else self._open
+    def _lease(self, number: int, which: steps.Which = "open") -> Lease | None:
+        leases = {"open": self._open, "lost": self._lost, "any": self._leases}[which]
         return leases[number % len(leases)] if leases else None
 
     async def _settlement(self, end: steps.End) -> Settlement | None:
-        if (lease := self._lease(end.lease, stale=end.stale)) is None:
+        if (lease := self._lease(end.lease, end.which)) is None:
             return None
         [job] = await self._memory.get([lease.job])
         made = settle(lease, end.outcome, chance=0.25, by=lease.worker)
@@ -299,6 +300,7 @@ class Player:
     def _give(self, leases: Sequence[Lease]) -> None:
         taken = {lease.seq for lease in leases}
         self._leases += leases
+        self._lost += [lease for lease in self._open if lease.seq in taken]
         self._open = [lease for lease in self._open if lease.seq not in taken] + list(leases)
 
     # -- what happened -------------------------------------------------------------------------------------------------

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import Literal
 
 import msgspec
 
 from daybreak.model import Options, Outcome, QueueSettings
 from daybreak.store import Action, Filter
+
+Which = Literal["open", "lost", "any"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,10 +60,10 @@ class ClaimSketch:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a lease, of the open ones or (`stale`) of all that were ever given."""
+    """The end of a lease: of the open ones, of those that were `lost` to someone else, or of `any` ever given."""
 
     lease: int
-    stale: bool
+    which: Which
     outcome: Outcome
     inserts: tuple[Sketch, ...]
     puts: tuple[PutSketch, ...]
@@ -93,7 +96,7 @@ class Work(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat(Step):
-    leases: tuple[tuple[int, bool], ...]
+    leases: tuple[tuple[int, Which], ...]
     lease_for: timedelta
     progress: float | None
     checkpoint: bytes | None
@@ -144,7 +147,7 @@ class Clean(Step):
     limit: int
     events_for: timedelta
     keys_for: timedelta
-    forwarded: tuple[tuple[int, bool], ...]
+    forwarded: tuple[tuple[int, Which], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from operator import add
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -51,8 +52,8 @@ HOUR: Final = timedelta(hours=1)
 ZERO: Final = timedelta()
 
 # The first of each row is what a failing story is shrunk to.
-WAITS: Final = (ZERO, ZERO, ZERO, SECOND, SECOND, 4 * SECOND, 10 * SECOND, 10 * SECOND, MINUTE, HOUR)
-QUEUES: Final = ("a", "b", "c")
+WAITS: Final = (ZERO, ZERO, ZERO, SECOND, SECOND, 4 * SECOND, 10 * SECOND, 10 * SECOND, MINUTE, HOUR, -SECOND)
+QUEUES: Final = ("a", "a", "b", "c")
 TASKS: Final = (("x", 1), ("x", 2), ("y", 1))
 ONCE: Final = Retry(attempts=1)
 OPTIONS: Final = (
@@ -72,7 +73,7 @@ UNIQUES: Final = (
 )  # fmt: skip
 BELONGS: Final = ((None, None, ()), ("ann", None, ("t",)), ("bob", "r", ("t", "s")), (None, "r", ()))
 OUTCOMES: Final[tuple[Outcome, ...]] = (
-    Done(), Done(b"result"), Failed(Failure(message="no", kinds=("ValueError",))),
+    Done(), Done(b"result"), Done(b"result"), Failed(Failure(message="no", kinds=("ValueError",))),
     Failed(Failure(message="oops", kinds=("OSError",))), Failed(Failure(message="busy", retry_after=10 * SECOND)),
     TimedOut(SECOND), Lost(), Cancelled(), Suspended(), Suspended("note", b"half"), HandedBack(), HandedBack(b"part"),
 )  # fmt: skip
@@ -85,7 +86,7 @@ STATES: Final = (
 SETTINGS: Final = (
     None, QueueSettings(), QueueSettings(paused=True), QueueSettings(max_running=1), QueueSettings(max_running=2),
     QueueSettings(capacity=1), QueueSettings(capacity=2), QueueSettings(capacity=3, max_running=1),
-    QueueSettings(weight=3),
+    QueueSettings(weight=3), QueueSettings(weight=3), QueueSettings(discipline="aging", patience=SECOND),
     QueueSettings(discipline="aging", patience=10 * SECOND), QueueSettings(discipline="aging", weight=2, max_running=3),
 )  # fmt: skip
 
@@ -125,15 +126,16 @@ CLAIM: Final = st.builds(
     worker=one(("w1", "w2")),
     queues=one((("a",), ("a", "b"), ("c", "a"), ("b", "c", "a"), ("a", "b", "c"))),
     served=one(((), (), (3, 0, 1), (0, 2, 5), (7, 7, 7))),
-    tasks=one((None, None, frozenset({("x", 1)}), frozenset({("x", 2), ("y", 1)}), frozenset())),
-    limit=one((1, 2, 5, 5, 20)),
+    tasks=one((None, None, None, frozenset({("x", 1)}), frozenset({("x", 2), ("y", 1)}))),
+    limit=one((5, 1, 2, 20)),
     lease_for=one((10 * SECOND, 4 * SECOND, MINUTE)),
 )
-LEASE: Final = st.tuples(NUMBER, one((False, False, False, True)))
+WHICH: Final = one(("open", "open", "open", "lost", "any"))
+LEASE: Final = st.tuples(NUMBER, WHICH)
 END: Final = st.builds(
     End,
     lease=NUMBER,
-    stale=one((False, False, False, False, True)),
+    which=WHICH,
     outcome=one(OUTCOMES),
     inserts=rarely(several(SKETCH, 1, 1)),
     puts=rarely(several(PUT, 1, 1)),
@@ -164,8 +166,9 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
         Heartbeat, wait=WAIT, leases=several(LEASE, 3, 1), lease_for=one((10 * SECOND, MINUTE)),
         progress=one((None, 0.5)), checkpoint=one((None, b"point")),
     )),
-    (2, st.builds(
-        TakeOver, wait=WAIT, watched_for=one((HOUR, HOUR, 10 * SECOND, SECOND)), limit=one((100, 1, 2)),
+    (3, st.builds(
+        TakeOver, wait=one((10 * SECOND, ZERO, 4 * SECOND, MINUTE)),
+        watched_for=one((HOUR, HOUR, 10 * SECOND, SECOND)), limit=one((100, 1, 2)),
         lease_for=one((10 * SECOND, SECOND)),
     )),
     (1, st.builds(Advance, wait=WAIT, limit=one((500, 1, 2)))),
@@ -190,7 +193,17 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
 CHOICES: Final = tuple(n for n, (weight, _) in enumerate(STEPS) for _ in range(weight))
 STEP: Final = one(CHOICES).flatmap(lambda n: STEPS[n][1])
 
+# Limits that hold from the start, and something to do.
+OPENING: Final = st.builds(
+    lambda settings, jobs: [
+        *(Configure(queue=queue, settings=chosen) for queue, chosen in zip("abc", settings, strict=True)),
+        Submit(jobs=jobs),
+    ],
+    st.tuples(*[one(SETTINGS)] * 3),
+    several(SKETCH, 8, 4),
+)
+
 
 def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:
     """Steps in a row. A step that does not matter for a failure shrinks to Nothing."""
-    return st.lists(STEP, min_size=least, max_size=most)
+    return st.builds(add, OPENING, st.lists(STEP, min_size=least, max_size=most))

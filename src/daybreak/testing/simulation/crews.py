@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KNOWN: Final = frozenset({("work", 1)})
 KNOWN_LATER: Final = KNOWN | {("late", 1)}
-# Wall clocks go a day forth and a day back here, and the feed must outlast that.
+# The whole feed is kept: the reader may be cut off for long, and the checker compares all of it.
 PURGE: Final = Purge(events_for=timedelta(days=30))
 
 

@@ -150,7 +150,7 @@ def _retried(book: Book, job: Tracked) -> None:
 
 def _end(job: Tracked, commit: Commit, kept: int | None) -> None:
     job.due = job.expires = None
-    job.purge_at = None if kept is None else commit.wall + kept
+    job.purge_at = None if kept is None else commit.at + kept
 
 
 def span_or_none(value: Any) -> int | None:
@@ -197,7 +197,7 @@ def _take_amendments(book: Book, commit: Commit) -> None:
 
 def _take_purge(book: Book, commit: Commit) -> None:
     assert isinstance(commit.answer, Purged)
-    old = [j for j in book.jobs.values() if j.is_final and j.purge_at is not None and j.purge_at <= commit.wall]
+    old = [j for j in book.jobs.values() if j.is_final and j.purge_at is not None and j.purge_at <= commit.at]
     if len(old) != commit.answer.jobs:
         book.blame("I1", "", f"purged {commit.answer.jobs} jobs where {len(old)} were old enough", commit)
     for job in old:

@@ -47,7 +47,7 @@ def expire(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
         book.blame("P8", job, f"a lease of {job.term / 1e6} s, taken over after a watch of {reap.watched_for}", commit)
     for window in book.history.windows:
         # Whoever held the job could not report in that time, and has one lease afterwards to do so.
-        noticed = window.end - window.start > NOTICED and window.start <= commit.at
+        noticed = min(window.end, commit.at) - window.start > NOTICED
         if noticed and job.extended < window.end and commit.at < window.end + job.term - SLACK:
             late = (commit.at - window.end) / 1e6
             book.blame("P8", job, f"taken over {late:.6f} s after the {window.what} ended, within one lease", commit)
