@@ -386,7 +386,7 @@ class CountsHungCalls(Reaper):
             self._watching_since = now
         return timedelta(microseconds=now - self._watching_since)
 
-    def _heard(self):
+    def _heard(self, asked_at):
         self._last_contact = self._world.steady()
 
 

@@ -394,9 +394,6 @@ async def test_a_network_file_system_is_refused(tmp_path, monkeypatch, kind):
     assert not path.exists()
 
 
-@pytest.mark.xfail(
-    reason="found by this suite; the store goes on acknowledging into a file without a name", strict=True
-)
 async def test_a_file_deleted_under_an_open_store_is_no_silent_success(tmp_path, tell):
     """What is submitted into a file that has no name any more is lost; it must not be acknowledged for ever."""
     path = tmp_path / "gone.db"

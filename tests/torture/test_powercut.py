@@ -287,7 +287,7 @@ def image(tmp_path: Path) -> Path:
         pytest.skip("LOUD: not root, so no loop mount: the power cut on a real file system was NOT tested")
     path = tmp_path / "disk.img"
     with path.open("wb") as blank:
-        blank.truncate(96 * 2**20)
+        blank.truncate(192 * 2**20)
     try:
         run("mkfs.ext4", "-q", "-F", str(path))
         with mounted(path, tmp_path / "probe"):
@@ -304,7 +304,7 @@ async def test_a_cut_under_ext4_loses_nothing_acknowledged(image, tmp_path, tell
     cuts = count(4, 40)
     chance = random.Random(2)
     with mounted(image, tmp_path / "live") as live, Herd(live / "cut.db", tmp_path) as herd:
-        writers = herd.start_all("submit", ["a", "b"], pad=300)
+        writers = herd.start_all("submit", ["a", "b"], pad=300, pause=0.1)
         for n in range(cuts):
             await asyncio.sleep(0.2 + chance.random() * 0.5)
             for writer in writers:
@@ -316,7 +316,7 @@ async def test_a_cut_under_ext4_loses_nothing_acknowledged(image, tmp_path, tell
                 writer.thaw()
             lost = await lost_on(tmp_path / "copy.img", tmp_path / "copy", acked)
             assert not lost, f"cut {n}: {len(lost)} of {len(acked)} acknowledged jobs are gone"
-            assert all(writer.returned is None for writer in writers)
+            assert all(writer.returned is None for writer in writers), [writer.complaint() for writer in writers]
             acked_in_all = len(acked)
         for writer in writers:
             assert writer.finish() == 0, writer.complaint()

@@ -27,6 +27,7 @@ class Reaper:
         self._pace = float(span(every))
 
     async def tick(self) -> timedelta:
+        asked_at = self._world.steady()
         leases = await self._store.reap(
             Reap(
                 worker=self._name,
@@ -35,7 +36,7 @@ class Reaper:
                 lease_for=max(self._every * 10, timedelta(seconds=1)),
             )
         )
-        self._heard()
+        self._heard(asked_at)
         if leases:
             chance = self._world.chance
             await self._store.exchange(
@@ -49,16 +50,16 @@ class Reaper:
             return timedelta()
         return timedelta(microseconds=now - self._watching_since)
 
-    def _heard(self) -> None:
-        # The watch begins with an answer, not with a question: a call that hung, or a stop in the midst of it, is
-        # time without contact as well.
+    def _heard(self, asked_at: int) -> None:
+        # The store was there at some time between question and answer, so the watch begins with the answer and contact
+        # is as old as the question: a call that hung, or a stop in the midst of it, is time without contact as well.
         now = self._world.steady()
         if self._watching_since is None or self._lost_sight(now):
             self._watching_since = now
         if self._last_contact:
             gap = min(now - self._last_contact, 3 * self._pace)
             self._pace = max(span(self._every), self._pace + (gap - self._pace) / 4)
-        self._last_contact = now
+        self._last_contact = asked_at
 
     def _lost_sight(self, now: int) -> bool:
         """The store was out of reach, or this process was: whoever held a lease may be back, too. A store that is

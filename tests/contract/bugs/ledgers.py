@@ -23,14 +23,14 @@ class ResumedJobIsForgotten(Ledger):
 
 
 class SameIdIsANewJob(Ledger):
-    def insert(self, spec, now):
+    def insert(self, spec, now, **how):
         self.ids.pop(spec.id, None)
-        return super().insert(spec, now)
+        return super().insert(spec, now, **how)
 
 
 class RefusedJobKeepsItsKey(Ledger):
-    def insert(self, spec, now):
-        answer = super().insert(spec, now)
+    def insert(self, spec, now, **how):
+        answer = super().insert(spec, now, **how)
         if answer.verdict is Verdict.FULL and spec.key:
             self.keys[spec.key] = Key(spec.digest, spec.id)
         return answer
@@ -176,10 +176,10 @@ class CapacityLeaks(Ledger):
 
 
 class CapacityCountsQueuedOnly(Ledger):
-    def insert(self, spec, now):
+    def insert(self, spec, now, **how):
         kept = self.unfinished
         self.unfinished = Counter(e.spec.queue for e in self.jobs.values() if e.state is State.QUEUED)
-        answer = super().insert(spec, now)
+        answer = super().insert(spec, now, **how)
         self.unfinished = kept
         return answer
 
@@ -261,13 +261,13 @@ class FinalJobsCanBeCancelled(Ledger):
 
 
 class KeyIgnored(Ledger):
-    def insert(self, spec, now):
-        return super().insert(replace(spec, key=None), now)
+    def insert(self, spec, now, **how):
+        return super().insert(replace(spec, key=None), now, **how)
 
 
 class ContentIgnored(Ledger):
-    def insert(self, spec, now):
-        return super().insert(replace(spec, digest=""), now)
+    def insert(self, spec, now, **how):
+        return super().insert(replace(spec, digest=""), now, **how)
 
 
 class KeyGoesWithItsJob(Ledger):

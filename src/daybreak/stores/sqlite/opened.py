@@ -9,7 +9,8 @@ from typing import Any
 
 from daybreak.errors import StoreUnavailable
 from daybreak.stores.hub import Hub
-from daybreak.stores.sqlite.engine import Engine, Place, Reader, Request
+from daybreak.stores.sqlite.engine import Engine, Place, Request
+from daybreak.stores.sqlite.reader import Reader
 from daybreak.stores.sqlite.turn import Turn
 from daybreak.stores.sqlite.wake import Wake
 from daybreak.stores.sqlite.writer import Writer

@@ -24,12 +24,12 @@ from daybreak.store import (
     Exchange,
     Exchanged,
     Filter,
+    Inserted,
     Page,
     Purge,
     Query,
     Reap,
     Store,
-    Verdict,
 )
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.beside import steps
@@ -108,7 +108,7 @@ class Player:
 
     async def _insert(self, sketches: Sequence[steps.Sketch]) -> None:
         specs = self._specs(sketches)
-        self._note_inserts(specs, await self._both(lambda store: store.insert(specs, now=self._now)))
+        self._note_inserts(await self._both(lambda store: store.insert(specs, now=self._now)))
 
     @_play.register
     async def _(self, step: steps.Work) -> None:
@@ -317,7 +317,7 @@ class Player:
             self._note("settlement inserts", when=settled and bool(settlement.inserts))
             self._ended.add(attempt)
         self._open = [lease for lease in self._open if (lease.seq, lease.fence) not in self._ended]
-        self._note_inserts(wanted.insert, answer.inserted)
+        self._note_inserts(answer.inserted)
         self._note_puts(wanted.put, answer.put)
         self._give(answer.leases)
         if wanted.claim is not None:
@@ -339,16 +339,9 @@ class Player:
                 settings = msgspec.json.decode(record.value, type=QueueSettings)
                 self._note("paused" if settings.paused else "max_running reached")
 
-    def _note_inserts(self, specs: Sequence[JobSpec], answers: Sequence[Any]) -> None:
-        for spec, answer in zip(specs, answers, strict=True):
-            how = "" if answer.verdict in (Verdict.NEW, Verdict.FULL) else self._how(spec, answer)
-            self._note(f"insert {answer.verdict.value}{how}")
-
-    @staticmethod
-    def _how(spec: JobSpec, answer: Any) -> str:
-        if answer.verdict is Verdict.DUPLICATE and answer.job == spec.id:
-            return " by id"
-        return " by key" if spec.key is not None and spec.unique is None else " by unique" if spec.key is None else ""
+    def _note_inserts(self, answers: Sequence[Inserted]) -> None:
+        for answer in answers:
+            self._note(f"insert {answer.verdict.value}{f' by {answer.same}' if answer.same else ''}")
 
     def _note_puts(self, puts: Sequence[Put], answers: Sequence[Any]) -> None:
         for put, answer in zip(puts, answers, strict=True):

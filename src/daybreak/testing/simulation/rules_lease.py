@@ -15,8 +15,9 @@ from daybreak.testing.simulation.tracked import Tracked
 from daybreak.units import span
 
 UNCHARGED: Final = frozenset({"HandedBack", "Suspended"})
-# A reaper notices a silence that is longer than three of its ticks; shorter ones cost nobody a lease.
-NOTICED: Final = span(REAP_EVERY * 3)
+# A holder reports every third of a lease, so a silence shorter than this leaves it time to do so once more; a longer one
+# must be noticed by the reaper, however it measures.
+NOTICED: Final = span(LEASE * 0.6)
 SLACK: Final = round(LONGEST_DELAY * 2e6)
 RECOVERED: Final = span(2 * LEASE + REAP_EVERY) + SLACK
 

@@ -1,0 +1,64 @@
+"""The reading connection: its own snapshot, in nobody's way, and never held open between calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from daybreak.stores.sqlite.engine import Engine, Place, Request, data_version
+from daybreak.stores.sqlite.ledger import Known, Ledger
+
+
+class Reader:
+    def __init__(self, place: Place, engine: Engine) -> None:
+        self._place = place
+        self._engine = engine
+        self._db: apsw.Connection | None = None
+        self._known = Known()
+        self._version: int | None = None
+        self._changes_seen: int | None = None
+        self._identity = (0, 0)
+
+    def run(self, request: Request) -> Any:
+        with self._engine.translated():
+            if self._db is not None and self._place.identity() != self._identity:
+                self.close()  # the file was put back from elsewhere
+            db = self._db or self._connect()
+            db.execute("BEGIN")
+            try:
+                self._forget_if_changed(db)
+                answer = request.run(Ledger(db, self._known, *self._engine.hands(request.now)))
+                db.execute("ROLLBACK")
+            except BaseException:
+                # A cursor that the error keeps alive would keep this snapshot too, and the log with it.
+                self._db, self._version = None, None
+                db.close(True)
+                raise
+            return answer
+
+    def _connect(self) -> apsw.Connection:
+        self._identity = self._place.identity()
+        self._db = apsw.Connection(str(self._place.path), vfs=self._place.vfs, statementcachesize=200)
+        self._db.set_busy_timeout(5000)
+        self._db.pragma("query_only", True)
+        self._db.pragma("trusted_schema", False)
+        return self._db
+
+    def _forget_if_changed(self, db: apsw.Connection) -> None:
+        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # a snapshot begins with its first read
+        version = data_version(db)
+        if version != self._version:
+            self._known, self._version = Known(), version
+
+    def has_changed(self) -> bool:
+        """Whether anyone has committed since the last look."""
+        with self._engine.translated():
+            seen = data_version(self._db or self._connect())
+        changed, self._changes_seen = seen != self._changes_seen, seen
+        return changed
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
