@@ -18,10 +18,10 @@ def put(ledger: Ledger, puts: Sequence[Put]) -> list[Record | None]:
 
 
 def _put(ledger: Ledger, put: Put) -> Record | None:
+    settings = _settings(put) if put.kind == "queue" else None
     there = ledger.execute(sql.get_record, (put.kind, put.name)).fetchone()
     if put.expect is not None and put.expect != (there[0] if there else 0):
         return None
-    settings = _settings(put) if put.kind == "queue" else None
     # One series of revisions for all records: one that was deleted and written anew never has an old number.
     revision = (ledger.value(sql.get_meta, ("revision",)) or 0) + 1
     ledger.execute(sql.set_meta, ("revision", revision))

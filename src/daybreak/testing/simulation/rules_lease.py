@@ -15,8 +15,8 @@ from daybreak.testing.simulation.tracked import Tracked
 from daybreak.units import span
 
 UNCHARGED: Final = frozenset({"HandedBack", "Suspended"})
-# A holder reports every third of a lease, so a silence shorter than this leaves it time to do so once more; a longer one
-# must be noticed by the reaper, however it measures.
+# A holder reports every third of a lease, so a silence shorter than this leaves it time to do so once more; a longer
+# one must be noticed by the reaper, however it measures.
 NOTICED: Final = span(LEASE * 0.6)
 SLACK: Final = round(LONGEST_DELAY * 2e6)
 RECOVERED: Final = span(2 * LEASE + REAP_EVERY) + SLACK

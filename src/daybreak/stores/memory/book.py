@@ -1,0 +1,222 @@
+"""What the memory store keeps, and the small moves that every transition is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import msgspec
+
+from daybreak import events
+from daybreak.errors import BadInput
+from daybreak.events import Event
+from daybreak.model import (
+    DEFAULT_QUEUE,
+    UNFINISHED,
+    JobSpec,
+    Put,
+    QueueSettings,
+    Reason,
+    Record,
+    State,
+)
+from daybreak.rank import place
+from daybreak.store import (
+    EVENTS_TOPIC,
+    job_topic,
+    work_topic,
+)
+from daybreak.stores.memory.entry import Entry
+from daybreak.stores.memory.ready import Ready
+from daybreak.stores.memory.timeline import Timeline
+from daybreak.units import moment, span
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The two hands of the store's clock, in microseconds."""
+
+    wall: int
+    steady: int
+
+
+@dataclass(slots=True)
+class Key:
+    """An idempotency key outlives its job; `dropped` is when the job went."""
+
+    digest: str
+    job: str
+    dropped: int | None = None
+
+
+@dataclass(slots=True)
+class Book:
+    jobs: dict[int, Entry] = field(default_factory=dict)
+    ids: dict[str, Entry] = field(default_factory=dict)
+    keys: dict[str, Key] = field(default_factory=dict)
+    uniques: dict[str, Entry] = field(default_factory=dict)
+    ready: Ready = field(default_factory=Ready)
+    running: dict[int, Entry] = field(default_factory=dict)
+    unfinished: Counter[str] = field(default_factory=Counter)
+    due: dict[str, Timeline] = field(default_factory=lambda: {"steady": Timeline(), "wall": Timeline()})
+    expiring: Timeline = field(default_factory=Timeline)
+    records: dict[tuple[str, str], Record] = field(default_factory=dict)
+    feed: list[tuple[int, Event]] = field(default_factory=list)  # by steady time
+    feed_start: int = 0
+    seq: int = 0
+    revision: int = 0
+    topics: set[str] = field(default_factory=set)
+    following_inserts: list[JobSpec] = field(default_factory=list)
+    following_puts: list[Put] = field(default_factory=list)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def put(self, put: Put) -> Record | None:
+        name = (put.kind, put.name)
+        there = self.records.get(name)
+        if put.expect is not None and put.expect != (there.revision if there else 0):
+            return None
+        self.revision += 1
+        if put.value is None:
+            self.records.pop(name, None)
+        else:
+            self.records[name] = Record(kind=put.kind, name=put.name, value=put.value, revision=self.revision)
+        if put.kind == "queue":
+            self.topics.add(work_topic(put.name))
+        return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=self.revision)
+
+    def settings(self, queue: str) -> QueueSettings:
+        record = self.records.get(("queue", queue))
+        return msgspec.json.decode(record.value, type=QueueSettings) if record else DEFAULT_QUEUE
+
+    # -- ends and places -----------------------------------------------------------------------------------------------
+
+    def _finish(
+        self,
+        entry: Entry,
+        state: State,
+        now: Now,
+        *,
+        by: str,
+        reason: Reason | None = None,
+        note: str = "",
+        kind: str | None = None,
+    ) -> None:
+        """End a job without an outcome of its own: cancelled, replaced or expired."""
+        self._exit(entry)
+        entry.state, entry.reason, entry.note = state, reason, note
+        self._leave_lease(entry)
+        keep = entry.spec.options.keep_failed if state is State.FAILED else entry.spec.options.keep_completed
+        self._close(entry, now, keep)
+        self._change(entry, kind or state.value, now, by, state=state, reason=reason, note=note, attempt=entry.attempt)
+
+    def _close(self, entry: Entry, now: Now, keep_for: timedelta | None) -> None:
+        self.unfinished[entry.spec.queue] -= 1
+        self._forget_expiry(entry)
+        entry.due = None
+        entry.finished = now.wall
+        entry.purge_at = None if keep_for is None else now.steady + span(keep_for)
+        if entry.spec.unique is not None and self.uniques.get(entry.spec.unique) is entry:
+            del self.uniques[entry.spec.unique]
+        self.topics.add(job_topic(entry.spec.id))
+
+    def _leave_lease(self, entry: Entry) -> None:
+        if entry.until is not None and self.settings(entry.spec.queue).max_running is not None:
+            self.topics.add(work_topic(entry.spec.queue))
+        entry.worker = entry.until = entry.call = entry.cancelling = None
+        entry.reaped = entry.suspending = False
+
+    def _rerank(self, entry: Entry, priority: int | None, now: Now, *, by: str) -> None:
+        self._exit(entry)
+        before = entry.priority
+        entry.priority = before if priority is None else priority
+        self._place(entry)
+        self._enter(entry)
+        if entry.priority != before:
+            self._change(entry, "reprioritised", now, by, priority=entry.priority)
+
+    def _place(self, entry: Entry) -> None:
+        # Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits.
+        entry.rank = place(self.settings(entry.spec.queue), entry.priority, entry.arrived, entry.seq)
+
+    def drop(self, entry: Entry, now: Now) -> None:
+        if entry.state in UNFINISHED:
+            self._exit(entry)
+            self._leave_lease(entry)
+            self.unfinished[entry.spec.queue] -= 1
+        del self.jobs[entry.seq], self.ids[entry.spec.id]
+        if entry.spec.unique is not None and self.uniques.get(entry.spec.unique) is entry:
+            del self.uniques[entry.spec.unique]
+        for key in entry.keys:
+            self.keys[key].dropped = now.steady
+
+    def _forget_expiry(self, entry: Entry) -> None:
+        """The limit is on the wait for the first start; later waits are the retries' own."""
+        if entry.expires is not None:
+            self.expiring.discard(entry.expires, entry.seq)
+            entry.expires = None
+
+    @staticmethod
+    def _is_overdue(entry: Entry, now: Now) -> bool:
+        return entry.expires is not None and entry.expires <= now.steady
+
+    @staticmethod
+    def _is_early(entry: Entry, now: Now) -> bool:
+        return entry.due is not None and entry.due[1] > (now.wall if entry.due[0] == "wall" else now.steady)
+
+    # -- the small moves -----------------------------------------------------------------------------------------------
+
+    def _enter(self, entry: Entry) -> None:
+        match entry.state:
+            case State.QUEUED:
+                self.ready.add(entry.lane, entry.rank)
+                self.topics.add(work_topic(entry.spec.queue))
+            case State.SCHEDULED:
+                assert entry.due is not None
+                self.due[entry.due[0]].add(entry.due[1], entry.seq)
+                self.topics.add(work_topic(entry.spec.queue))  # an idle worker must plan anew
+            case State.RUNNING:
+                self.running[entry.seq] = entry
+
+    def _exit(self, entry: Entry) -> None:
+        match entry.state:
+            case State.QUEUED:
+                self.ready.discard(entry.lane, entry.rank)
+            case State.SCHEDULED:
+                assert entry.due is not None
+                self.due[entry.due[0]].discard(entry.due[1], entry.seq)
+            case State.RUNNING:
+                del self.running[entry.seq]
+
+    def _change(self, entry: Entry, kind: str, now: Now, by: str, **changed: object) -> None:
+        event = Event(n=entry.n + 1, kind=kind, job=entry.spec.id, at=moment(now.wall), by=by, **changed)  # type: ignore[arg-type]
+        self._tell(entry, event, now)
+
+    def _tell(self, entry: Entry, event: Event, now: Now) -> None:
+        entry.n = event.n
+        entry.history = events.shortened([*entry.history, event])
+        self._publish(event, now)
+
+    def _publish(self, event: Event, now: Now) -> None:
+        self.feed.append((now.steady, event))
+        self.topics.add(EVENTS_TOPIC)
+
+
+def due_at(entry: Entry) -> datetime | None:
+    return moment(entry.due[1]) if entry.due and entry.state is State.SCHEDULED else None
+
+
+def check(puts: Iterable[Put]) -> None:
+    """Before anything is written: what raises half way through would leave half an operation behind."""
+    for put in puts:
+        if put.kind == "queue" and put.value is not None:
+            _check_settings(put, put.value)
+
+
+def _check_settings(put: Put, value: bytes) -> None:
+    try:
+        msgspec.json.decode(value, type=QueueSettings)
+    except msgspec.DecodeError as trouble:
+        raise BadInput(f"queue {put.name!r}: these are no queue settings: {trouble}") from None

@@ -1,0 +1,203 @@
+"""The life of a lease: claimed, kept alive, taken over, settled; and what time does to jobs that wait for one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from daybreak import events
+from daybreak.events import Event
+from daybreak.model import (
+    FINAL,
+    Reason,
+    Settlement,
+    State,
+)
+from daybreak.rank import turn, urgency
+from daybreak.store import (
+    PROMOTED_PER_CLAIM,
+    Beat,
+    Claim,
+    Extended,
+    Reap,
+)
+from daybreak.stores.memory.accept import Accepting
+from daybreak.stores.memory.book import Now, due_at
+from daybreak.stores.memory.entry import Entry
+from daybreak.units import moment, span
+
+
+class Leasing(Accepting):
+    __slots__ = ()
+
+    def claim(self, claim: Claim, now: Now) -> tuple[list[Entry], bool]:
+        """The most urgent jobs that the claimant may have, leased; and whether more may be there at once."""
+        due, expired = self.promote(PROMOTED_PER_CLAIM, now), 0
+        served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
+        room = {queue: self._room(queue) for queue in claim.queues}
+        taken: list[Entry] = []
+        while len(taken) < claim.limit and expired < PROMOTED_PER_CLAIM:
+            head = self._next(claim, room, served, now)
+            if head is None:
+                return taken, due == PROMOTED_PER_CLAIM
+            queue = head.spec.queue
+            if self._is_overdue(head, now):
+                self._expire(head, now)
+                expired += 1
+                continue
+            self._lease(head, claim, now)
+            taken.append(head)
+            room[queue] -= 1
+            served[queue] += 1
+        return taken, True
+
+    def _next(self, claim: Claim, room: dict[str, float], served: dict[str, int], now: Now) -> Entry | None:
+        best: tuple[tuple[int, int, int], Entry] | None = None
+        for index, queue in enumerate(claim.queues):
+            if room[queue] < 1 or (rank := self.ready.head(queue, claim.tasks)) is None:
+                continue
+            entry, settings = self.jobs[rank.seq], self.settings(queue)
+            key = (
+                urgency(settings, entry.priority, rank.order, now.steady),
+                turn(served[queue], settings.weight),
+                index,
+            )
+            if best is None or key < best[0]:
+                best = (key, entry)
+        return best[1] if best else None
+
+    def _room(self, queue: str) -> float:
+        settings = self.settings(queue)
+        if settings.paused:
+            return 0
+        if settings.max_running is None:
+            return float("inf")
+        return settings.max_running - sum(1 for e in self.running.values() if e.spec.queue == queue)
+
+    def _lease(self, entry: Entry, claim: Claim, now: Now) -> None:
+        self._exit(entry)
+        entry.state, entry.due, entry.note = State.RUNNING, None, ""
+        self._enter(entry)
+        self._forget_expiry(entry)
+        entry.attempt += 1
+        entry.fence += 1
+        entry.worker, entry.call = claim.worker, claim.call
+        entry.term = span(claim.lease_for)
+        entry.until = now.steady + entry.term
+        entry.started = now.wall
+        entry.progress, entry.message = None, ""
+        self._change(entry, "started", now, claim.worker, state=State.RUNNING, attempt=entry.attempt, fence=entry.fence)
+
+    # -- while it runs -------------------------------------------------------------------------------------------------
+
+    def extend(self, beat: Beat, now: Now) -> Extended:
+        entry = self.jobs.get(beat.seq)
+        if entry is None or entry.state is not State.RUNNING or entry.fence != beat.fence:
+            return Extended(held=False)
+        entry.term = span(beat.lease_for)
+        entry.until = now.steady + entry.term
+        if beat.checkpoint is not None:
+            entry.checkpoint = beat.checkpoint
+        if beat.progress is not None:
+            entry.progress, entry.message = beat.progress, beat.message
+            self._publish(
+                Event(
+                    n=entry.n, kind="progress", job=entry.spec.id, at=moment(now.wall), by=entry.worker or "",
+                    progress=beat.progress, note=entry.message,
+                ),
+                now,
+            )  # fmt: skip
+        return Extended(held=True, cancel=entry.cancelling is not None, suspend=entry.suspending)
+
+    def reap(self, reap: Reap, now: Now) -> list[Entry]:
+        watched = span(reap.watched_for)
+        lapsed = [
+            entry
+            for entry in self.running.values()
+            if entry.until is not None and entry.until <= now.steady and entry.term <= watched
+        ]
+        lapsed.sort(key=lambda entry: (entry.until, entry.seq))
+        for entry in lapsed[: reap.limit]:
+            entry.fence += 1
+            entry.worker, entry.call, entry.reaped = reap.worker, None, True
+            entry.term = span(reap.lease_for)
+            entry.until = now.steady + entry.term
+            self._change(entry, "lease_expired", now, reap.worker, fence=entry.fence)
+        return lapsed[: reap.limit]
+
+    # -- settle --------------------------------------------------------------------------------------------------------
+
+    def settle(self, settlement: Settlement, now: Now) -> bool:
+        entry = self.jobs.get(settlement.seq)
+        if entry is None or entry.fence != settlement.fence:
+            return False
+        if entry.state is not State.RUNNING:
+            return True  # this very fence ended before: the reply was lost, the work was not
+        if entry.cancelling is not None:
+            # Whoever was told that a running job is being cancelled never sees it complete or run again.
+            entry.attempt = settlement.attempt
+            self._finish(entry, State.CANCELLED, now, by=entry.cancelling)
+            return True
+        if entry.suspending and settlement.state in (State.QUEUED, State.SCHEDULED):
+            settlement = msgspec.structs.replace(settlement, state=State.SUSPENDED, delay=None)
+        self._write(entry, settlement, now)
+        self.following_inserts += settlement.inserts
+        self.following_puts += settlement.puts
+        return True
+
+    def follow(self, now: Now) -> None:
+        """What the settlements of a transaction bring with them, once all of them are written."""
+        for spec in self.following_inserts:  # part of an accepted settlement: a full queue does not refuse them
+            self.insert(spec, now, bounded=False)
+        for put in self.following_puts:
+            self.put(put)
+        self.following_inserts, self.following_puts = [], []
+
+    def _write(self, entry: Entry, settlement: Settlement, now: Now) -> None:
+        self._exit(entry)
+        entry.attempt, entry.lost, entry.timeouts = settlement.attempt, settlement.lost, settlement.timeouts
+        if settlement.checkpoint is not None:
+            entry.checkpoint = settlement.checkpoint
+        if settlement.failure is not None:
+            entry.failure = settlement.failure
+        entry.note = settlement.note
+        if settlement.delay is not None:
+            entry.due = ("steady", now.steady + span(settlement.delay))
+        entry.state, entry.reason = settlement.state, settlement.reason
+        if settlement.state is State.COMPLETED:
+            entry.result, entry.failure, entry.checkpoint = settlement.result, None, None
+        self._leave_lease(entry)
+        if settlement.state in FINAL:
+            self._close(entry, now, settlement.keep_for)
+        else:
+            self._place(entry)
+            self._enter(entry)
+        self._tell(entry, events.settled(settlement, entry.n + 1, moment(now.wall), due_at(entry)), now)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def promote(self, limit: int, now: Now) -> int:
+        """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
+        due = self.due["steady"].until(now.steady, limit)
+        due += self.due["wall"].until(now.wall, limit - len(due))
+        for entry in map(self.jobs.__getitem__, due):
+            self._exit(entry)
+            entry.state, entry.due = State.QUEUED, None
+            self._enter(entry)
+            self._change(entry, "due", now, "", state=State.QUEUED)
+        return len(due)
+
+    def expire(self, limit: int, now: Now) -> int:
+        overdue = self.expiring.until(now.steady, limit)
+        for entry in map(self.jobs.__getitem__, overdue):
+            self._expire(entry, now)
+        return len(overdue)
+
+    def next_in(self, now: Now) -> timedelta | None:
+        firsts = ((self.due["steady"].first(), now.steady), (self.due["wall"].first(), now.wall))
+        delays = [first - hand for first, hand in firsts if first is not None]
+        return timedelta(microseconds=max(0, min(delays))) if delays else None
+
+    def _expire(self, entry: Entry, now: Now) -> None:
+        self._finish(entry, State.FAILED, now, by="", reason=Reason.EXPIRED, kind="expired")
