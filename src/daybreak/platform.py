@@ -51,9 +51,9 @@ def file_system(path: Path) -> str:
 if sys.platform == "win32":
     import msvcrt
 
-    def lock_file(fd: int, *, wait: bool) -> bool:
+    def lock_byte(fd: int, byte: int, *, wait: bool = True) -> bool:
         while True:
-            os.lseek(fd, 0, os.SEEK_SET)
+            os.lseek(fd, byte, os.SEEK_SET)
             try:
                 msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
             except OSError:
@@ -63,11 +63,11 @@ if sys.platform == "win32":
             else:
                 return True
 
-    def unlock_file(fd: int) -> None:
-        os.lseek(fd, 0, os.SEEK_SET)
+    def unlock_byte(fd: int, byte: int) -> None:
+        os.lseek(fd, byte, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
-    def lock_holder(fd: int) -> int | None:  # noqa: ARG001 - Windows does not say
+    def lock_holder(fd: int, byte: int) -> int | None:  # noqa: ARG001 - Windows does not say
         return None
 
     def end_process(pid: int) -> None:
@@ -80,12 +80,12 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    # A record lock, not flock: fair between processes, gone with its process, and not inherited by its children.
-    def lock_file(fd: int, *, wait: bool) -> bool:
-        """Take the file's lock; False if it is taken and we would not wait."""
+    # Record locks, not flock: gone with their process, and not inherited by its children.
+    def lock_byte(fd: int, byte: int, *, wait: bool = True) -> bool:
+        """Lock one byte of a file; False if it is taken and we would not wait."""
         while True:
             try:
-                fcntl.lockf(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.lockf(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
             except (BlockingIOError, PermissionError):  # two spellings of "taken"
                 return False
             except OSError as trouble:
@@ -96,18 +96,18 @@ else:
             else:
                 return True
 
-    def unlock_file(fd: int) -> None:
-        fcntl.lockf(fd, fcntl.LOCK_UN)
+    def unlock_byte(fd: int, byte: int) -> None:
+        fcntl.lockf(fd, fcntl.LOCK_UN, 1, byte)
 
     _FLOCK: Final = "hhqqi4x" if sys.platform == "linux" else "qqihh"
 
-    def lock_holder(fd: int) -> int | None:
-        """The process that holds the file's lock, as far as the system tells."""
+    def lock_holder(fd: int, byte: int) -> int | None:
+        """The process that holds a byte's lock, as far as the system tells."""
         if sys.platform == "linux":
-            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
             kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
         else:
-            asked = struct.pack(_FLOCK, 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            asked = struct.pack(_FLOCK, byte, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
             _, _, pid, kind, _ = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
         return pid if kind != fcntl.F_UNLCK and pid > 0 else None
 
@@ -124,11 +124,11 @@ else:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped (SIGSTOP, Ctrl-Z, a debugger) rather than slow."""
+    """Whether a process is stopped (SIGSTOP, Ctrl-Z) rather than slow, or held by a debugger."""
     try:
         if sys.platform == "linux":
             about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-            return about.rpartition(")")[2].split()[0] in "Tt"
+            return about.rpartition(")")[2].split()[0] == "T"
         if sys.platform == "darwin":
             command = ["/bin/ps", "-o", "state=", "-p", str(pid)]
             found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a number of ours

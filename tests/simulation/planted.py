@@ -241,6 +241,13 @@ class KeepsOldRank(Ledger):
             type(self)._amends = False
 
 
+class NeverAges(Ledger):
+    """A queue that should age is served by priority alone."""
+
+    def _accept(self, spec, settings, now):
+        return super()._accept(spec, replace(settings, discipline="fifo"), now)
+
+
 class NoMaxRunning(Ledger):
     def _room(self, queue):
         return 0 if self.settings(queue).paused else float("inf")
@@ -438,6 +445,7 @@ PLANTED = [
     Planted("last in, first out", {"I10"}, 10, with_ledger(NotFifo)),
     Planted("priority ignored", {"I10"}, 10, with_ledger(IgnoresPriority)),
     Planted("old rank kept over a new discipline", {"I10"}, 150, with_ledger(KeepsOldRank)),
+    Planted("an aging queue that starves", {"I11"}, 30, with_ledger(NeverAges)),
     Planted("max_running not looked at", {"I12"}, 20, with_ledger(NoMaxRunning)),
     Planted("pause not looked at", {"I12"}, 20, with_ledger(IgnoresPause)),
     Planted("capacity not looked at", {"I12"}, 30, with_ledger(NoCapacity)),

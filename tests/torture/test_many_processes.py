@@ -24,6 +24,7 @@ from daybreak import platform
 from daybreak.client import Client
 from daybreak.model import FINAL
 from daybreak.stores.sqlite import SqliteStore
+from daybreak.stores.sqlite.turn import ROOM
 
 pytestmark = pytest.mark.torture
 
@@ -106,7 +107,7 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
                 busy_wait(chance.random() * 0.05)
                 victim.freeze()
             stopped = time.monotonic()
-            inside += platform.lock_holder(turn) == victim.pid
+            inside += platform.lock_holder(turn, ROOM) == victim.pid
             time.sleep(LEASE.total_seconds() * (1.2 + chance.random() * 0.8))
             stops.append((victim.called, stopped, time.monotonic()))
             victim.thaw()
@@ -232,7 +233,7 @@ async def test_stores_of_one_process_and_its_children_share_the_file(db, tmp_pat
 def catch_writing(turn: int, pids: list[int]) -> int:
     """Stop whoever has the turn to write at this instant; the index of the caught."""
     while True:
-        holder = platform.lock_holder(turn)
+        holder = platform.lock_holder(turn, ROOM)
         if holder in pids:
             os.kill(holder, signal.SIGSTOP)
             return pids.index(holder)

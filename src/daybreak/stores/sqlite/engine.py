@@ -189,7 +189,9 @@ class Engine:
             # Whether this commit survives is not known, and a sync that failed once must not be trusted later:
             # open the file anew and let the callers ask again.
             self._abandon(db)
-            raise OutcomeUnknown(f"{self._place.path}: the disk failed while committing ({trouble})") from trouble
+            raise OutcomeUnknown(
+                f"{self._place.path}: the disk failed while committing ({trouble}); ask again, to repeat is safe"
+            ) from trouble
         except BaseException:
             self._roll_back(db)
             raise

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from daybreak.errors import DaybreakError, StoreCorrupt, StoreFull, StoreReadOnly, StoreUnavailable
+from daybreak.errors import DaybreakError, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 
 
 def translate(path: Path, trouble: Exception) -> Exception:
@@ -35,5 +35,7 @@ def translate(path: Path, trouble: Exception) -> Exception:
             return StoreUnavailable(f"{path} is held by another program that is not Daybreak: close it there")
         case apsw.IOError():
             return StoreUnavailable(f"{path}: the disk failed ({trouble}); nothing of this was written")
+        case apsw.Error():
+            return StoreError(f"{path}: SQLite could not do it ({trouble})")
         case _:
             return trouble

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -50,10 +51,10 @@ class Opened:
             self.wake.send(topics)
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        for part in (self._quick, self._long, self._engine, self._turn, self.wake):
-            part.close()
+        with contextlib.ExitStack() as parts:  # what fails to close keeps no other part open
+            for part in (self.wake, self._turn, self._engine, self._long, self._quick, self._writer):
+                if part is not None:
+                    parts.callback(part.close)
 
 
 class ReadingThread:

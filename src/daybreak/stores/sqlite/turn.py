@@ -18,6 +18,8 @@ from daybreak import platform
 
 _log = logging.getLogger("daybreak.sqlite")
 
+ROOM, DOOR = 0, 1  # bytes of the side file
+
 _turns: dict[tuple[int, int], Turn] = {}
 _turns_lock = threading.Lock()
 
@@ -38,21 +40,28 @@ class Turn:
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
         with self._mutex:
-            if not platform.lock_file(self._fd, wait=False):
-                self._wait()
+            # Who is woken for a lock must still race for it, and a busy machine lets the same ones win. Behind a door
+            # that is let go only with the turn in hand, each stands at most one place from it.
+            self._lock(DOOR)
+            try:
+                self._lock(ROOM)
+            finally:
+                platform.unlock_byte(self._fd, DOOR)
             try:
                 yield
             finally:
-                platform.unlock_file(self._fd)
+                platform.unlock_byte(self._fd, ROOM)
 
-    def _wait(self) -> None:
+    def _lock(self, byte: int) -> None:
+        if platform.lock_byte(self._fd, byte, wait=False):
+            return
         self._waiting_since = time.monotonic()
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="daybreak-turn", daemon=True)
             self._watcher.start()
         self._contended.set()
         try:
-            platform.lock_file(self._fd, wait=True)
+            platform.lock_byte(self._fd, byte)
         finally:
             self._waiting_since = None
 
@@ -70,16 +79,15 @@ class Turn:
                     named = self._look(named)
 
     def _look(self, named: bool) -> bool:
-        try:
-            holder = platform.lock_holder(self._fd)
-        except OSError:  # closed meanwhile
-            return True
-        if holder is not None and platform.is_stopped(holder):
-            _log.warning("%s: process %d was stopped inside its turn to write and is ended", self._path, holder)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                platform.end_process(holder)
-        elif holder is not None and not named:
-            _log.warning("%s: waiting for process %d, whose turn to write is long", self._path, holder)
+        with contextlib.suppress(OSError):  # closed meanwhile
+            for holder in {platform.lock_holder(self._fd, byte) for byte in (ROOM, DOOR)} - {None, os.getpid()}:
+                assert holder is not None
+                if platform.is_stopped(holder):
+                    _log.warning("%s: process %d was stopped inside its turn to write and is ended", self._path, holder)
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        platform.end_process(holder)
+                elif not named:
+                    _log.warning("%s: waiting for process %d, whose turn to write is long", self._path, holder)
         return True
 
     def use(self, stuck_after: timedelta) -> None:

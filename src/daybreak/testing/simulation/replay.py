@@ -175,7 +175,8 @@ def _take_settings(book: Book, puts: Any, answers: Any) -> None:
         if record is not None and put.kind == "queue":
             before, after = book.queue(put.name), msgspec.json.decode(put.value, type=QueueSettings)
             book.settings[put.name] = after
-            if (before.discipline, before.patience) != (after.discipline, after.patience):
+            tuned = (before.discipline, before.patience) != (after.discipline, after.patience)
+            if tuned and any(job.queue == put.name for job in book.jobs.values()):
                 book.retuned.add(put.name)
 
 

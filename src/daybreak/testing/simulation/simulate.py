@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from random import Random
 from typing import Any, Final
 
+import msgspec
+
 from daybreak.client import Client
 from daybreak.errors import StoreError
-from daybreak.model import FINAL, Job, State
+from daybreak.model import FINAL, Job, Put, QueueSettings, State
 from daybreak.store import Filter, Purged, Query
 from daybreak.testing.simulation import faults
 from daybreak.testing.simulation.actors import Caller, Operator, Wish, client_of, follow
@@ -105,6 +108,7 @@ def _judged(site: Site) -> list[Violation]:
 async def _live(site: Site) -> list[Job]:
     """Chaos, then quiet with one last crash, then the drain; answers what is unfinished without excuse."""
     plan, loop = site.plan, site.loop
+    _tune(site)
     tasks = [loop.create_task(keep_manned(site, KNOWN)) for _ in range(plan.workers)]
     callers = _callers(site)
     tasks += [loop.create_task(_keep_calling(site, caller)) for caller in callers]
@@ -126,6 +130,15 @@ async def _live(site: Site) -> list[Job]:
     for task in tasks:
         task.cancel()
     return unfinished
+
+
+def _tune(site: Site) -> None:
+    """One queue ages from the first job on, so that the bound on waiting can be judged."""
+    settings = QueueSettings(discipline="aging", patience=timedelta(seconds=2))
+    puts = [Put(kind="queue", name="aged", value=msgspec.json.encode(settings), expect=0)]
+    call = site.history.invoke("world", "put", puts)
+    site.history.commit(call, run_now(site.store.put(puts)), site.new_events(), site.world.wall())
+    site.history.end(call, "ok", None)
 
 
 def _callers(site: Site) -> list[Caller]:
