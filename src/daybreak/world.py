@@ -55,5 +55,7 @@ class Ids:
         stamp = max(self._world.wall() * 4096 // 1000, self._last + 1)
         self._last = stamp
         low = 0x8000_0000_0000_0000 | self._world.chance.getrandbits(62)
-        text = f"{stamp >> 12:012x}7{stamp & 0xFFF:03x}{low:016x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        return (
+            f"{stamp >> 28:08x}-{stamp >> 12 & 0xFFFF:04x}-7{stamp & 0xFFF:03x}"
+            f"-{low >> 48:04x}-{low & 0xFFFF_FFFF_FFFF:012x}"
+        )

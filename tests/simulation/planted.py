@@ -331,27 +331,27 @@ class NewIdEachTime(Client):
 
 
 class NumberGap(Ledger):
-    """A refused start uses up an event number."""
+    """A takeover uses up an event number too many."""
 
-    def _tell(self, entry, event):
+    def _tell(self, entry, event, *more):
         skips = event.kind == "lease_expired"
-        super()._tell(entry, replace(event, n=event.n + 1) if skips else event)
+        super()._tell(entry, replace(event, n=event.n + 1) if skips else event, *more)
 
 
 class LostEvent(Ledger):
     """Now and then an event is in the job's history and not in the feed."""
 
-    def _publish(self, event: Event):
+    def _publish(self, event: Event, *more):
         if event.kind != "reprioritised":
-            super()._publish(event)
+            super()._publish(event, *more)
 
 
 class SilentRelease(Ledger):
     """A hand-back changes the job without an event."""
 
-    def _tell(self, entry, event):
+    def _tell(self, entry, event, *more):
         if event.kind != "released":
-            super()._tell(entry, event)
+            super()._tell(entry, event, *more)
 
 
 class SkippingFeed(MemoryStore):

@@ -14,6 +14,9 @@ from daybreak.stores.sqlite.rows import Row, Values, first_due, pack_extra, pack
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment, span
 
+# Looked up once: a member of an enum is found by calling code, at every access.
+NEW, QUEUED, SCHEDULED = Verdict.NEW, State.QUEUED, State.SCHEDULED
+
 
 class Inserting:
     """Plain new jobs are gathered and written together; whatever must look at other jobs first has them written."""
@@ -22,6 +25,7 @@ class Inserting:
         self._ledger = ledger
         self._bounded = bounded  # what comes with a settlement is part of it, and not refused for a full queue
         self._counted: dict[str, int] = {}
+        self._woken: set[str] = set()
         self._jobs: list[Values] = []
         self._ready: list[Values] = []
         self._delayed: list[Values] = []
@@ -100,10 +104,10 @@ class Inserting:
             spec.args,
         ))  # fmt: skip
         if (due := first_due(spec, ledger.wall, ledger.steady)) is None:
-            state = State.QUEUED
+            state = QUEUED
             self._ready.append((lane, band, order, seq, 0, spec.fence, 1, None, None))
         else:
-            state = State.SCHEDULED
+            state = SCHEDULED
             self._delayed.append((seq, *due, 0, spec.fence, 1, None, None))
         if spec.key is not None:
             ledger.execute(sql.insert_key, (spec.key, spec.digest, spec.id))
@@ -115,8 +119,10 @@ class Inserting:
         ledger.tally(lane, spec.priority, state)
         if spec.queue in self._counted:
             self._counted[spec.queue] += 1
-        ledger.wake(work_topic(spec.queue))
-        return Inserted(Verdict.NEW, spec.id, seq, state)
+        if spec.queue not in self._woken:
+            self._woken.add(spec.queue)
+            ledger.wake(work_topic(spec.queue))
+        return Inserted(NEW, spec.id, seq, state)
 
     def _write(self) -> None:
         ledger = self._ledger

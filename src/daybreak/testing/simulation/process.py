@@ -16,6 +16,7 @@ class Process:
         self.alive = True
         self.frozen_until = 0.0
         self._loop = loop
+        self._stood = self._stands_since = 0.0
         self._goes = asyncio.Event()
         self._goes.set()
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -52,17 +53,25 @@ class Process:
     def freeze(self, seconds: float) -> None:
         until = self._loop.time() + seconds
         if until > self.frozen_until:
+            if self._goes.is_set():
+                self._stands_since = self._loop.time()
             self.frozen_until = until
             self._goes.clear()
             self._loop.call_at(until, self._melt)
 
     def thaw(self) -> None:
         self.frozen_until = 0.0
-        self._goes.set()
+        self._melt()
 
     def _melt(self) -> None:
-        if self.frozen_until <= self._loop.time():
+        if self.frozen_until <= self._loop.time() and not self._goes.is_set():
+            self._stood += self._loop.time() - self._stands_since
             self._goes.set()
+
+    @property
+    def ran(self) -> float:
+        """Seconds in which it was not frozen: work gets on only in these."""
+        return self._loop.time() - self._stood
 
     @property
     def is_frozen(self) -> bool:

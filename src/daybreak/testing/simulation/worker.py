@@ -175,10 +175,10 @@ class SimWorker:
     async def _work(self, held: Held) -> Outcome:
         fate = self._site.fate
         seconds = fate.uniform(6.0, 18.0) if "long" in held.lease.spec.tags else fate.uniform(0.05, 3.0) ** 2
-        ends_at = self._site.loop.time() + seconds
+        ends_at = self._process.ran + seconds
         deaf = fate.random() < 0.2  # some handlers never look whether they were asked to stop
-        while (left := ends_at - self._site.loop.time()) > 0 or self._process.is_frozen:
-            await held.bell.wait(max(left, 0.0))
+        while (left := ends_at - self._process.ran) > 1e-6:
+            await held.bell.wait(left)
             await self._process.gate()
             if held.asked is not None and not deaf:
                 break
