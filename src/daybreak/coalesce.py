@@ -19,30 +19,15 @@ class Coalescer(Generic[A, B]):
         self._send = send
         self._most = most
         self._waiting: list[tuple[A, asyncio.Future[B]]] = []
-        self._busy = False
         self._flush: asyncio.Task[None] | None = None
 
     async def __call__(self, item: A) -> B:
-        if not self._busy:
-            return await self._alone(item)
         future: asyncio.Future[B] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
+        if self._flush is None or self._flush.done():
+            # A task, not a call: whoever else asks in this round of the loop goes with the same batch.
+            self._flush = asyncio.create_task(self._run())
         return await future
-
-    async def _alone(self, item: A) -> B:
-        self._busy = True
-        try:
-            [answer] = await self._send([item])
-        finally:
-            self._busy = False
-            self._go_on()
-        return answer
-
-    def _go_on(self) -> None:
-        """Send what gathered meanwhile; in a task of its own, for whoever brought us here may be gone."""
-        if self._waiting:
-            self._busy = True
-            self._flush = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         try:
@@ -56,7 +41,7 @@ class Coalescer(Generic[A, B]):
             self._waiting = []
             raise
         finally:
-            self._busy = False
+            self._flush = None
 
     async def _deliver(self, batch: list[tuple[A, asyncio.Future[B]]]) -> None:
         # One who stopped waiting may have been heard already: its item is sent all the same.

@@ -21,7 +21,7 @@ KINDS: Final = (
 )  # fmt: skip
 
 
-class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Event(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     n: int
     kind: str
     job: str

@@ -81,7 +81,7 @@ class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
 DEFAULT_OPTIONS: Final = Options()
 
 
-class JobSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class JobSpec(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One piece of work as accepted. Its id is made by whoever submits, so that asking twice is harmless."""
 
     id: str
@@ -131,7 +131,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class Job(Struct, frozen=True, gc=False, kw_only=True):
     """All that is known of a job at one instant. `revision` is the number of its latest event."""
 
     spec: JobSpec
@@ -169,7 +169,7 @@ class Job(Struct, frozen=True, kw_only=True):
         return self.state in FINAL
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class Lease(Struct, frozen=True, gc=False, kw_only=True):
     """The right to run a job until an instant. Every write under it carries the fence."""
 
     seq: int
@@ -193,13 +193,13 @@ class Lease(Struct, frozen=True, kw_only=True):
         return self.spec.id
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, gc=False):
     """The work ended and this is its encoded result."""
 
     result: bytes | None = None
 
 
-class Failed(Struct, frozen=True):
+class Failed(Struct, frozen=True, gc=False):
     failure: Failure
 
 
@@ -251,7 +251,7 @@ class Record(Struct, frozen=True, kw_only=True):
     revision: int
 
 
-class Settlement(Struct, frozen=True, kw_only=True):
+class Settlement(Struct, frozen=True, gc=False, kw_only=True):
     """The fate of one lease, as numbers and data only; stores write it and decide nothing.
 
     `attempt`, `lost` and `timeouts` are the values after it. `delay` counts from the store's own now.

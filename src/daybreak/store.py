@@ -49,7 +49,7 @@ class Verdict(StrEnum):
     CACHED = "cached"
 
 
-class Inserted(Struct, frozen=True):
+class Inserted(Struct, frozen=True, gc=False):
     """`job` is the id that now stands for the submission; on a conflict, the id of the job in the way.
 
     `same` says by what it was known: its id, its idempotency key or its unique name."""
@@ -104,7 +104,7 @@ class Exchanged(Struct, frozen=True, kw_only=True):
 # -- the life of a lease -----------------------------------------------------------------------------------------------
 
 
-class Beat(Struct, frozen=True, kw_only=True):
+class Beat(Struct, frozen=True, gc=False, kw_only=True):
     """One heartbeat, with what the running job wants kept."""
 
     seq: int
@@ -115,7 +115,7 @@ class Beat(Struct, frozen=True, kw_only=True):
     checkpoint: bytes | None = None
 
 
-class Extended(Struct, frozen=True):
+class Extended(Struct, frozen=True, gc=False):
     """`held` is False when the lease was lost; the rest are requests that the holder should follow."""
 
     held: bool

@@ -319,3 +319,16 @@ async def test_the_file_of_another_program_is_left_alone(tmp_path):
     with pytest.raises(StoreUnsuitable, match="another program: choose another path"):
         await SqliteStore(path).open()
     assert path.read_bytes() == before
+
+
+async def test_a_reap_that_waited_for_its_turn_takes_no_lease_that_lapsed_meanwhile(tmp_path):
+    world = World(100 * DAY, DAY)
+    async with SqliteStore(tmp_path / "jobs.db", world=world) as store:
+        await Client(store).submit("t")
+        await store.exchange(Exchange(claim=Claim(worker="w", lease_for=SECOND)))
+        with store._opened._turn.taken():  # someone is stopped inside a write, and everyone waits
+            reaping = asyncio.ensure_future(store.reap(Reap(worker="r", watched_for=timedelta(days=1))))
+            await asyncio.sleep(0)
+            world.ticks += 60_000_000
+        assert await reaping == []
+        assert len(await store.reap(Reap(worker="r", watched_for=timedelta(days=1)))) == 1

@@ -79,6 +79,8 @@ def _check_options(spec: JobSpec) -> None:
 
 
 def _check_features(spec: JobSpec, features: frozenset[str]) -> None:
+    if not (spec.after or spec.batch or spec.flight or spec.deadline or spec.options.resources):
+        return
     asked = {
         "resources": spec.options.resources,
         "dependencies": spec.after,

@@ -16,7 +16,7 @@ from daybreak.store import Store
 from daybreak.world import World
 
 _log = logging.getLogger("daybreak.services")
-LONGEST_PAUSE = timedelta(seconds=30)
+LONGEST_PAUSE = timedelta(seconds=5)  # with one lease of watching behind it, still within two leases
 
 
 class Service(Protocol):

@@ -58,7 +58,9 @@ class Reaper:
             self._watching_since = now
         if self._last_contact:
             gap = min(now - self._last_contact, 3 * self._pace)
-            self._pace = max(span(self._every), self._pace + (gap - self._pace) / 4)
+            # Bounded, or silences that follow one another would come to count as the store's usual pace.
+            pace = self._pace + (gap - self._pace) / 4
+            self._pace = min(max(pace, span(self._every)), 2 * span(self._every))
         self._last_contact = asked_at
 
     def _lost_sight(self, now: int) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Any
 
 from daybreak.errors import StoreUnavailable
@@ -38,6 +39,9 @@ class Opened:
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+    def hands(self, now: datetime | None) -> tuple[int, int]:
+        return self._engine.hands(now)
 
     async def read(self, request: Request, *, long: bool = False) -> Any:
         return await (self._long if long else self._quick).read(request)

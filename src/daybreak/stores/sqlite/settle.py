@@ -163,8 +163,10 @@ def _tell_progress(ledger: Ledger, beat: Beat, n: int, worker: str) -> None:
     )  # fmt: skip
 
 
-def reap(ledger: Ledger, wanted: Reap) -> list[Lease]:
-    lapsed = ledger.rows(sql.lapsed_leases, (ledger.steady, span(wanted.watched_for), wanted.limit))
+def reap(ledger: Ledger, wanted: Reap, asked_at: int) -> list[Lease]:
+    """`asked_at` is the steady time of the question: what lapsed while it waited for its turn lapsed while the
+    holders' heartbeats waited too."""
+    lapsed = ledger.rows(sql.lapsed_leases, (asked_at, span(wanted.watched_for), wanted.limit))
     return [_take_over(ledger, seq, wanted) for (seq,) in lapsed]
 
 

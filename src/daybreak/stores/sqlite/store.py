@@ -157,7 +157,8 @@ class SqliteStore:
         return await self._write(lambda ledger: settle.extend(ledger, beats), now)  # type: ignore[no-any-return]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        return await self._write(lambda ledger: settle.reap(ledger, reap), now)  # type: ignore[no-any-return]
+        _, asked_at = self._in_use().hands(now)
+        return await self._write(lambda ledger: settle.reap(ledger, reap, asked_at), now)  # type: ignore[no-any-return]
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
         return await self._write(lambda ledger: _advance(ledger, limit), now)  # type: ignore[no-any-return]
