@@ -76,7 +76,7 @@ if sys.platform == "win32":
     HAS_DATAGRAMS: Final = False
 
     def datagram_socket() -> socket.socket:
-        raise NotImplementedError("Windows has no unix datagrams: processes look at the file instead")
+        raise OSError("Windows has no unix datagrams: processes look at the file instead")
 else:
     import fcntl
 
