@@ -54,7 +54,7 @@ class Leasing(Accepting):
 
     def _next(self, claim: Claim, room: dict[str, float], served: dict[str, int], now: Now) -> Entry | None:
         best: tuple[tuple[int, int, int], Entry] | None = None
-        for index, queue in enumerate(claim.queues):
+        for index, queue in enumerate(dict.fromkeys(claim.queues)):
             if room[queue] < 1 or (rank := self.ready.head(queue, claim.tasks)) is None:
                 continue
             entry, settings = self.jobs[rank.seq], self.settings(queue)

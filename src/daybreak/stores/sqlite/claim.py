@@ -29,9 +29,8 @@ class Line:
         self.served = served
         self.index = index
         self.room = self._room(ledger, queue)
-        self._most = min(claim.limit, self.room)
         self._heads: list[tuple[int, int, int, int, Values, Iterator[Any]]] = []
-        if self._most > 0:
+        if min(claim.limit, self.room) > 0:
             for lane in ledger.lanes_of(queue, claim.tasks):
                 # A little beyond the limit: some may turn out expired.
                 rows = ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM))
@@ -86,10 +85,8 @@ class Claiming:
     def claim(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim
         due = pass_time.promote(ledger, PROMOTED_PER_CLAIM)
-        served = claim.served or (0,) * len(claim.queues)
-        lines = [
-            Line(ledger, queue, claim, had, i) for i, (queue, had) in enumerate(zip(claim.queues, served, strict=True))
-        ]
+        served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
+        lines = [Line(ledger, queue, claim, had, index) for index, (queue, had) in enumerate(served.items())]
         try:
             leases, dry = self._take(lines)
         finally:

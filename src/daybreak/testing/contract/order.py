@@ -178,3 +178,7 @@ class Positions:
         assert [(await store.position(job)) for job in listed] == [Position(n) for n in range(6)]
         assert sum(tally.n for tally in await store.count(Filter(priority=3))) == 2
         assert await take_ids(store, 9) == listed
+
+    async def test_a_queue_named_twice_is_one_queue(self, store: Store) -> None:
+        jobs = await accept_all(store, 3)
+        assert await take_ids(store, 9, queues=("default", "default")) == jobs
