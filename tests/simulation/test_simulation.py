@@ -42,9 +42,13 @@ def test_no_seed_breaks_a_promise_in_memory(piece):
 
 
 def test_every_trouble_was_met():
-    if sum(seen.values()) < MEMORY_SEEDS:
-        pytest.skip("counts what the memory seeds met, and they ran elsewhere")
-    assert not SOMETIMES - set(seen)
+    # Pieces may have run in another process, which counts for itself: what was not met here is looked for further on.
+    for seed in range(MEMORY_SEEDS, 2 * MEMORY_SEEDS):
+        if not SOMETIMES - set(seen):
+            return
+        with fresh("memory") as factory:
+            seen.update(simulate(seed, factory).sometimes)
+    pytest.fail(f"never met: {sorted(SOMETIMES - set(seen))}")
 
 
 @pytest.mark.parametrize("piece", range(4))

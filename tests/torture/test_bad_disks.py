@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 import pytest
 from faults import faulty
-from herd import count
+from herd import count, missing
 
 from daybreak import platform
 from daybreak.client import Client
@@ -53,7 +53,7 @@ def small_disk(at: Path, size: int) -> Iterator[Path]:
     try:
         run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(at))
     except OSError as trouble:
-        pytest.skip(f"LOUD: no tmpfs can be mounted here ({trouble}): a full disk was NOT tested")
+        missing(f"no tmpfs can be mounted here ({trouble}): a full disk was NOT tested")
     try:
         yield at
     finally:
@@ -266,7 +266,7 @@ def immutable(path: Path) -> Iterator[None]:
     try:
         run("chattr", "+i", str(path))
     except OSError as trouble:
-        pytest.skip(f"LOUD: {trouble}: a read-only file was NOT tested")
+        missing(f"{trouble}: a read-only file was NOT tested")
     try:
         yield
     finally:
@@ -278,7 +278,7 @@ def read_only_mount(folder: Path) -> Iterator[None]:
     try:
         run("mount", "--bind", str(folder), str(folder))
     except OSError as trouble:
-        pytest.skip(f"LOUD: {trouble}: a read-only folder was NOT tested")
+        missing(f"{trouble}: a read-only folder was NOT tested")
     try:
         run("mount", "-o", "remount,ro,bind", str(folder))
         yield

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from herd import Herd, count, read_lines, told
+from herd import Herd, count, missing, read_lines, told
 from powercut import Disk, Recorder, interesting, recording
 
 from daybreak.client import Client
@@ -284,7 +284,7 @@ def mounted(image: Path, at: Path) -> Iterator[Path]:
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     if os.geteuid() != 0:
-        pytest.skip("LOUD: not root, so no loop mount: the power cut on a real file system was NOT tested")
+        missing("not root, so no loop mount: the power cut on a real file system was NOT tested")
     path = tmp_path / "disk.img"
     with path.open("wb") as blank:
         blank.truncate(192 * 2**20)
@@ -293,7 +293,7 @@ def image(tmp_path: Path) -> Path:
         with mounted(path, tmp_path / "probe"):
             pass
     except OSError as trouble:
-        pytest.skip(f"LOUD: no loop mount here ({trouble}): the power cut on a real file system was NOT tested")
+        missing(f"no loop mount here ({trouble}): the power cut on a real file system was NOT tested")
     return path
 
 
