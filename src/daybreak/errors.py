@@ -4,6 +4,10 @@ DaybreakError
 ├── BadInput (ValueError)          what was asked cannot be right; says the right spelling
 │   ├── TooLarge                   over a stated limit of size or depth
 │   ├── NotEncodable               a value that would not come back equal
+│   ├── BadArguments               arguments that do not fit the task's function; names the parameter
+│   ├── UnknownTask                no task of this name; says what comes closest
+│   ├── TargetNotFound             no app where the worker was told to look
+│   ├── NotImportable              a task that a child process could not find again
 │   └── Unsupported                right, but not on this store
 ├── Refused                        right, but not now
 │   ├── QueueFull                  the queue is at its capacity
@@ -11,6 +15,10 @@ DaybreakError
 │   ├── UniqueConflict             an unfinished job holds this unique name
 │   └── WrongState                 the job's state does not allow it
 ├── JobNotFound (LookupError)
+├── JobFailed                      raised by result(): the job failed, with its reason and remote traceback
+├── JobCancelled                   raised by result()
+├── ResultTimeout (TimeoutError)   raised by result(): not final yet; the job goes on
+├── CalledDuringImport             work was asked for while a worker imports this module
 ├── LeaseLost                      someone else holds the job now; drop the result, go on
 ├── RecordChanged                  compare-and-set lost the race; read again
 ├── CursorExpired                  events older than what is kept
@@ -29,6 +37,7 @@ Permanent · Transient · Suspend
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 
@@ -45,6 +54,29 @@ class TooLarge(BadInput):
 
 
 class NotEncodable(BadInput):
+    pass
+
+
+class BadArguments(BadInput):
+    pass
+
+
+class UnknownTask(BadInput):
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        from difflib import get_close_matches  # noqa: PLC0415 - takes longer to import than this whole module
+
+        known = sorted(known)
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known[:20]) or 'none'}"
+        super().__init__(f"no task named {name!r}; {hint}")
+        self.name = name
+
+
+class TargetNotFound(BadInput):
+    pass
+
+
+class NotImportable(BadInput):
     pass
 
 
@@ -94,6 +126,41 @@ class JobNotFound(DaybreakError, LookupError):
     def __init__(self, job: str) -> None:
         super().__init__(f"no job {job}: never submitted here, or removed since")
         self.job = job
+
+
+class JobFailed(DaybreakError):
+    """`reason` is why (error, exhausted, timeout, expired, shed, lost, upstream), `traceback` is where it happened."""
+
+    def __init__(self, job: str, task: str, reason: str, error: str, attempt: int, traceback: str = "") -> None:
+        told = f"job {job} ({task}) failed ({reason}, attempt {attempt})" + (f": {error}" if error else "")
+        super().__init__(f"{told}\n\n{traceback.rstrip()}" if traceback else told)
+        self.job = job
+        self.task = task
+        self.reason = reason
+        self.error = error
+        self.attempt = attempt
+        self.traceback = traceback
+
+
+class JobCancelled(DaybreakError):
+    def __init__(self, job: str, task: str) -> None:
+        super().__init__(f"job {job} ({task}) was cancelled")
+        self.job = job
+
+
+class ResultTimeout(DaybreakError, TimeoutError):
+    def __init__(self, job: str, state: str, waited_for: timedelta) -> None:
+        super().__init__(f"job {job} is {state} after {waited_for.total_seconds():g} s; it goes on, ask again later")
+        self.job = job
+        self.state = state
+
+
+class CalledDuringImport(DaybreakError):
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(
+            f"{what} was called at {where} while a worker imports this module; every child would do it again. "
+            "Put it under: if __name__ == \"__main__\":"
+        )
 
 
 class LeaseLost(DaybreakError):
