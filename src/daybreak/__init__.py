@@ -1,20 +1,62 @@
 """Daybreak: a priority job orchestrator that runs work unattended."""
 
+from daybreak.app import Daybreak
 from daybreak.client import Client
-from daybreak.errors import DaybreakError
-from daybreak.model import Job, JobSpec, Lease, Options, QueueSettings, Retry, State
+from daybreak.context import Context, context
+from daybreak.errors import (
+    BadInput,
+    DaybreakError,
+    JobCancelled,
+    JobFailed,
+    KeyConflict,
+    LeaseLost,
+    Permanent,
+    QueueFull,
+    ResultTimeout,
+    StoreError,
+    StoreUnavailable,
+    Suspend,
+    Transient,
+    UniqueConflict,
+)
+from daybreak.events import Event
+from daybreak.jobs import JobHandle
+from daybreak.model import Job, JobSpec, Lease, Options, QueueSettings, Reason, Retry, State
+from daybreak.submitting import Task
 from daybreak.units import Priority
+from daybreak.values import Secret
 
 __all__ = [
+    "BadInput",
     "Client",
+    "Context",
+    "Daybreak",
     "DaybreakError",
+    "Event",
     "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobHandle",
     "JobSpec",
+    "KeyConflict",
     "Lease",
+    "LeaseLost",
     "Options",
+    "Permanent",
     "Priority",
+    "QueueFull",
     "QueueSettings",
+    "Reason",
+    "ResultTimeout",
     "Retry",
+    "Secret",
     "State",
+    "StoreError",
+    "StoreUnavailable",
+    "Suspend",
+    "Task",
+    "Transient",
+    "UniqueConflict",
+    "context",
 ]
 __version__ = "0.1.0"

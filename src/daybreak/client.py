@@ -22,19 +22,17 @@ from daybreak.errors import (
 )
 from daybreak.events import Event
 from daybreak.model import (
-    DEFAULT_OPTIONS,
     DEFAULT_QUEUE,
     WAITING,
     Job,
     JobSpec,
-    Options,
     Put,
     QueueSettings,
     Reason,
     State,
 )
 from daybreak.policy.admit import admit, check_name, digest
-from daybreak.policy.retry import retrying
+from daybreak.policy.words import options_of, spec_of
 from daybreak.store import (
     EVENTS_TOPIC,
     LATEST,
@@ -43,6 +41,7 @@ from daybreak.store import (
     Amendment,
     Filter,
     Inserted,
+    InsertsNow,
     Page,
     Position,
     Query,
@@ -51,7 +50,7 @@ from daybreak.store import (
     Verdict,
     job_topic,
 )
-from daybreak.units import duration, instant, priority
+from daybreak.units import duration, priority
 from daybreak.world import Ids, RealWorld, World
 
 BULK: Final = 1000
@@ -87,7 +86,7 @@ class Client:
         key: str | None = None,
         unique: str | None = None,
         on_conflict: Literal["return", "replace", "raise", "refuse"] = "return",
-        retry: object = "default",
+        retry: object = None,
         timeout: object = None,
         tags: Sequence[str] = (),
         meta: Mapping[str, str] | None = None,
@@ -97,28 +96,24 @@ class Client:
         id: str | None = None,  # noqa: A002 - the word users know
     ) -> JobSpec:
         """A job as it will be accepted, or an error that names what is wrong with it."""
-        if tags and (isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags)):
-            raise BadInput(f"tags: {tags!r} is no list of texts")
-        if on_conflict not in ("return", "replace", "raise", "refuse"):
-            raise BadInput(f"on_conflict={on_conflict!r}: choose return, replace, raise or refuse")
-        spec = JobSpec(
+        spec = spec_of(
+            task,
+            b"{}" if not args else values.encode(dict(args), "args"),
             id=self._new_id() if id is None else id,
-            task=task,
-            args=b"{}" if not args else values.encode(dict(args), "args"),
+            by=self.by,
+            options=options_of(retry=retry, timeout=timeout, expires_in=expires_in, keep=keep, run=run),
             queue=queue,
             version=version,
-            priority=_priority(priority),
-            options=_options(retry, timeout, expires_in, keep, run),
-            by=self.by,
-            delay=None if delay is None else duration(delay, "delay"),
-            run_at=None if run_at is None else instant(run_at, "run_at"),
+            priority=priority,
+            delay=delay,
+            run_at=run_at,
             key=key,
             unique=unique,
             on_conflict=on_conflict,
+            tags=tags,
+            meta=meta,
             run=run,
             owner=owner,
-            tags=tuple(tags),
-            meta=dict(meta) if meta else {},
         )
         return spec if key is None else msgspec.structs.replace(spec, digest=digest(spec))
 
@@ -127,6 +122,10 @@ class Client:
         that stands for this one already. QueueFull, KeyConflict and UniqueConflict say why not."""
         spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
         return _accepted(spec, await self._submit(self._admit(spec)))
+
+    def submit_now(self, spec: JobSpec, store: InsertsNow) -> str:
+        """Submit from a thread that may be blocked, without an event loop."""
+        return _accepted(spec, store.insert_now([self._admit(spec)])[0])
 
     def _admit(self, spec: JobSpec) -> JobSpec:
         admit(spec, self.store.traits.features)
@@ -157,6 +156,10 @@ class Client:
                 return answers
 
     # -- look ----------------------------------------------------------------------------------------------------------
+
+    def wall(self) -> int:
+        """The time by which this client makes ids, in microseconds; only for showing."""
+        return self._world.wall()
 
     async def get(self, job: str) -> Job:
         [found] = await self.store.get([job])
@@ -336,24 +339,6 @@ def filter_of(*, state: object = None, **where: Any) -> Filter:
     if (level := where.get("priority")) is not None:
         where["priority"] = priority(level)
     return Filter(states=frozenset(State(s) for s in states), **where)
-
-
-_priority = priority
-
-
-def _options(retry: object, timeout: object, expires_in: object, keep: object, run: str | None) -> Options:
-    if retry == "default" and timeout is expires_in is keep is run is None:
-        return DEFAULT_OPTIONS
-    kept = None if keep is None else duration(keep, "keep")
-    # The jobs of a run are kept until the run is deleted: its results are one table.
-    forever = run is not None and kept is None
-    return Options(
-        retry=retrying(retry),
-        timeout=None if timeout is None else duration(timeout, "timeout"),
-        expires_in=None if expires_in is None else duration(expires_in, "expires_in"),
-        keep_completed=None if forever else DEFAULT_OPTIONS.keep_completed if kept is None else kept,
-        keep_failed=None if forever else DEFAULT_OPTIONS.keep_failed if kept is None else kept,
-    )
 
 
 def _accepted(spec: JobSpec, answer: Inserted) -> str:

@@ -170,7 +170,9 @@ class Job(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Lease(Struct, frozen=True, gc=False, kw_only=True):
-    """The right to run a job until an instant. Every write under it carries the fence."""
+    """The right to run a job until an instant. Every write under it carries the fence.
+
+    `alone` says that its holder runs nothing else beside it that could be to blame if it dies (`Beat.alone`)."""
 
     seq: int
     spec: JobSpec
@@ -187,6 +189,7 @@ class Lease(Struct, frozen=True, gc=False, kw_only=True):
     checkpoint: bytes | None = None
     call: str | None = None
     reaped: bool = False
+    alone: bool = False
 
     @property
     def job(self) -> str:
@@ -210,9 +213,10 @@ class TimedOut(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """Whoever ran the attempt died, or was not heard of for a whole lease."""
+    """Whoever ran the attempt died, or was not heard of for a whole lease. Only one that ran `alone` is to blame."""
 
     detail: str = ""
+    alone: bool = False
 
 
 class Cancelled(Struct, frozen=True):

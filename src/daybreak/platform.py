@@ -11,8 +11,10 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 NETWORK_FILE_SYSTEMS: Final = frozenset({
     "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "afpfs", "9p", "ncpfs", "ceph", "glusterfs", "lustre",
@@ -121,6 +123,84 @@ else:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         made.setblocking(False)
         return made
+
+
+# -- children ----------------------------------------------------------------------------------------------------------
+
+
+def start_child(code: str, talk: socket.socket, memory: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start Python with a socket and a file of ours, as `inherited` finds them; in a session of its own, so that a
+    terminal's Ctrl-C reaches only its supervisor, and ending it ends what it started."""
+    command = [sys.executable, "-c", code]
+    if sys.platform == "win32":
+        child = subprocess.Popen([*command, memory.name], stdin=subprocess.PIPE, creationflags=_NEW_GROUP)  # noqa: S603
+        assert child.stdin is not None
+        child.stdin.write(talk.share(child.pid))
+        child.stdin.close()
+        return child
+    fds = (talk.fileno(), memory.fileno())
+    return subprocess.Popen(  # noqa: S603 - our own interpreter
+        [*command, *map(str, fds)], stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True
+    )
+
+
+def inherited(argv: list[str]) -> tuple[socket.socket, int]:
+    """The socket and the file that `start_child` passed on."""
+    if sys.platform == "win32":
+        return socket.fromshare(sys.stdin.buffer.read()), os.open(argv[1], os.O_RDWR)
+    talk = socket.socket(fileno=int(argv[1]))
+    talk.set_inheritable(False)
+    os.set_inheritable(int(argv[2]), False)
+    return talk, int(argv[2])
+
+
+def end_family(child: subprocess.Popen[bytes]) -> None:
+    """End a child and what it started, at once."""
+    if child.poll() is not None:
+        return
+    if sys.platform == "win32":
+        child.kill()
+    else:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            child.kill()
+
+
+def die_with_parent() -> None:
+    """From now on this process is ended when the one that started it dies, also in the midst of a computation."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes = import_module("ctypes")
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+
+def follows_parent() -> Callable[[], None] | None:
+    """For a command's preexec: it is ended when the process that started it dies. None where there is no such thing."""
+    if sys.platform != "linux":
+        return None
+    prctl = import_module("ctypes").CDLL(None).prctl  # looked up now: between fork and exec nothing may be
+    return lambda: prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+def memory_of(pid: int) -> int | None:
+    """The bytes of memory a process takes, None where the system does not say."""
+    try:
+        if sys.platform == "linux":
+            pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+            return pages * os.sysconf("SC_PAGE_SIZE")
+        if sys.platform == "darwin":
+            command = ["/bin/ps", "-o", "rss=", "-p", str(pid)]
+            found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a number of ours
+            return int(found.stdout) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None
+
+
+_NEW_GROUP: Final = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 
 def is_stopped(pid: int) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, Protocol, Self, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -105,7 +105,10 @@ class Exchanged(Struct, frozen=True, kw_only=True):
 
 
 class Beat(Struct, frozen=True, gc=False, kw_only=True):
-    """One heartbeat, with what the running job wants kept."""
+    """One heartbeat, with what the running job wants kept.
+
+    `alone` is said of the lease, before the work begins, and stays until it is said otherwise or the lease ends: the
+    job runs where its death would be nobody else's fault. None leaves it as it is."""
 
     seq: int
     fence: int
@@ -113,6 +116,7 @@ class Beat(Struct, frozen=True, gc=False, kw_only=True):
     progress: float | None = None
     message: str = ""
     checkpoint: bytes | None = None
+    alone: bool | None = None
 
 
 class Extended(Struct, frozen=True, gc=False):
@@ -367,3 +371,12 @@ class Store(Protocol):
     async def open(self) -> Self: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class InsertsNow(Protocol):
+    """An optional operation: stores that accept jobs also without a loop, for callers who would only wait for it."""
+
+    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        """As `insert`, from any thread, which waits: where nobody else writes, it does the work itself."""
+        ...

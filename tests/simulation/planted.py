@@ -12,13 +12,15 @@ import msgspec
 from daybreak.client import Client
 from daybreak.errors import OutcomeUnknown
 from daybreak.events import Event
-from daybreak.model import State
+from daybreak.model import Lost, State
+from daybreak.policy.settle import settle
 from daybreak.services.reaper import Reaper
-from daybreak.store import Feed
+from daybreak.store import Beat, Feed
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.memory.ledger import Ledger, Now
 from daybreak.stores.memory.ready import Ready
 from daybreak.testing.simulation import Parts
+from daybreak.testing.simulation.plan import LEASE
 from daybreak.testing.simulation.worker import SimWorker
 
 replace = msgspec.structs.replace
@@ -187,6 +189,30 @@ class ForgetfulReap(Ledger):
         for entry in taken:
             entry.cancelling = None
         return taken
+
+
+class AloneForGood(Ledger):
+    """Whoever ran alone once is taken to do so for ever."""
+
+    def _leave_lease(self, entry):
+        alone = entry.alone
+        super()._leave_lease(entry)
+        entry.alone = alone
+
+
+class TakeOverForgetsAlone(Ledger):
+    def reap(self, reap, now):
+        taken = super().reap(reap, now)
+        for entry in taken:
+            entry.alone = False
+        return taken
+
+
+class HeartbeatForgetsAlone(Ledger):
+    """A heartbeat writes what it does not say."""
+
+    def extend(self, beat, now):
+        return super().extend(replace(beat, alone=bool(beat.alone)), now)
 
 
 # -- order and limits --------------------------------------------------------------------------------------------------
@@ -416,6 +442,20 @@ class _OnlyReaps:
         return None
 
 
+class BlamesAnyone(Reaper):
+    """Who was there at a death is to blame for it."""
+
+    def _fate_of(self, lease):
+        return settle(lease, Lost(alone=True), chance=0.5, by=self._name)
+
+
+class BlamesNobody(Reaper):
+    """A job that kills every worker runs for ever."""
+
+    def _fate_of(self, lease):
+        return settle(lease, Lost(), chance=0.5, by=self._name)
+
+
 class SettlesAfterLoss(SimWorker):
     """Runs on when its heartbeat was refused, and starts the handler again under the same lease."""
 
@@ -424,6 +464,38 @@ class SettlesAfterLoss(SimWorker):
             self._process.spawn(self._handle(held))
             return
         super()._obey(held, answer)
+
+
+class NeverAlone(SimWorker):
+    """Runs what was at a death before as any other."""
+
+    async def _say_alone(self, held):
+        return True
+
+
+class SaysItTooLate(SimWorker):
+    """The work has begun when it is said."""
+
+    async def _handle_alone(self, held):
+        self._process.spawn(self._handle(held))
+        await self._say_alone(held)
+
+
+class AllAlone(SimWorker):
+    """Several at once, and says of each that it runs alone."""
+
+    def _start_suspect(self):
+        for held in self._held.values():
+            if held.waits:
+                held.waits = False
+                self._process.spawn(self._handle_alone(held))
+
+
+class AnyoneAlone(SimWorker):
+    """Every heartbeat of every job says that it runs alone."""
+
+    def _beat(self, held):
+        return Beat(seq=held.lease.seq, fence=held.lease.fence, lease_for=LEASE, alone=True)
 
 
 PLANTED = [
@@ -442,6 +514,9 @@ PLANTED = [
         "worker alive by a name that comes back", {"I20", "I1"}, 60, with_ledger(AliveByName), Parts(reuse_names=True)
     ),
     Planted("a cancel request lost in a takeover", {"I16", "I9"}, 60, with_ledger(ForgetfulReap)),
+    Planted("alone for good", {"I15"}, 10, with_ledger(AloneForGood)),
+    Planted("alone forgotten in a takeover", {"I15"}, 20, with_ledger(TakeOverForgetsAlone)),
+    Planted("alone forgotten by a heartbeat", {"I15"}, 20, with_ledger(HeartbeatForgetsAlone)),
     Planted("last in, first out", {"I10"}, 10, with_ledger(NotFifo)),
     Planted("priority ignored", {"I10"}, 10, with_ledger(IgnoresPriority)),
     Planted("old rank kept over a new discipline", {"I10"}, 150, with_ledger(KeepsOldRank)),
@@ -463,5 +538,11 @@ PLANTED = [
     Planted("reaper counts outages as watched", {"P8"}, 20, parts=Parts(reaper=Hasty)),
     Planted("reaper counts hung calls as watched", {"P8"}, 150, parts=Parts(reaper=CountsHungCalls)),
     Planted("reaper never settles", {"I1", "I20"}, 10, parts=Parts(reaper=NeverSettles)),
+    Planted("reaper blames anyone", {"I15"}, 20, parts=Parts(reaper=BlamesAnyone)),
+    Planted("reaper blames nobody", {"I1", "I14"}, 20, parts=Parts(reaper=BlamesNobody)),
     Planted("a lost lease runs again", {"I4"}, 150, parts=Parts(worker=SettlesAfterLoss)),
+    Planted("suspects run as any other", {"I15", "I1"}, 10, parts=Parts(worker=NeverAlone)),
+    Planted("alone said too late", {"I15"}, 10, parts=Parts(worker=SaysItTooLate)),
+    Planted("several alone at once", {"I15"}, 20, parts=Parts(worker=AllAlone)),
+    Planted("everyone alone", {"I15"}, 10, parts=Parts(worker=AnyoneAlone)),
 ]

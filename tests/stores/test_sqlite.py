@@ -326,7 +326,8 @@ async def test_a_reap_that_waited_for_its_turn_takes_no_lease_that_lapsed_meanwh
     async with SqliteStore(tmp_path / "jobs.db", world=world) as store:
         await Client(store).submit("t")
         await store.exchange(Exchange(claim=Claim(worker="w", lease_for=SECOND)))
-        with store._opened._turn.taken():  # someone is stopped inside a write, and everyone waits
+        turn = store._opened._turn
+        with turn.here, turn:  # someone is stopped inside a write, and everyone waits
             reaping = asyncio.ensure_future(store.reap(Reap(worker="r", watched_for=timedelta(days=1))))
             await asyncio.sleep(0)
             world.ticks += 60_000_000

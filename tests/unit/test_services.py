@@ -8,20 +8,21 @@ from datetime import timedelta
 import pytest
 
 from daybreak.errors import StoreUnavailable
-from daybreak.model import Reason, State
+from daybreak.model import Reason, Settlement, State
 from daybreak.services import crew
 from daybreak.services.janitor import Janitor
-from daybreak.services.reaper import CHUNK, Reaper
+from daybreak.services.reaper import CHUNK, Reaper, pace
 from daybreak.services.scheduler import Scheduler
-from daybreak.store import Claim, Exchange, Purge
+from daybreak.store import Beat, Claim, Exchange, Purge
 from daybreak.stores.memory import MemoryStore
+from daybreak.units import span
 
 SECOND = timedelta(seconds=1)
 LEASE = 10 * SECOND
 
 
-async def claim(store, limit=1):
-    asked = Claim(worker="w", limit=limit, lease_for=LEASE)
+async def claim(store, limit=1, lease_for=LEASE):
+    asked = Claim(worker="w", limit=limit, lease_for=lease_for)
     return (await store.exchange(Exchange(claim=asked))).leases
 
 
@@ -58,14 +59,21 @@ async def test_a_lease_that_lives_is_left_alone(client, store, world):
     assert (await client.get(job)).state is State.RUNNING
 
 
-async def test_a_job_that_kills_every_worker_ends_failed_as_lost(client, store, world):
+@pytest.mark.parametrize(
+    ("alone", "state", "reason"),
+    [(None, State.QUEUED, None), (False, State.QUEUED, None), (True, State.FAILED, Reason.LOST)],
+)
+async def test_a_job_ends_through_deaths_only_after_it_died_alone(client, store, world, alone, state, reason):
     job = await client.submit("t", retry=10)
     reaper = Reaper(store, world, name="r")
-    for _ in range(3):
+    for _ in range(2):
         await claim(store)
         await tick_for(reaper, world, 2 * LEASE)
+    [third] = await claim(store)
+    await store.extend([Beat(seq=third.seq, fence=third.fence, lease_for=LEASE, alone=alone)])
+    await tick_for(reaper, world, 2 * LEASE)
     found = await client.get(job)
-    assert (found.state, found.reason, found.attempt, found.lost) == (State.FAILED, Reason.LOST, 3, 3)
+    assert (found.state, found.reason, found.attempt, found.lost) == (state, reason, 3, 3)
 
 
 async def test_a_new_reaper_first_watches_for_a_whole_lease(client, store, world):
@@ -126,6 +134,39 @@ async def test_a_store_that_hangs_is_an_outage_too(client, store, world):
     assert (await client.get(lease.job)).state is State.RUNNING
 
 
+@pytest.mark.parametrize("lease_for", [SECOND, 7 * SECOND, timedelta(minutes=1)])
+async def test_a_silence_of_more_than_half_a_lease_starts_the_watch_anew(client, store, world, lease_for):
+    await client.submit("t")
+    reaper = reaper_of(store, world, lease_for)
+    await tick_for(reaper, world, 2 * lease_for)
+    await claim(store, lease_for=lease_for)
+    store.down = True
+    back = world.steady() + 0.6 * span(lease_for)  # later than that a holder could not report before it is given up
+    while world.steady() < back:
+        with pytest.raises(StoreUnavailable):
+            await reaper.tick()
+        world.pass_time(lease_for / 50)
+    store.down = False
+    await tick_for(reaper, world, 0.9 * lease_for)
+    assert (await client.count())[State.RUNNING] == 1
+
+
+@pytest.mark.parametrize("lease_for", [SECOND, 7 * SECOND, timedelta(minutes=1)])
+async def test_a_store_that_is_merely_slow_is_not_out_of_reach(client, store, world, lease_for):
+    await client.submit("t")
+    await claim(store, lease_for=lease_for)
+    store.slow = 0.7 * pace(lease_for)
+    await tick_for(reaper_of(store, world, lease_for), world, 2 * lease_for)
+    assert (await client.count())[State.QUEUED] == 1
+
+
+async def test_however_seldom_a_reaper_is_told_to_look_its_own_pauses_are_no_silence(client, store, world):
+    await client.submit("t")
+    await claim(store)
+    await tick_for(Reaper(store, world, name="r", every=timedelta(minutes=1)), world, timedelta(minutes=3))
+    assert (await client.count())[State.QUEUED] == 1
+
+
 async def test_a_reaper_with_more_to_do_goes_on_at_once(client, store, world):
     await client.submit_many(client.spec("t") for _ in range(CHUNK + 1))
     await claim(store, limit=CHUNK + 1)
@@ -133,8 +174,63 @@ async def test_a_reaper_with_more_to_do_goes_on_at_once(client, store, world):
     await tick_for(reaper, world, LEASE)
     world.pass_time(SECOND)
     assert await reaper.tick() == timedelta()
-    assert await reaper.tick() == SECOND
+    assert await reaper.tick() == 2 * SECOND
     assert (await client.count())[State.QUEUED] == CHUNK + 1
+
+
+# -- recovery ----------------------------------------------------------------------------------------------------------
+
+
+def reaper_of(store, world, lease_for=7 * SECOND) -> Reaper:
+    [reaper] = [each for each in crew.crew(store, world, name="r", lease_for=lease_for) if isinstance(each, Reaper)]
+    return reaper
+
+
+async def taken_over_in(reaper, client, world) -> timedelta:
+    began = world.steady()
+    while (await client.count())[State.RUNNING]:
+        delay = await reaper.tick()
+        if (await client.count())[State.RUNNING]:
+            world.pass_time(delay)
+    return timedelta(microseconds=world.steady() - began)
+
+
+@pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.8, 0.99])
+@pytest.mark.parametrize("lease_for", [SECOND, 7 * SECOND, timedelta(minutes=1)])
+async def test_a_dead_workers_job_is_free_within_one_lease_and_one_pace(client, store, world, lease_for, share):
+    await client.submit("t")
+    reaper = reaper_of(store, world, lease_for)
+    await tick_for(reaper, world, 2 * lease_for)
+    left = await reaper.tick() * (1 - share)  # of the pause in which the worker dies
+    world.pass_time(pace(lease_for) - left)
+    await claim(store, lease_for=lease_for)
+    world.pass_time(left)
+    assert await taken_over_in(reaper, client, world) + left <= lease_for + pace(lease_for)
+    assert pace(lease_for) <= 2 * SECOND
+
+
+async def test_a_lone_worker_started_again_frees_its_jobs_after_one_lease_of_watching(client, store, world):
+    await client.submit("t")
+    await claim(store, lease_for=7 * SECOND)  # killed
+    world.pass_time(timedelta(hours=1))  # and started again much later: no holder is given up unwatched
+    found = await taken_over_in(reaper_of(store, world), client, world)
+    assert 7 * SECOND <= found <= 9 * SECOND
+
+
+class Dies(Reaper):
+    def _fate_of(self, lease) -> Settlement:
+        raise KeyboardInterrupt
+
+
+async def test_a_reaper_killed_before_it_settled_costs_one_more_lease_and_no_more(client, store, world):
+    job = await client.submit("t")
+    await claim(store, lease_for=7 * SECOND)
+    with pytest.raises(KeyboardInterrupt):
+        await tick_for(Dies(store, world, name="d", every=2 * SECOND, lease_for=7 * SECOND), world, 10 * SECOND)
+    assert (await client.get(job)).worker == "d"
+    assert await taken_over_in(reaper_of(store, world), client, world) <= 9 * SECOND
+    found = await client.get(job)
+    assert (found.attempt, found.lost) == (1, 1)
 
 
 # -- scheduler ---------------------------------------------------------------------------------------------------------
@@ -142,19 +238,36 @@ async def test_a_reaper_with_more_to_do_goes_on_at_once(client, store, world):
 
 async def test_the_scheduler_sleeps_until_the_next_job_falls_due(client, store, world):
     scheduler = Scheduler(store)
-    assert await scheduler.tick() == SECOND
+    assert await scheduler.tick() == 5 * SECOND
     job = await client.submit("t", delay="300ms")
     assert await scheduler.tick() == timedelta(milliseconds=300)
     world.pass_time(timedelta(milliseconds=300))
-    assert await scheduler.tick() == SECOND
+    assert await scheduler.tick() == 5 * SECOND
     assert (await client.get(job)).state is State.QUEUED
+
+
+@pytest.mark.parametrize("wait", [{"delay": "1s"}, {"expires_in": "1s"}], ids=["due", "expired"])
+@pytest.mark.parametrize("later", ["1h", None])
+async def test_what_is_submitted_while_the_scheduler_sleeps_waits_for_one_pause_at_most(
+    client, store, world, wait, later
+):
+    if later:
+        await client.submit("t", delay=later)
+    scheduler = Scheduler(store)
+    sleeps_for = await scheduler.tick()
+    job = await client.submit("t", **wait)
+    before = (await client.get(job)).state
+    assert sleeps_for <= 5 * SECOND
+    world.pass_time(sleeps_for)
+    await scheduler.tick()
+    assert (await client.get(job)).state is not before
 
 
 async def test_a_job_that_waited_too_long_expires(client, store, world):
     job = await client.submit("t", expires_in="1m")
     await tick_for(Scheduler(store), world, timedelta(minutes=1))
     assert (await client.get(job)).state is State.QUEUED
-    await tick_for(Scheduler(store), world, 2 * SECOND)
+    await tick_for(Scheduler(store), world, 5 * SECOND)
     found = await client.get(job)
     assert (found.state, found.reason) == (State.FAILED, Reason.EXPIRED)
 
@@ -164,7 +277,7 @@ async def test_a_scheduler_with_more_to_do_goes_on_at_once(client, store, world)
     world.pass_time(SECOND)
     scheduler = Scheduler(store)
     assert await scheduler.tick() == timedelta()
-    assert await scheduler.tick() == SECOND
+    assert await scheduler.tick() == 5 * SECOND
     assert (await client.count())[State.QUEUED] == 501
 
 
@@ -260,3 +373,21 @@ async def test_the_pauses_of_a_failing_service_grow_and_are_bounded(world):
 def test_every_worker_runs_all_three(store, world):
     names = [type(service).__name__ for service in crew.crew(store, world, name="w")]
     assert names == ["Reaper", "Scheduler", "Janitor"]
+
+
+class Asked:
+    """Counts what is asked of a store."""
+
+    def __init__(self, store) -> None:
+        self._store, self.times = store, 0
+
+    def __getattr__(self, name):
+        self.times += 1
+        return getattr(self._store, name)
+
+
+async def test_the_crew_of_an_idle_worker_leaves_the_worker_a_quarter_of_one_question_a_second(store, world):
+    asked = Asked(store)
+    for service in crew.crew(asked, world, name="w"):
+        await tick_for(service, world, timedelta(minutes=10))
+    assert asked.times / 600 < 0.75

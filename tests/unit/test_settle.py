@@ -34,6 +34,7 @@ SECOND = timedelta(seconds=1)
 TRANSIENT = Failed(Failure(message="refused", kinds=("ConnectionRefusedError", "OSError")))
 UNKNOWN = Failed(Failure(message="odd", kinds=("Strange",)))
 PERMANENT = Failed(Failure(message="bad", kinds=("ValueError",)))
+ALONE = Lost(alone=True)
 
 
 def lease(attempt: int = 1, *, lost: int = 0, timeouts: int = 0, **options) -> Lease:
@@ -49,6 +50,7 @@ def fate(outcome, held: Lease):
 
 
 ONCE = {"retry": Retry(attempts=1)}
+OFTEN = {"retry": Retry(attempts=9)}
 STRICT = {"retry": Retry(unknown="fail")}
 
 
@@ -78,10 +80,17 @@ STRICT = {"retry": Retry(unknown="fail")}
         (TimedOut(SECOND),        lease(3),                      State.FAILED,    Reason.TIMEOUT,   3, None),
         (Lost(),                  lease(1),                      State.QUEUED,    None,             1, None),
         (Lost(),                  lease(2, lost=1),              State.QUEUED,    None,             2, None),
-        (Lost(),                  lease(3, lost=2),              State.FAILED,    Reason.LOST,      3, None),
-        (Lost(),                  lease(3),                      State.FAILED,    Reason.LOST,      3, None),
-        (Lost(),                  lease(1, deaths=1),            State.FAILED,    Reason.LOST,      1, None),
-        (Lost(),                  lease(1, **ONCE),              State.FAILED,    Reason.LOST,      1, None),
+        (Lost(),                  lease(3, lost=2),              State.QUEUED,    None,             3, None),
+        (Lost(),                  lease(9, lost=8),              State.QUEUED,    None,             9, None),
+        (Lost(),                  lease(1, deaths=1),            State.QUEUED,    None,             1, None),
+        (Lost(),                  lease(1, **ONCE),              State.QUEUED,    None,             1, None),
+        (ALONE,                   lease(1),                      State.QUEUED,    None,             1, None),
+        (ALONE,                   lease(2, lost=1),              State.QUEUED,    None,             2, None),
+        (ALONE,                   lease(3, lost=2, **OFTEN),     State.FAILED,    Reason.LOST,      3, None),
+        (ALONE,                   lease(3),                      State.FAILED,    Reason.LOST,      3, None),
+        (ALONE,                   lease(4, lost=3),              State.FAILED,    Reason.LOST,      4, None),
+        (ALONE,                   lease(1, deaths=1),            State.FAILED,    Reason.LOST,      1, None),
+        (ALONE,                   lease(1, **ONCE),              State.FAILED,    Reason.LOST,      1, None),
     ],
 )  # fmt: skip
 def test_the_fate_of_a_job(outcome, held, state, reason, attempt, delay):
@@ -90,7 +99,7 @@ def test_the_fate_of_a_job(outcome, held, state, reason, attempt, delay):
 
 
 OUTCOMES = [
-    Done(), TRANSIENT, UNKNOWN, PERMANENT, TimedOut(SECOND), Lost(), Cancelled(), Suspended(), HandedBack(),
+    Done(), TRANSIENT, UNKNOWN, PERMANENT, TimedOut(SECOND), Lost(), ALONE, Cancelled(), Suspended(), HandedBack(),
 ]  # fmt: skip
 
 
@@ -121,7 +130,10 @@ def test_every_outcome_of_every_lease_has_one_consistent_fate(outcome, held, cha
     assert found.attempt == held.attempt or isinstance(outcome, HandedBack | Suspended), "only those two are uncharged"
     assert found.lost == held.lost + isinstance(outcome, Lost)
     assert found.timeouts == held.timeouts + isinstance(outcome, TimedOut)
-    assert found.state in FINAL or found.attempt < held.spec.options.retry.attempts or found.attempt < held.attempt
+    spared = isinstance(outcome, Lost) and not outcome.alone
+    assert not (spared and found.state in FINAL), "only a death alone ends a job"
+    used_up = found.attempt >= held.spec.options.retry.attempts and found.attempt == held.attempt
+    assert spared or found.state in FINAL or not used_up
 
 
 @given(outcomes, leases, st.floats(0, 1, exclude_max=True))
@@ -156,8 +168,31 @@ def test_the_server_may_ask_for_a_longer_wait():
 
 
 def test_a_lost_job_says_so_and_what_is_known():
-    assert "not heard of for a whole lease" in fate(Lost(), lease()).failure.message
+    assert fate(Lost(), lease()).failure.message == "its worker died or was not heard of for a whole lease"
     assert fate(Lost("child 3 was killed by signal 9"), lease()).failure.message == "child 3 was killed by signal 9"
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (lease(3, lost=2), "killed by signal 9; died 3 times, the last time running alone"),
+        (lease(1, deaths=1), "killed by signal 9; died once, running alone"),
+        (lease(3), "killed by signal 9; died once, running alone, on its last attempt"),
+        (lease(3, lost=1), "killed by signal 9; died 2 times, the last time running alone, on its last attempt"),
+    ],
+)
+def test_a_job_that_ended_through_deaths_tells_of_them(held, told):
+    assert fate(Lost("killed by signal 9", alone=True), held).failure.message == told
+
+
+def test_a_job_that_kills_its_worker_ends_once_it_dies_alone():
+    attempt, lost, seen = 0, 0, []
+    while not seen or seen[-1] not in FINAL:
+        attempt += 1
+        found = fate(Lost(alone=lost >= 5), lease(attempt, lost=lost))  # five deaths in company spare it
+        lost = found.lost
+        seen.append(found.state)
+    assert seen == [State.QUEUED] * 5 + [State.FAILED]
 
 
 def test_a_cancel_is_told_of_whoever_asked():

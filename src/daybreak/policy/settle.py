@@ -40,8 +40,8 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str) -> Settlem
             return _failed(lease, failure, chance, by)
         case TimedOut(after):
             return _timed_out(lease, after, chance, by)
-        case Lost(detail):
-            return _lost(lease, detail, by)
+        case Lost(detail, alone):
+            return _lost(lease, detail, by, alone=alone)
 
 
 def _failed(lease: Lease, failure: Failure, chance: float, by: str) -> Settlement:
@@ -69,16 +69,18 @@ def _timed_out(lease: Lease, after: timedelta, chance: float, by: str) -> Settle
     return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, timeouts=timeouts)
 
 
-def _lost(lease: Lease, detail: str, by: str) -> Settlement:
-    """A death is charged as one attempt. It runs again at once: its worker is gone, the job need not be to blame; but a
-    job that was there at too many deaths is."""
-    failure = Failure(
-        message=detail or "its worker died or was not heard of for a whole lease",
-        kinds=("Lost",),
-        attempt=lease.attempt,
-    )
-    lost = lease.lost + 1
-    if lost >= lease.spec.options.deaths or lease.attempt >= lease.spec.options.retry.attempts:
+def _lost(lease: Lease, detail: str, by: str, *, alone: bool) -> Settlement:
+    """A death is charged as one attempt, and the job runs again at once: its worker is gone, the job need not be to
+    blame. Only one that died alone is, and ends by it once its deaths or attempts are used up; any other runs again
+    even then, or a power cut would end every job that has one attempt."""
+    options, lost = lease.spec.options, lease.lost + 1
+    ends = alone and (lost >= options.deaths or lease.attempt >= options.retry.attempts)
+    story = detail or "its worker died or was not heard of for a whole lease"
+    if ends:
+        last = "" if lost >= options.deaths else ", on its last attempt"
+        story += f"; died {'once,' if lost == 1 else f'{lost} times, the last time'} running alone{last}"
+    failure = Failure(message=story, kinds=("Lost",), attempt=lease.attempt)
+    if ends:
         return _end(lease, State.FAILED, by, reason=Reason.LOST, failure=failure, lost=lost)
     return _go_on(lease, State.QUEUED, by, failure=failure, lost=lost)
 

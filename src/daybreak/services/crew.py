@@ -10,13 +10,13 @@ from typing import Protocol
 
 from daybreak.errors import StoreError
 from daybreak.services.janitor import Janitor
-from daybreak.services.reaper import Reaper
+from daybreak.services.reaper import Reaper, pace
 from daybreak.services.scheduler import Scheduler
 from daybreak.store import Store
 from daybreak.world import World
 
 _log = logging.getLogger("daybreak.services")
-LONGEST_PAUSE = timedelta(seconds=5)  # with one lease of watching behind it, still within two leases
+LONGEST_PAUSE = timedelta(seconds=2)  # spread to three; with one lease of watching behind it, within two leases
 
 
 class Service(Protocol):
@@ -25,9 +25,15 @@ class Service(Protocol):
         ...
 
 
-def crew(store: Store, world: World, *, name: str) -> list[Service]:
-    """The services that every worker runs."""
-    return [Reaper(store, world, name=name), Scheduler(store), Janitor(store, world, name=name)]
+def crew(store: Store, world: World, *, name: str, lease_for: timedelta = timedelta(seconds=7)) -> list[Service]:
+    """The services that every worker runs; together they ask the store less than once a second while nothing happens.
+
+    `lease_for` is how long the worker's own leases are: what a dead one held is free within that and one pace."""
+    return [
+        Reaper(store, world, name=name, every=pace(lease_for), lease_for=lease_for),
+        Scheduler(store),
+        Janitor(store, world, name=name),
+    ]
 
 
 async def run(services: Sequence[Service], world: World) -> None:

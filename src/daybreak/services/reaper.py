@@ -3,46 +3,69 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
-from daybreak.model import Lost
+from daybreak.model import Lease, Lost, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store import Exchange, Reap, Store
 from daybreak.units import span
 from daybreak.world import World
 
-CHUNK = 100
+CHUNK: Final = 100
+TICKS_PER_LEASE: Final = 3.5
+
+
+def pace(lease_for: timedelta) -> timedelta:
+    """How often to look for leases of this length. Often enough that a silence of half a lease shows, and seldom enough
+    that an idle worker asks less than once a second."""
+    return min(max(lease_for / TICKS_PER_LEASE, timedelta(seconds=0.1)), timedelta(seconds=2))
 
 
 class Reaper:
     """Counts only time in which it could reach the store: after an outage, or its own stop, every holder gets one lease
-    to report before it is given up."""
+    to report before it is given up.
 
-    def __init__(self, store: Store, world: World, *, name: str, every: timedelta = timedelta(seconds=1)) -> None:
+    `lease_for` is how long the leases of this store's workers are, as a rule."""
+
+    def __init__(
+        self,
+        store: Store,
+        world: World,
+        *,
+        name: str,
+        every: timedelta = timedelta(seconds=2),
+        lease_for: timedelta | None = None,
+    ) -> None:
         self._store = store
         self._world = world
         self._name = name
         self._every = every
+        # Its own lease, on what it takes over: should it die before it settles, the next reaper waits that long again.
+        self._term = min(max(lease_for or every * TICKS_PER_LEASE, timedelta(seconds=1)), timedelta(seconds=10))
+        # Holders report every third of a lease: a silence of up to half of one leaves each of them time to do so before
+        # it runs out. A pause of its own is no silence, however seldom it asks.
+        self._silence = span(max(self._term / 2, every * 1.5))
         self._watching_since: int | None = None
         self._last_contact = 0
-        self._pace = float(span(every))
 
     async def tick(self) -> timedelta:
         asked_at = self._world.steady()
         leases = await self._store.reap(
-            Reap(
-                worker=self._name,
-                watched_for=self._watched_for(),
-                limit=CHUNK,
-                lease_for=max(self._every * 10, timedelta(seconds=1)),
-            )
+            Reap(worker=self._name, watched_for=self._watched_for(), limit=CHUNK, lease_for=self._term)
         )
         self._heard(asked_at)
         if leases:
-            chance = self._world.chance
-            await self._store.exchange(
-                Exchange(settle=[settle(lease, Lost(), chance=chance.random(), by=self._name) for lease in leases])
-            )
-        return timedelta() if len(leases) == CHUNK else self._every
+            await self._store.exchange(Exchange(settle=[self._fate_of(lease) for lease in leases]))
+        return timedelta() if len(leases) == CHUNK else self._pause(asked_at)
+
+    def _fate_of(self, lease: Lease) -> Settlement:
+        return settle(lease, Lost(alone=lease.alone), chance=self._world.chance.random(), by=self._name)
+
+    def _pause(self, asked_at: int) -> timedelta:
+        """Questions come at an even pace: after a slow answer the next is asked sooner, or slowness and pause together
+        would be taken for a silence."""
+        took = timedelta(microseconds=self._world.steady() - asked_at)
+        return max(self._every - took, self._every / 4)
 
     def _watched_for(self) -> timedelta:
         now = self._world.steady()
@@ -56,14 +79,8 @@ class Reaper:
         now = self._world.steady()
         if self._watching_since is None or self._lost_sight(now):
             self._watching_since = now
-        if self._last_contact:
-            gap = min(now - self._last_contact, 3 * self._pace)
-            # Bounded, or silences that follow one another would come to count as the store's usual pace.
-            pace = self._pace + (gap - self._pace) / 4
-            self._pace = min(max(pace, span(self._every)), 2 * span(self._every))
         self._last_contact = asked_at
 
     def _lost_sight(self, now: int) -> bool:
-        """The store was out of reach, or this process was: whoever held a lease may be back, too. A store that is
-        merely slow is not out of reach, so the measure is how often answers have come of late."""
-        return now - self._last_contact > 3 * self._pace
+        """The store was out of reach, or this process was: whoever held a lease may be back, too."""
+        return now - self._last_contact > self._silence

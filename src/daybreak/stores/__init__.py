@@ -1,0 +1,25 @@
+"""Where jobs are kept. Stores are strangers to one another; only `store_for` knows which there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from daybreak.errors import Unsupported
+from daybreak.store import Store
+
+__all__ = ["store_for"]
+
+
+def store_for(url: str) -> Store:
+    """The store that a URL in full names (as settings give it), not yet open."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite" and rest.startswith("/"):
+        from daybreak.stores.sqlite import SqliteStore  # noqa: PLC0415 - only the library of the store in use is loaded
+
+        return SqliteStore(Path(unquote(rest[1:])))
+    if url == "memory://":
+        from daybreak.stores.memory import MemoryStore  # noqa: PLC0415
+
+        return MemoryStore()
+    raise Unsupported(f"there is no store for {scheme}:// in this version; there are sqlite:///jobs.db and memory://")

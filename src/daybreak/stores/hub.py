@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
+import weakref
 from collections.abc import Iterable
 from datetime import timedelta
 
 ANY = "*"  # something changed, nobody said what: wakes everyone
+
+_hubs: weakref.WeakSet[Hub] = weakref.WeakSet()
 
 
 class HubWatch:
@@ -47,6 +51,7 @@ class Hub:
         # Dicts, not sets: watches wake in the order in which they were opened, so that a simulation can be repeated.
         self._watches: dict[str, dict[HubWatch, None]] = {}
         self._lock = threading.Lock()
+        _hubs.add(self)
 
     def watch(self, topics: Iterable[str]) -> HubWatch:
         watch = HubWatch(self, frozenset(topics))
@@ -75,3 +80,16 @@ class Hub:
             woken = dict.fromkeys(watch for topic in sorted(changed) for watch in self._watches[topic])
         for watch in woken:
             watch.wake()
+
+    def leave(self) -> None:
+        """In a forked child: nobody watches here, and the lock may have been held by a thread that is not here."""
+        self._watches, self._lock = {}, threading.Lock()
+
+
+def _after_fork() -> None:
+    for hub in list(_hubs):
+        hub.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

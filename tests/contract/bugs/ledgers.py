@@ -222,6 +222,61 @@ class LapsedLeaseCannotExtend(Ledger):
         return super().extend(beat, now)
 
 
+# -- deaths ------------------------------------------------------------------------------------------------------------
+
+
+class AloneIsNotKept(Ledger):
+    def extend(self, beat, now):
+        return super().extend(replace(beat, alone=None), now)
+
+
+class AnyHeartbeatTakesAloneBack(Ledger):
+    def extend(self, beat, now):
+        return super().extend(replace(beat, alone=bool(beat.alone)), now)
+
+
+class AloneForGood(Ledger):
+    def extend(self, beat, now):
+        return super().extend(replace(beat, alone=beat.alone or None), now)
+
+
+class RevivedLeaseIsNotAlone(Ledger):
+    def extend(self, beat, now):
+        if (entry := self.jobs.get(beat.seq)) and entry.until is not None and entry.until <= now.steady:
+            entry.alone = False
+        return super().extend(beat, now)
+
+
+class TakeOverForgetsAlone(Ledger):
+    def reap(self, reap, now):
+        taken = super().reap(reap, now)
+        for entry in taken:
+            entry.alone = False
+        return taken
+
+
+class SecondTakeOverForgetsAlone(Ledger):
+    def reap(self, reap, now):
+        before = {entry.seq for entry in self.running.values() if entry.reaped}
+        taken = super().reap(reap, now)
+        for entry in taken:
+            entry.alone = entry.alone and entry.seq not in before
+        return taken
+
+
+class NextClaimIsAloneToo(Ledger):
+    def _leave_lease(self, entry):
+        alone = entry.alone
+        super()._leave_lease(entry)
+        entry.alone = alone
+
+
+class RetriedJobIsAloneToo(Ledger):
+    def _amend_retry(self, entry, amend, now):
+        entry.alone = entry.lost > 0
+        return super()._amend_retry(entry, amend, now)
+
+
 # -- 6 cancelling ------------------------------------------------------------------------------------------------------
 
 

@@ -126,7 +126,7 @@ class Book:
         if entry.until is not None and self.settings(entry.spec.queue).max_running is not None:
             self.topics.add(work_topic(entry.spec.queue))
         entry.worker = entry.until = entry.call = entry.cancelling = None
-        entry.reaped = entry.suspending = False
+        entry.reaped = entry.alone = entry.suspending = False
 
     def _rerank(self, entry: Entry, priority: int | None, now: Now, *, by: str) -> None:
         self._exit(entry)

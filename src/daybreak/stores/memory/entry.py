@@ -35,6 +35,7 @@ class Entry:
     term: int = 0
     call: str | None = None
     reaped: bool = False
+    alone: bool = False
     started: int | None = None
     finished: int | None = None
     purge_at: int | None = None
@@ -102,6 +103,7 @@ class Entry:
             checkpoint=self.checkpoint,
             call=self.call,
             reaped=self.reaped,
+            alone=self.alone,
         )
 
     def matches(self, where: Filter) -> bool:

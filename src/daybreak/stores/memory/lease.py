@@ -97,6 +97,8 @@ class Leasing(Accepting):
             return Extended(held=False)
         entry.term = span(beat.lease_for)
         entry.until = now.steady + entry.term
+        if beat.alone is not None:
+            entry.alone = beat.alone
         if beat.checkpoint is not None:
             entry.checkpoint = beat.checkpoint
         if beat.progress is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from daybreak.errors import (
     StoreError,
     StoreUnavailable,
 )
-from daybreak.stores.sqlite import schema
+from daybreak.stores.sqlite import forks, schema
 from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
 from daybreak.stores.sqlite.turn import Turn
@@ -56,9 +57,10 @@ class Place:
 
 
 class Engine:
-    """The writing connection. Used by one thread at a time."""
+    """The writing connection. Used by one thread at a time, whichever it is: it holds `using` meanwhile."""
 
     def __init__(self, place: Place, turn: Turn, world: World) -> None:
+        self.using = threading.Lock()
         self._place = place
         self._turn = turn
         self._world = world
@@ -71,20 +73,23 @@ class Engine:
         self._truncated_at = 0.0
         self._warn_at = 4 * TRUNCATE_PAGES
         self._db: apsw.Connection | None = None
-        with self.translated():
+        self._is_whole = True
+        forks.watch(self)
+        with self.using, self.translated():
             self._connect()
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
     def _connect(self) -> apsw.Connection:
         place = self._place
-        with self._turn.taken():
+        forks.close_inherited()
+        with self._turn.here, self._turn:
             schema.create(place.path)
         db = apsw.Connection(str(place.path), statementcachesize=200, vfs=place.vfs)
         try:
             schema.prepare(db, place.path)
             db.pragma("synchronous", "full" if place.durable else "normal")
-            with self._turn.taken():
+            with self._turn.here, self._turn:
                 schema.migrate(db, place.path)
                 db.execute("BEGIN IMMEDIATE")
                 self._anchor = schema.anchor(db, self._world.wall(), self._world.steady(), place.boot)
@@ -94,7 +99,7 @@ class Engine:
             db.wal_autocheckpoint(0)  # replaces the hook, so it is set again
             db.set_wal_hook(self._wrote)
         except BaseException:
-            db.close()
+            db.close(True)
             raise
         self._db = db
         self._identity = place.identity()
@@ -121,11 +126,17 @@ class Engine:
         return apsw.SQLITE_OK
 
     def close(self) -> None:
-        if self._db is not None:
-            # The last connection to close empties the log and locks the file for it: nobody else may be writing then.
-            with self._turn.taken():
-                self._db.close()
-            self._db = None
+        with self.using:
+            self.mend()
+            if self._db is not None:
+                # The last connection to close empties the log and locks the file for it: nobody may be writing then.
+                with self._turn.here, self._turn:
+                    self._db.close()
+                self._db = None
+
+    def leave(self) -> apsw.Connection | None:
+        db, self._db = self._db, None
+        return db
 
     def hands(self, now: datetime | None) -> tuple[int, int]:
         """The store's wall and steady time."""
@@ -137,6 +148,7 @@ class Engine:
 
     def run(self, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
         """Answers (or errors) in order, once they are durable; and the topics that changed."""
+        self.mend()
         try:
             with self.translated():
                 return self._run(requests)
@@ -145,8 +157,9 @@ class Engine:
 
     def _run(self, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
         self._check_still_there()
+        self._is_whole = False
         db = self._db or self._connect()
-        with self._turn.taken():
+        with self._turn.here, self._turn:
             try:
                 db.execute("BEGIN IMMEDIATE")
                 self._forget_if_changed(db)
@@ -156,6 +169,7 @@ class Engine:
                 self._roll_back(db)
                 raise
             self._commit(db)
+        self._is_whole = True
         return answers, topics
 
     def _answer(
@@ -209,6 +223,14 @@ class Engine:
         with contextlib.suppress(apsw.Error):
             db.close(True)
 
+    def mend(self) -> None:
+        """Set right what is left of a transaction whose thread was torn out of it, as by Ctrl-C."""
+        if not self._is_whole:
+            if self._db is not None:
+                self._roll_back(self._db)
+            self._turn.mend()
+            self._is_whole = True
+
     def _forget_if_changed(self, db: apsw.Connection) -> None:
         version = data_version(db)
         if version != self._version:
@@ -218,11 +240,15 @@ class Engine:
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
+    @property
+    def checkpoint_is_due(self) -> bool:
+        return self._wal_pages >= self._checkpoint_at
+
     def checkpoint_if_due(self) -> None:
         """Move the log into the file; after the answers went out, so that nobody waits for it."""
-        if self._wal_pages < self._checkpoint_at or (db := self._db) is None:
+        if not self.checkpoint_is_due or (db := self._db) is None:
             return
-        with contextlib.suppress(apsw.Error), self._turn.taken():
+        with contextlib.suppress(apsw.Error), self._turn.here, self._turn:
             pages, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             # A long reader keeps the log from starting over; asking at every commit would not help.
             self._checkpoint_at = pages + CHECKPOINT_PAGES

@@ -60,7 +60,7 @@ def _in_lease(ledger: Ledger, row: Row) -> bool:
         return False
     _common(row, State.RUNNING, found)
     row.worker, row.until, row.term, row.carry.started, row.call = found[5:10]
-    row.reaped, row.suspending, row.cancelling = bool(found[10]), bool(found[11]), found[12]
+    row.reaped, row.alone, row.suspending, row.cancelling = bool(found[10]), bool(found[11]), bool(found[12]), found[13]
     return True
 
 
@@ -110,7 +110,7 @@ def leave(ledger: Ledger, row: Row) -> None:
             if ledger.settings(row.queue).max_running is not None:
                 ledger.wake(work_topic(row.queue))
             row.worker = row.until = row.call = row.cancelling = None
-            row.reaped = row.suspending = False
+            row.reaped = row.alone = row.suspending = False
         case State.COMPLETED | State.FAILED | State.CANCELLED:
             ledger.execute(sql.delete_done, (row.seq,))
     ledger.tally(row.lane, row.priority, row.state, -1)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import apsw
 
+from daybreak.stores.sqlite import forks
 from daybreak.stores.sqlite.engine import Engine, Place, Request, data_version
 from daybreak.stores.sqlite.ledger import Known, Ledger
 
 
 class Reader:
     def __init__(self, place: Place, engine: Engine) -> None:
+        self.using = threading.Lock()
         self._place = place
         self._engine = engine
         self._db: apsw.Connection | None = None
@@ -19,11 +22,12 @@ class Reader:
         self._version: int | None = None
         self._changes_seen: int | None = None
         self._identity = (0, 0)
+        forks.watch(self)
 
     def run(self, request: Request) -> Any:
-        with self._engine.translated():
+        with self.using, self._engine.translated():
             if self._db is not None and self._place.identity() != self._identity:
-                self.close()  # the file was put back from elsewhere
+                self._close()  # the file was put back from elsewhere
             db = self._db or self._connect()
             db.execute("BEGIN")
             try:
@@ -53,12 +57,20 @@ class Reader:
 
     def has_changed(self) -> bool:
         """Whether anyone has committed since the last look."""
-        with self._engine.translated():
+        with self.using, self._engine.translated():
             seen = data_version(self._db or self._connect())
         changed, self._changes_seen = seen != self._changes_seen, seen
         return changed
 
     def close(self) -> None:
+        with self.using:
+            self._close()
+
+    def _close(self) -> None:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+    def leave(self) -> apsw.Connection | None:
+        db, self._db = self._db, None
+        return db

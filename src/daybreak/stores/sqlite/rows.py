@@ -169,6 +169,7 @@ class Row:
     term: int = 0
     call: str | None = None
     reaped: bool = False
+    alone: bool = False
     suspending: bool = False
     cancelling: str | None = None
     reason: str | None = None
@@ -237,6 +238,7 @@ class Row:
             checkpoint=self.carry.checkpoint,
             call=self.call,
             reaped=self.reaped,
+            alone=self.alone,
         )
 
     def first_event(self) -> Event:

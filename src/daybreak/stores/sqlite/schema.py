@@ -13,7 +13,7 @@ from daybreak import platform
 from daybreak.errors import StoreReadOnly, StoreTooNew, StoreUnsuitable
 from daybreak.stores.sqlite.statements import migrations, sql
 
-VERSION: Final = 1
+VERSION: Final = 2
 # The oldest program that can work on what we write: one version apart must do.
 NEEDS: Final = 1
 APPLICATION: Final = 0x44415942  # "DAYB"

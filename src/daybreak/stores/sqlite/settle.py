@@ -142,7 +142,7 @@ def _extend(ledger: Ledger, beat: Beat) -> Extended:
         return Extended(held=False)
     _, _, _, _, _, n, worker, _, suspending, cancelling, carry, _ = lease
     term = span(beat.lease_for)
-    ledger.execute(sql.extend_lease, (ledger.steady + term, term, beat.seq))
+    ledger.execute(sql.extend_lease, (ledger.steady + term, term, beat.alone, beat.seq))
     if beat.checkpoint is not None or beat.progress is not None:
         kept = unpack_carry(carry)
         if beat.checkpoint is not None:

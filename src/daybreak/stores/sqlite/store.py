@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -45,7 +45,7 @@ from daybreak.stores.sqlite.engine import Engine, Place, Request
 from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.opened import Opened
+from daybreak.stores.sqlite.opened import Opened, in_thread
 from daybreak.stores.sqlite.purge import purge as purge_chunk
 from daybreak.stores.sqlite.settle import Settling
 from daybreak.stores.sqlite.turn import turn_for
@@ -81,6 +81,7 @@ class SqliteStore:
         self._boot = boot
         self._stuck_after = stuck_after
         self._hub = Hub()
+        self._opening = threading.Lock()
         self._opened: Opened | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -89,12 +90,18 @@ class SqliteStore:
     async def open(self) -> Self:
         if self._opened is None:
             if self._threaded:
-                self._opened = await asyncio.get_running_loop().run_in_executor(None, self._open)
+                await in_thread(self._open)
             else:
-                self._opened = self._open()
+                self._open()
         return self
 
-    def _open(self) -> Opened:
+    def _open(self) -> None:
+        # Also if nobody waits for it any more: then it is open for the next one who asks, and for close.
+        with self._opening:
+            if self._opened is None:
+                self._opened = self._open_file()
+
+    def _open_file(self) -> Opened:
         schema.check_library()
         schema.check_place(self.path)
         self.path = self.path.resolve()
@@ -112,17 +119,19 @@ class SqliteStore:
         return Opened(place, turn, engine, wake, self._hub, threaded=self._threaded)
 
     async def close(self) -> None:
-        """Answer everyone who asked, then let go of the file. Closing twice is fine."""
+        """Answer everyone who asked, then let go of the file. Closing twice is fine; a forked child only forgets."""
         opened, self._opened = self._opened, None
         looking, self._looking = self._looking, None
-        if looking is not None and not looking.get_loop().is_closed():
-            looking.cancel()
-        if opened is not None:
-            opened.wake.stop_listening()
-            if self._threaded:
-                await asyncio.get_running_loop().run_in_executor(None, opened.close)
-            else:
-                opened.close()
+        if opened is None or not opened.is_ours:
+            return
+        if looking is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has closed, and it with it
+                looking.get_loop().call_soon_threadsafe(looking.cancel)
+        opened.wake.stop_listening()
+        if self._threaded:
+            await in_thread(opened.close)
+        else:
+            opened.close()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -134,7 +143,7 @@ class SqliteStore:
         opened = self._opened
         if opened is None:
             raise StoreUnavailable(f"{self.path} is not open: use 'async with SqliteStore(...)', or await open() first")
-        if opened.pid != os.getpid():
+        if not opened.is_ours:
             raise StoreUnavailable(f"{self.path} was opened before a fork: open a store of its own in the child")
         return opened
 
@@ -148,6 +157,11 @@ class SqliteStore:
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
         return await self._write(lambda ledger: Inserting(ledger).insert(specs), now, len(specs))  # type: ignore[no-any-return]
+
+    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        """`insert` for a thread that waits: it writes itself if nobody else does, else it shares the next commit."""
+        request = Request(lambda ledger: Inserting(ledger).insert(specs), None, len(specs))
+        return self._in_use().write_now(request)  # type: ignore[no-any-return]
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
         return await self._write(lambda ledger: _exchange(ledger, exchange), now, _weight(exchange))  # type: ignore[no-any-return]
@@ -202,15 +216,16 @@ class SqliteStore:
     # -- waking --------------------------------------------------------------------------------------------------------
 
     def watch(self, topics: Iterable[str]) -> Watch:
+        opened = self._in_use()
         watch: HubWatch = self._hub.watch(topics)
         if self._threaded and not self._is_looking():
-            heard = self._in_use().wake.listen(self._hub.wake)
+            heard = opened.wake.listen(self._hub.wake)
             self._looking = asyncio.get_running_loop().create_task(self._look(SLOW_LOOK if heard else QUICK_LOOK))
         return watch
 
     def _is_looking(self) -> bool:
         looking = self._looking
-        return looking is not None and not looking.done() and looking.get_loop() is asyncio.get_running_loop()
+        return looking is not None and not looking.done() and looking.get_loop().is_running()
 
     async def _look(self, every: timedelta) -> None:
         """The net under the datagrams: a commit of another process is noticed here at the latest."""

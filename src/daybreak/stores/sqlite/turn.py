@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,32 +24,40 @@ _turns_lock = threading.Lock()
 
 
 class Turn:
-    """Record locks belong to a process, so within one process all stores of a file share one turn."""
+    """Taken by `with turn.here, turn:`, first among the threads of this process, then among processes.
+
+    Record locks belong to a process, so within one process all stores of a file share one turn. There are two steps
+    because a Ctrl-C may come between any two lines of Python: a plain lock is let go of even then, and what is left of
+    the second step is set right by `mend`."""
 
     def __init__(self, path: Path, fd: int) -> None:
+        self.here = threading.Lock()
         self._path = path
         self._fd = fd
-        self._mutex = threading.Lock()
         self._waiting_since: float | None = None
         self._stuck_after = timedelta(seconds=10)
         self._watcher: threading.Thread | None = None
         self._contended = threading.Event()
         self._users = 0
 
-    @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
-        with self._mutex:
-            # Who is woken for a lock must still race for it, and a busy machine lets the same ones win. Behind a door
-            # that is let go only with the turn in hand, each stands at most one place from it.
-            self._lock(DOOR)
-            try:
-                self._lock(ROOM)
-            finally:
-                platform.unlock_byte(self._fd, DOOR)
-            try:
-                yield
-            finally:
-                platform.unlock_byte(self._fd, ROOM)
+    def __enter__(self) -> None:
+        # Who is woken for a lock must still race for it, and a busy machine lets the same ones win. Behind a door
+        # that is let go only with the turn in hand, each stands at most one place from it.
+        self._lock(DOOR)
+        try:
+            self._lock(ROOM)
+        finally:
+            platform.unlock_byte(self._fd, DOOR)
+
+    def __exit__(self, *_: object) -> None:
+        platform.unlock_byte(self._fd, ROOM)
+
+    def mend(self) -> None:
+        """Let go of what someone still held who was torn out of the turn."""
+        with self.here:
+            self._waiting_since = None
+            for byte in (ROOM, DOOR):
+                platform.unlock_byte(self._fd, byte)
 
     def _lock(self, byte: int) -> None:
         if platform.lock_byte(self._fd, byte, wait=False):

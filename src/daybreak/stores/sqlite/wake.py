@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +17,8 @@ from daybreak import platform
 from daybreak.stores.hub import ANY
 
 LONGEST = 8000
+
+_wakes: weakref.WeakSet[Wake] = weakref.WeakSet()
 
 
 class Wake:
@@ -30,6 +33,7 @@ class Wake:
         self._peers: list[str] = []
         if platform.HAS_DATAGRAMS:
             self._sender = platform.datagram_socket()
+        _wakes.add(self)
 
     def _address(self, name: str) -> str:
         """A socket's address; short also when the folder's path is longer than an address may be."""
@@ -45,7 +49,7 @@ class Wake:
         if self._sender is None:
             return False
         if self._receiver is not None:
-            if self._loop is asyncio.get_running_loop():
+            if self._loop is not None and self._loop.is_running():
                 return True
             self.stop_listening()  # the loop that listened is gone
         receiver = platform.datagram_socket()
@@ -110,9 +114,28 @@ class Wake:
 
     def close(self) -> None:
         self.stop_listening()
+        self._close()
+
+    def leave(self) -> None:
+        """In a forked child: close what was inherited. The address, and its place in the loop, are the parent's."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()
+        self._close()
+
+    def _close(self) -> None:
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()
         if self._folder_fd is not None:
             os.close(self._folder_fd)
             self._folder_fd = None
+
+
+def _after_fork() -> None:
+    for wake in list(_wakes):
+        wake.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,6 @@
-"""The writer thread: whoever asks while a commit is under way shares the next one."""
+"""The writer thread: whoever asks while a commit is under way shares the next one.
+
+A thread that would only wait for its answer writes itself if nobody else does."""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Final
 
 from daybreak.errors import StoreUnavailable
 from daybreak.stores.sqlite.engine import Engine, Request
@@ -16,15 +19,51 @@ from daybreak.stores.sqlite.engine import Engine, Request
 _log = logging.getLogger("daybreak.sqlite")
 
 MOST = 2000  # items of work in one transaction, so that nobody waits long behind others
+GLANCE: Final = 0.5  # seconds; where a wait cannot be interrupted by a signal, Ctrl-C is heard this late
 
-Asked = tuple[Request, "asyncio.Future[Any]"]
+
+class Sign(Enum):
+    """What is asked of the writer thread itself."""
+
+    TEND = "look after the engine"
+    END = "end, after everyone who asked"
+
+
+class Reply:
+    """An answer for which a thread waits."""
+
+    def __init__(self) -> None:
+        self._answered = threading.Lock()
+        self._answered.acquire()
+        self._answer: Any = None
+        self._given_up = False
+
+    def cancelled(self) -> bool:
+        return self._given_up
+
+    def set(self, answer: Any) -> None:
+        self._answer = answer
+        self._answered.release()
+
+    def wait(self) -> Any:
+        try:
+            while not self._answered.acquire(timeout=GLANCE):
+                pass
+        except BaseException:
+            self._given_up = True
+            raise
+        return self._answer
+
+
+Asked = tuple[Request, "asyncio.Future[Any] | Reply"]
 
 
 class Writer:
     def __init__(self, engine: Engine, wake: Callable[[set[str]], None]) -> None:
         self._engine = engine
         self._wake = wake
-        self._asked: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[Asked | Sign] = queue.SimpleQueue()
+        self._is_waiting = False  # the thread has something to do, and waits for the engine
         self._closing = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="daybreak-writer", daemon=True)
@@ -32,57 +71,116 @@ class Writer:
 
     async def ask(self, request: Request) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        with self._closing:
-            if self._closed:
-                raise StoreUnavailable("the store was closed: open it again")
-            self._asked.put((request, future))
+        self._put(request, future)
         return await future
+
+    def ask_now(self, request: Request) -> Any:
+        """The answer, in a thread that waits for it: written here and now if nobody writes or waits to."""
+        if self._is_waiting or self._engine.using.locked() or not self._asked.empty():
+            reply = Reply()
+            self._put(request, reply)
+            answer = reply.wait()
+        else:
+            answer = self._write_here(request)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def _put(self, request: Request, reply: asyncio.Future[Any] | Reply) -> None:
+        with self._closing:
+            self._refuse_if_closed()
+            self._asked.put((request, reply))
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the store was closed: open it again")
 
     def close(self) -> None:
         """Answer everyone who asked, then end."""
         with self._closing:
             self._closed = True
-        self._asked.put(None)
+        self._asked.put(Sign.END)
         self._thread.join()
+        with self._engine.using:
+            pass  # whoever was writing in a thread of its own has ended, and nobody begins any more
+
+    # -- in the caller's thread ----------------------------------------------------------------------------------------
+
+    def _write_here(self, request: Request) -> Any:
+        with self._engine.using:
+            self._refuse_if_closed()
+            is_torn = True
+            try:
+                [answer], topics = self._engine.run([request])
+                is_torn = False
+            finally:
+                # Ctrl-C may come anywhere, a second one too, but not between an error and this first call. What it
+                # left open is mended by a thread that hears no signals, lest others wait for ever.
+                if is_torn:
+                    self._asked.put(Sign.TEND)
+            self._tell(topics)
+            if self._engine.checkpoint_is_due:
+                self._asked.put(Sign.TEND)
+        return answer
+
+    # -- in the writer's thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while batch := self._gather():
-            self._serve(batch)
+        is_ending = False
+        while not is_ending:
+            first = self._asked.get()
+            self._is_waiting = True
+            with self._engine.using:
+                self._is_waiting = False
+                batch, is_ending = self._gather(first)
+                self._serve(batch)
 
-    def _gather(self) -> list[Asked]:
-        """Everyone who waits now, up to a bound; empty means the end, which comes after everyone who asked."""
+    def _gather(self, item: Asked | Sign) -> tuple[list[Asked], bool]:
+        """Everyone who waits now, up to a bound; and whether these were the last."""
         batch: list[Asked] = []
         weight = 0
-        while not batch or (weight < MOST and not self._asked.empty()):
-            if (item := self._asked.get()) is None:
-                self._asked.put(None)  # seen again once this batch is served
-                return batch
-            if not item[1].cancelled():  # who no longer waits for a job must not be given it
+        while item is not Sign.END:
+            if not isinstance(item, Sign) and not item[1].cancelled():
+                # Who no longer waits for a job must not be given it.
                 batch.append(item)
                 weight += item[0].weight
-        return batch
+            if weight >= MOST or self._asked.empty():
+                return batch, False
+            item = self._asked.get()
+        return batch, True
 
     def _serve(self, batch: list[Asked]) -> None:
         topics: set[str] = set()
+        if batch:
+            try:
+                answers, topics = self._engine.run([request for request, _ in batch])
+            except BaseException as trouble:  # noqa: BLE001 - a bug must reach its callers, not hang them
+                answers = [trouble] * len(batch)
+            deliver((reply, answer) for (_, reply), answer in zip(batch, answers, strict=True))
+        self._tell(topics)
         try:
-            answers, topics = self._engine.run([request for request, _ in batch])
-        except BaseException as trouble:  # noqa: BLE001 - a bug must reach its callers, not hang them
-            answers = [trouble] * len(batch)
-        _deliver_all(batch, answers)
+            self._engine.mend()
+            self._engine.checkpoint_if_due()
+        except Exception:  # noqa: BLE001
+            _log.exception("after a commit")  # the log waits for the next turn
+
+    def _tell(self, topics: set[str]) -> None:
         try:
             if topics:
                 self._wake(topics)
-            self._engine.checkpoint_if_due()
         except Exception:  # noqa: BLE001
-            # The answers are out; whoever sleeps on is woken by the slow look, and the log waits for the next turn.
+            # The answers are out; whoever sleeps on is woken by the slow look.
             _log.exception("after a commit")
 
 
-def _deliver_all(batch: list[Asked], answers: list[Any]) -> None:
+def deliver(answers: Iterable[tuple[asyncio.Future[Any] | Reply, Any]]) -> None:
     """One hand-over for each loop, not one for each caller."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-    for (_, future), answer in zip(batch, answers, strict=True):
-        by_loop.setdefault(future.get_loop(), []).append((future, answer))
+    for reply, answer in answers:
+        if isinstance(reply, Reply):
+            reply.set(answer)
+        else:
+            by_loop.setdefault(reply.get_loop(), []).append((reply, answer))
     for loop, pairs in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
             loop.call_soon_threadsafe(_deliver, pairs)

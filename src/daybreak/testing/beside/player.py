@@ -13,7 +13,7 @@ import msgspec
 
 from daybreak.errors import CursorExpired, DaybreakError
 from daybreak.events import Event, fold
-from daybreak.model import FINAL, Cancelled, Job, JobSpec, Lease, Put, QueueSettings, Settlement, State
+from daybreak.model import FINAL, Cancelled, Job, JobSpec, Lease, Put, QueueSettings, Reason, Settlement, State
 from daybreak.policy.settle import settle
 from daybreak.store import (
     Action,
@@ -127,13 +127,14 @@ class Player:
         beats = [
             Beat(
                 seq=lease.seq, fence=lease.fence, lease_for=step.lease_for, progress=step.progress,
-                checkpoint=step.checkpoint, message="half" if step.progress else "",
+                checkpoint=step.checkpoint, message="half" if step.progress else "", alone=step.alone,
             )
             for number, which in step.leases
             if (lease := self._lease(number, which))
         ]  # fmt: skip
         for beat, answer in zip(beats, await self._both(lambda store: store.extend(beats, now=self._now)), strict=True):
             self._note("extend held" if answer.held else "extend refused")
+            self._note("alone said" if answer.held else "alone refused", when=beat.alone is not None)
             self._note("told to cancel", when=answer.cancel)
             self._note("told to suspend", when=answer.suspend)
             self._note("extend revived", when=answer.held and self._is_lapsed(beat))
@@ -145,6 +146,7 @@ class Player:
         leases = await self._both(lambda store: store.reap(wanted, now=self._now))
         self._give(leases)
         self._note("reaped", when=bool(leases))
+        self._note("reaped alone", when=any(lease.alone for lease in leases))
         self._note("reap left some", when=len(leases) < lapsed)
 
     @_play.register
@@ -315,6 +317,7 @@ class Player:
             self._note("settlement refused" if not settled else "settled")
             self._note("settlement repeated", when=settled and attempt in self._ended)
             self._note("settlement inserts", when=settled and bool(settlement.inserts))
+            self._note("ended through deaths", when=settled and settlement.reason is Reason.LOST)
             self._ended.add(attempt)
         self._open = [lease for lease in self._open if (lease.seq, lease.fence) not in self._ended]
         self._note_inserts(answer.inserted)

@@ -100,6 +100,7 @@ class Heartbeat(Step):
     lease_for: timedelta
     progress: float | None
     checkpoint: bytes | None
+    alone: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,7 +75,8 @@ BELONGS: Final = ((None, None, ()), ("ann", None, ("t",)), ("bob", "r", ("t", "s
 OUTCOMES: Final[tuple[Outcome, ...]] = (
     Done(), Done(b"result"), Done(b"result"), Failed(Failure(message="no", kinds=("ValueError",))),
     Failed(Failure(message="oops", kinds=("OSError",))), Failed(Failure(message="busy", retry_after=10 * SECOND)),
-    TimedOut(SECOND), Lost(), Cancelled(), Suspended(), Suspended("note", b"half"), HandedBack(), HandedBack(b"part"),
+    TimedOut(SECOND), Lost(), Lost(alone=True), Cancelled(), Suspended(), Suspended("note", b"half"), HandedBack(),
+    HandedBack(b"part"),
 )  # fmt: skip
 ACTIONS: Final = ("cancel", "suspend", "resume", "retry", "remove", "rerank")
 STATES: Final = (
@@ -163,8 +164,8 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
         claim=CLAIM,
     )),
     (4, st.builds(
-        Heartbeat, wait=WAIT, leases=several(LEASE, 3, 1), lease_for=one((10 * SECOND, MINUTE)),
-        progress=one((None, 0.5)), checkpoint=one((None, b"point")),
+        Heartbeat, wait=WAIT, leases=several(LEASE, 3, 1), lease_for=one((10 * SECOND, SECOND, MINUTE)),
+        progress=one((None, 0.5)), checkpoint=one((None, b"point")), alone=one((None, True, True, False)),
     )),
     (3, st.builds(
         TakeOver, wait=one((10 * SECOND, ZERO, 4 * SECOND, MINUTE)),

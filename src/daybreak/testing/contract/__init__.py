@@ -11,6 +11,7 @@ from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.acceptance import Acceptance
 from daybreak.testing.contract.attempts import Attempts
 from daybreak.testing.contract.cancelling import Cancelling
+from daybreak.testing.contract.deaths import Deaths
 from daybreak.testing.contract.keys import Keys, Uniques
 from daybreak.testing.contract.knowing import Knowing
 from daybreak.testing.contract.leases import Fences, Lapses
@@ -28,7 +29,7 @@ from daybreak.testing.contract.waking import Waking
 class StoreContract(
     Acceptance, Keys, Uniques,
     Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing,
-    Fences, Lapses, Attempts, Cancelling, Holding, Amending, Bulk,
+    Fences, Lapses, Attempts, Deaths, Cancelling, Holding, Amending, Bulk,
     Delays, Expiry, TwoClocks, Events, Tallies, Records, Retention, Finding, Waking,
 ):  # fmt: skip
     """Subclass it and bring a fixture `store`: an open, empty store, closed afterwards.

@@ -109,10 +109,10 @@ class Attempts:
 
     async def test_a_job_that_killed_its_worker_too_often_is_lost(self, store: Store) -> None:
         job = await accept(store, deaths=2)
-        await run_one(store, Lost())
+        await run_one(store, Lost(alone=True))
         lease = await take_one(store)
         assert lease.lost == 1
-        await end(store, lease, Lost())
+        await end(store, lease, Lost(alone=True))
         found = await look(store, job)
         assert (found.state, found.reason, found.lost) == (State.FAILED, Reason.LOST, 2)
 

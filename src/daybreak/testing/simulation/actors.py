@@ -46,7 +46,9 @@ class Wish:
         elif die.random() < 0.2:
             self.options["unique"] = f"only-{die.randint(1, 3)}"
             self.options["on_conflict"] = die.choice(("return", "replace", "raise", "refuse"))
-        if die.random() < 0.2:
+        if number in site.plan.deadly:
+            self.options["tags"] = ("deadly",)
+        elif die.random() < 0.2:
             self.options["tags"] = ("long",)
         if die.random() < 0.15:
             self.options["keep"] = timedelta(seconds=die.uniform(1, 20))

@@ -4,8 +4,9 @@ I1  no accepted job lost                 I2  no job from nowhere              I3
 I4  one accepted outcome per lease       I5  fences rise                      I6  stale holders are refused
 I7  final is final                       I8  transitions legal                I9  events are the state
 I10 priority, then first in first out    I11 aging starves nobody             I12 limits never exceeded
-I14 attempts exact                       I16 cancelled is cancelled           I17 nothing before its time
-I20 recovery within two leases           I24 counts are a recount             P8  time without contact counts for nobody
+I14 attempts exact                       I15 only a death alone ends a job    I16 cancelled is cancelled
+I17 nothing before its time              I20 recovery within two leases       I24 counts are a recount
+P8  time without contact counts for nobody
 """
 
 from __future__ import annotations
@@ -31,4 +32,5 @@ def judge(history: History, store: Store, unfinished: list[Job]) -> list[Violati
     rules_submit.check(book)
     rules_end.check(book, store, unfinished)
     rules_lease.check_handlers(book)
+    rules_lease.check_suspects(book)
     return book.violations

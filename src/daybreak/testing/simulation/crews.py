@@ -10,7 +10,7 @@ from daybreak.services import crew
 from daybreak.services.janitor import Janitor
 from daybreak.services.scheduler import Scheduler
 from daybreak.store import Purge
-from daybreak.testing.simulation.plan import REAP_EVERY
+from daybreak.testing.simulation.plan import LEASE, REAP_EVERY
 from daybreak.testing.simulation.process import Process
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def start_worker(site: Site, tasks: frozenset[tuple[str, int]], *, name: str | N
     worker = site.parts.worker(site, process, tasks)
     world, store = site.world_of(process), worker.store
     services: list[crew.Service] = [
-        site.parts.reaper(store, world, name=process.name, every=REAP_EVERY),
-        Scheduler(store, every=timedelta(seconds=2)),
+        site.parts.reaper(store, world, name=process.name, every=REAP_EVERY, lease_for=LEASE),
+        Scheduler(store),
         Janitor(store, world, name=process.name, purge=PURGE, every=timedelta(seconds=20)),
     ]
     site.history.note(process.name, "starts")

@@ -9,9 +9,13 @@ from typing import Any, Literal
 import msgspec
 
 from daybreak.events import Event
+from daybreak.model import Lease
 from daybreak.testing.simulation.world import SimWorld
 
 Phase = Literal["ok", "fail", "unknown"]
+Held = tuple[
+    int, int
+]  # a lease by seq and fence: a job that was removed and submitted again starts with the old fences
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=repr).encode
 
@@ -58,8 +62,8 @@ class History:
     calls: list[Call] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
-    outcomes: dict[tuple[str, int], str] = field(default_factory=dict)
-    starts: list[tuple[int, str, str, int, int]] = field(default_factory=list)
+    outcomes: dict[Held, str] = field(default_factory=dict)
+    starts: list[tuple[str, Lease, int]] = field(default_factory=list)  # by whom, and after how many commits
     crashes: list[tuple[int, int, str]] = field(default_factory=list)
     followed: list[Event] = field(default_factory=list)
     quiet_from: int | None = None
@@ -80,13 +84,13 @@ class History:
         self.commits.append(commit)
         self.lines.append((commit.at, "store", call.n, call.op, "commit", answer, events))
 
-    def handler_starts(self, worker: str, job: str, fence: int) -> None:
-        self.starts.append((self.world.steady(), worker, job, fence, len(self.commits)))
-        self.note(worker, "handler starts", job, fence)
+    def handler_starts(self, worker: str, lease: Lease) -> None:
+        self.starts.append((worker, lease, len(self.commits)))
+        self.note(worker, "handler starts", lease.job, lease.fence)
 
-    def handler_ends(self, worker: str, job: str, fence: int, outcome: str) -> None:
-        self.outcomes[job, fence] = outcome
-        self.note(worker, "handler ends", job, fence, outcome)
+    def handler_ends(self, worker: str, lease: Lease, outcome: str) -> None:
+        self.outcomes[lease.seq, lease.fence] = outcome
+        self.note(worker, "handler ends", lease.job, lease.fence, outcome)
 
     def crash(self, process: str) -> None:
         self.crashes.append((self.world.steady(), len(self.commits), process))

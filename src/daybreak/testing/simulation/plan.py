@@ -7,13 +7,16 @@ from datetime import timedelta
 from random import Random
 from typing import Final
 
+from daybreak.services.reaper import pace
+
 LEASE: Final = timedelta(seconds=10)
-REAP_EVERY: Final = LEASE / 10  # so that a reaper's own lease, ten ticks, is as long as a worker's
+REAP_EVERY: Final = pace(LEASE)
 LEASE_SECONDS: Final = LEASE.total_seconds()
 CHAOS_MARGIN: Final = 20.0  # outages end this long before the quiet, so that every back-off has ended with it
 TROUBLES: Final = (
     "crash", "freeze", "freeze_all", "outage", "stall", "clock", "lost_request", "lost_reply", "slow", "operator",
     "settings", "reaper_crash", "reaper_freeze", "freeze_before_settle", "client_crash", "skew",
+    "deadly",
 )  # fmt: skip
 
 
@@ -27,6 +30,7 @@ class Plan:
     troubles: frozenset[str]
     deaf: bool  # stores in other processes wake nobody here: workers live by looking again
     shuffle: bool
+    deadly: frozenset[int]  # the wishes whose jobs kill whoever runs them
     faults: list[tuple[float, str]] = field(default_factory=list)
 
     def has(self, trouble: str) -> bool:
@@ -47,6 +51,8 @@ def plan_for(seed: int) -> Plan:
         troubles=troubles,
         deaf=die.random() < 0.3,
         shuffle=die.random() < 0.5,
+        # Few, or a lone reaper after another would die before it has watched for a lease.
+        deadly=frozenset(die.sample(range(20), die.randint(1, 2)) if "deadly" in troubles else ()),
         faults=_faults(die, troubles, chaos_for),
     )
 

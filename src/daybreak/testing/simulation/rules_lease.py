@@ -1,14 +1,14 @@
-"""I4 to I6, I14, I20 and P8: who holds a job, what it may still write, and what it is charged."""
+"""I4 to I6, I14, I15, I20 and P8: who holds a job, what it may still write, and what it is charged."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from daybreak.events import Event
-from daybreak.model import Settlement, State
-from daybreak.store import Beat, Exchange
+from daybreak.model import Reason, Settlement, State
+from daybreak.store import Beat, Exchange, Exchanged
 from daybreak.testing.simulation.book import Book
-from daybreak.testing.simulation.history import Commit, History
+from daybreak.testing.simulation.history import Commit, Held, History
 from daybreak.testing.simulation.network import LONGEST_DELAY
 from daybreak.testing.simulation.plan import LEASE, REAP_EVERY
 from daybreak.testing.simulation.tracked import Tracked
@@ -37,6 +37,7 @@ def start(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
     job.term = span(claim.lease_for)
     job.extended, job.until = commit.at, commit.at + job.term
     job.expires = job.due = None
+    job.alone = job.reaped = False
 
 
 def expire(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
@@ -52,9 +53,12 @@ def expire(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
         if noticed and job.extended < window.end and commit.at < window.end + job.term - SLACK:
             late = (commit.at - window.end) / 1e6
             book.blame("P8", job, f"taken over {late:.6f} s after the {window.what} ended, within one lease", commit)
-    if (job.id, job.folded.fence) not in {(lease.job, lease.fence) for lease in commit.answer}:
+    taken = {(lease.job, lease.fence): lease for lease in commit.answer}.get((job.id, job.folded.fence))
+    if taken is None:
         book.blame("I5", job, "taken over by nobody", commit)
-    job.holder = reap.worker
+    elif taken.alone != job.alone:
+        book.blame("I15", job, f"taken over with alone={taken.alone}, its holder had said {job.alone}", commit)
+    job.holder, job.reaped = reap.worker, True
     job.term = span(reap.lease_for)
     job.extended, job.until = commit.at, commit.at + job.term
 
@@ -69,13 +73,19 @@ def settle(book: Book, commit: Commit, event: Event, job: Tracked, settlement: S
     if job.folded.fence in job.settled:
         book.blame("I4", job, f"fence {job.folded.fence} has a second outcome", commit)
     job.settled.add(job.folded.fence)
-    outcome = book.history.outcomes.get((job.id, settlement.fence), "Lost")
+    outcome = book.history.outcomes.get((job.seq, settlement.fence), "Lost")
     if outcome in UNCHARGED:
         job.charged -= 1
+    if outcome == "Lost":
+        job.deaths += 1
+        job.spared += not job.alone
     if job.folded.attempt != job.charged:
         book.blame("I14", job, f"{outcome} leaves attempt {job.folded.attempt}, exact is {job.charged}", commit)
-    if job.charged > job.spec.options.retry.attempts:
-        book.blame("I14", job, f"{job.charged} attempts, {job.spec.options.retry.attempts} allowed", commit)
+    if job.charged > (allowed := job.spec.options.retry.attempts + job.spared):
+        book.blame("I14", job, f"{job.charged} attempts, {allowed} allowed", commit)
+    if job.folded.reason is Reason.LOST and not (outcome == "Lost" and job.alone):
+        book.blame("I15", job, f"ended as lost by {outcome} with alone={job.alone}", commit)
+    job.alone = False
 
 
 def _check_fence(book: Book, commit: Commit, job: Tracked) -> None:
@@ -121,23 +131,47 @@ def check_beats(book: Book, commit: Commit, beats: list[Beat]) -> None:
             book.blame("I16", job, "a heartbeat did not carry what was asked of the holder", commit)
         job.term = span(beat.lease_for)
         job.extended, job.until = commit.at, commit.at + job.term
+        if beat.alone is not None:
+            job.alone = beat.alone
+            _check_company(book, commit, job)
+
+
+def _check_company(book: Book, commit: Commit, job: Tracked) -> None:
+    running = (other for other in book.jobs.values() if other.holder == job.holder and not other.reaped)
+    if len(beside := [other.id for other in running if other.alone]) > 1:
+        book.blame("I15", job, f"{job.holder} runs {beside}, and each of them alone", commit)
 
 
 def check_handlers(book: Book) -> None:
     """What ran was leased to whoever ran it, before it ran, and never twice under one fence."""
-    leased: dict[tuple[str, int | None], tuple[int, str]] = {}
+    leased: dict[Held, tuple[int, str]] = {}
     for index, commit in enumerate(book.history.commits):
-        for event in commit.events:
-            if event.kind == "started":
-                leased[event.job, event.fence] = (index, event.by)
-    ran: set[tuple[str, int]] = set()
-    for _, worker, job, fence, after in book.history.starts:
-        index, by = leased.get((job, fence), (after + 1, ""))
+        if isinstance(commit.answer, Exchanged):
+            leased |= {(lease.seq, lease.fence): (index, lease.worker) for lease in commit.answer.leases}
+    ran: set[Held] = set()
+    for worker, lease, after in book.history.starts:
+        held = (lease.seq, lease.fence)
+        index, by = leased.get(held, (after + 1, ""))
         if index >= after or by != worker:
-            book.blame("I5", job, f"{worker} ran it under fence {fence}, which was leased to {by or 'nobody'}")
-        if (job, fence) in ran:
-            book.blame("I4", job, f"ran twice under fence {fence}")
-        ran.add((job, fence))
+            what = f"{worker} ran it under fence {lease.fence}, which was leased to {by or 'nobody'}"
+            book.blame("I5", lease.job, what)
+        if held in ran:
+            book.blame("I4", lease.job, f"ran twice under fence {lease.fence}")
+        ran.add(held)
+
+
+def check_suspects(book: Book) -> None:
+    """What was at a death before ran alone, and that was known before it ran."""
+    said: dict[Held, int] = {}
+    for index, commit in enumerate(book.history.commits):
+        if commit.call.op == "extend" and isinstance(commit.answer, list):
+            for beat, answer in zip(commit.call.request, commit.answer, strict=True):
+                if beat.alone and answer.held:
+                    said.setdefault((beat.seq, beat.fence), index)
+    for worker, lease, after in book.history.starts:
+        if lease.lost and said.get((lease.seq, lease.fence), after) >= after:
+            what = f"{worker} ran it under fence {lease.fence} without having said that it runs alone"
+            book.blame("I15", lease.job, what)
 
 
 # -- recovery ----------------------------------------------------------------------------------------------------------

@@ -97,6 +97,9 @@ def check_claim(book: Book, commit: Commit, claim: Claim) -> None:
         job = book.jobs.get(lease.job)
         if job is not None and (lease.attempt, lease.worker) != (job.folded.attempt, claim.worker):
             book.blame("I14", job, f"lease says attempt {lease.attempt} of {lease.worker}", commit)
+        if job is not None and (lease.lost, lease.alone) != (job.deaths, False):
+            what = f"lease says {lease.lost} deaths and alone={lease.alone}, where {job.deaths} were and nobody said so"
+            book.blame("I15", job, what, commit)
     if answer.again or len(answer.leases) >= claim.limit:
         return
     for queue in claim.queues:

@@ -17,7 +17,7 @@ import msgspec
 
 from daybreak.client import Client
 from daybreak.errors import StoreError
-from daybreak.model import FINAL, Job, Put, QueueSettings, State
+from daybreak.model import FINAL, Job, Put, QueueSettings, Reason, State
 from daybreak.store import Filter, Purged, Query
 from daybreak.testing.simulation import faults
 from daybreak.testing.simulation.actors import Caller, Operator, Wish, client_of, follow
@@ -216,6 +216,8 @@ def _seen(history: History) -> Counter[str]:
         for event in commit.events:
             if event.kind in {"lease_expired", "expired", "retried", "removed", "resumed", "reprioritised", "due"}:
                 seen[f"event {event.kind}"] += 1
+            if event.reason is Reason.LOST:
+                seen["ended through deaths"] += 1
         if commit.call.op == "purge" and isinstance(commit.answer, Purged) and commit.answer.jobs:
             seen["job purged"] += 1
     return seen

@@ -21,6 +21,10 @@ class Tracked:
     due: tuple[Literal["steady", "wall"], int] | None = None
     expires: int | None = None
     charged: int = 0
+    deaths: int = 0
+    spared: int = 0  # deaths that were not its own: each gives one attempt more
+    alone: bool = False
+    reaped: bool = False
     holder: str | None = None
     claimed_by: str | None = None
     until: int = 0

@@ -69,6 +69,7 @@ class Held:
 
     lease: Lease
     bell: Bell
+    waits: bool = False
     asked: str | None = None
     settlement: Settlement | None = None
 
@@ -155,20 +156,51 @@ class SimWorker:
     def _start(self, answer: Exchanged) -> None:
         for lease in answer.leases:
             self._served[lease.spec.queue] += 1
-            held = Held(lease, Bell(self._site.loop))
+            held = Held(lease, Bell(self._site.loop), waits=lease.lost > 0)
             self._held[lease.seq, lease.fence] = held
-            self._process.spawn(self._handle(held))
+            if not held.waits:
+                self._process.spawn(self._handle(held))
+        self._start_suspect()
+
+    # -- jobs that were at a death before ------------------------------------------------------------------------------
+
+    def _start_suspect(self) -> None:
+        """One at a time: of two that run side by side nobody could say which of them did it."""
+        suspects = [held for held in self._held.values() if held.lease.lost]
+        if suspects and all(held.waits for held in suspects):
+            suspects[0].waits = False
+            self._process.spawn(self._handle_alone(suspects[0]))
+
+    async def _handle_alone(self, held: Held) -> None:
+        """Says so before the work begins: if it dies, nobody else will be there to tell."""
+        if await self._say_alone(held):
+            self._site.saw("ran alone")
+            await self._handle(held)
+
+    async def _say_alone(self, held: Held) -> bool:
+        lease = held.lease
+        while (lease.seq, lease.fence) in self._held:
+            try:
+                [answer] = await self._store.extend(
+                    [Beat(seq=lease.seq, fence=lease.fence, lease_for=LEASE, alone=True)]
+                )
+            except StoreError:
+                await self._world.sleep(timedelta(seconds=0.3 * (0.5 + self._world.chance.random())))
+                continue
+            self._obey(held, answer)
+            return answer.held
+        return False
 
     # -- the handler ---------------------------------------------------------------------------------------------------
 
     async def _handle(self, held: Held) -> None:
         lease, history = held.lease, self._site.history
-        history.handler_starts(self.name, lease.job, lease.fence)
+        history.handler_starts(self.name, lease)
         outcome = await self._work(held)
         if (lease.seq, lease.fence) not in self._held:
             history.note(self.name, "handler dropped", lease.job, lease.fence)
             return
-        history.handler_ends(self.name, lease.job, lease.fence, type(outcome).__name__)
+        history.handler_ends(self.name, lease, type(outcome).__name__)
         held.settlement = settle(lease, outcome, chance=self._world.chance.random(), by=self.name)
         self._bell.ring()
 
@@ -191,7 +223,15 @@ class SimWorker:
             case "suspend" if not deaf:
                 self._site.saw("suspend of running")
                 return Suspended()
+        if "deadly" in held.lease.spec.tags:
+            await self._die()
         return self._choose(held.lease)
+
+    async def _die(self) -> None:
+        self._site.saw("worker killed by its job")
+        self._site.history.crash(self.name)
+        self._process.kill()
+        await asyncio.sleep(0)
 
     def _choose(self, lease: Lease) -> Outcome:
         roll = self._site.fate.random()
@@ -249,6 +289,7 @@ class SimWorker:
                 self._site.saw("lease lost")
                 held.asked = "lost"
                 held.bell.ring()
+                self._start_suspect()
         elif answer.cancel or answer.suspend:
             held.asked = "cancel" if answer.cancel else "suspend"
             held.bell.ring()

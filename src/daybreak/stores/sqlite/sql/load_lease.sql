@@ -1,2 +1,2 @@
-SELECT attempt, fence, n, carry, history, worker, until, term, started, call, reaped, suspending, cancelling
+SELECT attempt, fence, n, carry, history, worker, until, term, started, call, reaped, alone, suspending, cancelling
 FROM lease WHERE seq = ?

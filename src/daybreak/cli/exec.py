@@ -1,0 +1,65 @@
+"""`daybreak exec`: a command line as a job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from daybreak.cli.failing import Exit
+from daybreak.cli.options import pairs
+from daybreak.cli.root import store_options
+from daybreak.cli.submitting import How, hand_in, job_options, run
+from daybreak.cli.text import safe
+from daybreak.cli.views import shown
+from daybreak.cli.waiting import say_outcome
+from daybreak.client import Client
+from daybreak.model import DEFAULT_OPTIONS, Job, State
+
+TASK = "exec"
+
+
+@click.command(
+    "exec",
+    short_help="Submit a command line as a job.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.argument("argv", metavar="[--] COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--cwd", type=click.Path(), help="The folder to run it in; this one unless said otherwise.")
+@click.option("--env", metavar="NAME=VALUE", multiple=True, help="A variable of its environment; may be repeated.")
+@job_options
+def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: How) -> int:
+    """Submit a command line as a job and print its id. It is run, without a shell, by a worker that was started with
+    --allow-commands. With --wait its output is printed, and the exit code is 1 if it failed.
+
+    \b
+    Examples:
+      daybreak exec --timeout 1h -- make report
+      daybreak exec --priority low --wait -- ffmpeg -i talk.wav talk.mp3
+    """
+    folder = str(Path(cwd or ".").absolute())
+    args: dict[str, Any] = {"argv": list(argv), "cwd": folder, "env": pairs(env, "--env")}
+
+    async def submitted(client: Client) -> int:
+        spec = replace(client.spec(TASK, args, **how.said), options=how.options(DEFAULT_OPTIONS))
+        job = await hand_in(client, spec, how)
+        return 0 if job is None else _say_output(job, how)
+
+    return int(run(submitted))
+
+
+store_options(command)
+
+
+def _say_output(job: Job, how: How) -> int:
+    value = shown(job.result) if job.state is State.COMPLETED and job.result is not None else None
+    if how.as_json or not isinstance(value, dict):
+        return say_outcome(job)
+    for stream, text in ((sys.stdout, value.get("stdout")), (sys.stderr, value.get("stderr"))):
+        if text:
+            stream.write(safe(str(text), lines=True) if stream.isatty() else str(text))
+            stream.flush()
+    return int(Exit.FAILED if value.get("exit_code") else Exit.OK)

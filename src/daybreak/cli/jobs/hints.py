@@ -1,0 +1,53 @@
+"""What a list of jobs ends with: how many there are, and the command that goes on from here."""
+
+from __future__ import annotations
+
+from daybreak.cli.options import Where
+from daybreak.cli.seen import live_workers
+from daybreak.cli.session import session
+from daybreak.cli.text import number, safe
+from daybreak.client import Client
+from daybreak.config import closest
+from daybreak.model import UNFINISHED, Job, State
+
+_ACTIONS = {
+    State.FAILED: ("Retry with", "retry"),
+    State.SUSPENDED: ("Let them go on with", "resume"),
+}
+
+
+async def next_step(client: Client, where: Where, jobs: list[Job], cursor: str | None) -> str:
+    """`1 failed job in mail. Retry with: daybreak jobs retry --queue mail --state failed`."""
+    told = await _how_many(client, where, len(jobs), cursor)
+    state = where.states[0] if len(where.states) == 1 else None
+    if state in _ACTIONS:
+        words, action = _ACTIONS[state]
+        return f"{told} {words}: {session().command('jobs', action, *where.words())}"
+    if any(job.state in UNFINISHED for job in jobs) and not await live_workers(client):
+        return f"{told} No worker is there to run them. Start one with: {session().command('worker', 'TARGET')}"
+    if cursor is not None:
+        return f"{told} More with: {session().command('jobs', *where.words(), '--cursor', cursor)}"
+    if state is State.RUNNING:
+        return f"{told} Watch them with: {session().command('top')}"
+    return f"{told} Look at one with: {session().command('jobs', 'show', jobs[0].id)}"
+
+
+async def _how_many(client: Client, where: Where, shown: int, cursor: str | None) -> str:
+    if cursor is None:
+        return f"{where.jobs(shown)}."
+    if not where.is_tallied:  # counting would look at every job
+        return f"The first {where.jobs(shown)}."
+    total = sum((await client.count(**where.asked)).values())
+    return f"{number(shown)} of {where.jobs(total)}."
+
+
+async def nothing_found(client: Client, where: Where) -> str:
+    told = f"No {where.jobs()}."
+    tallies = await client.tallies()
+    for name, known in (("queue", {t.queue for t in tallies}), ("task", {t.task for t in tallies})):
+        said = getattr(where, name)
+        if said and said not in known and (hint := closest(said, known)):
+            return f"{told} There is no {name} {safe(said)!r}; did you mean {safe(hint)!r}?"
+    if where.is_empty:
+        return f"{told} Submit one with: {session().command('submit', 'TASK', 'name=value')}"
+    return told

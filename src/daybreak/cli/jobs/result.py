@@ -1,0 +1,40 @@
+"""`daybreak jobs result`: what a job returned."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from daybreak.cli import completing
+from daybreak.cli.jobs.show import found
+from daybreak.cli.options import DURATION
+from daybreak.cli.root import store_options
+from daybreak.cli.session import session
+from daybreak.cli.waiting import say_outcome, wait_for
+from daybreak.client import Client
+
+
+@click.command(short_help="What a job returned.")
+@click.argument("job_id", metavar="ID", shell_complete=completing.jobs)
+@click.option("--wait", is_flag=True, help="Wait until the job has ended.")
+@click.option("--timeout-wait", type=DURATION, help="Wait at most so long, such as 30s.")
+@click.option("--raw", is_flag=True, help="Print a text without its quotes.")
+def result(job_id: str, wait: bool, timeout_wait: timedelta | None, raw: bool) -> int:
+    """Print the result of a job as JSON. Exits 1 if it failed, 5 if it has not ended.
+
+    \b
+    Example:
+      daybreak jobs result 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d --wait --timeout-wait 10m
+    """
+
+    async def told(client: Client) -> int:
+        job = await found(client, job_id)
+        if not job.is_final and (wait or timeout_wait is not None):
+            job = await wait_for(client, job.id, timeout_wait)
+        return say_outcome(job, raw=raw)
+
+    return session().run(told)
+
+
+store_options(result)

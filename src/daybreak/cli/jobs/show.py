@@ -1,0 +1,182 @@
+"""`daybreak jobs show`: all that is known of one job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from daybreak.cli import completing
+from daybreak.cli.options import as_json
+from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
+from daybreak.cli.printing import as_json as to_json
+from daybreak.cli.root import store_options
+from daybreak.cli.session import session
+from daybreak.cli.text import ago, clock, first_line, lasted, local, percent, priority_name, safe
+from daybreak.cli.views import attempts, event_data, job_data, ran_for, shown, waited_for
+from daybreak.client import Client
+from daybreak.errors import JobNotFound
+from daybreak.events import Event
+from daybreak.model import FINAL, Job, State
+
+LONGEST_VALUE = 4000
+
+
+@click.command(short_help="All about one job.")
+@click.argument("job_id", metavar="ID", shell_complete=completing.jobs)
+@click.option("--history", "with_history", is_flag=True, help="With --json: its events too.")
+@as_json
+def show(job_id: str, with_history: bool, as_json: bool) -> int:
+    """All about one job: its arguments, attempts, errors, result and history. The id is given in full.
+
+    \b
+    Example:
+      daybreak jobs show 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
+    """
+    return session().run(lambda client: _show(client, job_id, with_history=with_history, as_json=as_json))
+
+
+store_options(show)
+
+
+async def found(client: Client, job_id: str) -> Job:
+    """The job, or an error that says how ids are written."""
+    try:
+        return await client.get(job_id)
+    except JobNotFound:
+        if len(job_id) >= 36:
+            raise
+        raise JobNotFound(f"{job_id!r} (ids are given in full, 36 characters)") from None
+
+
+async def _show(client: Client, job_id: str, *, with_history: bool, as_json: bool) -> int:
+    job = await found(client, job_id)
+    history = await client.store.history(job.id)
+    now = datetime.now(UTC)
+    if as_json:
+        data = job_data(job, history, now)
+        if with_history:
+            data["history"] = [event_data(event) for event in history]
+        say_json(data)
+        return 0
+    heading(f"{job.spec.task}  {job.id}")
+    say_pairs(await _facts(client, job, history, now))
+    _say_attempts(history)
+    _say_traceback(job)
+    _say_history(history)
+    say()
+    say(_next_step(job))
+    return 0
+
+
+async def _facts(client: Client, job: Job, history: list[Event], now: datetime) -> list[tuple[str, str]]:
+    spec = job.spec
+    retry = spec.options.retry
+    ran = ran_for(job, history, now)
+    return [
+        ("state", job.state.value),
+        ("why", await _why(client, job, now)),
+        ("queue", safe(spec.queue)),
+        ("priority", priority_name(job.priority)),
+        ("version", str(spec.version) if spec.version != 1 else ""),
+        ("attempt", f"{job.attempt} of {retry.attempts}"),
+        ("progress", " ".join(filter(None, (percent(job.progress), safe(job.message)))) if job.progress is not None else ""),
+        ("worker", safe(job.worker or "")),
+        ("submitted", f"{local(job.created_at)}, {ago(job.created_at, now)}" + (f", by {safe(spec.by)}" if spec.by else "")),
+        ("not before", local(job.run_at) if job.state is State.SCHEDULED else ""),
+        ("started", local(job.started_at)),
+        ("finished", local(job.finished_at)),
+        ("waited", lasted(waited_for(job, history, now))),
+        ("ran", lasted(ran) if ran is not None else ""),
+        ("time limit", lasted(spec.options.timeout) if spec.options.timeout else ""),
+        ("expires", local(job.expires_at)),
+        ("run", safe(spec.run or "")),
+        ("owner", safe(spec.owner or "")),
+        ("key", safe(spec.key or "")),
+        ("unique", safe(spec.unique or "")),
+        ("tags", safe(", ".join(spec.tags))),
+        ("meta", safe(", ".join(f"{name}={value}" for name, value in spec.meta.items()))),
+        ("arguments", _value(spec.args)),
+        ("result", _value(job.result) if job.result is not None else ""),
+        ("error", safe(str(job.failure), lines=True) if job.failure else ""),
+    ]
+
+
+async def _why(client: Client, job: Job, now: datetime) -> str:
+    """What made it so, or what it waits for."""
+    match job.state:
+        case State.FAILED:
+            return job.reason.value if job.reason else ""
+        case State.SCHEDULED:
+            return f"tried again {ago(job.run_at, now)}" if job.failure else f"due {ago(job.run_at, now)}"
+        case State.QUEUED:
+            position = await client.position(job.id)
+            if position is None:
+                return ""
+            return f"{'' if position.exact else 'at least '}{position.ahead:,} ahead of it in its queue"
+        case State.RUNNING if job.cancelling or job.suspending:
+            return "asked to stop" if job.cancelling else "asked to pause"
+        case _:
+            return safe(job.note)
+
+
+def _value(data: bytes) -> str:
+    value = shown(data)
+    text = to_json(value, indent=None)
+    text = text if len(text) <= 100 else to_json(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({len(data):,} bytes; in full with --json)"
+
+
+def _say_attempts(history: list[Event]) -> None:
+    tries = attempts(history)
+    if len(tries) < 2 and not any(one.error for one in tries):
+        return
+    say()
+    say_table(
+        [Column("ATTEMPT", right=True), Column("STARTED"), Column("RAN"), Column("ENDED"), Column("WORKER", drop=1), Column("ERROR", gives=True)],
+        [
+            [
+                str(one.n), clock(one.started_at), lasted(one.ended_at - one.started_at) if one.ended_at else "",
+                one.ended, safe(one.worker), first_line(one.error),
+            ]
+            for one in tries
+        ],
+    )  # fmt: skip
+
+
+def _say_traceback(job: Job) -> None:
+    if job.failure is not None and job.failure.traceback:
+        say()
+        say(safe(job.failure.traceback.rstrip(), lines=True))
+
+
+def _say_history(history: list[Event]) -> None:
+    say()
+    say_table(
+        [Column("TIME"), Column("EVENT"), Column("BY", drop=1), Column("DETAIL", gives=True)],
+        [[clock(event.at), safe(event.kind.replace("_", " ")), safe(event.by), _detail(event)] for event in history],
+    )
+
+
+def _detail(event: Event) -> str:
+    said = [
+        event.reason.value if event.reason else "",
+        f"attempt {event.attempt}" if event.kind == "started" else "",
+        f"priority {priority_name(event.priority)}" if event.kind == "reprioritised" and event.priority is not None else "",
+        f"not before {clock(event.run_at)}" if event.run_at else "",
+        event.note,
+        event.error,
+    ]
+    return first_line(", ".join(word for word in said if word))
+
+
+def _next_step(job: Job) -> str:
+    words = {
+        State.FAILED: ("Retry with", "retry"),
+        State.CANCELLED: ("Run it after all with", "retry"),
+        State.SUSPENDED: ("Let it go on with", "resume"),
+        State.COMPLETED: ("Its result alone", "result"),
+    }
+    told, action = words.get(job.state, ("Wait for its result with", "result"))
+    wait = () if job.state in FINAL or action != "result" else ("--wait",)
+    return f"{told}: {session().command('jobs', action, job.id, *wait)}"

@@ -1,0 +1,197 @@
+"""What commands take: filters, durations, instants, priorities; read strictly, with the right spelling in the error."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import click
+
+from daybreak import units
+from daybreak.cli import completing
+from daybreak.cli.text import any_of, priority_name, safe
+from daybreak.config import closest
+from daybreak.errors import BadInput
+from daybreak.model import Reason, State
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Duration(click.ParamType):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+            self.fail(f"a bare number has no unit; write {value.strip()}s, {value.strip()}m or {value.strip()}h", param, ctx)
+        try:
+            return units.duration(value)
+        except BadInput as trouble:
+            self.fail(str(trouble).replace(" or a timedelta", "").removeprefix("duration: "), param, ctx)
+
+
+class Instant(click.ParamType):
+    name = "instant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no instant; write 2026-01-31T18:00+01:00", param, ctx)
+        if found.tzinfo is None:
+            self.fail(f"{value} has no time zone; write {_with_zone(found)} if you mean local time", param, ctx)
+        try:
+            return units.instant(found)
+        except BadInput as trouble:
+            self.fail(str(trouble).removeprefix("instant: "), param, ctx)
+
+
+def _with_zone(naive: datetime) -> str:
+    try:
+        return naive.astimezone().isoformat(timespec="minutes" if not naive.second else "seconds")
+    except (OverflowError, OSError, ValueError):
+        return naive.isoformat() + "+00:00"
+
+
+class PriorityType(click.ParamType):
+    name = "priority"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        said = int(value) if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,9}", value) else value
+        try:
+            return units.priority(said)
+        except BadInput as trouble:
+            hint = closest(str(value), [one.name.lower() for one in units.Priority])
+            self.fail(str(trouble) + (f"; did you mean {hint}?" if hint else ""), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        return completing.words((one.name.lower() for one in units.Priority), incomplete)
+
+
+class OneOf(click.ParamType):
+    """A word of a known set, with a guess at what a misspelt one means. Several, with commas, where `many`."""
+
+    def __init__(self, name: str, known: Iterable[str], *, many: bool = False) -> None:
+        self.name = name
+        self.known = [str(word) for word in known]
+        self.many = many
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        said = [word.strip().lower() for word in str(value).split(",")] if self.many else [str(value).lower()]
+        for word in said:
+            if word not in self.known:
+                hint = closest(word, self.known)
+                told = f"did you mean {hint}?" if hint else f"there are {', '.join(self.known)}"
+                self.fail(f"no {self.name} named {word!r}; {told}", param, ctx)
+        return ",".join(said)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        return completing.words(self.known, incomplete)
+
+
+DURATION = Duration()
+INSTANT = Instant()
+PRIORITY = PriorityType()
+STATES = OneOf("state", State, many=True)
+REASON = OneOf("reason", Reason)
+
+
+def pairs(said: Iterable[str], what: str) -> dict[str, str]:
+    """`name=value` words as a mapping; each name once."""
+    found: dict[str, str] = {}
+    for word in said:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{what} {safe(word)[:100]!r}: write name=value", click.get_current_context())
+        if name in found:
+            raise click.UsageError(f"{what} {safe(name)[:100]!r} is given twice", click.get_current_context())
+        found[name] = value
+    return found
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which jobs are meant, as the client's filters take it; and the same in words and as a command line."""
+
+    states: tuple[State, ...] = ()
+    reason: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    run: str | None = None
+    owner: str | None = None
+    key: str | None = None
+    priority: int | None = None
+    tag: str | None = None
+
+    _NAMES = ("reason", "queue", "task", "run", "owner", "key", "priority", "tag")
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.states and not self.named
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._NAMES if getattr(self, name) is not None}
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return {"state": self.states or None, **self.named}
+
+    @property
+    def is_tallied(self) -> bool:
+        """Whether stores keep a count of these, or would have to look at each job."""
+        return set(self.named) <= {"queue", "task", "priority"}
+
+    def words(self) -> list[str]:
+        found = [word for name, value in self.named.items() if name != "reason" for word in (f"--{name}", str(value))]
+        found += ["--state", ",".join(self.states)] if self.states else []
+        return [*found, "--reason", self.reason] if self.reason else found
+
+    def jobs(self, n: int | None = None) -> str:
+        """`3 failed jobs in mail`, or without a number `failed jobs in mail`."""
+        noun = "job" if n == 1 else "jobs"
+        text = " ".join([*([f"{n:,}"] if n is not None else []), *([any_of(self.states)] if self.states else []), noun])
+        text += f" of task {self.task}" if self.task else ""
+        text += f" in {self.queue}" if self.queue else ""
+        text += f" with reason {self.reason}" if self.reason else ""
+        text += f" of priority {priority_name(self.priority)}" if self.priority is not None else ""
+        for name in ("run", "owner", "key", "tag"):
+            text += f" with {name} {value}" if (value := getattr(self, name)) else ""
+        return safe(text)
+
+
+def filters(command: F) -> F:
+    """The options that say which jobs are meant; the command gets them as `where`."""
+
+    @functools.wraps(command)
+    def packed(*args: Any, state: tuple[str, ...], **rest: Any) -> Any:
+        named = {name: rest.pop(name) for name in Where._NAMES}  # noqa: SLF001
+        states = tuple(State(word) for word in dict.fromkeys(",".join(state).split(",")) if word)
+        return command(*args, where=Where(states=states, **named), **rest)
+
+    for option in reversed(_FILTERS):
+        packed = option(packed)
+    return packed  # type: ignore[return-value]
+
+
+_FILTERS = [
+    click.option("--state", type=STATES, multiple=True, help="Jobs in this state; may be repeated."),
+    click.option("--reason", type=REASON, help="Failed jobs that failed for this reason."),
+    click.option("--queue", shell_complete=completing.queues, help="Jobs of this queue."),
+    click.option("--task", shell_complete=completing.tasks, help="Jobs of this task."),
+    click.option("--run", help="Jobs of this run."),
+    click.option("--owner", help="Jobs of this owner."),
+    click.option("--key", help="The job with this idempotency key."),
+    click.option("--priority", type=PRIORITY, help="Jobs of exactly this priority: a name, or 0 to 10."),
+    click.option("--tag", help="Jobs with this tag."),
+]
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -1,0 +1,167 @@
+"""What all commands of one call share: the settings, the app, the store, and who asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+import shlex
+import socket
+import sys
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from daybreak import config
+from daybreak.cli.printing import note
+from daybreak.cli.text import safe
+from daybreak.client import Client
+from daybreak.errors import BadInput, DaybreakError, StoreUnavailable, TargetNotFound
+from daybreak.policy.admit import NAME_LIMIT
+from daybreak.stores import store_for
+
+T = TypeVar("T")
+
+
+class Session:
+    """One call of the program. `url` and `app` are what its command line says."""
+
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.app: str | None = None
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def project(self) -> config.Settings:
+        """The settings without a look into any app's code."""
+        with self.said():
+            return config.resolve()
+
+    @cached_property
+    def settings(self) -> config.Settings:
+        """The settings that hold. An app named on the command line is loaded for them: its code may name the store."""
+        if self.app is None or self.url is not None:
+            return self.project
+        found = getattr(self.loaded, "settings", None)
+        return found if isinstance(found, config.Settings) else self.project
+
+    @contextlib.contextmanager
+    def said(self) -> Any:
+        with config.command_line(url=self.url, app=self.app):
+            yield
+
+    # -- the app -------------------------------------------------------------------------------------------------------
+
+    @property
+    def target(self) -> str | None:
+        """Where the app is, as far as anyone said."""
+        target = self.project.app
+        if target is None or self.app is None:
+            return target
+        # A file of the command line lies here; one of the project may be named from anywhere in it.
+        place = target.partition(".py")[0] + ".py"
+        from_folder = self.project.folder / target
+        return str(from_folder) if ".py" in target and not Path(place).exists() else target
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The app. An error in the user's own code is told with its file and line."""
+        if (target := self.target) is None:
+            raise BadInput(
+                "no app is named: add --app tasks.py:app, set DAYBREAK_APP, or write app = \"tasks.py:app\" into daybreak.toml"
+            )
+        return self.load(target)
+
+    def load(self, target: str) -> Any:
+        from daybreak.worker.target import load  # noqa: PLC0415 - only commands that need an app load all of this
+
+        folder = str(self.project.folder)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        try:
+            with self.said():
+                return load(target)
+        except DaybreakError:
+            raise
+        except Exception as trouble:
+            raise TargetNotFound(
+                f"{target} cannot be loaded: {type(trouble).__name__}: {trouble}{_place(trouble)}; "
+                "DAYBREAK_DEBUG=1 shows the traceback"
+            ) from trouble
+
+    # -- the store -----------------------------------------------------------------------------------------------------
+
+    def run(self, do: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
+        """Open the store, do it, close the store. Only what writes may make a store that was not there."""
+
+        async def opened() -> T:
+            async with self.client(create=create) as client:
+                return await do(client)
+
+        return asyncio.run(opened())
+
+    @contextlib.asynccontextmanager
+    async def client(self, *, create: bool = False) -> AsyncIterator[Client]:
+        settings = self.settings
+        if settings.path is None:
+            raise BadInput(
+                f"{settings.store} lives inside one process and ends with it: name a store that outlives this command, "
+                "such as --url jobs.db"
+            )
+        is_new = not settings.path.exists()
+        if is_new and not create:
+            raise StoreUnavailable(missing(settings))
+        store = store_for(settings.url)
+        await store.open()
+        try:
+            if is_new:
+                note(f"made the store {safe(settings.store)}")
+            yield Client(store, by=whoami())
+        finally:
+            await store.close()
+
+    def command(self, *words: str) -> str:
+        """A command to type next: on the same store as this one."""
+        said = [*(("--url", self.url) if self.url else ()), *(("--app", self.app) if self.app else ())]
+        return safe(shlex.join(["daybreak", *words, *said]))
+
+
+def missing(settings: config.Settings) -> str:
+    """What to say of a store that is not there."""
+    path = settings.path
+    assert path is not None
+    told = f"there is no store at {settings.store}: submit a job or start a worker to make one, or name another with --url"
+    here = Path.cwd() / path.name
+    if here != path and here.exists():
+        told += f"; did you mean {here}? Relative paths count from the project folder, {settings.folder}"
+    return told
+
+
+def whoami() -> str:
+    """Who is written into every change: user and machine."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name, as in many containers
+        user = f"user {os.getuid()}" if hasattr(os, "getuid") else "someone"
+    return safe(f"{user}@{socket.gethostname()}")[:NAME_LIMIT]
+
+
+def _place(trouble: Exception) -> str:
+    """Where in the user's code it happened."""
+    if isinstance(trouble, SyntaxError) and trouble.filename:
+        return f" ({trouble.filename}, line {trouble.lineno})"
+    ours = str(Path(__file__).parents[1])
+    frames = [frame for frame in traceback.extract_tb(trouble.__traceback__) if not frame.filename.startswith(ours)]
+    frames = [frame for frame in frames if not frame.filename.startswith("<frozen")]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
+def session() -> Session:
+    """The session of the command that runs now."""
+    return click.get_current_context().ensure_object(Session)

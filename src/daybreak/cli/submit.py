@@ -1,0 +1,91 @@
+"""`daybreak submit`: a job from the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from daybreak.cli import arguments, completing
+from daybreak.cli.options import pairs
+from daybreak.cli.printing import note
+from daybreak.cli.root import store_options
+from daybreak.cli.session import Session, session
+from daybreak.cli.submitting import How, hand_in, job_options, run
+from daybreak.cli.text import safe
+from daybreak.cli.waiting import say_outcome
+from daybreak.client import Client
+from daybreak.errors import BadInput
+from daybreak.model import DEFAULT_OPTIONS, JobSpec
+
+
+@click.command("submit", short_help="Submit a job and print its id.")
+@click.argument("task", shell_complete=completing.tasks)
+@click.argument("words", metavar="[NAME=VALUE]...", nargs=-1)
+@click.option("--args", "args_file", metavar="FILE", help="A JSON object with the arguments; - reads what is piped in.")
+@click.option("--version", type=click.IntRange(0), help="The task's version; 1, or that of the app's code.")
+@job_options
+def command(task: str, words: tuple[str, ...], args_file: str | None, version: int | None, how: How) -> int:
+    """Submit a job and print its id.
+
+    With an app (--app, DAYBREAK_APP, or app in daybreak.toml) the arguments are read and checked by the annotations of
+    the task's function. Without one, a value is JSON if it parses, else text; name=@file takes the text of a file.
+
+    \b
+    Examples:
+      daybreak submit send_mail to=ann@example.com subject='"42"' --priority high
+      daybreak submit simulate vin=24 model=@buck.json --wait --timeout-wait 10m
+      jq . order.json | daybreak submit import_order --args - --key order-7
+    """
+    texts = arguments.read_pairs(pairs(words, "argument"))
+    named = arguments.read_args(args_file)
+    here = session()
+    app = here.loaded if here.target else None
+
+    async def submitted(client: Client) -> int:
+        if app is None:
+            spec = _untyped(client, task, arguments.untyped(texts, named), version, how)
+        else:
+            spec = _typed(client, app, task, arguments_of(app, task, texts, named), version, how)
+        job = await hand_in(client, spec, how)
+        return 0 if job is None else say_outcome(job)
+
+    if app is not None:
+        _follow(here, app)
+    return int(run(submitted))
+
+
+store_options(command)
+
+
+def arguments_of(app: Any, task: str, texts: dict[str, str], named: dict[str, Any]) -> bytes:
+    return arguments.typed(app.program[task].arguments, texts, named)
+
+
+def _untyped(client: Client, task: str, args: dict[str, Any], version: int | None, how: How) -> JobSpec:
+    spec = client.spec(task, args, version=1 if version is None else version, **how.said)
+    return replace(spec, options=how.options(DEFAULT_OPTIONS))
+
+
+def _typed(client: Client, app: Any, task: str, args: bytes, version: int | None, how: How) -> JobSpec:
+    """As the task's own code would submit it: its queue, priority and options, unless the command line says otherwise."""
+    definition = app.program[task]
+    if version not in (None, definition.version):
+        raise BadInput(f"task {task!r} is at version {definition.version} in this app, not at {version}")
+    said = {"queue": definition.queue, "priority": definition.priority, **how.said}
+    spec = client.spec(definition.name, version=definition.version, **said)
+    # The digest is made anew from these arguments when the job is submitted.
+    return replace(spec, args=args, digest="", options=how.options(definition.options))
+
+
+def _follow(here: Session, app: Any) -> None:
+    """An app may name its store in code, and that is where its jobs go."""
+    found = getattr(app, "settings", None)
+    if found is None or here.url is not None or found.url == here.settings.url:
+        return
+    note(
+        f"the app names the store {safe(found.store)} in its code; other commands look at {safe(here.settings.store)} "
+        f"unless they are given --app {safe(here.target or '')}"
+    )
+    here.settings = found

@@ -1,0 +1,126 @@
+"""Words for people: safe on a terminal, times and amounts readable."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from daybreak.units import bucket
+
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def safe(text: str, *, lines: bool = False) -> str:
+    """Text that cannot steer a terminal: control characters, escape sequences and what turns the direction of writing
+    are spelt out. `lines` keeps line ends."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _spelt(c, lines) for c in text)
+
+
+def _spelt(char: str, lines: bool) -> str:
+    if lines and char in "\n\t":
+        return "\n" if char == "\n" else "    "
+    if unicodedata.category(char) == "Zs":  # the many widths of a space
+        return char
+    return char.encode("unicode_escape").decode()
+
+
+def first_line(text: str, limit: int = 200) -> str:
+    """The beginning of a text, on one line."""
+    line = safe(text.strip().split("\n", 1)[0].strip())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def number(n: int) -> str:
+    return f"{n:,}"
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def any_of(words: Iterable[str], last: str = "or") -> str:
+    found = list(words)
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} {last} {found[-1]}" if found else ""
+
+
+def lasted(span: timedelta) -> str:
+    """A duration: 12 ms, 1.2 s, 3 min 4 s, 2 h 5 min."""
+    seconds = max(span.total_seconds(), 0)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    for (unit, size), (lower, below) in zip(_UNITS, _UNITS[1:], strict=False):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit} {rest} {lower}" if rest and whole < 100 * size else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def roughly(span: timedelta) -> str:
+    """A duration in its largest unit."""
+    seconds = abs(span.total_seconds())
+    for unit, size in _UNITS:
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return "0 s"
+
+
+def ago(when: datetime | None, now: datetime) -> str:
+    """2 min ago, in 5 min, now."""
+    if when is None:
+        return ""
+    passed = now - when
+    if abs(passed) < timedelta(seconds=1):
+        return "now"
+    return f"{roughly(passed)} ago" if passed > timedelta() else f"in {roughly(passed)}"
+
+
+def local(when: datetime | None) -> str:
+    """An instant in local time, with the zone."""
+    if when is None:
+        return ""
+    try:
+        here = when.astimezone()
+        zone = here.tzname() or ""
+        zone = zone if zone.isalpha() and len(zone) <= 5 else here.strftime("%z")
+        return f"{here:%Y-%m-%d %H:%M:%S} {zone}"
+    except (OverflowError, OSError, ValueError):  # at the ends of the calendar
+        return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def clock(when: datetime) -> str:
+    """An instant to the millisecond, for a list that says its zone elsewhere."""
+    try:
+        here = when.astimezone()
+    except (OverflowError, OSError, ValueError):
+        here = when
+    return f"{here:%Y-%m-%d %H:%M:%S}.{here.microsecond // 1000:03}"
+
+
+def percent(progress: float | None) -> str:
+    return "" if progress is None else f"{progress:.0%}".replace("%", " %")
+
+
+def bar(progress: float, width: int = 20) -> str:
+    full = round(min(max(progress, 0), 1) * width)
+    return "█" * full + "░" * (width - full)
+
+
+def priority_name(priority: int) -> str:
+    """`normal` for 5, `normal 4` for what is counted under it."""
+    named = bucket(priority)
+    return named.name.lower() if named == priority else f"{named.name.lower()} {priority}"
+
+
+def bytes_text(n: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"

@@ -1,0 +1,114 @@
+"""Waiting for a job's end, with a word to the person who waits; and saying how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import click
+
+from daybreak.cli.failing import Exit, NotYet
+from daybreak.cli.printing import as_json, console, note, say_json
+from daybreak.cli.seen import known_tasks, live_workers
+from daybreak.cli.session import session
+from daybreak.cli.text import percent, safe
+from daybreak.cli.views import shown
+from daybreak.client import Client
+from daybreak.errors import JobCancelled, JobFailed, ResultTimeout
+from daybreak.model import Job, State
+from daybreak.store import job_topic
+from daybreak.units import ZERO
+
+_LOOK = timedelta(seconds=1)
+_HINT_AFTER = 2.0
+
+
+async def wait_for(client: Client, job_id: str, limit: timedelta | None = None) -> Job:
+    """The job once it is final; ResultTimeout if that takes longer than `limit`. The job goes on either way."""
+    began = time.monotonic()
+    hinted = False
+    watch = client.store.watch([job_topic(job_id)])
+    try:
+        with _status() as tell:
+            while not (job := await client.get(job_id)).is_final:
+                waited = timedelta(seconds=time.monotonic() - began)
+                if limit is not None and waited >= limit:
+                    raise ResultTimeout(job_id, job.state, limit)
+                if not hinted and waited.total_seconds() >= _HINT_AFTER and job.state is not State.RUNNING:
+                    hinted = True
+                    await hint_if_unknown(client, job.spec.task, job.spec.version)
+                tell(_line(job))
+                await watch.wait(_LOOK if limit is None else max(min(_LOOK, limit - waited), ZERO))
+    finally:
+        watch.close()
+    return job
+
+
+def _line(job: Job) -> str:
+    said = [job.state.value, percent(job.progress), safe(job.message)]
+    return f"{safe(job.spec.task)} {job.id}: {' '.join(word for word in said if word)}"
+
+
+@contextlib.contextmanager
+def _status() -> Iterator[Callable[[str], None]]:
+    """A line that moves, for a person; nothing for a program."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.text import Text  # noqa: PLC0415 - programs need none of it
+
+    with console(err=True).status("waiting") as status:
+        yield lambda line: status.update(Text(line))
+
+
+async def hint_if_unknown(client: Client, task: str, version: int) -> None:
+    """Say so if nobody there can run this. It is no error: whoever can may start later."""
+    live = await live_workers(client)
+    known = known_tasks(live)
+    if (task, version) in known:
+        return
+    start = session().command("worker", *(["--allow-commands"] if task == "exec" else ["TARGET"]))
+    others = sorted(number for name, number in known if name == task)
+    if others:
+        told = f"live workers know {safe(task)!r} in version {', '.join(map(str, others))}, not in version {version}"
+        note(f"{told}: the job waits until one does.")
+    elif live:
+        note(f"no live worker knows the task {safe(task)!r}: the job waits for one that does. Start it with: {start}")
+    else:
+        note(f"no worker is there: the job waits for one. Start it with: {start}")
+
+
+def say_outcome(job: Job, *, raw: bool = False) -> int:
+    """Print the result of a job that ended well; raise what says how it ended otherwise."""
+    match job.state:
+        case State.COMPLETED:
+            _say_result(job, raw=raw)
+            return int(Exit.OK)
+        case State.FAILED:
+            raise JobFailed(job.id, job.spec.task, job.reason or "", _error(job), job.attempt)
+        case State.CANCELLED:
+            raise JobCancelled(job.id, job.spec.task)
+        case _:
+            raise NotYet(f"job {job.id} is {job.state}. {_wait_with(job)}")
+
+
+def _say_result(job: Job, *, raw: bool) -> None:
+    value = None if job.result is None else shown(job.result)
+    if raw and isinstance(value, str):
+        # A program gets the text as it is; a terminal gets it so that it cannot be steered by it.
+        click.echo(safe(value, lines=True) if sys.stdout.isatty() else value)
+    elif raw:
+        click.echo(as_json(value, indent=None))
+    else:
+        say_json(value)
+
+
+def _wait_with(job: Job) -> str:
+    return f"Wait for its end with: {session().command('jobs', 'result', job.id, '--wait')}"
+
+
+def _error(job: Job) -> str:
+    return f"{job.failure or ''}\nAll about it: {session().command('jobs', 'show', job.id)}"

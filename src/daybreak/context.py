@@ -1,0 +1,177 @@
+"""What a running job knows, and what it may say while it runs."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import math
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from daybreak import values
+from daybreak.errors import BadInput, DaybreakError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Voice(Protocol):
+    """How a job reaches whoever holds its lease."""
+
+    def progress(self, fraction: float, message: str) -> None: ...
+
+    def keep(self, checkpoint: bytes) -> None:
+        """Durable when this returns; LeaseLost if the job is someone else's by now."""
+        ...
+
+    async def akeep(self, checkpoint: bytes) -> None: ...
+
+
+class Silent:
+    """For a task that is called as a plain function."""
+
+    def progress(self, fraction: float, message: str) -> None: ...
+
+    def keep(self, checkpoint: bytes) -> None: ...
+
+    async def akeep(self, checkpoint: bytes) -> None: ...
+
+
+class Context:
+    """Given to a task whose first parameter is annotated `Context`; from deeper code: `daybreak.context()`."""
+
+    def __init__(
+        self,
+        *,
+        job: str = "",
+        task: str = "",
+        queue: str = "default",
+        priority: int = 5,
+        attempt: int = 1,
+        max_attempts: int = 1,
+        fence: int = 0,
+        tags: tuple[str, ...] = (),
+        meta: Mapping[str, str] | None = None,
+        owner: str | None = None,
+        run: str | None = None,
+        checkpoint: bytes | None = None,
+        shared: SimpleNamespace | None = None,
+        voice: Voice | None = None,
+    ) -> None:
+        self.job = job
+        self.task = task
+        self.queue = queue
+        self.priority = priority
+        self.attempt = attempt
+        self.max_attempts = max_attempts
+        self.fence = fence
+        self.tags = tags
+        self.meta = dict(meta or {})
+        self.owner = owner
+        self.run = run
+        self.shared = shared or SimpleNamespace()
+        self._voice = voice or Silent()
+        self._stop: str | None = None
+        self._scratch: Path | None = None
+        kept = values.decode(checkpoint) if checkpoint else {}
+        self._state: Any = kept.get("state")
+        self._steps: dict[str, Any] = kept.get("steps", {})
+
+    # -- saying --------------------------------------------------------------------------------------------------------
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """How far the work is, from 0 to 1. Cheap: only the latest of many is passed on, a few times a second."""
+        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or math.isnan(fraction):
+            raise BadInput(f"progress: {fraction!r} is no number from 0 to 1")
+        if not 0 <= fraction <= 1:
+            raise BadInput(f"progress: {fraction!r} lies outside 0 to 1; for percent divide by 100")
+        self._voice.progress(float(fraction), str(message))
+
+    def checkpoint(self, state: object) -> None:
+        """Keep `state` for a later attempt, which finds it as `ctx.state`. Durable when this returns."""
+        self._state = state
+        self._voice.keep(self._kept())
+
+    async def acheckpoint(self, state: object) -> None:
+        self._state = state
+        await self._voice.akeep(self._kept())
+
+    @property
+    def state(self) -> Any:
+        """What the last checkpoint of this job kept, in this attempt or an earlier one; None without one."""
+        return self._state
+
+    def step(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The function's result; in a later attempt the kept one, without calling it again."""
+        if name not in self._steps:
+            result = function(*args, **kwargs)
+            self._steps[name] = result
+            self._voice.keep(self._kept())
+        return self._steps[name]  # type: ignore[no-any-return]
+
+    async def astep(self, name: str, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        if name not in self._steps:
+            result = await function(*args, **kwargs)
+            self._steps[name] = result
+            await self._voice.akeep(self._kept())
+        return self._steps[name]  # type: ignore[no-any-return]
+
+    def _kept(self) -> bytes:
+        return values.encode({"state": self._state, "steps": self._steps}, "checkpoint")
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """Someone wants this job to stop: end soon. What does not end within the grace time is ended."""
+        return self._stop is not None
+
+    @property
+    def scratch(self) -> Path:
+        """A folder of this attempt's own, gone when it ends."""
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="daybreak-"))
+        return self._scratch
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """Writes to the logger `daybreak.job`, each line with the job's task, id and attempt."""
+        return _JobLog(logging.getLogger("daybreak.job"), {"job": self.job, "task": self.task, "attempt": self.attempt})
+
+    # -- for the runner ------------------------------------------------------------------------------------------------
+
+    def ask_to_stop(self, why: str) -> None:
+        self._stop = why
+
+    @property
+    def stopping(self) -> str | None:
+        return self._stop
+
+    def clear(self) -> None:
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+
+class _JobLog(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        about = self.extra or {}
+        kwargs["extra"] = {**about, **(kwargs.get("extra") or {})}
+        return f"{about.get('task')} {about.get('job')}: {msg}", kwargs
+
+
+current: contextvars.ContextVar[Context] = contextvars.ContextVar("daybreak.context")
+
+
+def context() -> Context:
+    """The context of the job that runs here."""
+    try:
+        return current.get()
+    except LookupError:
+        raise DaybreakError(
+            "no job runs here: daybreak.context() works inside a task, in the thread it was called in"
+        ) from None

@@ -1,0 +1,211 @@
+"""A handle on one job: its result, its state, and what a person may want of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final, Generic, TypeVar
+
+from daybreak import values
+from daybreak.client import Client
+from daybreak.errors import JobCancelled, JobFailed, ResultTimeout, StoreError
+from daybreak.events import Event
+from daybreak.importing import refuse_during_import
+from daybreak.model import Job, State
+from daybreak.sessions import Sessions, homed
+from daybreak.store import Amendment, Position
+from daybreak.sync import Portal, blocking
+from daybreak.tasks import Program
+from daybreak.units import duration, moment
+from daybreak.worker import record
+
+R = TypeVar("R")
+
+PATIENCE: Final = timedelta(seconds=2)
+_told: set[str] = set()
+
+
+class JobHandle(Generic[R]):
+    """`await job` is its result. Every blocking method has a twin with an `a` before its name (`wait`: `await_`)."""
+
+    def __init__(self, sessions: Sessions, program: Program, id: str, command: Callable[[], str] | None = None) -> None:  # noqa: A002
+        self.id = id
+        self._sessions = sessions
+        self._program = program
+        self._command = command
+
+    @property
+    def _portal(self) -> Portal:
+        return self._sessions.portal
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobHandle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self.aresult().__await__()
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    async def aresult(self, timeout: object = None) -> R:  # noqa: ASYNC109
+        """The task's result, once there is one. JobFailed with reason and remote traceback, JobCancelled, or, when
+        `timeout` has passed, ResultTimeout, which changes nothing: the job goes on."""
+        job = await self.await_(timeout)
+        if job.state is State.COMPLETED:
+            return self._decoded(job)
+        if job.state is State.CANCELLED:
+            raise JobCancelled(job.id, job.spec.task)
+        failure = job.failure
+        raise JobFailed(
+            job.id,
+            job.spec.task,
+            job.reason.value if job.reason else "error",
+            str(failure) if failure else "",
+            job.attempt,
+            failure.traceback if failure else "",
+        )
+
+    result = blocking(aresult)
+
+    @homed
+    async def await_(self, timeout: object = None) -> Job:  # noqa: ASYNC109
+        """The job once it is final, however it ended. ResultTimeout when `timeout` has passed."""
+        refuse_during_import("wait")
+        limit = None if timeout is None else duration(timeout, "timeout")
+        client = await self._sessions.client()
+        first = PATIENCE if limit is None else min(PATIENCE, limit)
+        try:
+            return await client.wait(self.id, first)
+        except TimeoutError:
+            pass
+        await self._tell_if_nobody_knows(client)
+        try:
+            return await client.wait(self.id, None if limit is None else limit - first)
+        except TimeoutError:
+            assert limit is not None
+            raise ResultTimeout(self.id, (await client.get(self.id)).state.value, limit) from None
+
+    wait = blocking(await_)
+
+    async def _tell_if_nobody_knows(self, client: Client) -> None:
+        """Once for each task: a wait that nobody will end should not look like a slow one."""
+        job = await client.get(self.id)
+        task = (job.spec.task, job.spec.version)
+        if job.spec.task in _told or job.state is not State.QUEUED or task in await known_tasks(client):
+            return
+        _told.add(job.spec.task)
+        command = self._command() if self._command is not None else "daybreak worker module:app"
+        print(  # noqa: T201 - for the person who waits
+            f"daybreak: no live worker knows the task {job.spec.task!r}; start one with: {command}", file=sys.stderr
+        )
+
+    def _decoded(self, job: Job) -> R:
+        if job.result is None:
+            return None  # type: ignore[return-value]
+        if job.spec.task in self._program:
+            return self._program[job.spec.task].result.decode(job.result)  # type: ignore[no-any-return]
+        return values.decode(job.result)  # type: ignore[no-any-return]
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    @homed
+    async def ainfo(self) -> Job:
+        """All that is known of it now."""
+        return await (await self._sessions.client()).get(self.id)
+
+    info = blocking(ainfo)
+
+    @homed
+    async def astate(self) -> State:
+        return (await (await self._sessions.client()).get(self.id)).state
+
+    state = blocking(astate)
+
+    @homed
+    async def aposition(self) -> Position | None:
+        """How many jobs of its queue are before it; None if it is not queued."""
+        return await (await self._sessions.client()).position(self.id)
+
+    position = blocking(aposition)
+
+    @homed
+    async def ahistory(self) -> list[Event]:
+        """Everything that happened to it, in order, with who did it."""
+        return await (await self._sessions.client()).history(self.id)
+
+    history = blocking(ahistory)
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    @homed
+    async def acancel(self, note: str = "") -> Amendment:
+        """`done`: it will never start. `requested`: it runs, was asked to stop, and will end cancelled."""
+        return await (await self._sessions.client()).cancel(self.id, note=note)
+
+    cancel = blocking(acancel)
+
+    @homed
+    async def asuspend(self, note: str = "") -> Amendment:
+        return await (await self._sessions.client()).suspend(self.id, note=note)
+
+    suspend = blocking(asuspend)
+
+    @homed
+    async def aresume(self) -> Amendment:
+        return await (await self._sessions.client()).resume(self.id)
+
+    resume = blocking(aresume)
+
+    @homed
+    async def aretry(self, note: str = "") -> Amendment:
+        """Run a finished job again, with a fresh budget of attempts."""
+        return await (await self._sessions.client()).retry(self.id, note=note)
+
+    retry = blocking(aretry)
+
+    @homed
+    async def areprioritise(self, to: object) -> Amendment:
+        return await (await self._sessions.client()).reprioritise(self.id, to)
+
+    reprioritise = blocking(areprioritise)
+
+    @homed
+    async def aremove(self) -> Amendment:
+        """Forget a finished job."""
+        return await (await self._sessions.client()).remove(self.id)
+
+    remove = blocking(aremove)
+
+
+async def known_tasks(client: Client) -> set[tuple[str, int]]:
+    """The tasks that some live worker knows."""
+    now: datetime = moment(client.wall())
+    try:
+        workers = [record.read(found) for found in await client.store.records(record.KIND)]
+    except StoreError:
+        return set()
+    return {task for worker in workers if worker.is_live(now) for task in worker.tasks}
+
+
+async def as_completed(handles: Iterable[JobHandle[R]], limit: timedelta | None = None) -> AsyncIterator[JobHandle[R]]:
+    """The handles in the order in which their jobs become final."""
+    waiting = {asyncio.ensure_future(handle.await_()): handle for handle in handles}
+    try:
+        async with asyncio.timeout(None if limit is None else limit.total_seconds()):
+            while waiting:
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    handle = waiting.pop(task)
+                    task.result()
+                    yield handle
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,90 @@
+"""What people write of a job and its options, read into data; or an error that names what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from daybreak.errors import BadInput
+from daybreak.model import DEFAULT_OPTIONS, JobSpec, Options
+from daybreak.policy.retry import retrying
+from daybreak.units import duration, instant
+from daybreak.units import priority as as_priority
+
+
+def spec_of(
+    task: str,
+    args: bytes,
+    *,
+    id: str,  # noqa: A002 - the word users know
+    by: str = "",
+    options: Options = DEFAULT_OPTIONS,
+    queue: str = "default",
+    version: int = 1,
+    priority: object = "normal",
+    delay: object = None,
+    run_at: datetime | None = None,
+    key: str | None = None,
+    unique: str | None = None,
+    on_conflict: Literal["return", "replace", "raise", "refuse"] = "return",
+    tags: Sequence[str] = (),
+    meta: Mapping[str, str] | None = None,
+    run: str | None = None,
+    owner: str | None = None,
+) -> JobSpec:
+    if tags and (isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags)):
+        raise BadInput(f"tags: {tags!r} is no list of texts")
+    if meta is not None and not isinstance(meta, Mapping):
+        raise BadInput(f"meta: {meta!r} is no dict of texts")
+    if on_conflict not in ("return", "replace", "raise", "refuse"):
+        raise BadInput(f"on_conflict={on_conflict!r}: choose return, replace, raise or refuse")
+    return JobSpec(
+        id=id,
+        task=task,
+        args=args,
+        queue=queue,
+        version=version,
+        priority=as_priority(priority),
+        options=options,
+        by=by,
+        delay=None if delay is None else duration(delay, "delay"),
+        run_at=None if run_at is None else instant(run_at, "run_at"),
+        key=key,
+        unique=unique,
+        on_conflict=on_conflict,
+        run=run,
+        owner=owner,
+        tags=tuple(tags),
+        meta=dict(meta) if meta else {},
+    )
+
+
+def options_of(
+    start: Options = DEFAULT_OPTIONS,
+    *,
+    retry: object = None,
+    timeout: object = None,
+    expires_in: object = None,
+    keep: object = None,
+    escalate: float | None = None,
+    deaths: int | None = None,
+    run: str | None = None,
+) -> Options:
+    """`start` with what was said on top of it. The jobs of a run are kept until the run is deleted: its results are one
+    table."""
+    said: dict[str, object] = {}
+    if retry is not None:
+        said["retry"] = retrying(retry)
+    for name, value in (("timeout", timeout), ("expires_in", expires_in)):
+        if value is not None:
+            said[name] = duration(value, name)
+    if keep is not None:
+        said["keep_completed"] = said["keep_failed"] = duration(keep, "keep")
+    elif run is not None:
+        said["keep_completed"] = said["keep_failed"] = None
+    said |= {name: number for name, number in (("escalate", escalate), ("deaths", deaths)) if number is not None}
+    changed = msgspec.structs.replace(start, **said)
+    return start if changed == start else changed  # one value for all, so that stores encode it once

@@ -1,0 +1,191 @@
+"""A task as people use it: call it, or submit it, with options before the arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from daybreak.context import Context, current
+from daybreak.errors import BadInput, KeyConflict, QueueFull, UniqueConflict, Unsupported
+from daybreak.importing import refuse_during_import
+from daybreak.jobs import JobHandle
+from daybreak.model import JobSpec
+from daybreak.policy.admit import digest
+from daybreak.sessions import Sessions, homed
+from daybreak.store import Inserted, Verdict
+from daybreak.sync import Portal, blocking
+from daybreak.tasks import Definition, Program, Upgrade
+from daybreak.world import Ids
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OPTIONS: Final = frozenset({
+    "priority", "queue", "delay", "run_at", "expires_in", "key", "unique", "on_conflict", "tags", "meta", "owner",
+    "run", "retry", "timeout", "keep", "id",
+})  # fmt: skip
+LATER: Final = frozenset({"after", "resource", "tx", "cache"})
+CHUNK: Final = 5000
+
+
+class Task(Generic[P, R]):
+    """A registered function. `task(...)` runs it here and now; `task.submit(...)` makes it a job."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        program: Program,
+        sessions: Callable[[], Sessions],
+        make: Callable[..., JobSpec],
+        command: Callable[[], str],
+        submitted: Callable[[JobSpec, str], None],
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.definition = definition
+        self._program = program
+        self._find_sessions = sessions
+        self._make = make
+        self._command = command
+        self._submitted = submitted
+        self._options = dict(options or {})
+        self._template: JobSpec | None = None
+        self._ids: Ids | None = None
+        functools.update_wrapper(self, definition.function)
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._find_sessions()
+
+    @property
+    def _portal(self) -> Portal:
+        return self._sessions.portal
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The plain function, here and now, outside any queue."""
+        if not self.definition.takes_context:
+            return self.definition.function(*args, **kwargs)
+        return self.definition.function(current.get(None) or Context(task=self.name), *args, **kwargs)
+
+    def using(self, **options: Any) -> Task[P, R]:
+        """The same task with other options for what is submitted through it."""
+        for name in options:
+            if name in LATER:
+                raise Unsupported(f"using({name}=...) is not there yet in this version")
+            if name not in OPTIONS:
+                from difflib import get_close_matches  # noqa: PLC0415
+
+                close = get_close_matches(name, OPTIONS, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
+                raise BadInput(f"using() has no option {name!r}; {hint}")
+        return Task(
+            self.definition,
+            self._program,
+            self._find_sessions,
+            self._make,
+            self._command,
+            self._submitted,
+            {**self._options, **options},
+        )
+
+    def upgrade(self, from_version: int) -> Callable[[Upgrade], Upgrade]:
+        """Say how stored arguments of an older version become those of the next: `def up(args: dict) -> dict`."""
+
+        def register(function: Upgrade) -> Upgrade:
+            if not 0 <= from_version < self.definition.version:
+                raise BadInput(
+                    f"task {self.name!r} is at version {self.definition.version}: "
+                    f"an upgrade from {from_version} leads nowhere"
+                )
+            self.definition.upgrades[from_version] = function
+            return function
+
+        return register
+
+    # -- submitting ----------------------------------------------------------------------------------------------------
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
+        refuse_during_import("submit")
+        spec = self._spec(self.definition.arguments.encode(args, kwargs))
+        accepted = self._sessions.insert(spec)
+        self._submitted(spec, accepted)
+        return self._handle(accepted)
+
+    async def asubmit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
+        refuse_during_import("submit")
+        spec = self._spec(self.definition.arguments.encode(args, kwargs))
+        accepted = await self._sessions.here(self._accept(spec))
+        self._submitted(spec, accepted)
+        return self._handle(accepted)
+
+    async def _accept(self, spec: JobSpec) -> str:
+        return await (await self._sessions.client()).submit(spec)
+
+    @homed
+    async def asubmit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
+        """Submit one job for each row of named arguments, in few transactions. All rows are checked before the first is
+        sent; what a full queue or a conflict refuses is an error that names the row."""
+        refuse_during_import("submit_many")
+        encode = self.definition.arguments.encode_named
+        specs = []
+        for number, row in enumerate(rows):
+            try:
+                specs.append(self._spec(encode(row)))
+            except BadInput as trouble:
+                raise type(trouble)(f"row {number}: {trouble}") from None
+        client = await self._sessions.client()
+        handles: list[JobHandle[R]] = []
+        for start in range(0, len(specs), CHUNK):
+            chunk = specs[start : start + CHUNK]
+            for spec, answer in zip(chunk, await client.submit_many(chunk), strict=True):
+                handles.append(self._handle(_accepted(spec, answer, len(handles))))
+                self._submitted(spec, answer.job)
+        return handles
+
+    submit_many = blocking(asubmit_many)
+
+    async def amap(self, *columns: Iterable[Any], timeout: object = None) -> list[R]:  # noqa: ASYNC109
+        """Submit one job for each element, or for each set of them, as `map` does; the results in the same order."""
+        names = self.definition.parameters
+        if len(columns) > len(names):
+            raise BadInput(f"task {self.name!r} takes {len(names)} arguments; map was given {len(columns)} columns")
+        handles = await self.asubmit_many(dict(zip(names, row, strict=False)) for row in zip(*columns, strict=True))
+        return [await handle.aresult(timeout) for handle in handles]
+
+    map = blocking(amap)
+
+    def _spec(self, args: bytes) -> JobSpec:
+        """Options are read once; only the id and the arguments differ from job to job."""
+        if self._template is None:
+            self._template = self._make(self.definition, self._options)
+            self._ids = Ids(self._sessions.world)
+        assert self._ids is not None
+        template = self._template
+        new = msgspec.structs.replace(template, id=self._options.get("id") or self._ids(), args=args)
+        return new if template.key is None else msgspec.structs.replace(new, digest=digest(new))
+
+    def _handle(self, id: str) -> JobHandle[R]:  # noqa: A002
+        return JobHandle(self._sessions, self._program, id, self._command)
+
+
+def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:
+    match answer.verdict:
+        case Verdict.FULL:
+            raise QueueFull(f"{spec.queue} (at row {row}; the rows before it were accepted)")
+        case Verdict.CONFLICT if answer.same == "unique":
+            raise UniqueConflict(spec.unique or "", answer.job)
+        case Verdict.CONFLICT:
+            raise KeyConflict(spec.key or "", answer.job)
+        case _:
+            return answer.job

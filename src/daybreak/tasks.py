@@ -1,0 +1,172 @@
+"""What an app's code declares: its tasks, and what is done around them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import cached_property
+from typing import Any
+
+from daybreak.context import Context
+from daybreak.errors import BadArguments, BadInput, UnknownTask
+from daybreak.model import DEFAULT_OPTIONS, Options
+from daybreak.policy.admit import check_name
+from daybreak.units import Priority
+from daybreak.values import Arguments, Result
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+Setup = Callable[..., Any]
+
+
+class Definition:
+    """A registered function with its defaults. Its name is the function's own, never its module: code may move."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        version: int = 1,
+        aliases: tuple[str, ...] = (),
+        queue: str = "default",
+        priority: int = Priority.NORMAL.value,
+        options: Options = DEFAULT_OPTIONS,
+    ) -> None:
+        if not callable(function):
+            raise BadInput(f"{function!r} is no function: write @app.task above a def, or @app.task(retry=3)")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise BadInput(f"task {function.__name__!r} is a generator: a task returns its result, it does not yield")
+        self.function = function
+        self.name = name or function.__name__
+        if self.name == "<lambda>":
+            raise BadInput("a lambda has no name that would outlive this process: define the task with def")
+        self.version = version
+        self.aliases = aliases
+        self.queue = queue
+        self.priority = priority
+        self.options = options
+        self.upgrades: dict[int, Upgrade] = {}
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.takes_context = _takes_context(function)
+        for what in (self.name, *aliases):
+            check_name("task", what)
+        check_name("queue", queue)
+
+    @cached_property
+    def arguments(self) -> Arguments:
+        return Arguments(self.function, context=self.takes_context)
+
+    @cached_property
+    def result(self) -> Result:
+        return Result(_returns(self.function))
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """The names of its own parameters, in order, without the injected context."""
+        return list(inspect.signature(self.function).parameters)[self.takes_context :]
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """Which stored versions this code can run: its own, and those it can upgrade from."""
+        return (self.version, *self.upgrades)
+
+    @property
+    def is_nested(self) -> bool:
+        """Defined inside another function: a child process could not find it again by importing."""
+        return "<locals>" in self.function.__qualname__
+
+    def upgraded(self, arguments: dict[str, Any], version: int) -> dict[str, Any]:
+        """Stored arguments of an older version, brought up to this one step by step."""
+        while version != self.version:
+            try:
+                upgrade = self.upgrades[version]
+            except KeyError:
+                raise BadArguments(
+                    f"task {self.name!r} is at version {self.version} and has no upgrade from {version}"
+                ) from None
+            arguments = upgrade(arguments)
+            if not isinstance(arguments, dict):
+                raise BadArguments(
+                    f"the upgrade of task {self.name!r} from version {version} returned "
+                    f"{type(arguments).__name__}: it must return the arguments as a dict"
+                )
+            version += 1
+        return arguments
+
+
+class Program:
+    """Everything that a worker's children must find again when they import the user's code."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Definition] = {}
+        self._by_name: dict[str, Definition] = {}
+        self.setups: list[Setup] = []
+        self.wraps: list[Callable[[Context], AbstractContextManager[Any]]] = []
+        self.lifespans: list[Callable[[], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]] = []
+
+    def add(self, definition: Definition) -> None:
+        for name in (definition.name, *definition.aliases):
+            before = self._by_name.get(name)
+            if before is not None and not _same(before.function, definition.function):
+                raise BadInput(
+                    f"two tasks are named {name!r}: {_place(before.function)} and {_place(definition.function)}; "
+                    "give one of them another name with @app.task(name=...)"
+                )
+        self._tasks[definition.name] = definition
+        for name in (definition.name, *definition.aliases):
+            self._by_name[name] = definition
+
+    def __getitem__(self, name: str) -> Definition:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnknownTask(name, self._by_name) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(self._tasks.values())
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def known(self, *, is_async: bool | None = None) -> frozenset[tuple[str, int]]:
+        """The (task, version) pairs that this code can run, old names and versions included."""
+        return frozenset(
+            (name, version)
+            for name, definition in self._by_name.items()
+            if is_async is None or definition.is_async is is_async
+            for version in definition.versions
+        )
+
+    def queues(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(("default", *(definition.queue for definition in self))))
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated `Context`. Annotations may be text, also of names not yet imported."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None:
+        return False
+    if isinstance(first.annotation, str):
+        return first.annotation.rsplit(".", 1)[-1].strip("'\"") == "Context"
+    return isinstance(first.annotation, type) and issubclass(first.annotation, Context)
+
+
+def _returns(function: Callable[..., Any]) -> Any:
+    """What the function says it returns, Any where that cannot be found out."""
+    try:
+        return inspect.get_annotations(function, eval_str=True).get("return", Any)
+    except Exception:  # noqa: BLE001 - a name imported for type checkers only
+        return Any
+
+
+def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    # A notebook cell run again, or a module reloaded, defines the same task anew.
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

@@ -1,0 +1,54 @@
+"""Facts about jobs as log lines: the only place that logs them. The root logger is left alone."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from daybreak.model import Lease, Reason, Settlement, State
+
+_log = logging.getLogger("daybreak.worker")
+
+
+def settled(lease: Lease, settlement: Settlement) -> None:
+    """How an attempt ended. A success at the first try is told only to those who want every detail."""
+    spec = lease.spec
+    what = f"{spec.task} {spec.id}"
+    tries = f"attempt {lease.attempt}/{spec.options.retry.attempts}"
+    match settlement.state:
+        case State.COMPLETED if lease.attempt > 1:
+            _log.info("%s: succeeded on %s", what, tries)
+        case State.COMPLETED:
+            _log.debug("%s: completed", what)
+        case State.FAILED:
+            _log.error("%s: %s failed %s; %s", what, tries, settlement.failure, _ended(settlement))
+        case State.SCHEDULED:
+            wait = (settlement.delay or timedelta()).total_seconds()
+            _log.warning("%s: %s failed %s, retrying in %.1f s", what, tries, settlement.failure, wait)
+        case State.QUEUED if settlement.failure is not None:
+            _log.warning("%s: %s lost: %s; running again", what, tries, settlement.failure.message)
+        case State.QUEUED:
+            _log.info("%s: handed back, not charged", what)
+        case State.SUSPENDED:
+            _log.info("%s: suspended%s", what, f": {settlement.note}" if settlement.note else "")
+        case State.CANCELLED:
+            _log.info("%s: cancelled", what)
+
+
+def _ended(settlement: Settlement) -> str:
+    match settlement.reason:
+        case Reason.EXHAUSTED | Reason.TIMEOUT:
+            return "no attempts left"
+        case Reason.LOST:
+            return "given up, it was at too many deaths"
+        case _:
+            return "it will not be tried again"
+
+
+def lost(lease: Lease) -> None:
+    _log.warning(
+        "%s %s: its lease (fence %d) was lost while it ran; its outcome is dropped",
+        lease.spec.task,
+        lease.spec.id,
+        lease.fence,
+    )

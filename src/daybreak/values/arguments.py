@@ -1,0 +1,210 @@
+"""How one function's arguments are written and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from daybreak.errors import BadArguments, TooLarge
+from daybreak.values.annotations import Codecs
+from daybreak.values.codec import Codec
+from daybreak.values.hints import Parameter, parameters_of
+from daybreak.values.holders import Many
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal
+from daybreak.values.tags import Write, escaped, opened_dict, plain, read_json, write_json
+
+
+class Arguments:
+    """Binds as a call would, checks every argument by its annotation, and stores only those that were given.
+
+    Annotations are looked at on first use, when all that they name has been imported. With `context`, the first
+    parameter is not part of the arguments."""
+
+    def __init__(self, function: Callable[..., Any], *, context: bool) -> None:
+        self._function = function
+        self._context = context
+        self._name = getattr(function, "__name__", None) or type(function).__name__
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return _shape(parameters_of(self._function)[1 if self._context else 0 :])
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """The arguments of a call. BadArguments, NotEncodable and TooLarge name the parameter that is to blame."""
+        shape = self._shape
+        if kwargs and shape.unnamed:
+            self._refuse(shape.unnamed & kwargs.keys(), "by name, which can be given by position only")
+        if not args:
+            return self.encode_named(kwargs)
+        named = dict(zip(shape.positional, args, strict=False))
+        if len(args) > len(shape.positional):
+            if shape.rest is None:
+                takes = f"takes {len(shape.positional)} by position" if shape.positional else "takes none by position"
+                raise BadArguments(f"{self._name}() {takes}, and got {len(args)}")
+            named[shape.rest] = list(args[len(shape.positional) :])
+        if kwargs:
+            self._refuse(named.keys() & kwargs.keys(), "twice, by position and by name")
+            named.update(kwargs)
+        return self.encode_named(named)
+
+    def encode_named(self, kwargs: Mapping[str, object]) -> bytes:
+        """As `encode`, with every argument by its name: *args as a list, and what only a position can say, too."""
+        shape = self._shape
+        written: dict[str, object] = {}
+        # In the order of the signature: the same arguments are the same content, however they were given.
+        for name, write in shape.writers.items():
+            if name in kwargs:
+                try:
+                    written[name] = write(kwargs[name], 1)
+                except Refusal as refusal:
+                    raise refusal.at(f".{name}").named("args") from None
+        if len(written) != len(kwargs):
+            self._write_extra(kwargs, written)
+        if not shape.needed <= written.keys():
+            self._refuse_missing(written)
+        return write_json(escaped(written))
+
+    def _write_extra(self, kwargs: Mapping[str, object], written: dict[str, object]) -> None:
+        extra = self._shape.extra
+        for name in kwargs.keys() - written.keys() if extra is None else kwargs:
+            if extra is None:
+                self._refuse_unknown(name)
+            if name not in written:
+                try:
+                    written[name] = extra.checked(kwargs[name], 1)
+                except Refusal as refusal:
+                    raise refusal.at(f".{name}").named("args") from None
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def decode(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """What to call the function with: by position what can be given no other way, the rest by name.
+
+        BadArguments, naming the parameter, if what is stored does not fit the function as it is now."""
+        shape = self._shape
+        found: dict[str, Any] = {}
+        for name, raw in self._stored(data).items():
+            codec = shape.codecs.get(name, shape.extra)
+            if codec is None:
+                self._refuse_unknown(name)
+            try:
+                found[name] = codec.read(raw)
+            except Refusal as refusal:
+                raise BadArguments(str(refusal.at(f".{name}").named("args"))) from None
+            except RecursionError:
+                raise BadArguments(f"args.{name}: nested deeper than {DEPTH_LIMIT} levels") from None
+        if not shape.needed <= found.keys():
+            self._refuse_missing(found)
+        return (self._positions(found) if shape.unnamed else []), found
+
+    def _stored(self, data: bytes) -> dict[str, Any]:
+        try:
+            stored = opened_dict(read_json(data))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Refusal):
+            stored = None
+        if stored is None:
+            raise BadArguments(f"{self._name}(): what is stored is no object with an entry for each argument")
+        return stored
+
+    def _positions(self, found: dict[str, Any]) -> list[Any]:
+        """Take out of `found` what must be given by position, with defaults where an earlier one was left out."""
+        shape = self._shape
+        rest = found.pop(shape.rest, []) if shape.rest is not None else []
+        by_position = shape.positional if rest else [name for name in shape.positional if name in shape.unnamed]
+        last = max((i for i, name in enumerate(by_position, 1) if rest or name in found), default=0)
+        return [found.pop(name) if name in found else shape.defaults[name] for name in by_position[:last]] + rest
+
+    # -- from elsewhere ------------------------------------------------------------------------------------------------
+
+    def from_text(self, pairs: Mapping[str, str]) -> dict[str, object]:
+        """What was typed as name=value, read by annotation; for `encode_named`."""
+        return self._taken(pairs, lambda codec, given: codec.parse(given))
+
+    def accept(self, named: Mapping[str, object]) -> dict[str, object]:
+        """Values that are what the annotations say, or the plain form of it (a dict for a dataclass, a text for a
+        date), as an upgrade of old arguments or JSON of others has it; for `encode_named`."""
+        return self._taken(named, _accepted)
+
+    def _taken(self, named: Mapping[str, Any], take: Callable[[Codec, Any], object]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in named.items():
+            codec = self._shape.codecs.get(name, self._shape.extra)
+            if codec is None:
+                self._refuse_unknown(name)
+            try:
+                found[name] = take(codec, value)
+            except Refusal as refusal:
+                raise refusal.at(f".{name}").named("args") from None
+        return found
+
+    # -- refusing ------------------------------------------------------------------------------------------------------
+
+    def _refuse(self, names: Iterable[str], how: str) -> None:
+        for name in sorted(names):
+            raise BadArguments(f"{self._name}() got {name} {how}")
+
+    def _refuse_missing(self, found: Mapping[str, object]) -> NoReturn:
+        missing = [name for name in self._shape.codecs if name in self._shape.needed and name not in found]
+        raise BadArguments(f"{self._name}() needs {' and '.join(missing)}")
+
+    def _refuse_unknown(self, name: str) -> NoReturn:
+        from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
+
+        known = list(self._shape.codecs)
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
+        raise BadArguments(f"{self._name}() has no parameter {name!r}; {hint}")
+
+
+class Shape(NamedTuple):
+    """The parameters of a function."""
+
+    codecs: Mapping[str, Codec]  # *args is a list under its name; **kwargs are not here
+    writers: Mapping[str, Write]
+    needed: frozenset[str]
+    defaults: Mapping[str, Any]
+    positional: tuple[str, ...]  # may be given by position
+    unnamed: frozenset[str]  # can be given by position only, *args included
+    rest: str | None  # *args
+    extra: Codec | None  # of each of **kwargs
+
+
+def _shape(parameters: list[Parameter]) -> Shape:
+    made = Codecs()
+    codecs: dict[str, Codec] = {}
+    rest, extra = None, None
+    for parameter in parameters:
+        codec = made.of(parameter.annotation)
+        match parameter.kind:
+            case "VAR_KEYWORD":
+                extra = codec
+            case "VAR_POSITIONAL":
+                rest = parameter.name
+                codecs[rest] = Many(f"list[{codec.name}]", list, codec)
+            case _:
+                codecs[parameter.name] = codec
+    return Shape(
+        codecs=codecs,
+        writers={name: codec.write if codec.safe else codec.checked for name, codec in codecs.items()},
+        needed=frozenset(p.name for p in parameters if p.is_needed),
+        defaults={p.name: p.default for p in parameters if not p.is_needed},
+        positional=tuple(p.name for p in parameters if p.kind in {"POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"}),
+        unnamed=frozenset(p.name for p in parameters if p.kind in {"POSITIONAL_ONLY", "VAR_POSITIONAL"}),
+        rest=rest,
+        extra=extra,
+    )
+
+
+def _accepted(codec: Codec, value: object) -> Any:
+    try:
+        codec.write(value, 1)
+    except Refusal as refusal:
+        if issubclass(refusal.error, TooLarge):
+            raise
+        return codec.read(plain(value, 1))
+    return value

@@ -1,0 +1,102 @@
+"""How a value of one annotation is written, read, and parsed from the command line; and what has no annotation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from daybreak.errors import NotEncodable
+from daybreak.values.refusal import Refusal, short, unfit
+from daybreak.values.sameness import difference
+from daybreak.values.tags import plain, read_json, rich
+
+
+class Codec:
+    """Writes what its annotation means and refuses anything else; reads that, and what other languages' JSON says.
+
+    `safe`: what is read is known to be what was written, so nobody needs to compare. `kinds`: the types that it
+    writes and reads unchanged. `label`: by which name a union says that it is this one; None if its JSON shows it."""
+
+    safe: bool = True
+    kinds: tuple[type, ...] = ()
+    label: str | None = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def write(self, value: Any, depth: int, /) -> object:
+        raise NotImplementedError
+
+    def read(self, raw: Any) -> Any:
+        raise NotImplementedError
+
+    def parse(self, given: str) -> Any:
+        """Read what was typed: JSON, unless a scalar knows better."""
+        try:
+            raw = read_json(given)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            raise unfit(given, self.name) from None
+        return self.read(raw)
+
+    def checked(self, value: Any, depth: int, /) -> object:
+        """What to write, once it is certain that it comes back equal."""
+        written = self.write(value, depth)
+        if self.safe:
+            return written
+        try:
+            found = difference(value, self.read(written))
+        except Refusal as refusal:
+            raise Refusal(NotEncodable, f"would not come back: {refusal.told}", refusal.path) from None
+        if found is None:
+            return written
+        told = f"{short(found.sent)} would not come back equal: it would be {short(found.back)}"
+        raise Refusal(NotEncodable, told, found.path)
+
+
+class Anything(Codec):
+    """No annotation, or none that says more: values say themselves what they are."""
+
+    def __init__(self, note: str = "") -> None:
+        super().__init__("Any")
+        self._note = note
+
+    def write(self, value: Any, depth: int, /) -> object:
+        try:
+            return plain(value, depth)
+        except Refusal as refusal:
+            refusal.told += self._note
+            raise
+
+    def read(self, raw: Any) -> Any:
+        return rich(raw)
+
+    def parse(self, given: str) -> Any:
+        try:
+            return read_json(given)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return given
+
+
+class Instance(Codec):
+    """A class that is not known here, a protocol say: plain values that are instances of it."""
+
+    def __init__(self, name: str, kind: type) -> None:
+        super().__init__(name)
+        self._kind = kind
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if not self._is_one(value):
+            raise unfit(value, self.name)
+        return plain(value, depth)
+
+    def read(self, raw: Any) -> Any:
+        if not self._is_one(value := rich(raw)):
+            raise unfit(value, self.name)
+        return value
+
+    def _is_one(self, value: object) -> bool:
+        try:
+            return isinstance(value, self._kind)
+        except TypeError:  # a protocol that cannot be asked
+            return True

@@ -1,0 +1,221 @@
+"""How lists, tuples, sets, dicts and unions of annotated values are written and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from daybreak.errors import BadArguments, TooLarge
+from daybreak.values.codec import Codec
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, step, too_deep, unfit
+from daybreak.values.scalars import Nothing, Str
+from daybreak.values.tags import TAG, items, members, opened, pairs, rich
+
+
+class Many(Codec):
+    """Any number of one type: a list, a tuple, a set or a frozenset."""
+
+    def __init__(self, name: str, kind: Any, item: Codec) -> None:
+        super().__init__(name)
+        self.kinds = (kind,)
+        self._kind = kind
+        self._item = item
+        self._tag = None if kind is list else kind.__name__
+        self.safe = item.safe
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if not isinstance(value, self._kind):
+            raise unfit(value, self.name)
+        if depth >= DEPTH_LIMIT:
+            raise too_deep()
+        if isinstance(value, set | frozenset):
+            return members(value, self._item.write, depth)
+        written = items(value, self._item.write, depth)
+        return written if self._tag is None else {TAG: [self._tag, written]}
+
+    def read(self, raw: Any) -> Any:
+        name, inner = opened(raw)
+        if name not in {None, self._tag} or type(inner) is not list:
+            raise unfit(rich(raw), self.name)
+        found = read_items(inner, [self._item] * len(inner))
+        try:
+            return found if self._kind is list else self._kind(found)
+        except TypeError:  # not hashable
+            raise unfit(rich(raw), self.name) from None
+
+
+class Row(Codec):
+    """A tuple of so many, each of its own type."""
+
+    kinds = (tuple,)
+
+    def __init__(self, name: str, parts: Sequence[Codec]) -> None:
+        super().__init__(name)
+        self._parts = parts
+        self.safe = all(part.safe for part in parts)
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if not isinstance(value, tuple) or len(value) != len(self._parts):
+            raise unfit(value, self.name)
+        if depth >= DEPTH_LIMIT:
+            raise too_deep()
+        written: list[object] = []
+        try:
+            for part, codec in zip(value, self._parts, strict=True):
+                written.append(codec.write(part, depth + 1))
+        except Refusal as refusal:
+            raise refusal.at(f"[{len(written)}]") from None
+        return {TAG: ["tuple", written]}
+
+    def read(self, raw: Any) -> Any:
+        name, inner = opened(raw)
+        if name not in {None, "tuple"} or type(inner) is not list or len(inner) != len(self._parts):
+            raise unfit(rich(raw), self.name)
+        return tuple(read_items(inner, self._parts))
+
+
+class Table(Codec):
+    """A dict. Keys that are no texts are read from texts too, as other languages can write no others."""
+
+    kinds = (dict,)
+
+    def __init__(self, name: str, key: Codec, item: Codec) -> None:
+        super().__init__(name)
+        self._key = key
+        self._item = item
+        self.safe = key.safe and item.safe
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if not isinstance(value, dict):
+            raise unfit(value, self.name)
+        if depth >= DEPTH_LIMIT:
+            raise too_deep()
+        return pairs(value, self._key.write, self._item.write, depth)
+
+    def read(self, raw: Any) -> Any:
+        name, inner = opened(raw)
+        try:
+            if name == "map":
+                return self._of((self._key.read(key), key, item) for key, item in inner)
+            if name in {None, "dict"} and type(inner) is dict:
+                return self._of((self._read_text(key), key, item) for key, item in inner.items())
+        except (TypeError, ValueError):  # no pairs, or keys that cannot be keys
+            pass
+        raise unfit(rich(raw), self.name)
+
+    def _of(self, found: Iterable[tuple[Any, Any, Any]]) -> dict[Any, Any]:
+        read: dict[Any, Any] = {}
+        for key, written, item in found:
+            try:
+                read[key] = self._item.read(item)
+            except Refusal as refusal:
+                raise refusal.at(step(written)) from None
+        return read
+
+    def _read_text(self, key: str) -> Any:
+        try:
+            return self._key.read(key)
+        except Refusal:
+            return self._key.parse(key)
+
+
+class OneOf(Codec):
+    """A union. What the value is decides first, the order of the annotation only then."""
+
+    def __init__(self, name: str, choices: Sequence[Codec]) -> None:
+        super().__init__(name)
+        self._choices = choices
+        self._by_kind: dict[type, list[Codec]] = {}
+        for codec in choices:
+            for kind in codec.kinds:
+                self._by_kind.setdefault(kind, []).append(codec)
+        self.kinds = tuple(self._by_kind)
+        self._open = [codec for codec in choices if not codec.kinds]
+        self.safe = (
+            all(codec.safe and codec.kinds for codec in choices)
+            and all(len(found) == 1 for found in self._by_kind.values())
+        )  # fmt: skip
+        # Beside None alone a class need not be named: whatever is not null is of it.
+        self._names_classes = sum(not isinstance(codec, Nothing) for codec in choices) > 1
+
+    def write(self, value: Any, depth: int, /) -> object:
+        refusals: list[Refusal] = []
+        for codec in self._likeliest(type(value)):
+            try:
+                written = codec.write(value, depth)
+            except Refusal as refusal:
+                if issubclass(refusal.error, TooLarge):
+                    raise  # whoever else looked would look as deep
+                refusals.append(refusal)
+            else:
+                return {TAG: ["as", [codec.label, written]]} if codec.label and self._names_classes else written
+        raise self._summed_up(value, refusals)
+
+    def read(self, raw: Any) -> Any:
+        name, inner = opened(raw)
+        candidates = self._likeliest(_kind_of(name, inner))
+        if name == "as":
+            label, raw = named_class(raw)
+            candidates = [codec for codec in self._choices if codec.label == label]
+        refusals: list[Refusal] = []
+        for codec in candidates:
+            try:
+                return codec.read(raw)
+            except Refusal as refusal:
+                refusals.append(refusal)
+        raise self._summed_up(rich(raw), refusals)
+
+    def _likeliest(self, kind: type) -> list[Codec]:
+        """First whoever writes this very type, then whoever takes anything, then whoever may convert it."""
+        first = self._by_kind.get(kind, [])
+        return list(dict.fromkeys([*first, *self._open, *self._choices]))
+
+    def _summed_up(self, value: Any, refusals: list[Refusal]) -> Refusal:
+        """The one refusal that says more than that the value is of another type."""
+        if grave := [refusal for refusal in refusals if not issubclass(refusal.error, BadArguments)]:
+            return grave[0]
+        inside = [refusal for refusal in refusals if refusal.path]
+        return inside[0] if len(inside) == 1 else unfit(value, self.name)
+
+    def parse(self, given: str) -> Any:
+        """Text comes last, because everything is text: 5 is 5 for int | str."""
+        for codec in sorted(self._choices, key=lambda codec: isinstance(codec, Str)):
+            with suppress(Refusal):
+                return codec.parse(given)
+        raise unfit(given, self.name)
+
+
+def read_items(raws: list[Any], codecs: Sequence[Codec]) -> list[Any]:
+    found: list[Any] = []
+    try:
+        for raw, codec in zip(raws, codecs, strict=True):
+            found.append(codec.read(raw))
+    except Refusal as refusal:
+        raise refusal.at(f"[{len(found)}]") from None
+    return found
+
+
+def named_class(raw: Any) -> tuple[str | None, Any]:
+    """The class that a union named, and its plain form; None and the value itself, if it named none."""
+    match opened(raw):
+        case "as", [str() as label, inner]:
+            return label, inner
+    return None, raw
+
+
+def _kind_of(name: str | None, inner: Any) -> type:
+    """The type that JSON with tags shows, as far as it can be seen without reading all of it."""
+    if name is None:
+        return type(inner)
+    return _HOLDERS.get(name) or type(rich({TAG: [name, inner]}))
+
+
+_HOLDERS: dict[str, type] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": dict,
+    "map": dict,
+    "as": object,
+}

@@ -1,0 +1,205 @@
+"""How instances of classes with named fields are written and read: dataclasses, structs, named tuples, models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
+from typing import Any
+
+from daybreak.errors import BadArguments, TooLarge
+from daybreak.values.codec import Codec
+from daybreak.values.holders import named_class
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, too_deep, unfit
+from daybreak.values.sameness import difference
+from daybreak.values.tags import escaped, opened_dict, plain, rich
+
+# Codecs of fields are made on first use: a class may hold itself.
+Fields = Callable[[], Mapping[str, Codec]]
+
+
+class Fielded(Codec):
+    """What is written as an object with one entry per field."""
+
+    def __init__(self, name: str, fields: Fields, needed: Collection[str]) -> None:
+        super().__init__(name)
+        self._make_fields = fields
+        self._needed = needed
+
+    @cached_property
+    def fields(self) -> Mapping[str, Codec]:
+        return self._make_fields()
+
+    def written(self, found: Mapping[str, Any], depth: int) -> dict[str, object]:
+        if depth >= DEPTH_LIMIT:
+            raise too_deep()
+        written: dict[str, object] = {}
+        for name, value in found.items():
+            try:
+                written[name] = self.write_field(name, value, depth + 1)
+            except Refusal as refusal:
+                raise refusal.at(f".{name}") from None
+        return written
+
+    def write_field(self, name: str, value: Any, depth: int) -> object:
+        return self.fields[name].write(value, depth)
+
+    def entries(self, raw: Any) -> dict[str, Any]:
+        """The fields as they were read, if these are the fields there are."""
+        found = opened_dict(named_class(raw)[1])
+        if found is None:
+            raise unfit(rich(raw), self.name)
+        if missing := [name for name in self._needed if name not in found]:
+            raise Refusal(BadArguments, f"a {self.name} needs {', '.join(missing)}")
+        read: dict[str, Any] = {}
+        for name, value in found.items():
+            try:
+                read[name] = self.read_field(name, value)
+            except Refusal as refusal:
+                raise refusal.at(f".{name}") from None
+        return read
+
+    def read_field(self, name: str, raw: Any) -> Any:
+        if (codec := self.fields.get(name)) is None:
+            raise Refusal(BadArguments, f"a {self.name} has no {name!r}; it has {', '.join(self.fields) or 'nothing'}")
+        return codec.read(raw)
+
+
+class Record(Fielded):
+    """A dataclass, a msgspec Struct or a NamedTuple, of exactly this class: a subclass would lose what it adds."""
+
+    safe = False
+
+    def __init__(self, name: str, kind: Any, fields: Fields, needed: Collection[str]) -> None:
+        super().__init__(name, fields, needed)
+        self.kinds = (kind,)
+        self.label = kind.__name__
+        self._kind = kind
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if type(value) is not self._kind:
+            raise unfit(value, self.name)
+        return self.written({name: self._part(value, name) for name in self.fields}, depth)
+
+    def _part(self, value: Any, name: str) -> Any:
+        try:
+            return getattr(value, name)
+        except AttributeError:
+            raise Refusal(BadArguments, f"this {self.name} was never given one", f".{name}") from None
+
+    def read(self, raw: Any) -> Any:
+        return built(self.name, lambda: self._kind(**self.entries(raw)))
+
+
+class Keyed(Fielded):
+    """A TypedDict."""
+
+    kinds = (dict,)
+    safe = False
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if not isinstance(value, dict):
+            raise unfit(value, self.name)
+        if missing := [name for name in self._needed if name not in value]:
+            raise Refusal(BadArguments, f"a {self.name} needs {', '.join(missing)}")
+        if unknown := [name for name in value if name not in self.fields]:
+            raise Refusal(
+                BadArguments, f"a {self.name} has no {unknown[0]!r}; it has {', '.join(self.fields) or 'nothing'}"
+            )
+        return escaped(self.written(value, depth))
+
+    def read(self, raw: Any) -> Any:
+        return self.entries(raw)
+
+
+class Model(Fielded):
+    """A pydantic model. Its fields are written by their annotations, or as pydantic itself would put them into JSON;
+    what is read, pydantic validates."""
+
+    safe = False
+
+    def __init__(self, name: str, kind: Any, fields: Fields) -> None:
+        super().__init__(name, fields, ())
+        self.kinds = (kind,)
+        self.label = kind.__name__
+        self._kind = kind
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if type(value) is not self._kind:
+            raise unfit(value, self.name)
+        held = {name: value.__dict__[name] for name in self.fields if self._is_told(value, name)}
+        return self.written({**held, **(value.__pydantic_extra__ or {})}, depth)
+
+    def _is_told(self, value: Any, name: str) -> bool:
+        """Whether a field must be written: who asks a model which fields were set must get the same answer again."""
+        if name in value.__pydantic_fields_set__ or name not in value.__dict__:
+            return name in value.__dict__
+        field = self._kind.model_fields[name]
+        return field.default_factory is not None or difference(value.__dict__[name], field.default) is not None
+
+    def write_field(self, name: str, value: Any, depth: int) -> object:
+        try:
+            return self.fields[name].write(value, depth) if name in self.fields else plain(value, depth)
+        except Refusal as refusal:
+            if issubclass(refusal.error, TooLarge):
+                raise
+            return plain(self._as_json(value, refusal), depth)
+
+    def _as_json(self, value: Any, refusal: Refusal) -> Any:
+        try:
+            return sys.modules["pydantic_core"].to_jsonable_python(value)
+        except Exception:  # noqa: BLE001 - whatever a serializer of a user's own raises
+            raise refusal from None
+
+    def read(self, raw: Any) -> Any:
+        found = {self._key(name): value for name, value in self.entries(raw).items()}
+        return built(self.name, lambda: self._kind.model_validate(found))
+
+    def read_field(self, name: str, raw: Any) -> Any:
+        try:
+            return self.fields[name].read(raw) if name in self.fields else rich(raw)
+        except Refusal:
+            return rich(raw)
+
+    def _key(self, name: str) -> str:
+        """Under which name the model takes a field."""
+        config = self._kind.model_config
+        if name not in self.fields or config.get("populate_by_name") or config.get("validate_by_name"):
+            return name
+        field = self._kind.model_fields[name]
+        alias = field.validation_alias or field.alias
+        choices = getattr(alias, "choices", [alias])
+        return next((choice for choice in choices if isinstance(choice, str)), name)
+
+
+class Root(Model):
+    """A pydantic model of one unnamed value, which is written as that value."""
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if type(value) is not self._kind:
+            raise unfit(value, self.name)
+        if depth >= DEPTH_LIMIT:
+            raise too_deep()
+        return self.write_field("root", value.root, depth + 1)
+
+    def read(self, raw: Any) -> Any:
+        found = self.read_field("root", named_class(raw)[1])
+        return built(self.name, lambda: self._kind.model_validate(found))
+
+
+def built(name: str, build: Callable[[], Any]) -> Any:
+    """What a class of the user's makes of its fields, whatever it raises."""
+    try:
+        return build()
+    except Refusal:
+        raise
+    except Exception as trouble:  # noqa: BLE001
+        told = f"no {name} could be made of it: {type(trouble).__name__}: {_said(trouble)}"
+    raise Refusal(BadArguments, told)
+
+
+def _said(trouble: Any) -> str:
+    """One line of what an exception says; of pydantic's, without its links."""
+    if not hasattr(type(trouble), "errors"):
+        return " ".join(str(trouble).split())
+    return "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in trouble.errors()[:3])

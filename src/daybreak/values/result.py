@@ -1,0 +1,53 @@
+"""How one function's result is written and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Self
+
+from daybreak.errors import BadArguments
+from daybreak.values.annotations import Codecs
+from daybreak.values.codec import Codec
+from daybreak.values.hints import returned_by
+from daybreak.values.refusal import Refusal
+from daybreak.values.tags import TAG, opened, plain, read_json, rich, write_json
+
+
+class Result:
+    """Written by the annotation; and without it, if the function returned something else: the work is done, and the
+    annotation is what was wrong. Only what would not come back equal is refused."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation: Callable[[], Any] = lambda: annotation
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Self:
+        """What this function returns. Its annotation may be a text, and is looked at on first use."""
+        made = cls(Any)
+        made._annotation = lambda: returned_by(function)
+        return made
+
+    @cached_property
+    def _codec(self) -> Codec:
+        return Codecs().of(self._annotation())
+
+    def encode(self, value: Any) -> bytes:
+        """NotEncodable or TooLarge, if it would not come back equal."""
+        try:
+            try:
+                written = self._codec.checked(value, 0)
+            except Refusal as refusal:
+                if not issubclass(refusal.error, BadArguments):
+                    raise
+                written = {TAG: ["any", plain(value, 0)]}
+        except Refusal as refusal:
+            raise refusal.named("result") from None
+        return write_json(written)
+
+    def decode(self, data: bytes) -> Any:
+        raw = read_json(data)
+        try:
+            return rich(raw) if opened(raw)[0] == "any" else self._codec.read(raw)
+        except Refusal:
+            return rich(raw)  # written when the annotation was another

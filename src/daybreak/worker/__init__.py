@@ -1,0 +1,13 @@
+"""The worker: a supervisor that holds leases, and children that run the work.
+
+source     what the supervisor sees of a store: leases in, outcomes out
+worker     the loop: exchange what ended for what can start
+pool       slots of one kind, and the children behind them
+child      one child as the supervisor sees it
+keeper     heartbeats, and the requests they bring back
+trial      jobs that were at a death run alone
+isolation  how a child is started and ended: a process, or a thread
+wire       what supervisor and child say to one another; cell: what they share besides
+inside     the program in a child
+runner     one piece of work -> how it ended
+"""

@@ -1,0 +1,148 @@
+"""Where a child process begins: finds the user's code, sets it up, and serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import mmap
+import os
+import signal
+import socket
+import sys
+import traceback
+from types import SimpleNamespace
+from typing import Any
+
+from daybreak import platform, values
+from daybreak.tasks import Program, Setup
+from daybreak.worker.cell import SIZE, Cell
+from daybreak.worker.inside import AsyncChild, SyncChild
+from daybreak.worker.runner import Runner
+from daybreak.worker.target import load, load_modules, sentence
+from daybreak.worker.wire import Broken, Frames, Hello, Ready, frame, to_child
+
+_log = logging.getLogger("daybreak.worker")
+
+
+def main() -> None:
+    platform.die_with_parent()
+    with contextlib.suppress(ValueError, AttributeError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the supervisor, which drains
+    sock, memory = platform.inherited(["", *sys.argv[1:]])
+    cell = Cell(mmap.mmap(memory, SIZE))
+    sys.argv[1:] = []
+    hello = read_hello(sock)
+    if hello is None:
+        return
+    sys.path[:] = hello.path
+    try:
+        program = _find(hello)
+    except BaseException as trouble:  # noqa: BLE001 - told by the supervisor
+        _tell_broken(sock, trouble)
+        return
+    serve(sock, cell, program, hello, lambda: os._exit(1))
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def read_hello(sock: socket.socket) -> Hello | None:
+    frames = Frames(to_child)
+    # Nothing follows a hello until the child has answered it, so no byte of another message is lost here.
+    while data := sock.recv(1 << 16):
+        for message in frames.feed(data):
+            assert isinstance(message, Hello)
+            return message
+    return None
+
+
+def _find(hello: Hello) -> Program:
+    app = load(hello.target)
+    load_modules(hello.imports)
+    if hello.url and hasattr(app, "use"):
+        app.use(hello.url)
+    if hello.commands:
+        from daybreak.worker.commands import add_commands  # noqa: PLC0415
+
+        add_commands(app.program)
+    return app.program  # type: ignore[no-any-return]
+
+
+def serve(sock: socket.socket, cell: Cell, program: Program, hello: Hello, on_orphaned: Any) -> None:
+    """Set up and run works until told to leave."""
+    shared = SimpleNamespace(**values.decode(hello.shared))
+    runner = Runner(program, shared)
+    try:
+        if hello.is_async:
+            asyncio.run(_serve_async(sock, cell, program, runner, shared, hello, on_orphaned))
+        else:
+            _serve_sync(sock, cell, program, runner, shared, on_orphaned)
+    except BaseException as trouble:
+        _log.error("a child ended: %s", sentence(trouble))
+        raise
+    finally:
+        sock.close()
+
+
+def _serve_sync(
+    sock: socket.socket, cell: Cell, program: Program, runner: Runner, shared: SimpleNamespace, on_orphaned: Any
+) -> None:
+    with contextlib.ExitStack() as ending:
+        loop = asyncio.Runner()
+        try:
+            around = loop.run(_entered(program.setups, shared))
+        except BaseException as trouble:  # noqa: BLE001
+            _tell_broken(sock, trouble)
+            return
+        ending.callback(loop.close)
+        ending.callback(lambda: loop.run(around.aclose()))
+        sock.sendall(frame(Ready(sorted(program.known(is_async=False)))))
+        SyncChild(sock, cell, runner, on_orphaned).serve()
+
+
+async def _serve_async(
+    sock: socket.socket,
+    cell: Cell,
+    program: Program,
+    runner: Runner,
+    shared: SimpleNamespace,
+    hello: Hello,
+    on_orphaned: Any,
+) -> None:
+    try:
+        around = await _entered(program.setups, shared)
+    except BaseException as trouble:  # noqa: BLE001
+        _tell_broken(sock, trouble)
+        return
+    sock.sendall(frame(Ready(sorted(program.known(is_async=True)))))
+    sock.setblocking(False)
+    if not await AsyncChild(sock, cell, runner, hello.slots).serve():
+        on_orphaned()
+    await around.aclose()
+
+
+async def _entered(setups: list[Setup], shared: SimpleNamespace) -> contextlib.AsyncExitStack:
+    """Run every setup; those that yield go on after the last job."""
+    async with contextlib.AsyncExitStack() as around:
+        for setup in setups:
+            args = (shared,) if inspect.signature(setup).parameters else ()
+            if inspect.isasyncgenfunction(setup):
+                await around.enter_async_context(contextlib.asynccontextmanager(setup)(*args))
+            elif inspect.isgeneratorfunction(setup):
+                around.enter_context(contextlib.contextmanager(setup)(*args))
+            elif inspect.iscoroutinefunction(setup):
+                await setup(*args)
+            else:
+                setup(*args)
+        return around.pop_all()
+
+
+def _tell_broken(sock: socket.socket, trouble: BaseException) -> None:
+    text = "".join(traceback.format_exception(trouble))
+    with contextlib.suppress(OSError):
+        sock.sendall(frame(Broken(f"{sentence(trouble)}\n{text}")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,345 @@
+"""The program in a child: takes work from the socket, runs it, and says how it ended.
+
+A child for sync tasks runs one job at a time in its main thread, while a second thread listens. A child for async tasks
+runs many on one loop. Reports go out in batches, at most a millisecond after the work ended or before the child rests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from daybreak.context import Context
+from daybreak.errors import DaybreakError, LeaseLost
+from daybreak.worker.cell import Cell
+from daybreak.worker.runner import Runner
+from daybreak.worker.wire import (
+    Bye,
+    Ended,
+    Frames,
+    Keep,
+    Kept,
+    Progress,
+    Recall,
+    Report,
+    Returned,
+    Run,
+    Stop,
+    Work,
+    frame,
+    to_child,
+)
+
+FLUSH_AFTER: Final = 0.001
+PROGRESS_EVERY: Final = 0.1
+RECEIVE: Final = 1 << 16
+
+
+class SyncChild:
+    """One job at a time, in the thread that calls `serve`."""
+
+    def __init__(self, sock: socket.socket, cell: Cell, runner: Runner, on_orphaned: Callable[[], None]) -> None:
+        self._sock = sock
+        self._cell = cell
+        self._runner = runner
+        self._on_orphaned = on_orphaned
+        self._waiting: deque[Work] = deque()
+        self._more = threading.Semaphore(0)
+        self._leaving = False
+        self._sending = threading.Lock()
+        self._ended: list[Ended] = []
+        self._flushed_at = 0.0
+        self._at: tuple[int, Context] | None = None
+        self._voices = _Voices(self._send)
+
+    def serve(self) -> None:
+        listener = threading.Thread(target=self._listen, name="daybreak-child-listener", daemon=True)
+        listener.start()
+        with contextlib.suppress(OSError):  # the supervisor is gone, or gave this child up
+            while (work := self._next()) is not None:
+                self._run(work)
+            self._flush()
+
+    def _next(self) -> Work | None:
+        while True:
+            if not self._waiting:
+                self._flush()
+                self._more.acquire()
+            try:
+                return self._waiting.popleft()
+            except IndexError:  # woken to leave, or what was there has been recalled
+                if self._leaving:
+                    return None
+
+    def _run(self, work: Work) -> None:
+        ctx = self._runner.context_of(work, self._voices.of(work))
+        self._at = (work.seq, ctx)
+        self._cell.begin(work.n, work.seq)
+        ended = self._runner.run(work, ctx)
+        self._cell.rest()
+        self._at = None
+        self._voices.forget(work.seq)
+        self._ended.append(ended)
+        if time.monotonic() - self._flushed_at > FLUSH_AFTER:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._send(frame(Report(ended)))
+        self._flushed_at = time.monotonic()
+
+    def _send(self, data: bytes) -> None:
+        with self._sending:
+            self._sock.sendall(data)
+
+    # -- in the listening thread ---------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        frames = Frames(to_child)
+        with contextlib.suppress(OSError):
+            while data := self._sock.recv(RECEIVE):
+                for message in frames.feed(data):
+                    self._hear(message)
+        if not self._leaving:
+            self._leaving = True
+            self._on_orphaned()
+        self._more.release()
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case Run(works):
+                self._waiting.extend(works)
+                self._more.release()
+            case Stop(seq, why):
+                if (at := self._at) is not None and at[0] == seq:
+                    at[1].ask_to_stop(why)
+            case Kept(seq, token, held):
+                self._voices.kept(seq, token, held=held)
+            case Recall():
+                self._send(frame(Returned(_emptied(self._waiting))))
+            case Bye():
+                self._leaving = True
+                self._more.release()
+
+
+class AsyncChild:
+    """Many jobs at once on one loop."""
+
+    def __init__(self, sock: socket.socket, cell: Cell, runner: Runner, slots: int) -> None:
+        self._sock = sock
+        self._cell = cell
+        self._runner = runner
+        self._slots = slots
+        self._waiting: deque[Work] = deque()
+        self._running: dict[int, tuple[asyncio.Task[Ended], Context]] = {}
+        self._ended: list[Ended] = []
+        self._leaving = asyncio.Event()
+        self._flushing: asyncio.Handle | None = None
+
+    async def serve(self) -> bool:
+        """Until told to leave (True) or left alone (False)."""
+        self._loop = asyncio.get_running_loop()
+        self._orphaned = False
+        self._transport, _ = await self._loop.create_connection(lambda: _Ear(self), sock=self._sock)
+        self._voices = _Voices(self._write)
+        await self._leaving.wait()
+        self._flush()
+        if not self._orphaned:
+            self._transport.close()
+        return not self._orphaned
+
+    def hear(self, message: Any) -> None:
+        match message:
+            case Run(works):
+                self._waiting.extend(works)
+                self._fill()
+            case Stop(seq, why):
+                if (found := self._running.get(seq)) is not None:
+                    task, ctx = found
+                    ctx.ask_to_stop(why)
+                    task.cancel()
+            case Kept(seq, token, held):
+                self._voices.kept(seq, token, held=held)
+            case Recall():
+                self._write(frame(Returned(_emptied(self._waiting))))
+            case Bye():
+                self._leaving.set()
+
+    def orphaned(self) -> None:
+        if not self._leaving.is_set():
+            self._orphaned = True
+            self._leaving.set()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self._slots:
+            work = self._waiting.popleft()
+            ctx = self._runner.context_of(work, self._voices.of(work))
+            self._cell.begin(work.n, work.seq)
+            task = self._loop.create_task(self._runner.arun(work, ctx))
+            self._running[work.seq] = (task, ctx)
+            task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[Ended]) -> None:
+        ended = task.result()
+        self._running.pop(ended.seq, None)
+        self._voices.forget(ended.seq)
+        self._ended.append(ended)
+        if self._flushing is None:
+            self._flushing = self._loop.call_soon(self._flush)
+        if self._waiting:
+            self._fill()
+        if not self._running:
+            self._cell.rest()
+
+    def _flush(self) -> None:
+        self._flushing = None
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._write(frame(Report(ended)))
+
+    def _write(self, data: bytes) -> None:
+        # Progress and checkpoints may come from threads that a task started.
+        if threading.get_ident() == _ident(self._loop):
+            self._transport.write(data)
+        else:
+            self._loop.call_soon_threadsafe(self._transport.write, data)
+
+
+def _ident(loop: asyncio.AbstractEventLoop) -> int | None:
+    return getattr(loop, "_thread_id", None)
+
+
+class _Ear(asyncio.Protocol):
+    def __init__(self, child: AsyncChild) -> None:
+        self._child = child
+        self._frames = Frames(to_child)
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._frames.feed(data):
+            self._child.hear(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._child.orphaned()
+
+
+def _emptied(waiting: deque[Work]) -> list[int]:
+    """What has not begun, taken from the end, so that what begins meanwhile is taken from the front."""
+    seqs: list[int] = []
+    with contextlib.suppress(IndexError):
+        while True:
+            seqs.append(waiting.pop().seq)
+    return seqs
+
+
+# -- what a job says while it runs -------------------------------------------------------------------------------------
+
+
+class _Voices:
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._tokens = itertools.count(1)
+        self._asked: dict[tuple[int, int], Callable[[bool], None]] = {}
+        self._late: dict[int, Progress] = {}
+        self._sent_at: dict[int, float] = {}
+        self._wake: threading.Event | None = None
+
+    def of(self, work: Work) -> _Voice:
+        return _Voice(self, work)
+
+    def forget(self, seq: int) -> None:
+        self._late.pop(seq, None)
+        self._sent_at.pop(seq, None)
+
+    def progress(self, said: Progress) -> None:
+        now = time.monotonic()
+        if now - self._sent_at.get(said.seq, -1.0) >= PROGRESS_EVERY:
+            self._sent_at[said.seq] = now
+            self._late.pop(said.seq, None)
+            self._send(frame(said))
+            return
+        self._late[said.seq] = said
+        if self._wake is None:
+            self._wake = threading.Event()
+            threading.Thread(target=self._say_late, name="daybreak-child-progress", daemon=True).start()
+        self._wake.set()
+
+    def _say_late(self) -> None:
+        """The last of many in a row would otherwise stay unsaid until the next."""
+        assert self._wake is not None
+        with contextlib.suppress(OSError, RuntimeError):
+            while self._wake.wait():
+                self._wake.clear()
+                time.sleep(PROGRESS_EVERY)
+                while self._late:
+                    with contextlib.suppress(KeyError):
+                        _, said = self._late.popitem()
+                        self._send(frame(said))
+
+    def keep(self, seq: int, checkpoint: bytes, answer: Callable[[bool], None]) -> None:
+        token = next(self._tokens)
+        self._asked[seq, token] = answer
+        self._send(frame(Keep(seq, token, checkpoint)))
+
+    def kept(self, seq: int, token: int, *, held: bool) -> None:
+        if (answer := self._asked.pop((seq, token), None)) is not None:
+            answer(held)
+
+
+class _Voice:
+    def __init__(self, voices: _Voices, work: Work) -> None:
+        self._voices = voices
+        self._seq = work.seq
+        self._job = work.job
+        self._fence = work.fence
+
+    def progress(self, fraction: float, message: str) -> None:
+        self._voices.progress(Progress(self._seq, fraction, message))
+
+    def keep(self, checkpoint: bytes) -> None:
+        if _on_a_loop():
+            raise DaybreakError(
+                "a blocking checkpoint would stop the loop it waits for: write 'await ctx.acheckpoint(...)' or astep"
+            )
+        answered = threading.Event()
+        answers: list[bool] = []
+
+        def answer(held: bool) -> None:
+            answers.append(held)
+            answered.set()
+
+        self._voices.keep(self._seq, checkpoint, answer)
+        answered.wait()
+        if not answers[0]:
+            raise LeaseLost(self._job, self._fence)
+
+    async def akeep(self, checkpoint: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+
+        def answer(held: bool) -> None:
+            loop.call_soon_threadsafe(_resolve, future, held)
+
+        self._voices.keep(self._seq, checkpoint, answer)
+        if not await future:
+            raise LeaseLost(self._job, self._fence)
+
+
+def _resolve(future: asyncio.Future[bool], held: bool) -> None:
+    if not future.done():
+        future.set_result(held)
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,134 @@
+"""One piece of work -> how it ended. Touches no store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from daybreak import values
+from daybreak.context import Context, Voice, current
+from daybreak.errors import BadArguments, DaybreakError, Suspend
+from daybreak.model import Failure
+from daybreak.tasks import Definition, Program
+from daybreak.worker.failures import failure_of
+from daybreak.worker.wire import Ended, Work
+
+
+class Runner:
+    def __init__(self, program: Program, shared: SimpleNamespace | None = None) -> None:
+        self._program = program
+        self._shared = shared or SimpleNamespace()
+
+    def context_of(self, work: Work, voice: Voice) -> Context:
+        return Context(
+            job=work.job,
+            task=work.task,
+            queue=work.queue,
+            priority=work.priority,
+            attempt=work.attempt,
+            max_attempts=work.max_attempts,
+            fence=work.fence,
+            tags=work.tags,
+            meta=work.meta,
+            owner=work.owner,
+            run=work.run,
+            checkpoint=work.checkpoint,
+            shared=self._shared,
+            voice=voice,
+        )
+
+    def run(self, work: Work, ctx: Context) -> Ended:
+        """Run a sync task here, to its end."""
+        began = time.monotonic()
+        token = current.set(ctx)
+        try:
+            task = self._program[work.task]
+            args, kwargs = self._arguments(task, work)
+            with self._wrapped(ctx):
+                returned = task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
+            return _done(work, task, returned, began)
+        except BaseException as trouble:  # noqa: BLE001 - whatever a task raises is its outcome
+            return _raised(work, ctx, trouble, began)
+        finally:
+            current.reset(token)
+            ctx.clear()
+
+    async def arun(self, work: Work, ctx: Context) -> Ended:
+        """Run an async task on this loop. Its time limit is kept here as far as the task yields."""
+        began = time.monotonic()
+        current.set(ctx)
+        timer = asyncio.timeout(work.limit)
+        try:
+            task = self._program[work.task]
+            args, kwargs = self._arguments(task, work)
+            async with timer:
+                with self._wrapped(ctx):
+                    returned = await task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
+            return _done(work, task, returned, began)
+        except TimeoutError as trouble:
+            if timer.expired():
+                return Ended(work.seq, "timed out", time.monotonic() - began)
+            return _raised(work, ctx, trouble, began)
+        except BaseException as trouble:  # noqa: BLE001
+            return _raised(work, ctx, trouble, began)
+        finally:
+            ctx.clear()
+
+    def _arguments(self, task: Definition, work: Work) -> tuple[list[Any], dict[str, Any]]:
+        if work.version == task.version:
+            return task.arguments.decode(work.args)
+        stored = task.upgraded(values.decode(work.args), work.version)
+        return task.arguments.decode(task.arguments.encode_named(stored))
+
+    def _wrapped(self, ctx: Context) -> contextlib.AbstractContextManager[Any]:
+        if not self._program.wraps:
+            return _NOTHING
+        with contextlib.ExitStack() as around:
+            for wrap in self._program.wraps:
+                around.enter_context(wrap(ctx))
+            return around.pop_all()
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def _done(work: Work, task: Definition, returned: object, began: float) -> Ended:
+    try:
+        result = task.result.encode(returned)
+    except (DaybreakError, ValueError, TypeError, RecursionError) as trouble:
+        # The work is done and cannot be undone: what it returned is at least shown.
+        failure = Failure(
+            message=f"its result cannot be kept: {trouble}\nrepr of the result: {_repr(returned)}",
+            kinds=("daybreak.errors.NotEncodable", "ValueError"),
+            verdict="permanent",
+        )
+        return Ended(work.seq, "failed", time.monotonic() - began, failure=failure)
+    return Ended(work.seq, "done", time.monotonic() - began, result)
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)[:2000]
+    except Exception as trouble:  # noqa: BLE001
+        return f"(none: {type(trouble).__name__})"
+
+
+def _raised(work: Work, ctx: Context, trouble: BaseException, began: float) -> Ended:
+    ran_for = time.monotonic() - began
+    if isinstance(trouble, Suspend):
+        return Ended(work.seq, "suspended", ran_for, note=str(trouble))
+    if isinstance(trouble, asyncio.CancelledError) and ctx.stopping is not None:
+        match ctx.stopping:
+            case "cancel":
+                return Ended(work.seq, "cancelled", ran_for)
+            case "suspend":
+                return Ended(work.seq, "suspended", ran_for)
+            case _:
+                return Ended(work.seq, "handed back", ran_for)
+    failure = failure_of(trouble)
+    if isinstance(trouble, BadArguments):
+        failure = Failure(message=failure.message, kinds=failure.kinds, verdict="permanent")
+    return Ended(work.seq, "failed", ran_for, failure=failure)

@@ -1,0 +1,145 @@
+"""Finds the user's app: `module:app`, `file.py` or `file.py:app`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from daybreak.errors import DaybreakError, TargetNotFound
+from daybreak.importing import importing
+from daybreak.tasks import Program
+
+
+class HasProgram(Protocol):
+    @property
+    def program(self) -> Program: ...
+
+
+def load(target: str) -> Any:
+    """The app that a target names; TargetNotFound says what was looked for and where.
+
+    An error in the user's own code goes through as it is: its traceback is theirs."""
+    place, _, attribute = _split(target)
+    with importing():
+        module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place, target)
+    return _app_in(module, attribute, target)
+
+
+def load_modules(names: list[str]) -> None:
+    """Modules that register tasks when they are imported."""
+    with importing():
+        for name in names:
+            importlib.import_module(name)
+
+
+def _split(target: str) -> tuple[str, str, str]:
+    # A drive letter is no module: C:\jobs\sweep.py:app
+    head, colon, tail = target.rpartition(":")
+    if colon and tail.isidentifier() and head:
+        return head, colon, tail
+    if not target or target.endswith(":"):
+        raise TargetNotFound(f"{target!r} names no app: write module:app, file.py or file.py:app")
+    return target, "", ""
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TargetNotFound(f"there is no file {path} to find an app in")
+    path = path.resolve()
+    name = path.stem
+    before = sys.modules.get(name)
+    if before is not None and getattr(before, "__file__", None) == str(path):
+        return before
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    # A script may be named like a module that is loaded already: it must not take its place.
+    name = name if before is None and name.isidentifier() else f"daybreak_script_{name}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetNotFound(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _from_name(name: str, target: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as trouble:
+        if trouble.name is None or not (name == trouble.name or name.startswith(trouble.name + ".")):
+            raise  # something that the module itself imports is missing: its own message is better
+        hint = f"; there is a file {name}.py, did you mean that?" if Path(f"{name}.py").is_file() else ""
+        raise TargetNotFound(f"no module {trouble.name!r} to find {target!r} in, looked from {here}{hint}") from None
+    except ValueError:
+        raise TargetNotFound(f"{target!r} names no module: write module:app, file.py or file.py:app") from None
+
+
+def _app_in(module: ModuleType, attribute: str, target: str) -> Any:
+    if attribute:
+        found = getattr(module, attribute, None)
+        if found is None:
+            raise TargetNotFound(f"{module.__name__} has no {attribute!r}: {target!r} names no app")
+        if not is_app(found):
+            raise TargetNotFound(f"{target!r} is a {type(found).__name__}, no Daybreak app")
+        return found
+    apps = {id(value): (name, value) for name, value in vars(module).items() if is_app(value)}
+    if len(apps) == 1:
+        return next(iter(apps.values()))[1]
+    if not apps:
+        raise TargetNotFound(f"no Daybreak app in {target}: it should hold a line like app = Daybreak()")
+    names = ", ".join(name for name, _ in apps.values())
+    raise TargetNotFound(f"several apps in {target} ({names}): name one, as in {target}:{next(iter(apps.values()))[0]}")
+
+
+def is_app(value: object) -> bool:
+    return isinstance(getattr(value, "program", None), Program)
+
+
+def target_of(app: HasProgram) -> str | None:
+    """How a child can find this app again; None if it cannot, as for an app made inside a function or a notebook."""
+    definitions = list(app.program)
+    modules = dict.fromkeys([*(definition.function.__module__ for definition in definitions), "__main__"])
+    for name in [*modules, *sys.modules]:
+        module = sys.modules.get(name)
+        if module is None:
+            continue
+        for attribute, value in list(vars(module).items()):
+            if value is app:
+                return _named(module, attribute)
+    return None
+
+
+def _named(module: ModuleType, attribute: str) -> str | None:
+    if module.__name__ != "__main__" and _is_importable(module):
+        return f"{module.__name__}:{attribute}"
+    spec = getattr(module, "__spec__", None)
+    if module.__name__ == "__main__" and spec is not None and spec.name:  # python -m package.module
+        return f"{spec.name}:{attribute}"
+    file = getattr(module, "__file__", None)
+    return f"{Path(file).resolve()}:{attribute}" if file and Path(file).is_file() else None
+
+
+def _is_importable(module: ModuleType) -> bool:
+    """Whether its name leads to it: a file loaded by its path has a name that nobody else knows."""
+    try:
+        spec = importlib.util.find_spec(module.__name__)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and spec.origin == getattr(module, "__file__", None)
+
+
+def sentence(trouble: BaseException) -> str:
+    """An error of import in one sentence, for those who see no traceback."""
+    return str(trouble) if isinstance(trouble, DaybreakError) else f"{type(trouble).__name__}: {trouble}"

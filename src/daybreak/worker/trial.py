@@ -1,0 +1,57 @@
+"""Jobs that were at a death before run alone, one at a time, until one is shown to be innocent or dies of itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from daybreak.model import Lease
+
+FIRST: Final = 60.0
+LONGER: Final = 4
+
+
+class Trial:
+    """Who waits to be tried, and who is tried until when. One that has lived through its time lets the next begin;
+    the time grows with each death, so that a killer is alone at last."""
+
+    def __init__(self, on: dict[int, float]) -> None:
+        self._waiting: deque[Lease] = deque()
+        self._on = on  # shared by all pools of a worker: one at a time in all of them
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, lease: Lease) -> None:
+        self._waiting.append(lease)
+
+    @property
+    def waiting(self) -> list[Lease]:
+        return list(self._waiting)
+
+    def next(self) -> Lease | None:
+        """Who may begin now; it counts as on trial from here."""
+        if self._on or not self._waiting:
+            return None
+        return self._waiting.popleft()
+
+    def begin(self, lease: Lease, now: float) -> None:
+        self._on[lease.seq] = now + FIRST * LONGER ** min(lease.lost - 1, 10)
+
+    def end(self, seq: int) -> None:
+        self._on.pop(seq, None)
+
+    def survived(self, now: float) -> list[int]:
+        """Those who have lived through their time: from now on they are not alone."""
+        through = [seq for seq, until in self._on.items() if now >= until]
+        for seq in through:
+            del self._on[seq]
+        return through
+
+    def drop(self, seq: int) -> None:
+        self._waiting = deque(lease for lease in self._waiting if lease.seq != seq)
+        self.end(seq)
+
+    def clear(self) -> list[Lease]:
+        waiting, self._waiting = list(self._waiting), deque()
+        return waiting

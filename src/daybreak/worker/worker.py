@@ -1,0 +1,455 @@
+"""The loop of a worker: exchange what ended for what can start, and keep everything around it alive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from daybreak import telemetry, values
+from daybreak.errors import BadInput, StoreError, StoreTooNew
+from daybreak.model import FINAL, Lease, Put, State
+from daybreak.services.crew import crew, run
+from daybreak.store import Extended, Filter, Store
+from daybreak.tasks import Program
+from daybreak.units import moment
+from daybreak.worker import record
+from daybreak.worker.isolation import Body, ProcessBody, ThreadBody
+from daybreak.worker.keeper import Keeper
+from daybreak.worker.pool import Broke, Pool
+from daybreak.worker.settings import WorkerSettings
+from daybreak.worker.source import LocalSource, Settled, Taken, Want
+from daybreak.worker.trial import Trial
+from daybreak.worker.wire import Hello
+from daybreak.world import Ids, World
+
+_log = logging.getLogger("daybreak.worker")
+
+LOOK_BUSY: Final = 0.1
+LOOK_IDLE: Final = 1.0
+POLL: Final = timedelta(seconds=30)
+LONGEST_PAUSE: Final = timedelta(seconds=5)
+
+
+class Ears(Protocol):
+    """Who wants to hear what this worker does, in this process (hooks)."""
+
+    def began(self, lease: Lease) -> None: ...
+
+    def settled(self, settled: Settled) -> None: ...
+
+
+class Worker:
+    """A supervisor. `target` tells children where the user's code is; without one they are threads of this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        program: Program,
+        settings: WorkerSettings,
+        world: World,
+        *,
+        target: str = "",
+        imports: list[str] | None = None,
+        url: str = "",
+        app: str = "",
+        ears: Ears | None = None,
+        beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    ) -> None:
+        settings.check()
+        if not len(program):
+            raise BadInput(
+                "this app has no tasks to work on: define one with @app.task, or name its module in imports="
+            )
+        self.id = f"{settings.name or 'worker'}-{Ids(world)()}"
+        self.settings = settings
+        self._store = store
+        self._program = program
+        self._world = world
+        self._target = target
+        self._imports = imports or []
+        self._url = url
+        self._ears = ears
+        self._beside = beside
+        self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
+        self._source = LocalSource(store, world, worker=self.id, queues=self._queues, lease_for=settings.lease_for)
+        self._shared: dict[str, Any] = {}
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._fatal: BaseException | None = None
+        self._pools: list[Pool] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._about = record.WorkerRecord(
+            id=self.id,
+            name=settings.name or "worker",
+            app=app,
+            started_at=self._now(),
+            seen_at=self._now(),
+            queues=self._queues,
+            tasks=tuple(sorted(program.known())),
+            processes=settings.slots if program.known(is_async=False) else 0,
+            async_jobs=settings.async_jobs if program.known(is_async=True) else 0,
+            lease_for=settings.lease_for,
+        )
+        self.done = 0
+        self.failed = 0
+        self.is_ready = asyncio.Event()
+
+    def _now(self) -> datetime:
+        return moment(self._world.wall())
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """The first time: finish what runs, within the grace time. The second time: stop now."""
+        if self._stopping.is_set():
+            self._hurry.set()
+        self._stopping.set()
+        for pool in self._pools:
+            pool.changed.set()
+
+    def stop_from_outside(self) -> None:
+        """`stop` from another thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # its loop has closed: it has stopped
+                self._loop.call_soon_threadsafe(self.stop)
+
+    async def run(self) -> None:
+        """Until stopped. Raises what makes going on pointless: user code that cannot be imported, a store too new."""
+        self._loop = asyncio.get_running_loop()
+        async with contextlib.AsyncExitStack() as around:
+            await self._enter_lifespans(around)
+            self._pools = self._make_pools()
+            keeper = Keeper(
+                self._source, self._world, lease_for=self.settings.lease_for, held=self._held, heard=self._heard
+            )
+            for pool in self._pools:
+                pool.keeper = keeper
+            around.push_async_callback(self._close_pools)
+            for pool in self._pools:
+                await pool.open()
+            for pool in self._pools:
+                await self._until_stopped(pool.ready())
+            await self._work(keeper)
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def _work(self, keeper: Keeper) -> None:
+        background = [
+            keeper.run(),
+            self._listen(keeper),
+            self._look_after(),
+            self._tell_of_myself(),
+            run(crew(self._store, self._world, name=self.id, lease_for=self.settings.lease_for), self._world),
+            *(work() for work in self._beside),
+        ]
+        async with _together(background, self._on_trouble):
+            self.is_ready.set()
+            tending = [asyncio.create_task(self._tend(pool)) for pool in self._pools]
+            tending.append(asyncio.create_task(self._stop_when_idle()))
+            try:
+                await self._stopping.wait()
+                await self._drain()
+            finally:
+                for task in tending:
+                    task.cancel()
+                await asyncio.gather(*tending, return_exceptions=True)
+            await self._settle_the_rest()
+        with contextlib.suppress(StoreError):
+            await self._store.put([Put(kind=record.KIND, name=self.id, value=None)])
+
+    async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+        finally:
+            for one in (task, stopping):
+                one.cancel()
+            await asyncio.gather(task, stopping, return_exceptions=True)
+
+    def _on_trouble(self, trouble: BaseException) -> None:
+        """Something that should go on for ever has ended: say so and stop, rather than idle with half a worker."""
+        _log.critical("the worker stops: %r", trouble, exc_info=trouble)
+        self._fatal = trouble
+        self.stop()
+
+    async def _enter_lifespans(self, around: contextlib.AsyncExitStack) -> None:
+        for lifespan in self._program.lifespans:
+            manager = lifespan()
+            if isinstance(manager, contextlib.AbstractAsyncContextManager):
+                given = await around.enter_async_context(manager)
+            else:
+                given = around.enter_context(manager)
+            if isinstance(given, dict):
+                self._shared.update(given)
+
+    # -- pools ---------------------------------------------------------------------------------------------------------
+
+    def _make_pools(self) -> list[Pool]:
+        on_trial: dict[int, float] = {}
+        return [
+            Pool(
+                is_async=is_async,
+                tasks=tasks,
+                children=1 if is_async else self.settings.slots,
+                slots=self.settings.async_jobs if is_async else 1,
+                start=self._starter(is_async),
+                settings=self.settings,
+                trial=Trial(on_trial),
+            )
+            for is_async in (False, True)
+            if (tasks := self._program.known(is_async=is_async))
+        ]
+
+    def _starter(self, is_async: bool) -> Callable[[int], Body]:
+        shared = values.encode(self._shared, "lifespan")
+
+        def start(slots: int) -> Body:
+            hello = Hello(
+                target=self._target,
+                imports=self._imports,
+                path=[path or os.getcwd() for path in sys.path],  # noqa: PTH109
+                url=self._url,
+                shared=shared,
+                slots=slots,
+                is_async=is_async,
+                commands=self.settings.allow_commands,
+            )
+            return ThreadBody(hello, self._program) if self.settings.isolation == "thread" else ProcessBody(hello)
+
+        return start
+
+    def _held(self) -> list[Lease]:
+        return [lease for pool in self._pools for lease in pool.held()]
+
+    def _heard(self, lease: Lease, answer: Extended) -> None:
+        if not answer.held:
+            telemetry.lost(lease)
+        for pool in self._pools:
+            pool.heard(lease, answer)
+
+    @property
+    def running(self) -> int:
+        return sum(pool.in_hand for pool in self._pools)
+
+    async def _close_pools(self) -> None:
+        for pool in self._pools:
+            await pool.close()
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    async def _tend(self, pool: Pool) -> None:
+        """Exchange what ended for what can start; sleep while neither is there. One exchange at a time: what ends
+        meanwhile goes with the next."""
+        watch = self._source.watch_work()
+        waker = asyncio.create_task(self._wake_by(watch.wait, pool))
+        timer: asyncio.TimerHandle | None = None
+        try:
+            while True:
+                pool.changed.clear()
+                room = 0 if self._stopping.is_set() else pool.room
+                if not (pool.ended or (room > 0 and pool.may_find)):
+                    await pool.changed.wait()
+                    continue
+                taken = await self._exchange(pool, room)
+                if timer is not None:
+                    timer.cancel()
+                    timer = None
+                if len(taken.leases) >= room or taken.again:
+                    pool.may_find = True
+                elif taken.next_in is not None:
+                    wait = max(taken.next_in.total_seconds(), 0.001)
+                    timer = asyncio.get_running_loop().call_later(wait, pool.look_again)
+        finally:
+            waker.cancel()
+            watch.close()
+
+    async def _wake_by(self, wait: Callable[[timedelta], Coroutine[Any, Any, bool]], pool: Pool) -> None:
+        while True:
+            await wait(POLL)
+            pool.look_again()
+
+    async def _exchange(self, pool: Pool, room: int) -> Taken:
+        ended, pool.ended = pool.ended, []
+        want = Want(pool.tasks, min(room, 1000)) if room > 0 else None
+        # Before the question: what comes in while it is under way must not be taken for answered.
+        pool.may_find = False
+        try:
+            taken = await self._persist(lambda: self._source.exchange(ended, want))
+        except BaseException:
+            pool.ended = [*ended, *pool.ended]  # told again later; a repeat is harmless
+            raise
+        for settled in taken.settled:
+            self._settled(settled)
+        if taken.leases:
+            if self._ears is not None:
+                for lease in taken.leases:
+                    self._ears.began(lease)
+            pool.hand_out(taken.leases)
+        return taken
+
+    async def _persist(self, ask: Callable[[], Coroutine[Any, Any, Taken]]) -> Taken:
+        """Ask until the store answers: what was reported may be repeated."""
+        pause = timedelta(milliseconds=100)
+        while True:
+            try:
+                return await ask()
+            except StoreTooNew:
+                raise
+            except StoreError as trouble:
+                wait = pause * (0.5 + self._world.chance.random())
+                pause = min(pause * 2, LONGEST_PAUSE)
+                _log.warning("store: %s; trying again in %.1f s", trouble, wait.total_seconds())
+                await self._world.sleep(wait)
+
+    def _settled(self, settled: Settled) -> None:
+        if not settled.accepted:
+            telemetry.lost(settled.lease)
+            return
+        state = settled.settlement.state
+        if state is State.COMPLETED:
+            self.done += 1
+        elif state in FINAL:
+            self.failed += state is State.FAILED
+        telemetry.settled(settled.lease, settled.settlement)
+        if self._ears is not None:
+            self._ears.settled(settled)
+
+    # -- around it -----------------------------------------------------------------------------------------------------
+
+    async def _listen(self, keeper: Keeper) -> None:
+        watch = self._source.watch_requests()
+        try:
+            while True:
+                if await watch.wait(POLL):
+                    keeper.ask()
+        finally:
+            watch.close()
+
+    async def _look_after(self) -> None:
+        while True:
+            for pool in self._pools:
+                pool.busy.clear()
+                await pool.look()
+            await asyncio.sleep(LOOK_BUSY)
+            if not self.running:
+                await self._until_busy(LOOK_IDLE)
+
+    async def _until_busy(self, seconds: float) -> None:
+        """Until something is handed out, at most so long: what is short-lived must be looked at in time."""
+        waiting = [asyncio.create_task(pool.busy.wait()) for pool in self._pools]
+        try:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
+
+    async def _tell_of_myself(self) -> None:
+        while True:
+            self._about = msgspec.structs.replace(
+                self._about,
+                seen_at=self._now(),
+                running=self.running,
+                done=self.done,
+                failed=self.failed,
+                stopping=self._stopping.is_set(),
+            )
+            with contextlib.suppress(StoreError):  # the loop speaks of trouble with the store
+                await self._store.put([self._about.put()])
+            await self._world.sleep(self.settings.lease_for)
+
+    async def _stop_when_idle(self) -> None:
+        """Once every job that this worker could run has ended, if that is wanted."""
+        if not self.settings.until_idle:
+            await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(0.05)
+            if not self.running and not any(pool.ended for pool in self._pools) and not await self._left():
+                self.stop()
+                return
+
+    async def _left(self) -> int:
+        known = self._program.known()
+        waiting = frozenset({State.QUEUED, State.SCHEDULED, State.RUNNING})
+        left = 0
+        try:
+            for queue in self._queues:
+                tallies = await self._store.count(Filter(states=waiting, queue=queue))
+                left += sum(tally.n for tally in tallies if (tally.task, tally.version) in known)
+        except StoreError:
+            return 1  # not known, so not idle
+        return left
+
+    # -- stopping ------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        for pool in self._pools:
+            pool.drain()
+        grace = self.settings.grace.total_seconds()
+        if self.running and not self._hurry.is_set():
+            _log.warning(
+                "stopping: %d jobs run on for at most %g s; then, or at a second signal, they are handed back",
+                self.running,
+                grace,
+            )
+        await self._wait_empty(grace)
+        for pool in self._pools:
+            pool.stop_politely()
+        await self._wait_empty(0 if self._hurry.is_set() else 1.0)
+        for pool in self._pools:
+            pool.stop_now()
+        self._hurry.clear()
+        await self._wait_empty(5.0)
+
+    async def _wait_empty(self, seconds: float) -> None:
+        """Until nothing is in hand, at most so long, and not at all if someone is in a hurry."""
+        deadline = time.monotonic() + seconds
+        while self.running and time.monotonic() < deadline and not self._hurry.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def _settle_the_rest(self) -> None:
+        try:
+            async with asyncio.timeout(10):
+                for pool in self._pools:
+                    while pool.ended:
+                        await self._exchange(pool, 0)
+        except TimeoutError:
+            left = sum(len(pool.ended) for pool in self._pools)
+            _log.error("the store cannot be reached: %d jobs are left to run out of their leases", left)
+        _log.info("stopped: %d completed, %d failed", self.done, self.failed)
+
+
+@contextlib.asynccontextmanager
+async def _together(
+    works: list[Coroutine[Any, Any, Any]], on_trouble: Callable[[BaseException], None]
+) -> AsyncIterator[None]:
+    """Run these beside the block; none should end before it."""
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (trouble := task.exception()) is not None:
+            on_trouble(trouble)
+
+    tasks = [asyncio.create_task(work) for work in works]
+    for task in tasks:
+        task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.remove_done_callback(ended)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+__all__ = ["Broke", "Worker"]

@@ -1,0 +1,294 @@
+"""Where settings come from, in which order, and what is said of those that cannot be right."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from daybreak import config
+from daybreak.errors import BadInput, Unsupported
+from daybreak.stores import store_for
+from daybreak.stores.memory import MemoryStore
+from daybreak.stores.sqlite import SqliteStore
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def resolve(folder: Path, url: str | None = None, app: str | None = None, **environ: str) -> config.Settings:
+    return config.resolve(url, app=app, cwd=folder, environ=environ)
+
+
+def write(folder: Path, text: str, name: str = "daybreak.toml") -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+# -- precedence --------------------------------------------------------------------------------------------------------
+
+
+def test_without_any_word_the_store_is_a_file_here(folder):
+    found = resolve(folder)
+    assert (found.path, found.folder, found.file, found.app) == (folder / "daybreak.db", folder, None, None)
+    assert found.origins == {"url": "the default"}
+    assert found.store == f"{folder / 'daybreak.db'} (from the default)"
+
+
+def test_each_layer_outranks_the_one_below(folder):
+    file = write(folder, 'url = "file.db"\napp = "tasks.py:app"')
+    assert (resolve(folder).path, resolve(folder).origins["url"]) == (folder / "file.db", str(file))
+
+    environ = {"DAYBREAK_URL": "sqlite:///env.db", "DAYBREAK_APP": "env:app"}
+    found = resolve(folder, **environ)
+    assert (found.path, found.app) == (folder / "env.db", "env:app")
+    assert found.origins == {"url": "DAYBREAK_URL", "app": "DAYBREAK_APP"}
+
+    found = resolve(folder, "code.db", **environ)
+    assert (found.path, found.origins["url"]) == (folder / "code.db", "an argument in code")
+
+    with config.command_line(url="cli.db"):
+        found = resolve(folder, "code.db", **environ)
+    assert (found.path, found.origins["url"]) == (folder / "cli.db", "the command line")
+    assert found.app == "env:app"
+    assert resolve(folder, "code.db").path == folder / "code.db", "the command line is forgotten after its command"
+
+
+def test_an_empty_variable_says_nothing(folder):
+    assert resolve(folder, DAYBREAK_URL="").origins["url"] == "the default"
+
+
+def test_the_file_is_found_from_below_and_relative_paths_count_from_it(folder):
+    write(folder, 'url = "data/jobs.db"\napp = "tasks.py:app"')
+    below = folder / "a" / "b"
+    below.mkdir(parents=True)
+    found = resolve(below)
+    assert (found.folder, found.path) == (folder, folder / "data" / "jobs.db")
+    assert found.app == f"{folder / 'tasks.py'}:app"
+    assert resolve(below, "x.db").path == folder / "x.db"
+
+
+def test_the_nearest_file_counts_and_daybreak_toml_before_pyproject(folder):
+    write(folder, 'url = "far.db"')
+    below = folder / "a"
+    below.mkdir()
+    write(below, '[tool.daybreak]\nurl = "near.db"', "pyproject.toml")
+    assert resolve(below).path == below / "near.db"
+    write(below, 'url = "nearest.db"')
+    assert resolve(below).path == below / "nearest.db"
+
+
+def test_a_pyproject_without_our_table_is_passed_by(folder):
+    write(folder, 'url = "far.db"')
+    below = folder / "a"
+    below.mkdir()
+    write(below, '[project]\nname = "uses-daybreak"', "pyproject.toml")
+    assert resolve(below).path == folder / "far.db"
+    write(below, "this is [ no toml", "pyproject.toml")
+    assert resolve(below).path == folder / "far.db"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root to own files as another user")
+def test_a_file_that_a_stranger_laid_into_a_shared_folder_is_not_ours(folder):
+    planted = write(folder, 'app = "evil.py"')
+    os.chown(planted, 12345, 12345)
+    below = folder / "a"
+    below.mkdir()
+    assert resolve(below).file == planted, "a folder that only its owner can write to is trusted"
+    folder.chmod(0o1777)
+    assert resolve(below).file is None
+    assert resolve(folder).file == planted, "the folder one stands in was chosen"
+
+
+def test_worker_settings_come_from_file_and_environment(folder):
+    write(
+        folder,
+        '[worker]\nqueues = ["mail", "reports"]\nprocesses = 4\nlease = "5s"\ngrace = "1m"\nmemory_limit = "512MiB"\n'
+        'isolation = "thread"\nallow_commands = true\nname = "w"\nasync_jobs = 7\nrecycle_after = 9\ncancel_grace="2s"',
+    )
+    found = resolve(folder, DAYBREAK_WORKER_PROCESSES="2", DAYBREAK_WORKER_ALLOW_COMMANDS="no")
+    assert found.worker == {
+        "queues": ("mail", "reports"), "processes": 2, "lease_for": timedelta(seconds=5), "grace": timedelta(minutes=1),
+        "memory_limit": 512 * 1024**2, "isolation": "thread", "allow_commands": False, "name": "w", "async_jobs": 7,
+        "recycle_after": 9, "cancel_grace": timedelta(seconds=2),
+    }  # fmt: skip
+    assert found.origins["worker.processes"] == "DAYBREAK_WORKER_PROCESSES"
+    assert found.origins["worker.grace"] == str(folder / "daybreak.toml")
+
+
+def test_worker_settings_fit_the_worker(folder):
+    settings = pytest.importorskip("daybreak.worker.settings")
+    write(folder, '[worker]\nqueues = ["mail"]\nprocesses = 4\nlease = "5s"')
+    made = settings.WorkerSettings(**resolve(folder).worker)
+    assert (made.queues, made.processes, made.lease_for) == (("mail",), 4, timedelta(seconds=5))
+    every = {name for name, _ in config._WORKER.values()}
+    assert every <= set(settings.WorkerSettings.__struct_fields__)
+
+
+def test_variables_of_others_are_left_alone(folder):
+    # What Kubernetes sets in every container for a service named daybreak-worker.
+    assert (
+        resolve(folder, DAYBREAK_WORKER_PORT="tcp://10.0.0.1:80", DAYBREAK_WORKER_SERVICE_HOST="10.0.0.1").worker == {}
+    )
+
+
+def test_queues_of_the_environment_are_a_list(folder):
+    assert resolve(folder, DAYBREAK_WORKER_QUEUES="mail, reports").worker == {"queues": ("mail", "reports")}
+
+
+# -- stores by URL -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("jobs.db", "{folder}/jobs.db"),
+        ("a/jobs.sqlite", "{folder}/a/jobs.sqlite"),
+        ("./jobs.sqlite3", "{folder}/jobs.sqlite3"),
+        ("../jobs.db", "{folder.parent}/jobs.db"),
+        ("/srv/jobs.db", "/srv/jobs.db"),
+        ("sqlite:///jobs.db", "{folder}/jobs.db"),
+        ("sqlite:///no-suffix", "{folder}/no-suffix"),
+        ("sqlite:////srv/jobs.db", "/srv/jobs.db"),
+        ("SQLite:////srv/jobs.db", "/srv/jobs.db"),
+        ("sqlite:////srv/two%20words%3F.db", "/srv/two words?.db"),
+        ("/srv/100%25.db", "/srv/100%25.db"),
+        ("/srv/grüße.db", "/srv/grüße.db"),
+    ],
+)
+def test_what_people_write_for_a_file(folder, said, meant):
+    found = resolve(folder, said)
+    assert found.path == Path(meant.format(folder=folder))
+    assert resolve(folder, found.url) == found, "in full, it means itself"
+    store = store_for(found.url)
+    assert isinstance(store, SqliteStore)
+    assert store.path == found.path
+
+
+def test_home_is_expanded(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    assert resolve(folder / "x", "~/jobs.db").path == folder / "jobs.db"
+
+
+def test_memory(folder):
+    found = resolve(folder, "memory://")
+    assert (found.url, found.path) == ("memory://", None)
+    assert isinstance(store_for(found.url), MemoryStore)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "redis", "rediss", "valkey"])
+def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, scheme):
+    with pytest.raises(Unsupported, match=r"no .* store yet in this version") as caught:
+        resolve(folder, f"{scheme}://ann:hunter2@db/jobs")
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(Unsupported):
+        store_for(f"{scheme}://db")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("mysql://ann:hunter2@db", "mysql:// .* is no store that Daybreak knows"),
+        ("jobs", "write a path that ends in .db"),
+        (":memory:", "write a path that ends in .db"),
+        ("sqlite://jobs.db", "three slashes, sqlite:///jobs.db"),
+        ("sqlite://", "three slashes, sqlite:///jobs.db"),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///a.db?mode=ro", "takes no options"),
+        ("sqlite:///a%00.db", "names no file"),
+        ("a\0.db", "names no file"),
+        ("memory://x", "is no store that Daybreak knows"),
+        (3, "is no store"),
+    ],
+)
+def test_what_is_no_store_is_refused_with_the_right_spelling(folder, said, told):
+    with pytest.raises(BadInput, match=told) as caught:
+        resolve(folder, said)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_wrong_url_says_where_it_was_written(folder):
+    with pytest.raises(BadInput, match="DAYBREAK_URL"):
+        resolve(folder, DAYBREAK_URL="jobs")
+    file = write(folder, 'url = "jobs"')
+    with pytest.raises(BadInput, match=str(file)):
+        resolve(folder)
+
+
+# -- files that cannot be right ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("url = ", "is no valid TOML"),
+        ("a = " + "[" * 100_000, "is no valid TOML"),
+        ("urll = 'x.db'", "no setting named urll; did you mean url?"),
+        ("zzz = 1", "no setting named zzz; there are url, app, worker"),
+        ("url = 3", "url = 3: write text"),
+        ("url = ''", "url = '': write text"),
+        ("app = true", "app = True: write text"),
+        ("worker = 3", r"worker is a whole number; write a table, \[worker\]"),
+        ("[worker]\nprocesse = 3", "no setting named worker.processe; did you mean worker.processes?"),
+        ("[worker]\nprocesses = 'four'", "worker.processes = 'four': write a whole number"),
+        ("[worker]\nprocesses = true", "worker.processes = True: write a whole number"),
+        ("[worker]\nprocesses = 0", "worker.processes = 0: write a whole number from 1"),
+        ("[worker]\nqueues = 'mail'", "worker.queues = 'mail': write a list of names"),
+        ("[worker]\nqueues = ['mail', 3]", "write a list of names"),
+        ("[worker]\ngrace = 10", "worker.grace: a bare number has no unit"),
+        ("[worker]\nlease = 'soon'", "worker.lease: 'soon' is no duration"),
+        ("[worker]\nmemory_limit = 'much'", "worker.memory_limit = 'much': write a size"),
+        ("[worker]\nmemory_limit = -1", "more than nothing"),
+        ("[worker]\nisolation = 'fork'", "worker.isolation = 'fork': write"),
+        ("[worker]\nallow_commands = 'yes'", "worker.allow_commands = 'yes': write true or false"),
+        ("[worker]\nname = 3", "worker.name = 3: write text"),
+    ],
+)
+def test_a_wrong_file_names_itself_and_the_key(folder, text, told):
+    file = write(folder, text)
+    with pytest.raises(BadInput, match=told) as caught:
+        resolve(folder)
+    assert str(caught.value).startswith(str(file))
+
+
+def test_the_same_in_pyproject(folder):
+    file = write(folder, "[tool.daybreak]\nurll = 'x.db'", "pyproject.toml")
+    with pytest.raises(BadInput, match=f"{file}: no setting named urll"):
+        resolve(folder)
+    write(folder, "[tool]\ndaybreak = 3", "pyproject.toml")
+    with pytest.raises(BadInput, match=r"tool\.daybreak is a whole number"):
+        resolve(folder)
+
+
+def test_a_file_that_is_no_text(folder):
+    (folder / "daybreak.toml").write_bytes(b"url = '\xff'")
+    with pytest.raises(BadInput, match="is no UTF-8 text"):
+        resolve(folder)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "told"),
+    [
+        ("DAYBREAK_WORKER_PROCESSES", "four", "DAYBREAK_WORKER_PROCESSES = 'four': write a whole number"),
+        ("DAYBREAK_WORKER_PROCESSES", "-1", "write a whole number from 1"),
+        ("DAYBREAK_WORKER_ALLOW_COMMANDS", "perhaps", "write true or false"),
+        ("DAYBREAK_WORKER_GRACE", "10", "is no duration"),
+        ("DAYBREAK_WORKER_QUEUES", ",", "write a list of names"),
+    ],
+)
+def test_a_wrong_variable_names_itself(folder, variable, text, told):
+    with pytest.raises(BadInput, match=told) as caught:
+        resolve(folder, **{variable: text})
+    assert str(caught.value).startswith(variable)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("512MiB", 512 * 1024**2), ("2GB", 2 * 1000**3), ("1.5 k", 1500), ("100", 100), (77, 77), ("3b", 3)],
+)
+def test_sizes(said, meant):
+    assert config.size(said) == meant
