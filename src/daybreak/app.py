@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import getpass
-import importlib.util
 import inspect
-import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
-import msgspec
-
-from daybreak import config
 from daybreak.client import Client
 from daybreak.context import Context
-from daybreak.errors import BadInput, NotImportable
+from daybreak.errors import BadInput
 from daybreak.hooks import Hooks
 from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle, as_completed
@@ -32,17 +27,16 @@ from daybreak.submitting import Task
 from daybreak.sync import Portal, blocking_iter
 from daybreak.tasks import Definition, Program
 from daybreak.units import duration, priority
-from daybreak.worker.commands import add_commands
-from daybreak.worker.settings import WorkerSettings
-from daybreak.worker.target import target_of
-from daybreak.worker.worker import Worker
 from daybreak.world import RealWorld, World
+
+if TYPE_CHECKING:
+    from daybreak import config
+    from daybreak.worker.settings import WorkerSettings
+    from daybreak.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-
-_log = logging.getLogger("daybreak.worker")
 
 
 class Daybreak:
@@ -65,12 +59,11 @@ class Daybreak:
         self.program = Program()
         self.imports = [imports] if isinstance(imports, str) else list(imports)
         self._said = url
-        self._world = world or RealWorld()
-        self.hooks = Hooks(self._world)
+        self.world = world or RealWorld()
+        self.hooks = Hooks(self.world)
         self._settings: config.Settings | None = None
         self._made: Sessions | None = None
         self._store_maker: Callable[[], Store] | None = None
-        self._target: str | None = None
 
     def __repr__(self) -> str:
         return f"<Daybreak {self.settings.url}, {len(self.program)} tasks>"
@@ -78,6 +71,8 @@ class Daybreak:
     @property
     def settings(self) -> config.Settings:
         if self._settings is None:
+            from daybreak import config  # noqa: PLC0415
+
             self._settings = config.resolve(self._said)
         return self._settings
 
@@ -93,12 +88,15 @@ class Daybreak:
     def _sessions(self) -> Sessions:
         if self._made is None:
             make = self._store_maker or (lambda: store_for(self.settings.url))
-            self._made = Sessions(make, self._world, self.by)
+            self._made = Sessions(make, self.world, self.by)
         return self._made
 
     @property
-    def _portal(self) -> Portal:
+    def portal(self) -> Portal:
+        """Where blocking calls run."""
         return self._sessions.portal
+
+    _portal = portal
 
     async def client(self) -> Client:
         """The async client of the running loop, for everything that has no method here."""
@@ -117,6 +115,7 @@ class Daybreak:
     @overload
     def task(
         self,
+        /,
         *,
         name: str | None = ...,
         version: int = ...,
@@ -229,141 +228,50 @@ class Daybreak:
 
     def worker_command(self) -> str:
         """The command that starts a worker for this app."""
+        from daybreak.worker.target import target_of  # noqa: PLC0415
+
         target = target_of(self)
         return "with app.worker(): ..." if target is None else f"daybreak worker {_short(target)}"
 
     def worker_settings(self, **said: Any) -> WorkerSettings:
         """Worker settings from words, over those of the settings file."""
-        words = {**self.settings.worker, **{name: value for name, value in said.items() if value is not None}}
-        if unknown := set(words) - set(WorkerSettings.__struct_fields__):
-            raise BadInput(
-                f"a worker has no setting {', '.join(sorted(unknown))}; "
-                f"there are {', '.join(WorkerSettings.__struct_fields__)}"
-            )
-        for name in ("lease_for", "grace", "cancel_grace"):
-            if name in words:
-                words[name] = duration(words[name], name)
-        if "queues" in words:
-            words["queues"] = (words["queues"],) if isinstance(words["queues"], str) else tuple(words["queues"])
-        settings = WorkerSettings(**words)
-        settings.check()
-        return settings
+        from daybreak.working import settings_of  # noqa: PLC0415 - what only workers need is loaded with the first
 
-    async def _make_worker(self, settings: WorkerSettings, target: str | None = None) -> Worker:
-        if settings.allow_commands:
-            add_commands(self.program)
-        client = await self._sessions.client()
-        target = target or self._target or target_of(self)
-        isolation = settings.isolation or self._isolation(client.store, target)
-        if isolation == "process":
-            self._check_importable(target)
-        return Worker(
-            client.store,
-            self.program,
-            msgspec.structs.replace(settings, isolation=isolation),
-            self._world,
-            target=target or "",
-            imports=self._modules(),
-            url=self.settings.url,
-            app=self.name or target or "",
-            ears=self.hooks,
-            beside=[lambda: self.hooks.follow(client)] if self.hooks.is_durable else [],
-        )
+        return settings_of(self.settings.worker, said)
 
-    def _isolation(self, store: Store, target: str | None) -> Literal["process", "thread"]:
-        if not store.traits.shared:
-            return "thread"  # a child process could not reach the jobs' own store
-        if target is None:
-            _log.warning(
-                "these tasks live in no file that a child process could import: they run in threads of this process, "
-                "which cannot be ended by a time limit"
-            )
-            return "thread"
-        return "process"
-
-    def _check_importable(self, target: str | None) -> None:
-        if target is None:
-            raise NotImportable(
-                "this app is made inside a function or a notebook, where a child process cannot find it: "
-                "move it to the top of a module, or use worker(isolation='thread')"
-            )
-        for definition in self.program:
-            if definition.is_nested:
-                raise NotImportable(
-                    f"task {definition.name!r} is defined inside a function, where a child process cannot find it: "
-                    "move it to the top of a module, or use worker(isolation='thread')"
-                )
-
-    def _modules(self) -> list[str]:
-        """Modules that a child must import besides the app's own to know all tasks."""
-        mine = (definition.function.__module__ for definition in self.program)
-        names = [name for name in mine if name != "__main__" and not name.startswith(("daybreak.", "daybreak_script_"))]
-        return list(dict.fromkeys([*self.imports, *(name for name in names if _is_findable(name))]))
-
-    @contextlib.contextmanager
-    def worker(self, **settings: Any) -> Iterator[Worker]:
+    def worker(self, **settings: Any) -> AbstractContextManager[Worker]:
         """A worker in the background of the block, with children of its own. Leaving the block lets what runs end."""
         refuse_during_import("worker")
-        wanted = self.worker_settings(**settings)
-        working = self._portal.run(self._start(wanted))
-        try:
-            yield working.worker
-        finally:
-            self._finish(working)
+        from daybreak.working import in_background  # noqa: PLC0415
 
-    def _finish(self, working: _Working) -> None:
-        working.worker.stop_from_outside()
-        while True:
-            try:
-                self._portal.run(working.wait())
-            except KeyboardInterrupt:
-                working.worker.stop_from_outside()  # a second time: now
-            else:
-                return
+        return in_background(self, self.worker_settings(**settings))
 
-    @contextlib.asynccontextmanager
-    async def aworker(self, **settings: Any) -> AsyncIterator[Worker]:
+    def aworker(self, **settings: Any) -> AbstractAsyncContextManager[Worker]:
         """A worker in the background of the block, with children of its own. Leaving the block lets what runs end."""
         refuse_during_import("worker")
-        wanted = self.worker_settings(**settings)
-        working = await asyncio.wrap_future(self._portal.spawn(self._start(wanted)))
-        try:
-            yield working.worker
-        finally:
-            working.worker.stop_from_outside()
-            await asyncio.wrap_future(self._portal.spawn(working.wait()))
+        from daybreak.working import in_async_background  # noqa: PLC0415
 
-    async def _start(self, settings: WorkerSettings) -> _Working:
-        worker = await self._make_worker(settings)
-        working = _Working(worker)
-        await working.begin()
-        return working
+        return in_async_background(self, self.worker_settings(**settings))
 
     def work(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Any) -> None:
         """Work here until every job this app could run has ended, or until a job has."""
         refuse_during_import("work")
+        from daybreak.working import until_idle  # noqa: PLC0415
+
         if until == "idle":
-            self._work_until_idle(settings)
+            until_idle(self, self.worker_settings(**settings))
             return
         if not isinstance(until, JobHandle):
             raise BadInput(f"work(until={until!r}): write 'idle' or a job's handle")
         with self.worker(**settings):
             until.wait()
 
-    def _work_until_idle(self, settings: dict[str, Any]) -> None:
-        wanted = msgspec.structs.replace(self.worker_settings(**settings), until_idle=True)
-        working = self._portal.run(self._start(wanted))
-        try:
-            self._portal.run(working.wait())
-        except BaseException:
-            self._finish(working)
-            raise
-
     def run_worker(self, settings: WorkerSettings, target: str | None = None) -> int:
         """Work in this thread until a signal says otherwise: what `daybreak worker` does. Answers the exit code."""
-        from daybreak.worker.serving import serve  # noqa: PLC0415 - signals and all that only a process of its own has
+        from daybreak.worker.serving import serve  # noqa: PLC0415
+        from daybreak.working import make_worker  # noqa: PLC0415
 
-        return serve(lambda: self._make_worker(settings, target), self.aclose)
+        return serve(lambda: make_worker(self, settings, target), self.aclose)
 
     # -- closing -------------------------------------------------------------------------------------------------------
 
@@ -392,27 +300,6 @@ class Daybreak:
         self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-class _Working:
-    """A worker that runs on the portal's loop."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self._task: asyncio.Task[None] | None = None
-
-    async def begin(self) -> None:
-        """Returns once it takes work; raises what kept it from that."""
-        self._task = asyncio.create_task(self.worker.run())
-        ready = asyncio.create_task(self.worker.is_ready.wait())
-        await asyncio.wait([self._task, ready], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if self._task.done():
-            self._task.result()
-
-    async def wait(self) -> None:
-        assert self._task is not None
-        await asyncio.shield(self._task)  # who stops waiting does not stop the worker
 
 
 class _Register(Protocol):
@@ -445,13 +332,6 @@ def _managed(function: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isgeneratorfunction(function):
         return contextlib.contextmanager(function)
     return function
-
-
-def _is_findable(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _short(target: str) -> str:

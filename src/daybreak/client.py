@@ -134,7 +134,12 @@ class Client:
 
     async def submit_many(self, specs: Iterable[JobSpec]) -> list[Inserted]:
         """Submit in bulk; each answers for itself, so one that is refused sinks no other."""
-        admitted = [self._admit(spec) for spec in specs]
+        return await self.submit_like(None, [self._admit(spec) for spec in specs])
+
+    async def submit_like(self, template: JobSpec | None, admitted: Sequence[JobSpec]) -> list[Inserted]:
+        """Submit jobs that differ from an admissible template only in their ids and arguments, which were checked."""
+        if template is not None:
+            admit(template, self.store.traits.features)
         answers: list[Inserted] = []
         for start in range(0, len(admitted), BULK):
             answers += await self._insert(admitted[start : start + BULK])

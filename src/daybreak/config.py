@@ -243,7 +243,7 @@ def _of_file(said: dict[str, Any], file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
     _refuse_unknown(said, ("url", "app", "worker"), str(file), "")
-    found = {key: _text(said[key], f"{file}: {key}") for key in ("url", "app") if key in said}
+    found: dict[str, Any] = {key: _text(said[key], f"{file}: {key}") for key in ("url", "app") if key in said}
     worker = _table(said.get("worker", {}), file, "worker")
     _refuse_unknown(worker, _WORKER, str(file), "worker.")
     for key, value in worker.items():

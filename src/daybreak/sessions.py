@@ -30,6 +30,7 @@ class Sessions:
         self._open: dict[asyncio.AbstractEventLoop, Client] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._shared = make().traits.shared
+        self._now: InsertsNow | None = None
         self.portal.on_fork(self._forget)
         self.portal.on_close(self.aclose)
 
@@ -52,6 +53,8 @@ class Sessions:
                     await self._prune()
                     found = Client(await self._make().open(), by=self.by, world=self.world)
                     self._open[loop] = found
+                    if loop is self.portal.loop:
+                        self._now = found.store if isinstance(found.store, InsertsNow) else None
         return found
 
     async def _prune(self) -> None:
@@ -68,10 +71,10 @@ class Sessions:
         client = self._open.get(self.portal.loop) if self.portal.loop is not None else None
         if client is None:
             client = self.portal.run(self.client())
-        if isinstance(client.store, InsertsNow):
+        if (store := self._now) is not None:
             # Asked again by the patient way: the id is ours, so a repeat changes nothing.
             with contextlib.suppress(StoreUnavailable):
-                return client.submit_now(spec, client.store)
+                return client.submit_now(spec, store)
         return self.portal.run(client.submit(spec))
 
     def close(self) -> None:
@@ -83,6 +86,8 @@ class Sessions:
         self._opening.pop(loop, None)
         client = self._open.pop(loop, None)
         if client is not None:
+            if loop is self.portal.loop:
+                self._now = None
             await client.store.close()
 
     def _forget(self) -> None:
@@ -90,6 +95,7 @@ class Sessions:
         self._left = self._open  # kept, so that nothing of them is closed by being forgotten
         self._open = {}
         self._opening = {}
+        self._now = None
 
 
 class _Homed(Protocol):

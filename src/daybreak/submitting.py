@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from daybreak.errors import BadInput, KeyConflict, QueueFull, UniqueConflict, Un
 from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle
 from daybreak.model import JobSpec
-from daybreak.policy.admit import digest
+from daybreak.policy.admit import check_size, digest
 from daybreak.sessions import Sessions, homed
 from daybreak.store import Inserted, Verdict
 from daybreak.sync import Portal, blocking
@@ -137,21 +137,25 @@ class Task(Generic[P, R]):
         """Submit one job for each row of named arguments, in few transactions. All rows are checked before the first is
         sent; what a full queue or a conflict refuses is an error that names the row."""
         refuse_during_import("submit_many")
-        encode = self.definition.arguments.encode_named
-        specs = []
-        for number, row in enumerate(rows):
-            try:
-                specs.append(self._spec(encode(row)))
-            except BadInput as trouble:
-                raise type(trouble)(f"row {number}: {trouble}") from None
-        client = await self._sessions.client()
+        specs = list(self._rows(rows))
+        sessions = self._sessions
+        client = await sessions.client()
         handles: list[JobHandle[R]] = []
         for start in range(0, len(specs), CHUNK):
             chunk = specs[start : start + CHUNK]
-            for spec, answer in zip(chunk, await client.submit_many(chunk), strict=True):
-                handles.append(self._handle(_accepted(spec, answer, len(handles))))
-                self._submitted(spec, answer.job)
+            for spec, answer in zip(chunk, await client.submit_like(self._template, chunk), strict=True):
+                job = answer.job if answer.verdict is Verdict.NEW else _accepted(spec, answer, len(handles))
+                handles.append(JobHandle(sessions, self._program, job, self._command))
+                self._submitted(spec, job)
         return handles
+
+    def _rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[JobSpec]:
+        encode = self.definition.arguments.encode_named
+        for number, row in enumerate(rows):
+            try:
+                yield self._spec(check_size(self.name, encode(row)))
+            except BadInput as trouble:
+                raise type(trouble)(f"row {number}: {trouble}") from None
 
     submit_many = blocking(asubmit_many)
 

@@ -13,6 +13,8 @@ _log = logging.getLogger("daybreak.worker")
 def settled(lease: Lease, settlement: Settlement) -> None:
     """How an attempt ended. A success at the first try is told only to those who want every detail."""
     spec = lease.spec
+    if settlement.state is State.COMPLETED and lease.attempt == 1 and not _log.isEnabledFor(logging.DEBUG):
+        return  # thousands a second
     what = f"{spec.task} {spec.id}"
     tries = f"attempt {lease.attempt}/{spec.options.retry.attempts}"
     match settlement.state:

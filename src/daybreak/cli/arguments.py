@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from daybreak import values
-from daybreak.errors import BadInput, DaybreakError, TooLarge
+from daybreak.errors import BadInput, TooLarge
 from daybreak.policy.admit import ARGS_LIMIT
 
 
@@ -54,7 +52,9 @@ def read_text(place: str, what: str) -> str:
         told = trouble.strerror if isinstance(trouble, OSError) and trouble.strerror else str(trouble)
         raise BadInput(f"{what}: {place or 'an empty name'} cannot be read: {told}") from None
     if len(data) > ARGS_LIMIT:
-        raise TooLarge(f"{what}: {place} is larger than {ARGS_LIMIT:,} bytes, the limit; pass the name of the file instead")
+        raise TooLarge(
+            f"{what}: {place} is larger than {ARGS_LIMIT:,} bytes, the limit; pass the name of the file instead"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -75,17 +75,4 @@ def _json_or_text(text: str) -> Any:
 
 def typed(arguments: values.Arguments, pairs: Mapping[str, str], named: Mapping[str, Any]) -> bytes:
     """Arguments read and checked by the function's annotations, encoded."""
-    read = arguments.from_text(pairs)
-    if not named:
-        return arguments.encode_named(read)
-    # A file is JSON that was not written here: `decode` reads dates and the like from the words that others use.
-    raw = {**named, **{name: _raw(value, pairs[name]) for name, value in read.items()}}
-    args, kwargs = arguments.decode(json.dumps(raw).encode())
-    return arguments.encode(tuple(args), kwargs)
-
-
-def _raw(value: object, text: str) -> Any:
-    try:
-        return msgspec.json.decode(values.encode(value))
-    except DaybreakError:
-        return _json_or_text(text)
+    return arguments.encode_named({**arguments.accept(named), **arguments.from_text(pairs)})

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
-from daybreak.client import Client
 from daybreak.cli.session import Session
+from daybreak.client import Client
 
 _PATIENCE = 1.0  # seconds; a person waits with a finger on the key
 

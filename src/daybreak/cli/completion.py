@@ -7,23 +7,19 @@ from click.shell_completion import get_completion_class
 
 from daybreak.cli.root import root, store_options
 
-_WHERE = {
-    "bash": 'eval "$(daybreak completion bash)"   in ~/.bashrc',
-    "zsh": 'eval "$(daybreak completion zsh)"   in ~/.zshrc',
-    "fish": "daybreak completion fish > ~/.config/fish/completions/daybreak.fish",
-}
+SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command("completion", short_help="Print the script that completes commands in a shell.")
-@click.argument("shell", type=click.Choice(list(_WHERE)))
+@click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> int:
     """Print the script that completes commands, options, states, queues, tasks and job ids in a shell.
 
-    \b
     Examples:
       eval "$(daybreak completion bash)"   in ~/.bashrc
       eval "$(daybreak completion zsh)"    in ~/.zshrc
       daybreak completion fish > ~/.config/fish/completions/daybreak.fish
+
     """
     made = get_completion_class(shell)
     assert made is not None

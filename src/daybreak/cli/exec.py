@@ -35,10 +35,10 @@ def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: H
     """Submit a command line as a job and print its id. It is run, without a shell, by a worker that was started with
     --allow-commands. With --wait its output is printed, and the exit code is 1 if it failed.
 
-    \b
     Examples:
       daybreak exec --timeout 1h -- make report
       daybreak exec --priority low --wait -- ffmpeg -i talk.wav talk.mp3
+
     """
     folder = str(Path(cwd or ".").absolute())
     args: dict[str, Any] = {"argv": list(argv), "cwd": folder, "env": pairs(env, "--env")}

@@ -52,9 +52,9 @@ def count(ctx: Context, to: int = 10) -> int:
 def command(folder: Path) -> int:
     """Write daybreak.toml and tasks.py into a folder, this one unless another is named. Files that are there stay.
 
-    \b
     Example:
       daybreak init && daybreak worker
+
     """
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}: make it first")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,20 +20,27 @@ from daybreak.model import Reason, State
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # older releases of click have no generic one
 
-class Duration(click.ParamType):
+
+class Duration(ParamType):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
-            self.fail(f"a bare number has no unit; write {value.strip()}s, {value.strip()}m or {value.strip()}h", param, ctx)
+            self.fail(
+                f"a bare number has no unit; write {value.strip()}s, {value.strip()}m or {value.strip()}h", param, ctx
+            )
         try:
             return units.duration(value)
         except BadInput as trouble:
             self.fail(str(trouble).replace(" or a timedelta", "").removeprefix("duration: "), param, ctx)
 
 
-class Instant(click.ParamType):
+class Instant(ParamType):
     name = "instant"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
@@ -58,7 +65,7 @@ def _with_zone(naive: datetime) -> str:
         return naive.isoformat() + "+00:00"
 
 
-class PriorityType(click.ParamType):
+class PriorityType(ParamType):
     name = "priority"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -69,11 +76,11 @@ class PriorityType(click.ParamType):
             hint = closest(str(value), [one.name.lower() for one in units.Priority])
             self.fail(str(trouble) + (f"; did you mean {hint}?" if hint else ""), param, ctx)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
         return completing.words((one.name.lower() for one in units.Priority), incomplete)
 
 
-class OneOf(click.ParamType):
+class OneOf(ParamType):
     """A word of a known set, with a guess at what a misspelt one means. Several, with commas, where `many`."""
 
     def __init__(self, name: str, known: Iterable[str], *, many: bool = False) -> None:
@@ -90,7 +97,7 @@ class OneOf(click.ParamType):
                 self.fail(f"no {self.name} named {word!r}; {told}", param, ctx)
         return ",".join(said)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
         return completing.words(self.known, incomplete)
 
 

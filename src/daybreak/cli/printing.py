@@ -46,6 +46,11 @@ def note(text: str) -> None:
     click.echo(f"{click.style('Note:', fg='yellow')} {text}", err=True, color=failing.color())
 
 
+def tell(text: str) -> None:
+    """A line on stderr, beside what the program prints."""
+    click.echo(text, err=True, color=failing.color())
+
+
 def is_person() -> bool:
     """Whether someone sits there who can answer a question."""
     return sys.stdin.isatty() and sys.stdout.isatty()

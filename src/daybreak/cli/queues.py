@@ -70,9 +70,13 @@ async def read_queues(client: Client) -> list[Queue]:
             tasks[tally.queue][tally.task] += tally.n
     return [
         Queue(
-            name=name, settings=settings.get(name, DEFAULT_QUEUE), is_set=name in settings,
-            states=dict(states[name]), priorities=dict(priorities[name]), tasks=dict(tasks[name]),
-        )  # fmt: skip
+            name=name,
+            settings=settings.get(name, DEFAULT_QUEUE),
+            is_set=name in settings,
+            states=dict(states[name]),
+            priorities=dict(priorities[name]),
+            tasks=dict(tasks[name]),
+        )
         for name in sorted({*settings, *states})
     ]
 
@@ -83,11 +87,11 @@ async def read_queues(client: Client) -> list[Queue]:
 def command(ctx: click.Context, as_json: bool) -> int | None:
     """List queues: what waits and runs in each, and how it is set.
 
-    \b
     Examples:
       daybreak queues
       daybreak queues set mail max_running=4 capacity=10000
       daybreak queues pause mail
+
     """
     if ctx.invoked_subcommand is not None:
         if as_json:
@@ -102,7 +106,7 @@ async def _list(client: Client, *, as_json: bool) -> int:
         say_json({"queues": [queue.data() for queue in queues]})
         return 0
     if not queues:
-        say(f"No queues yet: a queue is there with its first job. Submit one with: {session().command('submit', 'TASK')}")
+        say(f"No queues yet: they come with their first job. Submit one with: {session().command('submit', 'TASK')}")
         return 0
     say_table(
         [
@@ -143,7 +147,8 @@ def _next_step(queues: list[Queue]) -> str:
     paused = [queue for queue in queues if queue.settings.paused and queue.waiting]
     if paused:
         held = sum(queue.waiting for queue in paused)
-        return f"{told} {counted(held, 'job')} held by a pause. Go on with: {session().command('queues', 'resume', paused[0].name)}"
+        go_on = session().command("queues", "resume", paused[0].name)
+        return f"{told} {counted(held, 'job')} held by a pause. Go on with: {go_on}"
     busiest = max(queues, key=lambda queue: queue.waiting)
     return f"{told} Look at one with: {session().command('queues', 'show', busiest.name)}"
 
@@ -157,9 +162,9 @@ def _next_step(queues: list[Queue]) -> str:
 def show(name: str, as_json: bool) -> int:
     """All about one queue: its settings, and what is in it by priority and task.
 
-    \b
     Example:
       daybreak queues show mail
+
     """
     return session().run(lambda client: _show(client, name, as_json=as_json))
 
@@ -175,7 +180,8 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         ("paused", "yes: nothing is claimed from it" if settings.paused else "no"),
         ("max_running", "no limit" if settings.max_running is None else number(settings.max_running)),
         ("capacity", "no limit" if settings.capacity is None else f"{number(settings.capacity)} unfinished jobs"),
-        ("discipline", settings.discipline + (f", patience {lasted(settings.patience)}" if settings.discipline == "aging" else "")),
+        ("discipline", settings.discipline),
+        ("patience", lasted(settings.patience) if settings.discipline == "aging" else ""),
         ("weight", str(settings.weight)),
     ])  # fmt: skip
     say()
@@ -238,7 +244,6 @@ _new = click.option("--new", is_flag=True, help="The name is right, though much 
 def set_(name: str, words: tuple[str, ...], new: bool, as_json: bool) -> int:
     """Change a queue while it runs; the change holds from the next claim on, in every process.
 
-    \b
     Settings:
       paused       true or false
       max_running  at most so many at once, over all workers; none for no limit
@@ -247,9 +252,9 @@ def set_(name: str, words: tuple[str, ...], new: bool, as_json: bool) -> int:
       patience     of aging: waiting so long counts as one priority, such as 2m
       weight       its share between equally urgent queues
 
-    \b
     Example:
       daybreak queues set mail max_running=4 discipline=aging patience=10m
+
     """
     changes = {key: _setting(key, text) for key, text in pairs(words, "setting").items()}
     return _apply([name], changes, new=new, as_json=as_json)
@@ -262,9 +267,9 @@ def set_(name: str, words: tuple[str, ...], new: bool, as_json: bool) -> int:
 def pause(names: tuple[str, ...], new: bool, as_json: bool) -> int:
     """Claim nothing more from these queues. What runs goes on to its end.
 
-    \b
     Example:
       daybreak queues pause mail reports
+
     """
     return _apply(names, {"paused": True}, new=new, as_json=as_json)
 
@@ -275,9 +280,9 @@ def pause(names: tuple[str, ...], new: bool, as_json: bool) -> int:
 def resume(names: tuple[str, ...], as_json: bool) -> int:
     """Claim from paused queues again.
 
-    \b
     Example:
       daybreak queues resume mail
+
     """
     return _apply(names, {"paused": False}, new=None, as_json=as_json)
 
@@ -290,13 +295,18 @@ store_options(command)
 def _setting(key: str, text: str) -> Any:
     if key not in SETTINGS:
         hint = closest(key, SETTINGS)
-        raise BadInput(f"a queue has no setting {key!r}; " + (f"did you mean {hint!r}?" if hint else f"there are {', '.join(SETTINGS)}"))
+        raise BadInput(
+            f"a queue has no setting {key!r}; "
+            + (f"did you mean {hint!r}?" if hint else f"there are {', '.join(SETTINGS)}")
+        )
     word = text.strip().lower()
     if key in ("max_running", "capacity") and word in ("none", "null", ""):
         return None
     if key in ("max_running", "capacity", "weight"):
         if not word.isascii() or not word.isdigit():
-            raise BadInput(f"{key}={text}: write a whole number" + ("" if key == "weight" else ", or none for no limit"))
+            raise BadInput(
+                f"{key}={text}: write a whole number" + ("" if key == "weight" else ", or none for no limit")
+            )
         return int(word[:12])
     if key == "paused":
         if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -41,7 +42,9 @@ COMMANDS: Final = {name: about for section in SECTIONS.values() for name, about 
 class Group(click.Group):
     """A group that guesses what a misspelt command means."""
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
             ctx.fail(f"no command {name!r}; {self.hint(ctx, name)}")
@@ -90,6 +93,7 @@ class Root(Group):
 
 def store_options(command: click.Command) -> click.Command:
     """`--url` and `--app`, on the program and on every command: the nearest to the end counts."""
+    command.help = _laid_out(command.help or "")
     command.params += [
         click.Option(
             ["--url"], metavar="URL", expose_value=False, callback=_keep,
@@ -101,6 +105,12 @@ def store_options(command: click.Command) -> click.Command:
         ),
     ]  # fmt: skip
     return command
+
+
+def _laid_out(text: str) -> str:
+    """Click fills paragraphs; those with indented lines (examples, lists) are left as they were written."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in paragraphs)
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

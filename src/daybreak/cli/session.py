@@ -74,7 +74,8 @@ class Session:
         """The app. An error in the user's own code is told with its file and line."""
         if (target := self.target) is None:
             raise BadInput(
-                "no app is named: add --app tasks.py:app, set DAYBREAK_APP, or write app = \"tasks.py:app\" into daybreak.toml"
+                "no app is named: add --app tasks.py:app, set DAYBREAK_APP, "
+                'or write app = "tasks.py:app" into daybreak.toml'
             )
         return self.load(target)
 
@@ -131,12 +132,18 @@ class Session:
         said = [*(("--url", self.url) if self.url else ()), *(("--app", self.app) if self.app else ())]
         return safe(shlex.join(["daybreak", *words, *said]))
 
+    def start_worker(self, *words: str) -> str:
+        """The command that starts a worker; the settings may know for which app."""
+        return self.command("worker", *(() if self.project.app else ("TARGET",)), *words)
+
 
 def missing(settings: config.Settings) -> str:
     """What to say of a store that is not there."""
     path = settings.path
     assert path is not None
-    told = f"there is no store at {settings.store}: submit a job or start a worker to make one, or name another with --url"
+    told = (
+        f"there is no store at {settings.store}: submit a job or start a worker to make one, or name another with --url"
+    )
     here = Path.cwd() / path.name
     if here != path and here.exists():
         told += f"; did you mean {here}? Relative paths count from the project folder, {settings.folder}"

@@ -32,11 +32,11 @@ def command(task: str, words: tuple[str, ...], args_file: str | None, version: i
     With an app (--app, DAYBREAK_APP, or app in daybreak.toml) the arguments are read and checked by the annotations of
     the task's function. Without one, a value is JSON if it parses, else text; name=@file takes the text of a file.
 
-    \b
     Examples:
       daybreak submit send_mail to=ann@example.com subject='"42"' --priority high
       daybreak submit simulate vin=24 model=@buck.json --wait --timeout-wait 10m
       jq . order.json | daybreak submit import_order --args - --key order-7
+
     """
     texts = arguments.read_pairs(pairs(words, "argument"))
     named = arguments.read_args(args_file)
@@ -69,7 +69,7 @@ def _untyped(client: Client, task: str, args: dict[str, Any], version: int | Non
 
 
 def _typed(client: Client, app: Any, task: str, args: bytes, version: int | None, how: How) -> JobSpec:
-    """As the task's own code would submit it: its queue, priority and options, unless the command line says otherwise."""
+    """As the app's own code would submit it: with the task's queue, priority and options, unless others are given."""
     definition = app.program[task]
     if version not in (None, definition.version):
         raise BadInput(f"task {task!r} is at version {definition.version} in this app, not at {version}")

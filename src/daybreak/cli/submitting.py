@@ -8,22 +8,22 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import click
-from msgspec.structs import replace
 
 from daybreak.cli import completing
-from daybreak.cli.options import DURATION, INSTANT, PRIORITY, OneOf, pairs
+from daybreak.cli.options import DURATION, INSTANT, PRIORITY, OneOf, ParamType, pairs
 from daybreak.cli.printing import note, say, say_json
 from daybreak.cli.session import session
 from daybreak.cli.views import job_data
 from daybreak.cli.waiting import hint_if_unknown, wait_for
 from daybreak.client import Client
 from daybreak.model import Job, JobSpec, Options
-from daybreak.policy.retry import PRESETS, retrying
+from daybreak.policy.retry import PRESETS
+from daybreak.policy.words import options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class RetryType(click.ParamType):
+class RetryType(ParamType):
     name = "retry"
     _presets = OneOf("preset", PRESETS)
 
@@ -48,9 +48,7 @@ class How:
         self.said: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
 
     def options(self, defaults: Options) -> Options:
-        found = defaults if self.retry is None else replace(defaults, retry=retrying(self.retry))
-        found = found if self.timeout is None else replace(found, timeout=self.timeout)
-        return found if self.expires_in is None else replace(found, expires_in=self.expires_in)
+        return options_of(defaults, retry=self.retry, timeout=self.timeout, expires_in=self.expires_in)
 
 
 def job_options(command: F) -> F:
@@ -67,7 +65,9 @@ def job_options(command: F) -> F:
 
 
 _OPTIONS = [
-    click.option("--priority", "-p", type=PRIORITY, help="A name (critical, high, normal, low ...) or 0 to 10; lower runs first."),
+    click.option(
+        "--priority", "-p", type=PRIORITY, help="A name (critical, high, normal, low ...) or 0 to 10; lower runs first."
+    ),
     click.option("--queue", "-q", shell_complete=completing.queues, help="The queue it waits in."),
     click.option("--delay", type=DURATION, help="Not before this has passed, such as 10m."),
     click.option("--run-at", type=INSTANT, help="Not before this instant, such as 2026-01-31T18:00+01:00."),

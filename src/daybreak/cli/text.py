@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 from daybreak.units import bucket
@@ -55,10 +56,12 @@ def lasted(span: timedelta) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = int(seconds)
-    for (unit, size), (lower, below) in zip(_UNITS, _UNITS[1:], strict=False):
+    for (unit, size), (lower, below) in pairwise(_UNITS):
         if whole >= size:
             rest = whole % size // below
-            return f"{whole // size} {unit} {rest} {lower}" if rest and whole < 100 * size else f"{whole // size} {unit}"
+            return (
+                f"{whole // size} {unit} {rest} {lower}" if rest and whole < 100 * size else f"{whole // size} {unit}"
+            )
     return f"{whole} s"
 
 
@@ -85,21 +88,21 @@ def local(when: datetime | None) -> str:
     """An instant in local time, with the zone."""
     if when is None:
         return ""
+    here = _here(when)
+    zone = here.tzname() or ""
+    return f"{here:%Y-%m-%d %H:%M:%S} {zone if zone.isalpha() and len(zone) <= 5 else here.strftime('%z')}"
+
+
+def _here(when: datetime) -> datetime:
     try:
-        here = when.astimezone()
-        zone = here.tzname() or ""
-        zone = zone if zone.isalpha() and len(zone) <= 5 else here.strftime("%z")
-        return f"{here:%Y-%m-%d %H:%M:%S} {zone}"
+        return when.astimezone()
     except (OverflowError, OSError, ValueError):  # at the ends of the calendar
-        return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return when.astimezone(UTC)
 
 
 def clock(when: datetime) -> str:
     """An instant to the millisecond, for a list that says its zone elsewhere."""
-    try:
-        here = when.astimezone()
-    except (OverflowError, OSError, ValueError):
-        here = when
+    here = _here(when)
     return f"{here:%Y-%m-%d %H:%M:%S}.{here.microsecond // 1000:03}"
 
 

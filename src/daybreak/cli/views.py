@@ -90,7 +90,9 @@ def instant(when: datetime | None) -> str | None:
 
 
 def event_data(event: Event) -> dict[str, Any]:
-    said = {name: getattr(event, name) for name in ("n", "kind", "by", "state", "reason", "priority", "attempt", "fence")}
+    said = {
+        name: getattr(event, name) for name in ("n", "kind", "by", "state", "reason", "priority", "attempt", "fence")
+    }
     said |= {"at": instant(event.at), "run_at": instant(event.run_at), "note": event.note, "error": event.error}
     return {name: value for name, value in said.items() if value not in (None, "")}
 
@@ -107,9 +109,13 @@ def attempts(history: Sequence[Event]) -> list[Attempt]:
             last = found.pop()
             found.append(
                 Attempt(
-                    n=last.n, worker=last.worker, started_at=last.started_at, ended_at=event.at,
-                    ended=event.kind.replace("_", " "), error=event.error or event.note,
-                )  # fmt: skip
+                    n=last.n,
+                    worker=last.worker,
+                    started_at=last.started_at,
+                    ended_at=event.at,
+                    ended=event.kind.replace("_", " "),
+                    error=event.error or event.note,
+                )
             )
     return found
 

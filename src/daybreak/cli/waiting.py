@@ -70,7 +70,8 @@ async def hint_if_unknown(client: Client, task: str, version: int) -> None:
     known = known_tasks(live)
     if (task, version) in known:
         return
-    start = session().command("worker", *(["--allow-commands"] if task == "exec" else ["TARGET"]))
+    here = session()
+    start = here.command("worker", "--allow-commands") if task == "exec" else here.start_worker()
     others = sorted(number for name, number in known if name == task)
     if others:
         told = f"live workers know {safe(task)!r} in version {', '.join(map(str, others))}, not in version {version}"

@@ -24,9 +24,9 @@ def command(live: bool, as_json: bool) -> int:
     """List workers. A live one was heard of within three leases; one that has gone left without a word, and its jobs
     are taken over by others.
 
-    \b
     Example:
       daybreak workers --live
+
     """
     return session().run(lambda client: _list(client, live=live, as_json=as_json))
 
@@ -41,7 +41,7 @@ async def _list(client: Client, *, live: bool, as_json: bool) -> int:
         say_json({"workers": [_data(seen, now) for seen in found]})
         return 0
     if not found:
-        say(f"No {'live ' if live else ''}workers. Start one with: {session().command('worker', 'TARGET')}")
+        say(f"No {'live ' if live else ''}workers. Start one with: {session().start_worker()}")
         return 0
     say_table(
         [
@@ -91,5 +91,5 @@ def _summary(found: list[Seen], now: datetime) -> str:
     gone = sum(seen.state(now) == "gone" for seen in found)
     told = f"{counted(live, 'live worker')}" + (f", {number(gone)} gone without a word" if gone else "") + "."
     if not live:
-        return f"{told} Start one with: {session().command('worker', 'TARGET')}"
+        return f"{told} Start one with: {session().start_worker()}"
     return f"{told} What they do: {session().command('top')}"

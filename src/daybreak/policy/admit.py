@@ -37,11 +37,7 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
         raise TooLarge(f"job {spec.task!r}: at most {TAGS_LIMIT} tags and {TAGS_LIMIT} meta entries")
     if not spec.task or not spec.queue or not spec.id:
         raise BadInput("a job needs a task, a queue and an id: one of them is empty")
-    if len(spec.args) > ARGS_LIMIT:
-        raise TooLarge(
-            f"job {spec.task!r}: its arguments take {len(spec.args):,} bytes, the limit is {ARGS_LIMIT:,}; "
-            "pass a file or a reference instead of the data"
-        )
+    check_size(spec.task, spec.args)
     if not _is_whole(spec.priority) or not 0 <= spec.priority <= 10:
         raise BadInput(f"job {spec.task!r}: priority {spec.priority!r} is no integer from 0 to 10")
     if not _is_whole(spec.version) or not 0 <= spec.version < 2**31:
@@ -58,6 +54,15 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
         _check_options(spec)
     _check_features(spec, features)
     return spec
+
+
+def check_size(task: str, args: bytes) -> bytes:
+    if len(args) > ARGS_LIMIT:
+        raise TooLarge(
+            f"job {task!r}: its arguments take {len(args):,} bytes, the limit is {ARGS_LIMIT:,}; "
+            "pass a file or a reference instead of the data"
+        )
+    return args
 
 
 def _check_options(spec: JobSpec) -> None:

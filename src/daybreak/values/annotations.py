@@ -65,10 +65,8 @@ class Codecs:
 
     def _standing_for(self, annotation: Any, bound: Bound) -> Codec:
         """A name for another annotation: a type variable, a NewType, an alias."""
-        if annotation in bound:
-            return self.of(bound[annotation])
         if isinstance(annotation, TypeVar):
-            return self.of(annotation.__bound__ or Any)
+            return self.of(bound.get(annotation, annotation.__bound__ or Any))
         for attribute in ("__supertype__", "__value__"):
             if hasattr(annotation, attribute) and id(annotation) not in self._opened:
                 self._opened.add(id(annotation))
@@ -94,7 +92,7 @@ class Codecs:
         if kind in _TABLES:
             key, item = (self.of(arg, bound) for arg in (args if len(args) == 2 else (Any, Any)))
             return Table(name, key, item)
-        return self._of_user(kind, name, tuple(bound.get(arg, arg) for arg in args))
+        return self._of_user(kind, name, [bound.get(arg, arg) if isinstance(arg, TypeVar) else arg for arg in args])
 
     def _tuple(self, name: str, args: tuple[Any, ...], bound: Bound) -> Codec:
         if name in {"tuple", "Tuple"}:
@@ -103,7 +101,7 @@ class Codecs:
             return Many(name, tuple, self.of(args[0], bound))
         return Row(name, [self.of(arg, bound) for arg in args])
 
-    def _of_user(self, kind: Any, name: str, args: tuple[Any, ...]) -> Codec:
+    def _of_user(self, kind: Any, name: str, args: list[Any]) -> Codec:
         if issubclass(kind, enum.Enum):
             return Member(name, kind)
         if issubclass(kind, PurePath):
@@ -112,9 +110,9 @@ class Codecs:
             return NumpyScalar(name, kind)
         if hasattr(kind, "get_secret_value"):
             return Veiled(name, kind)
-        if (known := self._of_class.get((kind, args))) is None:
+        if (known := self._of_class.get((kind, str(args)))) is None:
             bound = dict(zip(getattr(kind, "__parameters__", ()), args, strict=False))
-            known = self._of_class[kind, args] = self._fielded(kind, name, bound)
+            known = self._of_class[kind, str(args)] = self._fielded(kind, name, bound)
         return known
 
     def _fielded(self, kind: Any, name: str, bound: Bound) -> Codec:

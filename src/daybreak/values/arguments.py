@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from daybreak.errors import BadArguments, TooLarge
-from daybreak.values.annotations import Codecs
-from daybreak.values.codec import Codec
-from daybreak.values.hints import Parameter, parameters_of
-from daybreak.values.holders import Many
 from daybreak.values.refusal import DEPTH_LIMIT, Refusal
-from daybreak.values.tags import Write, escaped, opened_dict, plain, read_json, write_json
+from daybreak.values.tags import escaped, opened_dict, plain, read_json, text, write_json
+
+if TYPE_CHECKING:
+    from daybreak.values.codec import Codec
+    from daybreak.values.shape import Shape
 
 
 class Arguments:
@@ -30,7 +30,11 @@ class Arguments:
 
     @cached_property
     def _shape(self) -> Shape:
-        return _shape(parameters_of(self._function)[1 if self._context else 0 :])
+        # Imported when a task is first used: many programs import daybreak, and only look at jobs.
+        from daybreak.values.hints import parameters_of  # noqa: PLC0415
+        from daybreak.values.shape import shaped  # noqa: PLC0415
+
+        return shaped(parameters_of(self._function)[1 if self._context else 0 :])
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -71,14 +75,15 @@ class Arguments:
 
     def _write_extra(self, kwargs: Mapping[str, object], written: dict[str, object]) -> None:
         extra = self._shape.extra
-        for name in kwargs.keys() - written.keys() if extra is None else kwargs:
+        for name in kwargs:
+            if name in written:
+                continue
             if extra is None:
                 self._refuse_unknown(name)
-            if name not in written:
-                try:
-                    written[name] = extra.checked(kwargs[name], 1)
-                except Refusal as refusal:
-                    raise refusal.at(f".{name}").named("args") from None
+            try:
+                written[text(name)] = extra.checked(kwargs[name], 1)
+            except Refusal as refusal:
+                raise refusal.at(f".{name}").named("args") from None
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -159,45 +164,6 @@ class Arguments:
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
         raise BadArguments(f"{self._name}() has no parameter {name!r}; {hint}")
-
-
-class Shape(NamedTuple):
-    """The parameters of a function."""
-
-    codecs: Mapping[str, Codec]  # *args is a list under its name; **kwargs are not here
-    writers: Mapping[str, Write]
-    needed: frozenset[str]
-    defaults: Mapping[str, Any]
-    positional: tuple[str, ...]  # may be given by position
-    unnamed: frozenset[str]  # can be given by position only, *args included
-    rest: str | None  # *args
-    extra: Codec | None  # of each of **kwargs
-
-
-def _shape(parameters: list[Parameter]) -> Shape:
-    made = Codecs()
-    codecs: dict[str, Codec] = {}
-    rest, extra = None, None
-    for parameter in parameters:
-        codec = made.of(parameter.annotation)
-        match parameter.kind:
-            case "VAR_KEYWORD":
-                extra = codec
-            case "VAR_POSITIONAL":
-                rest = parameter.name
-                codecs[rest] = Many(f"list[{codec.name}]", list, codec)
-            case _:
-                codecs[parameter.name] = codec
-    return Shape(
-        codecs=codecs,
-        writers={name: codec.write if codec.safe else codec.checked for name, codec in codecs.items()},
-        needed=frozenset(p.name for p in parameters if p.is_needed),
-        defaults={p.name: p.default for p in parameters if not p.is_needed},
-        positional=tuple(p.name for p in parameters if p.kind in {"POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"}),
-        unnamed=frozenset(p.name for p in parameters if p.kind in {"POSITIONAL_ONLY", "VAR_POSITIONAL"}),
-        rest=rest,
-        extra=extra,
-    )
 
 
 def _accepted(codec: Codec, value: object) -> Any:

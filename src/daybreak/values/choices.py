@@ -31,7 +31,7 @@ class Member(Codec):
         try:
             return self._kind(rich(raw)) if self._by_value else self._kind[raw]
         except (ValueError, KeyError, TypeError):
-            raise unfit(raw, f"{self.name}: {self._choices()}") from None
+            raise unfit(rich(raw), f"{self.name}: {self._choices()}") from None
 
     def parse(self, given: str) -> Any:
         members = self._kind.__members__
@@ -62,7 +62,7 @@ class Choice(Codec):
         for option, written, _ in self._options:
             if type(written) is type(raw) and written == raw:
                 return option
-        raise self._none_of_them(raw)
+        raise self._none_of_them(rich(raw))
 
     def parse(self, given: str) -> Any:
         for option, _, codec in self._options:

@@ -7,16 +7,18 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 
-class Unresolved(NamedTuple):
+class Unresolved(msgspec.Struct, frozen=True):
     """An annotation that names what does not exist at run time."""
 
     text: str
 
 
-class Parameter(NamedTuple):
+class Parameter(msgspec.Struct, frozen=True):
     name: str
     kind: str  # as inspect has it: POSITIONAL_ONLY, ...
     default: Any
@@ -56,9 +58,10 @@ def hints_of(kind: type) -> dict[str, Any]:
     """What a class says of its fields, those of its bases included."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
-        names = vars(sys.modules.get(base.__module__, types))
+        # The module first: in `date: date | None = None` the name means the type, not the default.
+        near = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
         for name, annotation in _annotations(base).items():
-            found[name] = resolved(annotation, names, {**vars(base), kind.__name__: kind})
+            found[name] = resolved(annotation, {**vars(base), kind.__name__: kind}, near)
     return found
 
 

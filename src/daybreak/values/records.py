@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from daybreak.errors import BadArguments, TooLarge
 from daybreak.values.codec import Codec
 from daybreak.values.holders import named_class
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal, too_deep, unfit
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, not_exactly, too_deep, unfit
 from daybreak.values.sameness import difference
 from daybreak.values.tags import escaped, opened_dict, plain, rich
 
@@ -78,14 +80,10 @@ class Record(Fielded):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise unfit(value, self.name)
-        return self.written({name: self._part(value, name) for name in self.fields}, depth)
-
-    def _part(self, value: Any, name: str) -> Any:
-        try:
-            return getattr(value, name)
-        except AttributeError:
-            raise Refusal(BadArguments, f"this {self.name} was never given one", f".{name}") from None
+            raise not_exactly(value, self._kind, self.name)
+        parts = {name: getattr(value, name, msgspec.UNSET) for name in self.fields}
+        # What msgspec marks as unset is not there; whether its absence comes back, the comparison tells.
+        return self.written({name: part for name, part in parts.items() if part is not msgspec.UNSET}, depth)
 
     def read(self, raw: Any) -> Any:
         return built(self.name, lambda: self._kind(**self.entries(raw)))
@@ -126,14 +124,16 @@ class Model(Fielded):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise unfit(value, self.name)
+            raise not_exactly(value, self._kind, self.name)
         held = {name: value.__dict__[name] for name in self.fields if self._is_told(value, name)}
         return self.written({**held, **(value.__pydantic_extra__ or {})}, depth)
 
     def _is_told(self, value: Any, name: str) -> bool:
         """Whether a field must be written: who asks a model which fields were set must get the same answer again."""
-        if name in value.__pydantic_fields_set__ or name not in value.__dict__:
-            return name in value.__dict__
+        if name not in value.__dict__:
+            return False
+        if name in value.__pydantic_fields_set__:
+            return True
         field = self._kind.model_fields[name]
         return field.default_factory is not None or difference(value.__dict__[name], field.default) is not None
 
@@ -177,7 +177,7 @@ class Root(Model):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise unfit(value, self.name)
+            raise not_exactly(value, self._kind, self.name)
         if depth >= DEPTH_LIMIT:
             raise too_deep()
         return self.write_field("root", value.root, depth + 1)

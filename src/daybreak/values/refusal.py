@@ -37,7 +37,10 @@ class Refusal(Exception):
 
 def short(value: object) -> str:
     """A repr that fits into a sentence, whatever the value's own repr does."""
-    return _repr.repr(value)
+    try:
+        return _repr.repr(value)
+    except Exception:  # noqa: BLE001 - also Python's own, of an int with more than 4300 digits
+        return f"<{type(value).__name__}>"
 
 
 def step(key: object) -> str:
@@ -51,6 +54,14 @@ def too_deep() -> Refusal:
 def unfit(value: object, wanted: str) -> Refusal:
     """The value is not what the annotation wants."""
     return unlike(value) if _is_array(value) else Refusal(BadArguments, f"{short(value)} is no {wanted}")
+
+
+def not_exactly(value: object, kind: type, wanted: str) -> Refusal:
+    """The value is not of this class, or of a subclass, of which only this much would come back."""
+    if not isinstance(value, kind):
+        return unfit(value, wanted)
+    name = type(value).__qualname__
+    return Refusal(NotEncodable, f"a {name} would come back as a {wanted}, which it extends; annotate it with {name}")
 
 
 def unlike(value: object) -> Refusal:

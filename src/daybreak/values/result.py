@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from daybreak.errors import BadArguments
-from daybreak.values.annotations import Codecs
-from daybreak.values.codec import Codec
-from daybreak.values.hints import returned_by
 from daybreak.values.refusal import Refusal
 from daybreak.values.tags import TAG, opened, plain, read_json, rich, write_json
+
+if TYPE_CHECKING:
+    from daybreak.values.codec import Codec
 
 
 class Result:
@@ -25,11 +25,13 @@ class Result:
     def of(cls, function: Callable[..., Any]) -> Self:
         """What this function returns. Its annotation may be a text, and is looked at on first use."""
         made = cls(Any)
-        made._annotation = lambda: returned_by(function)
+        made._annotation = lambda: _returned_by(function)
         return made
 
     @cached_property
     def _codec(self) -> Codec:
+        from daybreak.values.annotations import Codecs  # noqa: PLC0415 - as in arguments.py
+
         return Codecs().of(self._annotation())
 
     def encode(self, value: Any) -> bytes:
@@ -51,3 +53,9 @@ class Result:
             return rich(raw) if opened(raw)[0] == "any" else self._codec.read(raw)
         except Refusal:
             return rich(raw)  # written when the annotation was another
+
+
+def _returned_by(function: Callable[..., Any]) -> Any:
+    from daybreak.values.hints import returned_by  # noqa: PLC0415
+
+    return returned_by(function)

@@ -6,17 +6,22 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from daybreak.values.refusal import step
 from daybreak.values.secret import Secret
 from daybreak.values.tags import from_numpy
 
 
-class Difference(NamedTuple):
+class Difference(msgspec.Struct, frozen=True):
     path: str
     sent: object
     back: object
+
+    def at(self, step: str) -> Difference:
+        return Difference(step + self.path, self.sent, self.back)
 
 
 def difference(sent: Any, back: Any) -> Difference | None:
@@ -31,7 +36,8 @@ def difference(sent: Any, back: Any) -> Difference | None:
         return _of_dicts(sent, back)
     if isinstance(back, list | tuple):
         return _of_items(sent, back)
-    if (names := _parts(type(back))) is not None:
+    kind: Any = type(back)
+    if (names := _parts(kind)) is not None:
         return _of_parts(sent, back, names)
     return None if _is_equal(sent, back) else Difference("", sent, back)
 
@@ -82,7 +88,7 @@ def _of_dicts(sent: Any, back: Any) -> Difference | None:
         if difference(key, other_key) is not None:
             return Difference(step(key), key, other_key)
         if (found := difference(one, other)) is not None:
-            return found._replace(path=step(key) + found.path)
+            return found.at(step(key))
     return None
 
 
@@ -91,12 +97,12 @@ def _of_items(sent: Any, back: Any) -> Difference | None:
         return Difference("", sent, back)
     for i, (one, other) in enumerate(zip(sent, back, strict=True)):
         if (found := difference(one, other)) is not None:
-            return found._replace(path=f"[{i}]{found.path}")
+            return found.at(f"[{i}]")
     return None
 
 
 @lru_cache(maxsize=512)
-def _parts(kind: type) -> Sequence[str] | None:
+def _parts(kind: Any) -> Sequence[str] | None:
     """The names whose values make up an instance; None for what is compared as a whole."""
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import fields  # noqa: PLC0415 - whoever has a dataclass has imported it
@@ -114,5 +120,5 @@ def _of_parts(sent: Any, back: Any, names: Iterable[str]) -> Difference | None:
         missing = object()
         one, other = getattr(sent, name, missing), getattr(back, name, missing)
         if (found := difference(one, other)) is not None:
-            return found._replace(path=f".{name}{found.path}")
+            return found.at(f".{name}")
     return None

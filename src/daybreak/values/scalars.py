@@ -203,7 +203,7 @@ class PathLike(Codec):
     def read(self, raw: Any) -> Any:
         name, inner = opened(raw)
         if name not in {None, "path"} or type(inner) is not str:
-            raise unfit(raw, self.name)
+            raise unfit(rich(raw), self.name)
         return self._kind(inner)
 
     def parse(self, given: str) -> Any:

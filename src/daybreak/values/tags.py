@@ -206,8 +206,8 @@ def rich(raw: Any) -> Any:
         return {key: rich(item) for key, item in raw.items()}
     try:
         return _READERS[name](inner)
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
-        raise Refusal(BadInput, f"{short(raw)} is nothing that this Daybreak has written") from None
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
+        raise _unwritten(name) from None
 
 
 def opened(raw: Any) -> tuple[str | None, Any]:
@@ -217,7 +217,13 @@ def opened(raw: Any) -> tuple[str | None, Any]:
     match raw[TAG]:
         case [str() as name, inner]:
             return name, inner
-    raise Refusal(BadInput, f"{short(raw)} is nothing that this Daybreak has written")
+    raise _unwritten(None)
+
+
+def _unwritten(name: str | None) -> Refusal:
+    # Without its content, of which some may be secret.
+    tag = f"the tag {name!r} here" if name else 'an object with nothing but "$"'
+    return Refusal(BadInput, f"{tag} is nothing that this Daybreak has written")
 
 
 def opened_dict(raw: Any) -> dict[str, Any] | None:

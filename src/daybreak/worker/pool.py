@@ -210,14 +210,16 @@ class Pool:
         given: dict[Child, list[Lease]] = {
             child: [] for child in self._children if child.ready and not (child.solo or child.leaving or child.gone)
         }
-        room = {child: child.room for child in given}
-        for lease in leases:
-            open_to = [child for child in given if len(given[child]) < room[child]] or list(given)
-            if open_to:
+        if not given:
+            self.ended += [(lease, HandedBack()) for lease in leases]
+            self.changed.set()
+        elif len(given) == 1:
+            next(iter(given.values())).extend(leases)
+        else:
+            room = {child: child.room for child in given}
+            for lease in leases:
+                open_to = [child for child in given if len(given[child]) < room[child]] or list(given)
                 given[min(open_to, key=lambda one: len(one.held) + len(given[one]))].append(lease)
-            else:
-                self.ended.append((lease, HandedBack()))
-                self.changed.set()
         for child, works in given.items():
             if works:
                 child.give(works)

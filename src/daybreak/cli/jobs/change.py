@@ -41,9 +41,13 @@ class Change:
 
 
 _CANCEL = Change("cancel", "cancel", "cancelled", "asked to stop", UNFINISHED, UNFINISHED)
-_SUSPEND = Change("suspend", "suspend", "suspended", "asked to pause", UNFINISHED - {State.SUSPENDED}, UNFINISHED - {State.SUSPENDED})
+_SUSPEND = Change(
+    "suspend", "suspend", "suspended", "asked to pause", UNFINISHED - {State.SUSPENDED}, UNFINISHED - {State.SUSPENDED}
+)
 # A running job can be resumed too, if it was only asked to pause.
-_RESUME = Change("resume", "resume", "resumed", "resumed", frozenset({State.SUSPENDED, State.RUNNING}), frozenset({State.SUSPENDED}))
+_RESUME = Change(
+    "resume", "resume", "resumed", "resumed", frozenset({State.SUSPENDED, State.RUNNING}), frozenset({State.SUSPENDED})
+)
 # Completed and cancelled jobs can be retried, but whoever says "retry all" means what failed.
 _RETRY = Change("retry", "retry", "queued again", "queued again", FINAL, frozenset({State.FAILED}))
 _REMOVE = Change("remove", "remove", "removed", "removed", FINAL, FINAL)
@@ -64,7 +68,7 @@ def _targets(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _command(change: Change, short: str, about: str, example: str, *, noted: bool = False) -> click.Command:
-    @click.command(change.verb, help=f"{about}\n\n\b\nExample:\n  {example}", short_help=short)
+    @click.command(change.verb, help=f"{about}\n\nExample:\n  {example}", short_help=short)
     @_targets
     def command(ids: tuple[str, ...], where: Where, note: str = "", **how: Any) -> int:
         return _change(replace(change, note=note), ids, where, **how)
@@ -90,8 +94,8 @@ resume = _command(
 )  # fmt: skip
 retry = _command(
     _RETRY, "Run jobs again that have ended.",
-    "Run jobs again that have ended, with a fresh budget of attempts; their history goes on. By filter, failed ones are "
-    "meant unless --state says otherwise.",
+    "Run jobs again that have ended, with a fresh budget of attempts; their history goes on. By filter, failed ones "
+    "are meant unless --state says otherwise.",
     "daybreak jobs retry --queue mail --reason exhausted", noted=True,
 )  # fmt: skip
 remove = _command(
@@ -108,10 +112,10 @@ def priority(to: int, ids: tuple[str, ...], where: Where, **how: Any) -> int:
     """Move waiting jobs to another priority: emergency 0, critical 1, high 2, normal 5, low 7, background 10, or any
     number between. Lower runs first.
 
-    \b
     Examples:
       daybreak jobs priority high 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
       daybreak jobs priority low --owner ann
+
     """
     return _change(replace(_PRIORITY, to=to, done=f"moved to {priority_name(to)}"), ids, where, **how)
 
@@ -127,13 +131,17 @@ def _change(change: Change, ids: tuple[str, ...], where: Where, *, dry_run: bool
     if ids and not where.is_empty:
         ctx.fail("give ids or a filter, not both")
     if not ids and where.is_empty:
-        ctx.fail(f"say which jobs: their ids, or a filter such as --queue mail --state {any_of(sorted(change.meant)[:1])}")
+        ctx.fail(
+            f"say which jobs: their ids, or a filter such as --queue mail --state {any_of(sorted(change.meant)[:1])}"
+        )
     if ids:
         chosen = tuple(dict.fromkeys(ids))
         return session().run(lambda client: _by_id(client, change, chosen, dry_run=dry_run, as_json=as_json))
     states = frozenset(where.states) or change.meant
     if impossible := [state for state in where.states if state not in change.possible]:
-        ctx.fail(f"{any_of(impossible)} jobs cannot be {_participle(change)}, only {any_of(sorted(change.possible))} ones")
+        ctx.fail(
+            f"{any_of(impossible)} jobs cannot be {_participle(change)}, only {any_of(sorted(change.possible))} ones"
+        )
     where = replace(where, states=tuple(state for state in State if state in states))
     return session().run(lambda client: _by_filter(client, change, where, dry_run=dry_run, yes=yes, as_json=as_json))
 
@@ -174,7 +182,9 @@ async def _judged(client: Client, change: Change, ids: tuple[str, ...]) -> list[
         if job is None:
             answers.append(Amendment(job_id, "missing"))
         else:
-            possible = job.state in change.possible and (job.state is not State.RUNNING or change.action != "resume" or job.suspending)
+            possible = job.state in change.possible and (
+                job.state is not State.RUNNING or change.action != "resume" or job.suspending
+            )
             asked = job.state is State.RUNNING and change.action != "resume"
             answers.append(Amendment(job_id, ("requested" if asked else "done") if possible else "refused", job.state))
     return answers
@@ -187,7 +197,9 @@ def _say_answer(change: Change, answer: Amendment, *, dry_run: bool) -> None:
             hint = "" if len(job) >= 36 else " (ids are given in full, 36 characters)"
             note(f"no job {job}: never submitted here, or removed since{hint}")
         case "refused":
-            note(f"job {job} is {answer.state}: only {any_of(sorted(change.possible))} jobs can be {_participle(change)}")
+            note(
+                f"job {job} is {answer.state}: only {any_of(sorted(change.possible))} jobs can be {_participle(change)}"
+            )
         case verdict:
             told = change.done if verdict == "done" else change.asked
             say(f"{job} would be {told}" if dry_run else f"{job} {told}")
@@ -198,7 +210,14 @@ async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: b
     total = sum(counts.values())
     if dry_run or not total:
         if as_json:
-            say_json({"dry_run": dry_run, "matching": total, "changed": 0, "by_state": {s.value: n for s, n in counts.items()}})
+            say_json(
+                {
+                    "dry_run": dry_run,
+                    "matching": total,
+                    "changed": 0,
+                    "by_state": {s.value: n for s, n in counts.items()},
+                }
+            )
         elif not total:
             say(f"No {where.jobs()}. Nothing was changed.")
         else:
@@ -226,7 +245,12 @@ def _summary(where: Where, counts: dict[State, int]) -> str:
 async def _amend_all(client: Client, change: Change, where: Where, total: int) -> Counter[str]:
     """All that match, chunk by chunk; what arrives meanwhile is not meant."""
     wanted = Amend(
-        action=change.action, by=client.by, filter=filter_of(**where.asked), priority=change.to, note=change.note, limit=CHUNK
+        action=change.action,
+        by=client.by,
+        filter=filter_of(**where.asked),
+        priority=change.to,
+        note=change.note,
+        limit=CHUNK,
     )
     verdicts: Counter[str] = Counter()
     with _progress(total) as advance:

@@ -24,7 +24,7 @@ async def next_step(client: Client, where: Where, jobs: list[Job], cursor: str |
         words, action = _ACTIONS[state]
         return f"{told} {words}: {session().command('jobs', action, *where.words())}"
     if any(job.state in UNFINISHED for job in jobs) and not await live_workers(client):
-        return f"{told} No worker is there to run them. Start one with: {session().command('worker', 'TARGET')}"
+        return f"{told} No worker is there to run them. Start one with: {session().start_worker()}"
     if cursor is not None:
         return f"{told} More with: {session().command('jobs', *where.words(), '--cursor', cursor)}"
     if state is State.RUNNING:

@@ -41,15 +41,17 @@ class Jobs(Group):
 def command(ctx: click.Context, where: Where, limit: int, cursor: str | None, as_json: bool) -> int | None:
     """List jobs, newest first; queued ones in the order in which they will run.
 
-    \b
     Examples:
       daybreak jobs --queue mail --state failed
       daybreak jobs show 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
       daybreak jobs retry --queue mail --state failed --dry-run
+
     """
     if ctx.invoked_subcommand is not None:
         if not where.is_empty or as_json or cursor:
-            ctx.fail(f"write options after the command: daybreak jobs {ctx.invoked_subcommand} {' '.join(where.words())}")
+            ctx.fail(
+                f"write options after the command: daybreak jobs {ctx.invoked_subcommand} {' '.join(where.words())}"
+            )
         return None
     return session().run(lambda client: _list(client, where, limit, cursor, as_json=as_json))
 

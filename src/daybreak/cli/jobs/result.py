@@ -23,9 +23,9 @@ from daybreak.client import Client
 def result(job_id: str, wait: bool, timeout_wait: timedelta | None, raw: bool) -> int:
     """Print the result of a job as JSON. Exits 1 if it failed, 5 if it has not ended.
 
-    \b
     Example:
       daybreak jobs result 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d --wait --timeout-wait 10m
+
     """
 
     async def told(client: Client) -> int:

@@ -29,9 +29,9 @@ LONGEST_VALUE = 4000
 def show(job_id: str, with_history: bool, as_json: bool) -> int:
     """All about one job: its arguments, attempts, errors, result and history. The id is given in full.
 
-    \b
     Example:
       daybreak jobs show 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
+
     """
     return session().run(lambda client: _show(client, job_id, with_history=with_history, as_json=as_json))
 
@@ -80,9 +80,15 @@ async def _facts(client: Client, job: Job, history: list[Event], now: datetime) 
         ("priority", priority_name(job.priority)),
         ("version", str(spec.version) if spec.version != 1 else ""),
         ("attempt", f"{job.attempt} of {retry.attempts}"),
-        ("progress", " ".join(filter(None, (percent(job.progress), safe(job.message)))) if job.progress is not None else ""),
+        (
+            "progress",
+            " ".join(filter(None, (percent(job.progress), safe(job.message)))) if job.progress is not None else "",
+        ),
         ("worker", safe(job.worker or "")),
-        ("submitted", f"{local(job.created_at)}, {ago(job.created_at, now)}" + (f", by {safe(spec.by)}" if spec.by else "")),
+        (
+            "submitted",
+            f"{local(job.created_at)}, {ago(job.created_at, now)}" + (f", by {safe(spec.by)}" if spec.by else ""),
+        ),
         ("not before", local(job.run_at) if job.state is State.SCHEDULED else ""),
         ("started", local(job.started_at)),
         ("finished", local(job.finished_at)),
@@ -132,16 +138,18 @@ def _say_attempts(history: list[Event]) -> None:
     if len(tries) < 2 and not any(one.error for one in tries):
         return
     say()
-    say_table(
-        [Column("ATTEMPT", right=True), Column("STARTED"), Column("RAN"), Column("ENDED"), Column("WORKER", drop=1), Column("ERROR", gives=True)],
+    columns = [
+        Column("ATTEMPT", right=True), Column("STARTED"), Column("RAN"), Column("ENDED"), Column("WORKER", drop=1),
+        Column("ERROR", gives=True),
+    ]  # fmt: skip
+    rows = [
         [
-            [
-                str(one.n), clock(one.started_at), lasted(one.ended_at - one.started_at) if one.ended_at else "",
-                one.ended, safe(one.worker), first_line(one.error),
-            ]
-            for one in tries
-        ],
-    )  # fmt: skip
+            str(one.n), clock(one.started_at), lasted(one.ended_at - one.started_at) if one.ended_at else "", one.ended,
+            safe(one.worker), first_line(one.error),
+        ]
+        for one in tries
+    ]  # fmt: skip
+    say_table(columns, rows)
 
 
 def _say_traceback(job: Job) -> None:
@@ -162,7 +170,9 @@ def _detail(event: Event) -> str:
     said = [
         event.reason.value if event.reason else "",
         f"attempt {event.attempt}" if event.kind == "started" else "",
-        f"priority {priority_name(event.priority)}" if event.kind == "reprioritised" and event.priority is not None else "",
+        f"priority {priority_name(event.priority)}"
+        if event.kind == "reprioritised" and event.priority is not None
+        else "",
         f"not before {clock(event.run_at)}" if event.run_at else "",
         event.note,
         event.error,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import apsw
 
@@ -20,8 +21,10 @@ from daybreak.errors import (
     StoreError,
     StoreUnavailable,
 )
+from daybreak.model import JobSpec
 from daybreak.stores.sqlite import forks, schema
 from daybreak.stores.sqlite.faults import translate
+from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
 from daybreak.stores.sqlite.turn import Turn
 from daybreak.units import micros
@@ -35,11 +38,17 @@ TRUNCATE_PAGES = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Work for one transaction: `run` does it and answers."""
+    """Work for one transaction: `run` does it and answers. A mere insert, of `specs` now, may be done with others."""
 
     run: Callable[[Ledger], Any]
     now: datetime | None = None
     weight: int = 1
+    specs: Sequence[JobSpec] = ()
+
+    @classmethod
+    def insert(cls, specs: Sequence[JobSpec], now: datetime | None = None) -> Self:
+        alone: Sequence[JobSpec] = () if now else specs
+        return cls(lambda ledger: Inserting(ledger).insert(specs), now, len(specs), alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +187,14 @@ class Engine:
         answers: list[Any] = []
         parts: list[Changes] = []
         ledger: Ledger | None = None
-        for request in requests:
-            ledger = Ledger(db, self._known, *self.hands(request.now), parts)
+        groups = _grouped(requests)
+        while groups:
+            group = groups.pop(0)
+            ledger = Ledger(db, self._known, *self.hands(group[0].now), parts)
             if len(requests) > 1:
                 db.execute("SAVEPOINT request")
             try:
-                answers.append(request.run(ledger))
+                answers += _run_group(group, ledger)
                 parts.append(ledger.changes)
             except Exception as trouble:
                 if isinstance(trouble, _FATAL) or len(requests) == 1 or not db.in_transaction:
@@ -191,7 +202,10 @@ class Engine:
                 # One bad request sinks itself alone.
                 db.execute("ROLLBACK TO request")
                 self._known = Known()
-                answers.append(self.translate(trouble))
+                if len(group) == 1:
+                    answers.append(self.translate(trouble))
+                else:
+                    groups[:0] = [[request] for request in group]
             if len(requests) > 1:
                 db.execute("RELEASE request")
         return answers, parts, ledger
@@ -282,11 +296,31 @@ class Engine:
             yield
         except apsw.Error as trouble:
             raise self.translate(trouble) from trouble
+        except TimeoutError:
+            raise  # no fault of the disk, but of a signal handler that interrupts its thread
         except OSError as trouble:
             raise self.translate(trouble) from trouble
 
     def translate(self, trouble: Exception) -> Exception:
         return translate(self._place.path, trouble)
+
+
+def _grouped(requests: Sequence[Request]) -> list[list[Request]]:
+    """Inserts that stand together are one, which costs half as much; everything else is by itself."""
+    groups: list[list[Request]] = []
+    for request in requests:
+        if request.specs and groups and groups[-1][0].specs:
+            groups[-1].append(request)
+        else:
+            groups.append([request])
+    return groups
+
+
+def _run_group(group: list[Request], ledger: Ledger) -> list[Any]:
+    if len(group) == 1:
+        return [group[0].run(ledger)]
+    inserted = iter(Inserting(ledger).insert([spec for request in group for spec in request.specs]))
+    return [list(itertools.islice(inserted, len(request.specs))) for request in group]
 
 
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)

@@ -156,12 +156,11 @@ class SqliteStore:
     # -- the seam ------------------------------------------------------------------------------------------------------
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        return await self._write(lambda ledger: Inserting(ledger).insert(specs), now, len(specs))  # type: ignore[no-any-return]
+        return await self._in_use().write(Request.insert(specs, now))  # type: ignore[no-any-return]
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         """`insert` for a thread that waits: it writes itself if nobody else does, else it shares the next commit."""
-        request = Request(lambda ledger: Inserting(ledger).insert(specs), None, len(specs))
-        return self._in_use().write_now(request)  # type: ignore[no-any-return]
+        return self._in_use().write_now(Request.insert(specs))  # type: ignore[no-any-return]
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
         return await self._write(lambda ledger: _exchange(ledger, exchange), now, _weight(exchange))  # type: ignore[no-any-return]

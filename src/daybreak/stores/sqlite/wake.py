@@ -24,6 +24,7 @@ _wakes: weakref.WeakSet[Wake] = weakref.WeakSet()
 class Wake:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._where = str(folder)
         self._name = f"{os.getpid()}-{uuid4().hex[:8]}"
         self._sender: socket.socket | None = None
         self._receiver: socket.socket | None = None
@@ -94,7 +95,7 @@ class Wake:
 
     def _look(self) -> list[str]:
         try:
-            changed_at = self._folder.stat().st_mtime_ns
+            changed_at = os.stat(self._where).st_mtime_ns  # noqa: PTH116 - at every commit, and a Path takes its time
             if changed_at != self._seen_at:
                 self._peers = [name for name in os.listdir(self._folder) if name != self._name]  # noqa: PTH208
                 self._seen_at = changed_at

@@ -1,0 +1,108 @@
+"""`daybreak dev`: a worker that restarts when the code changes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from daybreak.cli.printing import note
+from daybreak.cli.root import store_options
+from daybreak.cli.session import Session, session
+from daybreak.cli.text import safe
+from daybreak.cli.worker import words_of, worker_options
+
+LOOK_EVERY: Final = 0.5
+MOST_FILES: Final = 5000
+_SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv", "env", "build", "dist", "site-packages"})
+
+
+@click.command("dev", short_help="Run a worker that restarts when the code changes.")
+@click.argument("target", required=False)
+@worker_options
+def command(target: str | None, how: dict[str, Any]) -> int:
+    """Run a worker that restarts when a Python file or the settings file in the project folder changes. Jobs that run
+    at that moment get the worker's grace time, and are handed back uncharged if they need longer.
+
+    Example:
+      daybreak dev tasks.py
+
+    """
+    here = session()
+    if target is not None:
+        here.app = target
+    if here.target is None:
+        here.loaded  # noqa: B018 - says how an app is named
+    words = [sys.executable, "-m", "daybreak.cli", "worker", *words_of(how), *_said(here)]
+    return _serve(words, here.project.folder)
+
+
+store_options(command)
+
+
+def _said(here: Session) -> list[str]:
+    said = ["--url", here.url] if here.url else []
+    return [*said, "--app", str(here.target)] if here.app else said
+
+
+def _serve(words: list[str], folder: Path) -> int:
+    """A worker of its own process, replaced at every change; a broken program is tried again once it is mended."""
+    while True:
+        before = _stamps(folder)
+        with _running(words) as worker:
+            while worker.poll() is None and not (changed := _changed(before, folder)):
+                time.sleep(LOOK_EVERY)
+            if worker.poll() is not None:
+                if worker.returncode in (0, -signal.SIGTERM):
+                    return 0
+                note(f"the worker ended with code {worker.returncode}; it starts again when the code changes")
+                while not (changed := _changed(before, folder)):
+                    time.sleep(LOOK_EVERY)
+        note(f"{safe(changed)} changed: the worker starts again")
+
+
+@contextlib.contextmanager
+def _running(words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    worker = subprocess.Popen(words)  # noqa: S603 - our own program
+    try:
+        yield worker
+    finally:
+        # On Ctrl-C the terminal has told it too; it gets the time it takes to end.
+        with contextlib.suppress(ProcessLookupError):
+            worker.terminate()
+        with contextlib.suppress(KeyboardInterrupt):
+            worker.wait()
+        if worker.poll() is None:
+            worker.kill()
+            worker.wait()
+
+
+def _stamps(folder: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED]
+        for name in files:
+            if name.endswith(".py") or name in ("daybreak.toml", "pyproject.toml"):
+                path = os.path.join(place, name)  # noqa: PTH118 - thousands of them, twice a second
+                with contextlib.suppress(OSError):
+                    found[path] = os.stat(path).st_mtime_ns  # noqa: PTH116
+        if len(found) > MOST_FILES:
+            break
+    return found
+
+
+def _changed(before: dict[str, int], folder: Path) -> str:
+    """A file that was written, made or deleted since; empty if none was."""
+    now = _stamps(folder)
+    for path in {*before, *now}:
+        if before.get(path) != now.get(path):
+            return str(Path(path).relative_to(folder))
+    return ""

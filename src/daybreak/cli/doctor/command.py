@@ -1,0 +1,84 @@
+"""`daybreak doctor`: looks at everything, says what is wrong and what to do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+from rich.text import Text
+
+from daybreak.cli.doctor.finding import Finding
+from daybreak.cli.doctor.place import about_file, about_library, about_settings, about_writing
+from daybreak.cli.doctor.work import about_work
+from daybreak.cli.failing import Exit
+from daybreak.cli.options import as_json
+from daybreak.cli.printing import console, say, say_json
+from daybreak.cli.root import store_options
+from daybreak.cli.session import Session, missing, session
+from daybreak.cli.text import counted, safe
+from daybreak.client import Client
+from daybreak.errors import StoreError
+
+
+@click.command("doctor", short_help="Find what is wrong, and say the cure.")
+@as_json
+def command(as_json: bool) -> int:
+    """Look at the settings, the store, the workers and what waits; say what is wrong, and the cure. Exits 0 if all is
+    well, 1 if something is wrong, 3 if the store cannot be reached.
+
+    Example:
+      daybreak doctor
+
+    """
+    here = session()
+    findings, code = _examine(here)
+    if as_json:
+        data = [{"well": one.is_well, "what": one.what, "cure": one.cure or None} for one in findings]
+        say_json({"store": here.settings.url, "from": here.settings.origins.get("url"), "findings": data})
+    else:
+        _say(findings)
+    return int(code)
+
+
+store_options(command)
+
+
+def _examine(here: Session) -> tuple[list[Finding], Exit]:
+    findings = list(about_settings(here))
+    path = here.settings.path
+    if path is None:
+        findings.append(
+            Finding(
+                f"{here.settings.url} lives inside one process", cure="name a store that outlives it: --url jobs.db"
+            )
+        )
+        return findings, Exit.FAILED
+    findings += about_library()
+    if not path.exists():
+        findings.append(Finding(missing(here.settings)))
+        return findings, Exit.UNREACHABLE
+    findings += about_file(path)
+    try:
+        findings += here.run(lambda client: _work(client, here))
+    except StoreError as trouble:
+        findings.append(Finding(str(trouble)))
+        return findings, Exit.UNREACHABLE
+    return findings, Exit.OK if all(one.is_well for one in findings) else Exit.FAILED
+
+
+async def _work(client: Client, here: Session) -> list[Finding]:
+    written = await about_writing(client)
+    return [written, *[finding async for finding in about_work(client, here, datetime.now(UTC))]]
+
+
+def _say(findings: list[Finding]) -> None:
+    out = console()
+    for one in findings:
+        line = Text("ok    ", "green") if one.is_well else Text("wrong ", "bold red")
+        line.append(safe(one.what))
+        out.print(line)
+        if one.cure:
+            out.print(Text(f"      cure: {safe(one.cure)}"))
+    wrong = sum(not one.is_well for one in findings)
+    say()
+    say(f"{counted(wrong, 'thing is', 'things are')} wrong." if wrong else "All is well.")

@@ -1,0 +1,173 @@
+"""Queues, workers and jobs: what waits for nobody, who has gone, what was given up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from daybreak.cli.doctor.finding import Finding, well
+from daybreak.cli.queues import Queue, read_queues
+from daybreak.cli.seen import Seen, known_tasks, workers
+from daybreak.cli.session import Session
+from daybreak.cli.text import ago, counted, number, safe
+from daybreak.client import Client
+from daybreak.config import closest
+from daybreak.model import UNFINISHED, Reason, State
+from daybreak.store import Tally
+
+RECENT: Final = timedelta(hours=24)
+SKEW: Final = timedelta(seconds=30)
+_LOOKED_AT: Final = 1000
+_MAY_RUN: Final = frozenset({State.QUEUED, State.SCHEDULED})
+
+
+async def about_work(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
+    seen = await workers(client)
+    live = [one for one in seen if one.is_live(now)]
+    tallies = [tally for tally in await client.tallies() if tally.n]
+    queues = await read_queues(client)
+    waiting = sum(tally.n for tally in tallies if tally.state in _MAY_RUN)
+    yield _workers(live, waiting, session)
+    if live:
+        for finding in _unknown(tallies, live, session):
+            yield finding
+        for finding in _unserved(tallies, live, session):
+            yield finding
+    for finding in _queues(queues, session):
+        yield finding
+    for finding in _gone(seen, now):
+        yield finding
+    async for finding in _leases(client, session, now):
+        yield finding
+    async for finding in _given_up(client, session, now):
+        yield finding
+    async for finding in _clocks(client, seen, now):
+        yield finding
+
+
+def _wait(n: int) -> str:
+    return counted(n, "job waits", "jobs wait")
+
+
+def _workers(live: list[Seen], waiting: int, session: Session) -> Finding:
+    if live:
+        return well(f"{counted(len(live), 'live worker')}, {counted(waiting, 'job')} waiting")
+    if waiting:
+        return Finding(
+            f"{_wait(waiting)} and no worker is there to run them",
+            cure=f"start one: {session.start_worker()}",
+        )
+    return well("no live worker, and nothing that waits for one")
+
+
+def _unknown(tallies: list[Tally], live: list[Seen], session: Session) -> Iterator[Finding]:
+    """Jobs whose task no live worker knows: they wait, uncharged, for one that does."""
+    known = known_tasks(live)
+    waits: Counter[tuple[str, int]] = Counter()
+    for tally in tallies:
+        if tally.state in _MAY_RUN and (tally.task, tally.version) not in known:
+            waits[tally.task, tally.version] += tally.n
+    for (task, version), n in waits.most_common():
+        told = f"{_wait(n)} for the task {safe(task)!r}, version {version}, which no live worker knows"
+        names = {name for name, _ in known}
+        if task in names:
+            versions = ", ".join(str(v) for name, v in sorted(known) if name == task)
+            told += f" (they know version {versions})"
+        elif hint := closest(task, names):
+            told += f"; did someone mean {safe(hint)!r}?"
+        start = session.command("worker", "--allow-commands") if task == "exec" else session.command("worker", "TARGET")
+        give_up = session.command("jobs", "cancel", "--task", task)
+        yield Finding(told, cure=f"start a worker that has it: {start}; or give them up: {give_up}")
+
+
+def _unserved(tallies: list[Tally], live: list[Seen], session: Session) -> Iterator[Finding]:
+    """Jobs whose task is known, but only to workers that do not serve their queue."""
+    waits: Counter[str] = Counter()
+    for tally in tallies:
+        able = [one for one in live if (tally.task, tally.version) in one.tasks]
+        if tally.state in _MAY_RUN and able and not any(tally.queue in one.queues or not one.queues for one in able):
+            waits[tally.queue] += tally.n
+    for queue, n in waits.most_common():
+        yield Finding(
+            f"{_wait(n)} in the queue {safe(queue)!r}, and no live worker that knows their task serves it",
+            cure=f"start one for it: {session.start_worker('--queues', queue)}",
+        )
+
+
+def _queues(queues: list[Queue], session: Session) -> Iterator[Finding]:
+    for queue in queues:
+        name, settings = safe(queue.name), queue.settings
+        unfinished = sum(queue.states.get(state, 0) for state in UNFINISHED)
+        if settings.paused and queue.waiting:
+            yield Finding(
+                f"the queue {name!r} is paused, and {_wait(queue.waiting)} in it",
+                cure=session.command("queues", "resume", queue.name),
+            )
+        if settings.max_running == 0 and queue.waiting:
+            yield Finding(
+                f"the queue {name!r} lets nothing run (max_running=0), and {_wait(queue.waiting)}",
+                cure=session.command("queues", "set", queue.name, "max_running=none"),
+            )
+        if settings.capacity is not None and unfinished >= settings.capacity:
+            yield Finding(
+                f"the queue {name!r} is full and refuses more: {number(unfinished)} unfinished jobs, "
+                f"capacity {number(settings.capacity)}",
+                cure=session.command("queues", "set", queue.name, f"capacity={max(settings.capacity * 2, 1)}"),
+            )
+
+
+def _gone(seen: list[Seen], now: datetime) -> Iterator[Finding]:
+    gone = [one for one in seen if one.state(now) == "gone" and one.seen_at and now - one.seen_at <= RECENT]
+    if not gone:
+        return
+    latest = max(gone, key=lambda one: one.seen_at.timestamp() if one.seen_at else 0)
+    name = safe(latest.name or latest.id)
+    where = f" on {safe(latest.host)}, process {latest.pid}" if latest.host else ""
+    yield Finding(
+        f"{counted(len(gone), 'worker has', 'workers have')} gone without a word; the last was {name}{where}, "
+        f"seen {ago(latest.seen_at, now)}",
+        cure="if nobody killed it, look for a crash or the kernel's out-of-memory killer (dmesg, journalctl -k)",
+    )
+
+
+async def _leases(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
+    page = await client.find(state=State.RUNNING, limit=_LOOKED_AT)
+    lapsed = [job for job in page.jobs if job.leased_until is not None and now - job.leased_until > SKEW]
+    if lapsed:
+        yield Finding(
+            f"{counted(len(lapsed), 'running job holds', 'running jobs hold')} a lease that ran out, and nobody took over",
+            cure=f"any live worker takes over within two leases: {session.start_worker()}",
+        )
+
+
+async def _given_up(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
+    """Failed of late for reasons that are seldom the job's own fault."""
+    for reason, why in (
+        (Reason.LOST, "they were at the death of their worker too often: memory, a crash in native code"),
+        (Reason.EXHAUSTED, "every attempt failed"),
+    ):
+        page = await client.find(reason=reason.value, limit=_LOOKED_AT)
+        recent = [job for job in page.jobs if job.finished_at is not None and now - job.finished_at <= RECENT]
+        by_task = Counter(job.spec.task for job in recent)
+        for task, n in by_task.most_common(5):
+            yield Finding(
+                f"{counted(n, 'job')} of {safe(task)!r} failed as {reason.value} in the last 24 h: {why}",
+                cure="look, mend, then: " + session.command("jobs", "retry", "--task", task, "--reason", reason.value),
+            )
+
+
+async def _clocks(client: Client, seen: list[Seen], now: datetime) -> AsyncIterator[Finding]:
+    ahead = [one for one in seen if one.seen_at is not None and one.seen_at - now > SKEW]
+    newest = (await client.find(limit=1)).jobs
+    if newest and newest[0].created_at - now > SKEW:
+        yield Finding(
+            f"the newest job was submitted {ago(newest[0].created_at, now)}, by the clock of this machine",
+            cure="set the clock; leases do not depend on it, but times to run at do",
+        )
+    elif ahead:
+        yield Finding(
+            f"the worker {safe(ahead[0].name or ahead[0].id)} was seen {ago(ahead[0].seen_at, now)}: clocks differ",
+            cure="set the clock; leases do not depend on it, but times to run at do",
+        )

@@ -1,0 +1,111 @@
+"""One frame of `top`, as lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from daybreak.cli.printing import Column, table_lines
+from daybreak.cli.queues import by_bucket, described
+from daybreak.cli.text import ago, bar, counted, first_line, local, number, percent, priority_name, roughly, safe
+from daybreak.model import WAITING, Job, State
+
+if TYPE_CHECKING:
+    from daybreak.cli.top.look import Look
+
+BAR = 20
+
+
+def frame(look: Look, rates: dict[str, float], store: str, width: int | None) -> list[Text]:
+    lines = [_title(look, store), _totals(look), *([_speed(rates)] if rates else []), Text()]
+    lines += _depth(look, width)
+    lines += _queues(look, width)
+    lines += _running(look, width)
+    lines += _failed(look, width)
+    return lines
+
+
+def _title(look: Look, store: str) -> Text:
+    line = Text("Daybreak", "bold")
+    line.append(f"  {safe(store)}  {local(look.at)}", "dim")
+    return line
+
+
+def _totals(look: Look) -> Text:
+    states = look.states
+    waiting = sum(states[state] for state in WAITING)
+    line = Text(f"{number(waiting)} waiting")
+    line.append(f"  {number(states[State.RUNNING])} running", "cyan")
+    line.append(f"  {number(states[State.COMPLETED])} completed", "green")
+    line.append(f"  {number(states[State.FAILED])} failed", "red" if states[State.FAILED] else "")
+    line.append(f"  {counted(len(look.workers), 'live worker')}", "" if look.workers else "yellow")
+    return line
+
+
+def _speed(rates: dict[str, float]) -> Text:
+    return Text("per second  " + "  ".join(f"{name} {rate:,.1f}" for name, rate in rates.items()))
+
+
+def _depth(look: Look, width: int | None) -> list[Text]:
+    depth = by_bucket(dict(look.priorities))
+    most = max(depth.values())
+    rows = [[p.name.lower(), number(n), bar(n / most, BAR).rstrip("░") if most else ""] for p, n in depth.items()]
+    return [*table_lines([Column("PRIORITY"), Column("WAITING", right=True), Column("")], rows, width), Text()]
+
+
+def _queues(look: Look, width: int | None) -> list[Text]:
+    busy = [q for q in look.queues if q.waiting or q.states.get(State.RUNNING) or q.settings.paused]
+    if not busy:
+        return []
+    columns = [
+        Column("QUEUE"), Column("WAITING", right=True), Column("RUNNING", right=True), Column("FAILED", right=True),
+        Column("SETTINGS", gives=True),
+    ]  # fmt: skip
+    rows = [
+        [
+            safe(queue.name), number(queue.waiting), number(queue.states.get(State.RUNNING, 0)),
+            number(queue.states.get(State.FAILED, 0)), described(queue.settings),
+        ]
+        for queue in sorted(busy, key=lambda queue: -queue.waiting)[:10]
+    ]  # fmt: skip
+    return [*table_lines(columns, rows, width), Text()]
+
+
+def _running(look: Look, width: int | None) -> list[Text]:
+    if not look.running:
+        return []
+    columns = [
+        Column("RUNNING"), Column("TASK"), Column("PRIORITY", drop=2), Column("ATTEMPT", drop=1), Column("FOR"),
+        Column("DONE"), Column("DETAIL", gives=True),
+    ]  # fmt: skip
+    rows = [_job(job, look) for job in look.running]
+    more = look.states[State.RUNNING] - len(look.running)
+    return [
+        *table_lines(columns, rows, width),
+        *([Text(f"and {number(more)} more", "dim")] if more > 0 else []),
+        Text(),
+    ]
+
+
+def _job(job: Job, look: Look) -> list[str]:
+    done = "" if job.progress is None else f"{bar(job.progress, 10)} {percent(job.progress)}"
+    return [
+        safe(job.id), safe(job.spec.task), priority_name(job.priority),
+        f"{job.attempt}/{job.spec.options.retry.attempts}", roughly(look.at - (job.started_at or look.at)), done,
+        first_line(job.message),
+    ]  # fmt: skip
+
+
+def _failed(look: Look, width: int | None) -> list[Text]:
+    if not look.failed:
+        return []
+    columns = [Column("FAILED"), Column("TASK"), Column("WHEN"), Column("REASON", drop=1), Column("ERROR", gives=True)]
+    rows = [
+        [
+            safe(job.id), safe(job.spec.task), ago(job.finished_at, look.at), job.reason or "",
+            first_line(str(job.failure or job.note)),
+        ]
+        for job in look.failed
+    ]  # fmt: skip
+    return table_lines(columns, rows, width)

@@ -1,0 +1,112 @@
+"""What happened, read from the store: from the events of every job, and from what it says of each accepted one."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+
+from daybreak.events import Event
+from daybreak.model import FINAL, State
+from daybreak.store import Store
+
+_WAITING = frozenset({"submitted", "due", "released"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """`lost` are accepted jobs that the store does not know any more, or that have not ended; `failed` those that ended
+    otherwise than completed. Both should be empty."""
+
+    events: int
+    accepted: int
+    completed: int
+    lost: list[str]
+    failed: list[str]
+    twice: list[str]
+    retries: int
+    retried: int
+    errors: list[str]
+    urgent_waited: timedelta | None
+    passed: int
+    others_waited: timedelta | None
+    held: int
+    recovered_in: timedelta | None
+    troubles: list[str] = field(default_factory=list)
+
+
+async def all_events(store: Store) -> list[Event]:
+    found: list[Event] = []
+    cursor = None
+    while (feed := await store.events(cursor)).events:
+        found += feed.events
+        cursor = feed.cursor
+    return found
+
+
+async def measure(
+    store: Store, accepted: Sequence[str], *, urgent: str, killed: str, killed_at: datetime
+) -> Measured:
+    """`killed` is the name of the worker that was killed at `killed_at`."""
+    events = await all_events(store)
+    told: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        told[event.job].append(event)
+    states = {job: found.state for job, found in zip(accepted, await store.get(accepted), strict=True) if found}
+    lost = [job for job in accepted if states.get(job) not in FINAL]
+    retries = [event for event in events if event.kind == "retrying" and not _is_death(event)]
+    again = [_started_again(told[job], killed) for job in accepted]
+    held = [at for was_held, at in again if was_held]
+    waits = {job: _waited(told[job]) for job in accepted}
+    others = [wait for job, wait in waits.items() if wait is not None and job != urgent]
+    return Measured(
+        events=len(events),
+        accepted=len(accepted),
+        completed=sum(state is State.COMPLETED for state in states.values()),
+        lost=lost,
+        failed=[job for job, state in states.items() if state in FINAL and state is not State.COMPLETED],
+        twice=[job for job in accepted if sum(event.kind == "completed" for event in told[job]) > 1],
+        retries=len(retries),
+        retried=len({event.job for event in retries}),
+        errors=[error for error, _ in Counter(event.error for event in retries).most_common(3)],
+        urgent_waited=waits.get(urgent),
+        passed=_in_line(events, urgent),
+        others_waited=median(others) if others else None,
+        held=len(held),
+        recovered_in=max((at - killed_at for at in held if at is not None), default=None),
+    )
+
+
+def _is_death(event: Event) -> bool:
+    """The attempt ended with its worker, not by an error of its own."""
+    return event.error.startswith("Lost")
+
+
+def _waited(events: list[Event]) -> timedelta | None:
+    """From acceptance to the first start."""
+    started = next((event.at for event in events if event.kind == "started"), None)
+    return None if started is None else started - events[0].at
+
+
+def _started_again(events: list[Event], killed: str) -> tuple[bool, datetime | None]:
+    """Whether the killed worker held this job when it died, and when the job was started again after that."""
+    events = [event for event in events if event.kind != "progress"]
+    for number, (event, after) in enumerate(zip(events, events[1:], strict=False)):
+        if event.kind == "started" and event.by.startswith(f"{killed}-") and after.kind == "lease_expired":
+            return True, next((later.at for later in events[number + 1 :] if later.kind == "started"), None)
+    return False, None
+
+
+def _in_line(events: list[Event], job: str) -> int:
+    """How many jobs were waiting to be started when this one was accepted."""
+    waiting: set[str] = set()
+    for event in events:
+        if event.job == job:
+            return len(waiting)
+        if event.kind in _WAITING:
+            waiting.add(event.job)
+        elif event.kind != "progress":
+            waiting.discard(event.job)
+    return 0

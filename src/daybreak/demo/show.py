@@ -1,0 +1,124 @@
+"""What is seen of the demo: a live view on a terminal, lines anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from daybreak.model import State
+
+QUARTERS: Final = 4
+BAR: Final = 44
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is there at one moment: how many jobs in each state, and how each worker is."""
+
+    counts: Mapping[State, int]
+    total: int
+    workers: Mapping[str, str]
+
+    @property
+    def done(self) -> int:
+        return self.counts.get(State.COMPLETED, 0)
+
+
+class Show:
+    """Says what happens, each line with the time since the start; between the lines, shows what is there."""
+
+    def __init__(self, console: Console, *, live: bool | None = None) -> None:
+        self.console = console
+        self._began = time.monotonic()
+        is_live = console.is_terminal and not console.is_dumb_terminal if live is None else live
+        self._live = Live(console=console, auto_refresh=False, transient=True) if is_live else None
+        self._told = 0
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    @contextlib.contextmanager
+    def closed(self) -> object:
+        """No live view in this block."""
+        raise NotImplementedError
+
+    # -- lines ---------------------------------------------------------------------------------------------------------
+
+    def title(self, text: str) -> None:
+        self.console.print(Text(text, "bold"))
+
+    def plain(self, text: str = "", style: str = "") -> None:
+        self.console.print(Text(text, style))
+
+    def say(self, text: str, style: str = "") -> None:
+        line = Text(f"{time.monotonic() - self._began:5.1f} s  ", "dim")
+        self.console.print(line.append(text, style))
+
+    def look(self, seen: Seen) -> None:
+        if self._live is not None:
+            self._live.update(_view(seen), refresh=True)
+        elif (quarter := QUARTERS * seen.done // max(seen.total, 1)) > self._told:
+            self._told = quarter
+            self.say(f"{seen.done} of {seen.total} completed", "dim")
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+
+    def pairs(self, rows: Sequence[tuple[str, str, str]]) -> None:
+        """Names, values and what they mean, below one another."""
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim")
+        table.add_column(justify="right", style="bold")
+        table.add_column()
+        for row in rows:
+            table.add_row(*map(Text, row))
+        self.console.print(table)
+
+    def bars(self, rows: Sequence[tuple[str, float, str]]) -> None:
+        """Horizontal bars, the longest across the whole width."""
+        full, half = ("\u2588", "\u258c") if self.console.encoding.startswith("utf") else ("#", "")
+        longest = max((value for _, value, _ in rows), default=1.0)
+        for name, value, told in rows:
+            length = value / longest * BAR
+            bar = full * int(length) + (half if length % 1 >= 0.5 else "")
+            self.console.print(Text(f"  {name}  ", "dim").append(bar, "cyan").append(f" {told}", ""))
+
+
+def _view(seen: Seen) -> RenderableType:
+    top = Table.grid(padding=(0, 1))
+    waiting = seen.counts.get(State.QUEUED, 0)
+    top.add_row(
+        Text("completed"),
+        ProgressBar(total=max(seen.total, 1), completed=seen.done, width=BAR),
+        Text(f"{seen.done}/{seen.total}", "bold"),
+        Text(f"  running {seen.counts.get(State.RUNNING, 0)}", "cyan"),
+        Text(f"  queued {waiting}"),
+        Text(f"  before a retry {seen.counts.get(State.SCHEDULED, 0)}", "yellow"),
+    )
+    workers = Text("workers   ")
+    for name, how in seen.workers.items():
+        workers.append(f" {name} {how}  ", "red" if how == "killed" else "green")
+    return Group(Text(), top, workers)
+
+
+def seconds(span: timedelta | None) -> str:
+    """A measured time as people say it."""
+    if span is None:
+        return "not measured"
+    value = span.total_seconds()
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

@@ -1,0 +1,103 @@
+"""A copy of a file that is in use: consistent, checked, and only then given its name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from daybreak.errors import BadInput, StoreCorrupt, StoreUnavailable
+from daybreak.stores.sqlite import schema
+from daybreak.stores.sqlite.faults import translate
+
+PAGES_PER_STEP: Final = 4096  # 16 MiB: often enough to tell how far it is
+_SIDE_FILES: Final = ("-wal", "-shm", "-turn", "-wake", "-journal")
+
+
+def backup(source: Path, target: Path, *, overwrite: bool = False, tell: Callable[[float], None] | None = None) -> int:
+    """Copy the store as it is at one instant, and answer the copy's size. Writers go on meanwhile; what they write
+    after the start is not in the copy. `tell` hears how much is done, from 0 to 1."""
+    _check(source, target, overwrite=overwrite)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        try:
+            schema.create(partial)  # readable by its owner alone, as the store itself
+            _copy(source, partial, tell or (lambda _: None))
+            _sync(partial)
+            _name(partial, target, overwrite=overwrite)
+        finally:
+            for leftover in (partial, *(Path(f"{partial}{side}") for side in _SIDE_FILES)):
+                leftover.unlink(missing_ok=True)
+    except FileExistsError:
+        raise BadInput(f"{target} is there already: choose another name, or overwrite it with --force") from None
+    except (apsw.Error, OSError) as trouble:
+        raise translate(target if isinstance(trouble, OSError) else source, trouble) from trouble
+    return target.stat().st_size
+
+
+def _check(source: Path, target: Path, *, overwrite: bool) -> None:
+    if not source.is_file():
+        raise StoreUnavailable(f"there is no store at {source}")
+    if target.is_dir():
+        raise BadInput(f"{target} is a folder: name a file inside it, such as {target / source.name}")
+    if not target.parent.is_dir():
+        raise BadInput(f"{target}: its folder does not exist; create {target.parent} first")
+    if target.exists() and target.samefile(source):
+        raise BadInput(f"{target} is the store itself: name another file")
+    if any(target.resolve() == Path(f"{source.resolve()}{side}") for side in _SIDE_FILES):
+        raise BadInput(f"{target} belongs to the store itself: name another file")
+    if target.exists() and not overwrite:
+        raise FileExistsError
+    # A log that lies beside would be played into the copy by the next who opens it.
+    if Path(f"{target}-wal").exists():
+        raise BadInput(f"{target} is in use as a store (there is {target.name}-wal): choose another name")
+
+
+def _copy(source: Path, partial: Path, tell: Callable[[float], None]) -> None:
+    flags = apsw.SQLITE_OPEN_READWRITE  # a reader of a write-ahead log writes into its index
+    with contextlib.closing(apsw.Connection(str(source), flags=flags)) as live:
+        live.set_busy_timeout(5000)
+        # One read transaction from first to last page: otherwise every commit of others would start the copy over.
+        live.execute("BEGIN")
+        schema.refuse_newer(live, source)
+        if not live.pragma("user_version"):
+            raise StoreUnavailable(f"{source} is empty: no store was made there yet")
+        with contextlib.closing(apsw.Connection(str(partial))) as copy:
+            with copy.backup("main", live, "main") as pages:
+                while not pages.done:
+                    pages.step(PAGES_PER_STEP)
+                    tell(1 - pages.remaining / max(pages.page_count, 1))
+            copy.pragma("journal_mode", "delete")  # one file, without a log beside it
+            if (found := copy.execute("PRAGMA quick_check(1)").fetchone()) != ("ok",):
+                raise StoreCorrupt(f"{source} is damaged ({found[0] if found else '?'}): the copy was thrown away")
+        live.execute("ROLLBACK")
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _name(partial: Path, target: Path, *, overwrite: bool) -> None:
+    if overwrite:
+        partial.replace(target)
+    else:
+        try:
+            os.link(partial, target)  # unlike a rename, it never takes the place of what someone made meanwhile
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            partial.rename(target)
+    with contextlib.suppress(OSError):  # Windows has no descriptors of folders
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

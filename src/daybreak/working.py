@@ -1,0 +1,178 @@
+"""Workers of an app: how one is set up, and how it runs in the background of a block or until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from daybreak.errors import BadInput, NotImportable
+from daybreak.store import Store
+from daybreak.tasks import Program
+from daybreak.units import duration
+from daybreak.worker.settings import WorkerSettings
+from daybreak.worker.target import target_of
+from daybreak.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from daybreak.app import Daybreak
+
+_log = logging.getLogger("daybreak.worker")
+
+
+def settings_of(kept: Mapping[str, Any], said: Mapping[str, Any]) -> WorkerSettings:
+    """Worker settings from words: what is said outranks what a settings file keeps."""
+    words = {**kept, **{name: value for name, value in said.items() if value is not None}}
+    if unknown := set(words) - set(WorkerSettings.__struct_fields__):
+        raise BadInput(
+            f"a worker has no setting {', '.join(sorted(unknown))}; "
+            f"there are {', '.join(WorkerSettings.__struct_fields__)}"
+        )
+    for name in ("lease_for", "grace", "cancel_grace"):
+        if name in words:
+            words[name] = duration(words[name], name)
+    if "queues" in words:
+        words["queues"] = (words["queues"],) if isinstance(words["queues"], str) else tuple(words["queues"])
+    settings = WorkerSettings(**words)
+    settings.check()
+    return settings
+
+
+async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | None = None) -> Worker:
+    """A worker for all tasks of an app, on the store of the running loop."""
+    if settings.allow_commands:
+        from daybreak.worker.commands import add_commands  # noqa: PLC0415
+
+        add_commands(app.program)
+    client = await app.client()
+    target = target or target_of(app)
+    isolation = settings.isolation or _isolation(client.store, target)
+    if isolation == "process":
+        _check_importable(app.program, target)
+    return Worker(
+        client.store,
+        app.program,
+        msgspec.structs.replace(settings, isolation=isolation),
+        app.world,
+        target=target or "",
+        imports=_modules(app),
+        url=app.settings.url,
+        app=app.name or target or "",
+        ears=app.hooks,
+        beside=[lambda: app.hooks.follow(client)] if app.hooks.is_durable else [],
+    )
+
+
+def _isolation(store: Store, target: str | None) -> Literal["process", "thread"]:
+    if not store.traits.shared:
+        return "thread"  # a child process could not reach the jobs' own store
+    if target is None:
+        _log.warning(
+            "these tasks live in no file that a child process could import: they run in threads of this process, "
+            "which cannot be ended by a time limit"
+        )
+        return "thread"
+    return "process"
+
+
+def _check_importable(program: Program, target: str | None) -> None:
+    if target is None:
+        raise NotImportable(
+            "this app is made inside a function or a notebook, where a child process cannot find it: "
+            "move it to the top of a module, or use worker(isolation='thread')"
+        )
+    for definition in program:
+        if definition.is_nested:
+            raise NotImportable(
+                f"task {definition.name!r} is defined inside a function, where a child process cannot find it: "
+                "move it to the top of a module, or use worker(isolation='thread')"
+            )
+
+
+def _modules(app: Daybreak) -> list[str]:
+    """Modules that a child must import besides the app's own to know all tasks."""
+    mine = (definition.function.__module__ for definition in app.program)
+    names = [name for name in mine if name != "__main__" and not name.startswith(("daybreak.", "daybreak_script_"))]
+    return list(dict.fromkeys([*app.imports, *(name for name in names if _is_findable(name))]))
+
+
+def _is_findable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+# -- in the background -------------------------------------------------------------------------------------------------
+
+
+class _Working:
+    """A worker that runs on the portal's loop."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Returns once it takes work; raises what kept it from that."""
+        self._task = asyncio.create_task(self.worker.run())
+        ready = asyncio.create_task(self.worker.is_ready.wait())
+        await asyncio.wait([self._task, ready], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._task.done():
+            self._task.result()
+
+    async def wait(self) -> None:
+        assert self._task is not None
+        await asyncio.shield(self._task)  # who stops waiting does not stop the worker
+
+
+async def _start(app: Daybreak, settings: WorkerSettings) -> _Working:
+    working = _Working(await make_worker(app, settings))
+    await working.begin()
+    return working
+
+
+@contextlib.contextmanager
+def in_background(app: Daybreak, settings: WorkerSettings) -> Iterator[Worker]:
+    working = app.portal.run(_start(app, settings))
+    try:
+        yield working.worker
+    finally:
+        _finish(app, working)
+
+
+def _finish(app: Daybreak, working: _Working) -> None:
+    """Let what runs end; Ctrl-C meanwhile means: now."""
+    working.worker.stop_from_outside()
+    while True:
+        try:
+            app.portal.run(working.wait())
+        except KeyboardInterrupt:
+            working.worker.stop_from_outside()
+        else:
+            return
+
+
+@contextlib.asynccontextmanager
+async def in_async_background(app: Daybreak, settings: WorkerSettings) -> AsyncIterator[Worker]:
+    working = await asyncio.wrap_future(app.portal.spawn(_start(app, settings)))
+    try:
+        yield working.worker
+    finally:
+        working.worker.stop_from_outside()
+        await asyncio.wrap_future(app.portal.spawn(working.wait()))
+
+
+def until_idle(app: Daybreak, settings: WorkerSettings) -> None:
+    working = app.portal.run(_start(app, msgspec.structs.replace(settings, until_idle=True)))
+    try:
+        app.portal.run(working.wait())
+    except BaseException:
+        _finish(app, working)
+        raise
