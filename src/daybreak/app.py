@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import getpass
 import inspect
@@ -31,6 +32,7 @@ from daybreak.world import RealWorld, World
 
 if TYPE_CHECKING:
     from daybreak import config
+    from daybreak.queues import QueueHandle
     from daybreak.worker.settings import WorkerSettings
     from daybreak.worker.worker import Worker
 
@@ -216,6 +218,12 @@ class Daybreak:
         """A handle on a job of which only the id is known. Whether it exists shows when something is asked of it."""
         return JobHandle(self._sessions, self.program, id, self.worker_command)
 
+    def queue(self, name: str) -> QueueHandle:
+        """A handle on a queue: to add and take items without workers, to look at it, to pause it and change it."""
+        from daybreak.queues import QueueHandle  # noqa: PLC0415 - not needed where workers do the taking
+
+        return QueueHandle(lambda: self._sessions, self.hooks, name)
+
     async def aas_completed(self, jobs: Iterable[JobHandle[R]], timeout: object = None) -> AsyncIterator[JobHandle[R]]:  # noqa: ASYNC109
         """The jobs in the order in which they become final."""
         limit = None if timeout is None else duration(timeout, "timeout")
@@ -277,11 +285,13 @@ class Daybreak:
 
     def close(self) -> None:
         """Let go of the store. Using the app again opens it anew."""
+        self.hooks.close()
         if self._made is not None:
             self._made.close()
 
     async def aclose(self) -> None:
         """Let go of the store. Using the app again opens it anew."""
+        await asyncio.to_thread(self.hooks.close)
         if self._made is not None:
             await self._made.aclose()
 

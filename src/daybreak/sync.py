@@ -332,9 +332,7 @@ def _blocking_name(name: str) -> str:
 def _refuse_inside(portal: Portal, method: Callable[..., Any]) -> None:
     if portal.is_here:
         name = method.__name__
-        raise RuntimeError(
-            f"{_blocking_name(name)}() would wait for itself here, inside the portal's loop: use {name}()"
-        )
+        raise RuntimeError(f"{_blocking_name(name)}() in the portal's own loop would wait for itself: use {name}()")
 
 
 # -- the process -------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from daybreak.stores.memory.ready import Ready
 from daybreak.testing.simulation import Parts
 from daybreak.testing.simulation.plan import LEASE
 from daybreak.testing.simulation.worker import SimWorker
+from daybreak.units import span
 
 replace = msgspec.structs.replace
 
@@ -423,6 +424,13 @@ class CountsHungCalls(Reaper):
         self._last_contact = self._world.steady()
 
 
+class Overlooks(Reaper):
+    """Takes a silence of three of its pauses, each grown to twice its length, for the store's usual pace."""
+
+    def _lost_sight(self, now):
+        return now - self._last_contact > span(6 * self._every)
+
+
 class NeverSettles(Reaper):
     """Takes over and leaves it at that."""
 
@@ -537,6 +545,7 @@ PLANTED = [
     Planted("counts that are no recount", {"I24"}, 10, Miscounts),
     Planted("reaper counts outages as watched", {"P8"}, 20, parts=Parts(reaper=Hasty)),
     Planted("reaper counts hung calls as watched", {"P8"}, 150, parts=Parts(reaper=CountsHungCalls)),
+    Planted("reaper overlooks a silence", {"P8"}, 30, parts=Parts(reaper=Overlooks)),
     Planted("reaper never settles", {"I1", "I20"}, 10, parts=Parts(reaper=NeverSettles)),
     Planted("reaper blames anyone", {"I15"}, 20, parts=Parts(reaper=BlamesAnyone)),
     Planted("reaper blames nobody", {"I1", "I14"}, 20, parts=Parts(reaper=BlamesNobody)),

@@ -140,6 +140,7 @@ async def test_a_silence_of_more_than_half_a_lease_starts_the_watch_anew(client,
     reaper = reaper_of(store, world, lease_for)
     await tick_for(reaper, world, 2 * lease_for)
     await claim(store, lease_for=lease_for)
+    await reaper.tick()  # heard of the store just before
     store.down = True
     back = world.steady() + 0.6 * span(lease_for)  # later than that a holder could not report before it is given up
     while world.steady() < back:

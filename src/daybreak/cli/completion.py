@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from daybreak.cli.root import root, store_options
+from daybreak.cli.root import COMPLETE, PROGRAM, root, store_options
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -23,7 +23,7 @@ def command(shell: str) -> int:
     """
     made = get_completion_class(shell)
     assert made is not None
-    complete = made(root, {}, "daybreak", "_DAYBREAK_COMPLETE")
+    complete = made(root, {}, PROGRAM, COMPLETE)
     click.echo(complete.source_template % complete.source_vars())
     return 0
 

@@ -67,6 +67,8 @@ def end(trouble: BaseException) -> int:
     code = next((code for kind, code in _CODES if isinstance(trouble, kind)), Exit.BROKEN)
     if code is Exit.NO_READER:
         _let_go_of_stdout()
+    elif code is Exit.INTERRUPTED and sys.stderr.isatty():
+        click.echo(err=True)  # the terminal wrote ^C
     elif code is not Exit.INTERRUPTED:
         _say(_sentence(trouble, code))
     if os.environ.get("DAYBREAK_DEBUG") and code not in (Exit.NO_READER, Exit.INTERRUPTED):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP: Final = "  "
-LEAST: Final = 16  # what a column that gives way keeps
+LEAST: Final = 40  # a column that gives way keeps so much, or goes below
 STYLES: Final = {
     "completed": "green", "failed": "red", "cancelled": "dim", "running": "cyan", "suspended": "yellow",
     "live": "green", "gone": "red", "paused": "yellow", "stopping": "yellow",
@@ -28,8 +28,9 @@ STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`gives` marks the column that is shortened where the terminal is narrow; those with a `drop` go before that, the
-    highest first. Everything else stands in full: an id that is cut is no id."""
+    """Where the terminal is narrow, the column that `gives` is shortened, and if little would be left of it, it goes to
+    a line of its own; then those with a `drop` are left out, the highest first. Everything else stands in full: an id
+    that is cut is no id."""
 
     title: str
     gives: bool = False
@@ -93,8 +94,12 @@ def _finite(value: Any) -> Any:
 def console(*, err: bool = False) -> Console:
     from rich.console import Console  # noqa: PLC0415 - takes longer to load than most commands to run
 
+    class Pipe(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # told as anywhere else, not by an exit of its own
+
     # Markup and emoji codes are words of users here, not ours.
-    return Console(stderr=err, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    return Pipe(stderr=err, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def say_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
@@ -105,49 +110,53 @@ def say_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[Text]:
     """A table as lines: plain columns, no frame. Columns that are empty throughout are left out."""
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
+    from rich.cells import cell_len  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    shown = [i for i in range(len(columns)) if any(row[i] for row in rows) or columns[i].title == "ID"]
-    widths = {i: max(cell_len(columns[i].title), *(cell_len(row[i]) for row in rows)) for i in shown} if rows else {}
-    if width is not None and rows:
-        _fit(columns, shown, widths, width)
+    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    widths = {i: max(cell_len(columns[i].title), *(cell_len(row[i]) for row in rows)) for i in shown}
+    below = None if width is None else _fit(columns, shown, widths, width)
     lines = [Text(GAP.join(_cell(columns[i].title, widths[i], columns[i].right) for i in shown).rstrip(), "bold")]
     for row in rows:
         line = Text()
         for i in shown:
-            cell = row[i]
-            if cell_len(cell) > widths[i]:
-                cell = set_cell_size(cell, widths[i] - 1) + "…"
-            line.append(_cell(cell, widths[i], columns[i].right), STYLES.get(cell.strip(), ""))
+            line.append(_cell(row[i], widths[i], columns[i].right), STYLES.get(row[i], ""))
             line.append(GAP)
         line.rstrip()
         lines.append(line)
+        if below is not None and width is not None and row[below]:
+            lines.append(Text(GAP * 2 + _cell(row[below], width - 2 * len(GAP)).rstrip(), "dim"))
     return lines
 
 
-def _cell(text: str, width: int, right: bool) -> str:
-    from rich.cells import cell_len  # noqa: PLC0415
+def _cell(text: str, width: int, right: bool = False) -> str:
+    """A text that takes exactly so many columns of the terminal."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
 
-    room = " " * max(width - cell_len(text), 0)
+    if cell_len(text) > width:
+        return set_cell_size(text, max(width - 1, 0)) + "…"
+    room = " " * (width - cell_len(text))
     return room + text if right else text + room
 
 
-def _fit(columns: Sequence[Column], shown: list[int], widths: dict[int, int], width: int) -> None:
-    """Take from what may give way until the table fits, or nothing more can be taken."""
+def _fit(columns: Sequence[Column], shown: list[int], widths: dict[int, int], width: int) -> int | None:
+    """Take from what may give way until the table fits; answers which column goes below the line, if one does."""
 
     def excess() -> int:
         return sum(widths[i] for i in shown) + len(GAP) * (len(shown) - 1) - width
 
-    for i in [i for i in shown if columns[i].gives]:
-        widths[i] = max(widths[i] - max(excess(), 0), min(LEAST, widths[i]))
+    below = None
+    giving = next((i for i in shown if columns[i].gives), None)
+    if giving is not None and excess() > 0:
+        if widths[giving] - excess() >= LEAST:
+            widths[giving] -= excess()
+        else:
+            shown.remove(below := giving)
     for i in sorted(shown, key=lambda i: -columns[i].drop):
         if excess() <= 0 or not columns[i].drop:
             break
         shown.remove(i)
-    # What was dropped may leave room for more of what had to give way: no line is then shorter than it must be.
-    for i in [i for i in shown if columns[i].gives and excess() < 0]:
-        widths[i] -= excess()
+    return below
 
 
 def say_pairs(pairs: Sequence[tuple[str, str]]) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
+from click.shell_completion import shell_complete
 
 from daybreak.cli import failing
+
+PROGRAM: Final = "daybreak"
+COMPLETE: Final = "_DAYBREAK_COMPLETE"  # the variable by which a shell asks
 
 # Name: (module, what the overview says of it). Written here so that the overview loads no command; a test compares.
 SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
@@ -73,22 +78,28 @@ class Root(Group):
             with formatter.section(section):
                 formatter.write_dl([(name.ljust(width), about) for name, (_, about) in commands.items()])
 
-    def main(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
-    ) -> None:
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any) -> NoReturn:  # type: ignore[override]
         """Run a command line and exit: 0, or the code of what went wrong, said in one sentence."""
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # what the terminal cannot show is spelt out
                 stream.reconfigure(errors="backslashreplace")
-        extra["standalone_mode"] = False
+        if instruction := os.environ.get(COMPLETE):
+            sys.exit(shell_complete(self, {}, PROGRAM, COMPLETE, instruction))
         try:
-            code = super().main(args, prog_name or "daybreak", **extra)
+            code = self._run(sys.argv[1:] if args is None else list(args), prog_name or PROGRAM)
             sys.stdout.flush()
-        except BaseException as trouble:
-            if isinstance(trouble, SystemExit):
-                raise
+        except Exception as trouble:  # noqa: BLE001 - the last place where it can become a sentence
             code = failing.end(trouble)
-        sys.exit(code if isinstance(code, int) else 0)
+        except KeyboardInterrupt as trouble:
+            code = failing.end(trouble)
+        sys.exit(code)
+
+    def _run(self, args: list[str], name: str) -> int:
+        try:
+            with self.make_context(name, args) as ctx:
+                return int(self.invoke(ctx) or 0)
+        except click.exceptions.Exit as leaving:
+            return leaving.exit_code
 
 
 def store_options(command: click.Command) -> click.Command:

@@ -11,8 +11,8 @@ L: Final = 10e-6  # henry
 C: Final = 100e-6  # farad
 RL: Final = 0.02  # ohms of the coil's wire
 
-STEP: Final = 0.25e-6  # seconds; the filter rings at 5 kHz
-LONG: Final = 5e-3  # seconds; the least damped load has settled by then
+STEP: Final = 0.1e-6  # seconds; the filter rings at 5 kHz
+LONG: Final = 8e-3  # seconds; the least damped load has settled by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ def simulate(duty: float, load: float) -> Converter:
 
 
 def _start(duty: float, load: float) -> tuple[float, float, float]:
-    """Runge-Kutta of the fourth order over L di/dt = duty*VI - v - RL*i and C dv/dt = i - v/load; written out, since this
-    is where the time goes."""
+    """Runge-Kutta of the fourth order over L di/dt = duty*VI - v - RL*i and C dv/dt = i - v/load; written out, since
+    this is where the time goes."""
     h, h2, h6, drive, leak = STEP, STEP / 2, STEP / 6, duty * VI, 1 / load
     i = v = highest = 0.0
     for _ in range(round(LONG / STEP)):

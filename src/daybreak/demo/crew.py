@@ -72,7 +72,9 @@ class Crew:
     def check(self) -> None:
         for name, worker in self._workers.items():
             if worker.poll() is not None:
-                raise WorkerGone(f"worker {name} ended by itself with code {worker.returncode}: {self._last_words(name)}")
+                raise WorkerGone(
+                    f"worker {name} ended by itself with code {worker.returncode}: {self._last_words(name)}"
+                )
 
     async def stop(self, name: str) -> int:
         """SIGTERM, and its exit code once it has let go of everything."""

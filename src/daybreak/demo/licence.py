@@ -14,7 +14,7 @@ GRANTED: Final = b"granted\n"
 
 @contextlib.asynccontextmanager
 async def server(drops_every: int) -> AsyncIterator[int]:
-    """Serves on a free port of this machine, which it gives, and drops every so many-th connection without an answer."""
+    """Serves on a free port of this machine, which it gives, and drops one in so many connections without an answer."""
     asked = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
 from daybreak.events import Event
 from daybreak.model import FINAL, State
 from daybreak.store import Store
-
-_WAITING = frozenset({"submitted", "due", "released"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,21 @@ class Measured:
     others_waited: timedelta | None
     held: int
     recovered_in: timedelta | None
-    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def troubles(self) -> list[str]:
+        """Which promises were broken, a sentence each."""
+        checks = [
+            (self.lost, "accepted and then lost"),
+            (self.failed, "accepted and did not complete"),
+            (self.twice, "completed twice"),
+        ]
+        found = [f"{len(jobs)} of {self.accepted} jobs {what}, among them {jobs[0]}" for jobs, what in checks if jobs]
+        if self.urgent_waited is None:
+            found.append("the urgent job never started")
+        if self.held and self.recovered_in is None:
+            found.append("what the killed worker held was not started again")
+        return found
 
 
 async def all_events(store: Store) -> list[Event]:
@@ -46,9 +59,7 @@ async def all_events(store: Store) -> list[Event]:
     return found
 
 
-async def measure(
-    store: Store, accepted: Sequence[str], *, urgent: str, killed: str, killed_at: datetime
-) -> Measured:
+async def measure(store: Store, accepted: Sequence[str], *, urgent: str, killed: str, killed_at: datetime) -> Measured:
     """`killed` is the name of the worker that was killed at `killed_at`."""
     events = await all_events(store)
     told: dict[str, list[Event]] = defaultdict(list)
@@ -60,7 +71,7 @@ async def measure(
     again = [_started_again(told[job], killed) for job in accepted]
     held = [at for was_held, at in again if was_held]
     waits = {job: _waited(told[job]) for job in accepted}
-    others = [wait for job, wait in waits.items() if wait is not None and job != urgent]
+    others = [wait.total_seconds() for job, wait in waits.items() if wait is not None and job != urgent]
     return Measured(
         events=len(events),
         accepted=len(accepted),
@@ -73,7 +84,7 @@ async def measure(
         errors=[error for error, _ in Counter(event.error for event in retries).most_common(3)],
         urgent_waited=waits.get(urgent),
         passed=_in_line(events, urgent),
-        others_waited=median(others) if others else None,
+        others_waited=timedelta(seconds=median(others)) if others else None,
         held=len(held),
         recovered_in=max((at - killed_at for at in held if at is not None), default=None),
     )
@@ -93,7 +104,7 @@ def _waited(events: list[Event]) -> timedelta | None:
 def _started_again(events: list[Event], killed: str) -> tuple[bool, datetime | None]:
     """Whether the killed worker held this job when it died, and when the job was started again after that."""
     events = [event for event in events if event.kind != "progress"]
-    for number, (event, after) in enumerate(zip(events, events[1:], strict=False)):
+    for number, (event, after) in enumerate(itertools.pairwise(events)):
         if event.kind == "started" and event.by.startswith(f"{killed}-") and after.kind == "lease_expired":
             return True, next((later.at for later in events[number + 1 :] if later.kind == "started"), None)
     return False, None
@@ -105,8 +116,8 @@ def _in_line(events: list[Event], job: str) -> int:
     for event in events:
         if event.job == job:
             return len(waiting)
-        if event.kind in _WAITING:
+        if event.state is State.QUEUED:
             waiting.add(event.job)
-        elif event.kind != "progress":
+        elif event.state is not None:
             waiting.discard(event.job)
     return 0

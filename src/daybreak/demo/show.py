@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from rich.text import Text
 
 from daybreak.model import State
 
-QUARTERS: Final = 4
-BAR: Final = 44
+PARTS: Final = 5  # so often, without a terminal, a line says how far it is
+BAR: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,41 +52,35 @@ class Show:
         if self._live is not None:
             self._live.stop()
 
-    @contextlib.contextmanager
-    def closed(self) -> object:
-        """No live view in this block."""
-        raise NotImplementedError
-
     # -- lines ---------------------------------------------------------------------------------------------------------
 
     def title(self, text: str) -> None:
-        self.console.print(Text(text, "bold"))
+        self.plain(text, "bold")
 
     def plain(self, text: str = "", style: str = "") -> None:
-        self.console.print(Text(text, style))
+        self._print(Text(text, style))
 
     def say(self, text: str, style: str = "") -> None:
-        line = Text(f"{time.monotonic() - self._began:5.1f} s  ", "dim")
-        self.console.print(line.append(text, style))
+        self._print(Text(f"{time.monotonic() - self._began:5.1f} s  ", "dim").append(text, style))
+
+    def _print(self, line: Text) -> None:
+        # A pipe has no width: who reads it gets whole lines.
+        self.console.print(line, soft_wrap=not self.console.is_terminal)
 
     def look(self, seen: Seen) -> None:
         if self._live is not None:
             self._live.update(_view(seen), refresh=True)
-        elif (quarter := QUARTERS * seen.done // max(seen.total, 1)) > self._told:
-            self._told = quarter
+        elif (part := PARTS * seen.done // max(seen.total, 1)) > self._told:
+            self._told = part
             self.say(f"{seen.done} of {seen.total} completed", "dim")
 
     # -- figures -------------------------------------------------------------------------------------------------------
 
     def pairs(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Names, values and what they mean, below one another."""
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="dim")
-        table.add_column(justify="right", style="bold")
-        table.add_column()
-        for row in rows:
-            table.add_row(*map(Text, row))
-        self.console.print(table)
+        names, values = (max(len(row[column]) for row in rows) for column in (0, 1))
+        for name, value, meaning in rows:
+            self._print(Text(f"  {name:<{names}}  ", "dim").append(f"{value:>{values}}", "bold").append(f"  {meaning}"))
 
     def bars(self, rows: Sequence[tuple[str, float, str]]) -> None:
         """Horizontal bars, the longest across the whole width."""
@@ -96,29 +89,27 @@ class Show:
         for name, value, told in rows:
             length = value / longest * BAR
             bar = full * int(length) + (half if length % 1 >= 0.5 else "")
-            self.console.print(Text(f"  {name}  ", "dim").append(bar, "cyan").append(f" {told}", ""))
+            self._print(Text(f"  {name}  ", "dim").append(bar, "cyan").append(f" {told}"))
 
 
 def _view(seen: Seen) -> RenderableType:
     top = Table.grid(padding=(0, 1))
-    waiting = seen.counts.get(State.QUEUED, 0)
     top.add_row(
-        Text("completed"),
         ProgressBar(total=max(seen.total, 1), completed=seen.done, width=BAR),
-        Text(f"{seen.done}/{seen.total}", "bold"),
-        Text(f"  running {seen.counts.get(State.RUNNING, 0)}", "cyan"),
-        Text(f"  queued {waiting}"),
-        Text(f"  before a retry {seen.counts.get(State.SCHEDULED, 0)}", "yellow"),
+        Text(f"{seen.done}/{seen.total} completed", "bold"),
     )
-    workers = Text("workers   ")
+    below = Text()
+    for state, style in ((State.RUNNING, "cyan"), (State.QUEUED, ""), (State.SCHEDULED, "yellow")):
+        name = "before a retry" if state is State.SCHEDULED else state.value
+        below.append(f"{name} {seen.counts.get(state, 0)}   ", style)
     for name, how in seen.workers.items():
-        workers.append(f" {name} {how}  ", "red" if how == "killed" else "green")
-    return Group(Text(), top, workers)
+        below.append(f"{name}: {how}   ", "red" if how == "killed" else "green")
+    return Group(Text(), top, below)
 
 
 def seconds(span: timedelta | None) -> str:
     """A measured time as people say it."""
     if span is None:
-        return "not measured"
+        return "never"
     value = span.total_seconds()
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

@@ -95,7 +95,7 @@ class Codecs:
         return self._of_user(kind, name, [bound.get(arg, arg) if isinstance(arg, TypeVar) else arg for arg in args])
 
     def _tuple(self, name: str, args: tuple[Any, ...], bound: Bound) -> Codec:
-        if name in {"tuple", "Tuple"}:
+        if name == "tuple":
             return Many(name, tuple, _ANY)
         if len(args) == 2 and args[1] is ...:
             return Many(name, tuple, self.of(args[0], bound))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from daybreak.errors import BadArguments, TooLarge
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, step
 from daybreak.values.tags import escaped, opened_dict, plain, read_json, text, write_json
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Arguments:
                 try:
                     written[name] = write(kwargs[name], 1)
                 except Refusal as refusal:
-                    raise refusal.at(f".{name}").named("args") from None
+                    raise refusal.at(step(name)).named("args") from None
         if len(written) != len(kwargs):
             self._write_extra(kwargs, written)
         if not shape.needed <= written.keys():
@@ -83,7 +83,7 @@ class Arguments:
             try:
                 written[text(name)] = extra.checked(kwargs[name], 1)
             except Refusal as refusal:
-                raise refusal.at(f".{name}").named("args") from None
+                raise refusal.at(step(name)).named("args") from None
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -100,9 +100,9 @@ class Arguments:
             try:
                 found[name] = codec.read(raw)
             except Refusal as refusal:
-                raise BadArguments(str(refusal.at(f".{name}").named("args"))) from None
+                raise BadArguments(str(refusal.at(step(name)).named("args"))) from None
             except RecursionError:
-                raise BadArguments(f"args.{name}: nested deeper than {DEPTH_LIMIT} levels") from None
+                raise BadArguments(f"args{step(name)}: nested deeper than {DEPTH_LIMIT} levels") from None
         if not shape.needed <= found.keys():
             self._refuse_missing(found)
         return (self._positions(found) if shape.unnamed else []), found
@@ -144,7 +144,7 @@ class Arguments:
             try:
                 found[name] = take(codec, value)
             except Refusal as refusal:
-                raise refusal.at(f".{name}").named("args") from None
+                raise refusal.at(step(name)).named("args") from None
         return found
 
     # -- refusing ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from daybreak.values.codec import Codec
-from daybreak.values.refusal import Refusal, short, unfit
+from daybreak.values.refusal import Refusal, short
 from daybreak.values.tags import plain, rich
 
 
@@ -24,21 +24,21 @@ class Member(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         return plain(value._value_ if self._by_value else value._name_, depth)
 
     def read(self, raw: Any) -> Any:
         try:
             return self._kind(rich(raw)) if self._by_value else self._kind[raw]
         except (ValueError, KeyError, TypeError):
-            raise unfit(rich(raw), f"{self.name}: {self._choices()}") from None
+            raise self.unfit(rich(raw), self._choices()) from None
 
     def parse(self, given: str) -> Any:
         members = self._kind.__members__
         for name, member in members.items():
             if given == str(member._value_) or given.upper() == name.upper():
                 return member
-        raise unfit(given, f"{self.name}: {self._choices()}")
+        raise self.unfit(given, self._choices())
 
     def _choices(self) -> str:
         return chosen(m._value_ if self._by_value else m._name_ for m in self._kind.__members__.values())
@@ -72,9 +72,9 @@ class Choice(Codec):
         raise self._none_of_them(given)
 
     def _none_of_them(self, value: Any) -> Refusal:
-        return unfit(value, f"{self.name}: {chosen(option for option, _, _ in self._options)}")
+        return self.unfit(value, chosen(option for option, _, _ in self._options))
 
 
 def chosen(options: Iterable[object]) -> str:
     told = [short(option) for option in options]
-    return f"choose {', '.join(told[:-1])} or {told[-1]}" if len(told) > 1 else f"choose {''.join(told)}"
+    return f": choose {', '.join(told[:-1])} or {told[-1]}" if len(told) > 1 else f": choose {''.join(told)}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from daybreak.errors import NotEncodable
+from daybreak.errors import BadArguments, NotEncodable
 from daybreak.values.refusal import Refusal, short, unfit
 from daybreak.values.sameness import difference
+from daybreak.values.secret import HIDDEN
 from daybreak.values.tags import plain, read_json, rich
 
 
@@ -21,6 +23,7 @@ class Codec:
     safe: bool = True
     kinds: tuple[type, ...] = ()
     label: str | None = None
+    is_secret: bool = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -36,8 +39,18 @@ class Codec:
         try:
             raw = read_json(given)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise unfit(given, self.name) from None
+            raise self.unfit(given) from None
         return self.read(raw)
+
+    def inner(self) -> Iterable[Codec]:
+        """Who writes and reads the parts."""
+        return ()
+
+    def unfit(self, value: object, hint: str = "") -> Refusal:
+        """The value is not what the annotation says. Where that says Secret, a value in its place is one too."""
+        if not holds_secrets(self):
+            return unfit(value, self.name + hint)
+        return Refusal(BadArguments, f"{HIDDEN}, a {type(value).__name__}, is no {self.name}")
 
     def checked(self, value: Any, depth: int, /) -> object:
         """What to write, once it is certain that it comes back equal."""
@@ -50,8 +63,23 @@ class Codec:
             raise Refusal(NotEncodable, f"would not come back: {refusal.told}", refusal.path) from None
         if found is None:
             return written
-        told = f"{short(found.sent)} would not come back equal: it would be {short(found.back)}"
+        told = "would not come back equal"
+        if not holds_secrets(self):
+            told = f"{short(found.sent)} {told}: it would be {short(found.back)}"
         raise Refusal(NotEncodable, told, found.path)
+
+
+def holds_secrets(codec: Codec) -> bool:
+    seen: set[Codec] = set()
+    left = [codec]
+    while left:
+        found = left.pop()
+        if found.is_secret:
+            return True
+        if found not in seen:
+            seen.add(found)
+            left.extend(found.inner())
+    return False
 
 
 class Anything(Codec):
@@ -87,12 +115,12 @@ class Instance(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         if not self._is_one(value):
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         return plain(value, depth)
 
     def read(self, raw: Any) -> Any:
         if not self._is_one(value := rich(raw)):
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         return value
 
     def _is_one(self, value: object) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from daybreak.errors import BadArguments
 from daybreak.values.codec import Codec
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal, too_deep, unfit
-from daybreak.values.scalars import parsed
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, too_deep
 from daybreak.values.secret import HIDDEN, Secret
 from daybreak.values.tags import TAG, opened, plain, rich
 
@@ -17,6 +17,7 @@ class Hidden(Codec):
     """A Secret. No refusal of its content may show any of it."""
 
     kinds = (Secret,)
+    is_secret = True
 
     def __init__(self, name: str, held: Codec) -> None:
         super().__init__(name)
@@ -51,6 +52,7 @@ class Veiled(Codec):
     """A secret of another make, as pydantic's SecretStr: stored as one of ours."""
 
     safe = False
+    is_secret = True
 
     def __init__(self, name: str, kind: Any) -> None:
         super().__init__(name)
@@ -59,12 +61,17 @@ class Veiled(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         return plain(Secret(value.get_secret_value()), depth)
 
     def read(self, raw: Any) -> Any:
         name, inner = opened(raw)
-        return parsed(self._kind, rich(inner if name == "secret" else raw), self.name)
+        return self._made(rich(inner if name == "secret" else raw))
 
     def parse(self, given: str) -> Any:
-        return self._kind(given)
+        return self._made(given)
+
+    def _made(self, held: Any) -> Any:
+        with suppress(ValueError, TypeError):
+            return self._kind(held)
+        raise self.unfit(held)

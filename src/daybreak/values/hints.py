@@ -75,9 +75,15 @@ def resolved(annotation: Any, names: Mapping[str, Any], near: Mapping[str, Any])
 
 def spelt(annotation: Any) -> str:
     """An annotation as one would write it."""
-    if isinstance(annotation, type) and not typing.get_args(annotation):
-        return "None" if annotation is type(None) else annotation.__name__
-    return str(annotation).replace("typing.", "")
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Union or origin is types.UnionType:
+        return " | ".join(map(spelt, args))
+    if origin is tuple and not args and annotation is not tuple:
+        return "tuple[()]"
+    if isinstance(kind := origin or annotation, type):
+        name = "None" if kind is type(None) else kind.__name__
+        return f"{name}[{', '.join(map(spelt, args))}]" if args else name
+    return "..." if annotation is ... else str(annotation).replace("typing.", "")
 
 
 def _annotations(owner: Any) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from daybreak.errors import BadArguments, TooLarge
 from daybreak.values.codec import Codec
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal, step, too_deep, unfit
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, step, too_deep
 from daybreak.values.scalars import Nothing, Str
 from daybreak.values.tags import TAG, items, members, opened, pairs, rich
 
@@ -24,9 +24,12 @@ class Many(Codec):
         self._tag = None if kind is list else kind.__name__
         self.safe = item.safe
 
+    def inner(self) -> Iterable[Codec]:
+        return (self._item,)
+
     def write(self, value: Any, depth: int, /) -> object:
         if not isinstance(value, self._kind):
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         if depth >= DEPTH_LIMIT:
             raise too_deep()
         if isinstance(value, set | frozenset):
@@ -37,12 +40,12 @@ class Many(Codec):
     def read(self, raw: Any) -> Any:
         name, inner = opened(raw)
         if name not in {None, self._tag} or type(inner) is not list:
-            raise unfit(rich(raw), self.name)
+            raise self.unfit(rich(raw))
         found = read_items(inner, [self._item] * len(inner))
         try:
             return found if self._kind is list else self._kind(found)
         except TypeError:  # not hashable
-            raise unfit(rich(raw), self.name) from None
+            raise self.unfit(rich(raw)) from None
 
 
 class Row(Codec):
@@ -55,9 +58,12 @@ class Row(Codec):
         self._parts = parts
         self.safe = all(part.safe for part in parts)
 
+    def inner(self) -> Iterable[Codec]:
+        return self._parts
+
     def write(self, value: Any, depth: int, /) -> object:
         if not isinstance(value, tuple) or len(value) != len(self._parts):
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         if depth >= DEPTH_LIMIT:
             raise too_deep()
         written: list[object] = []
@@ -71,7 +77,7 @@ class Row(Codec):
     def read(self, raw: Any) -> Any:
         name, inner = opened(raw)
         if name not in {None, "tuple"} or type(inner) is not list or len(inner) != len(self._parts):
-            raise unfit(rich(raw), self.name)
+            raise self.unfit(rich(raw))
         return tuple(read_items(inner, self._parts))
 
 
@@ -86,9 +92,12 @@ class Table(Codec):
         self._item = item
         self.safe = key.safe and item.safe
 
+    def inner(self) -> Iterable[Codec]:
+        return (self._key, self._item)
+
     def write(self, value: Any, depth: int, /) -> object:
         if not isinstance(value, dict):
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         if depth >= DEPTH_LIMIT:
             raise too_deep()
         return pairs(value, self._key.write, self._item.write, depth)
@@ -102,7 +111,7 @@ class Table(Codec):
                 return self._of((self._read_text(key), key, item) for key, item in inner.items())
         except (TypeError, ValueError):  # no pairs, or keys that cannot be keys
             pass
-        raise unfit(rich(raw), self.name)
+        raise self.unfit(rich(raw))
 
     def _of(self, found: Iterable[tuple[Any, Any, Any]]) -> dict[Any, Any]:
         read: dict[Any, Any] = {}
@@ -139,6 +148,9 @@ class OneOf(Codec):
         # Beside None alone a class need not be named: whatever is not null is of it.
         self._names_classes = sum(not isinstance(codec, Nothing) for codec in choices) > 1
 
+    def inner(self) -> Iterable[Codec]:
+        return self._choices
+
     def write(self, value: Any, depth: int, /) -> object:
         refusals: list[Refusal] = []
         for codec in self._likeliest(type(value)):
@@ -158,6 +170,8 @@ class OneOf(Codec):
         if name == "as":
             label, raw = named_class(raw)
             candidates = [codec for codec in self._choices if codec.label == label]
+            if not candidates:
+                raise Refusal(BadArguments, f"a {label} is no {self.name}")
         refusals: list[Refusal] = []
         for codec in candidates:
             try:
@@ -176,14 +190,14 @@ class OneOf(Codec):
         if grave := [refusal for refusal in refusals if not issubclass(refusal.error, BadArguments)]:
             return grave[0]
         inside = [refusal for refusal in refusals if refusal.path]
-        return inside[0] if len(inside) == 1 else unfit(value, self.name)
+        return inside[0] if len(inside) == 1 else self.unfit(value)
 
     def parse(self, given: str) -> Any:
         """Text comes last, because everything is text: 5 is 5 for int | str."""
         for codec in sorted(self._choices, key=lambda codec: isinstance(codec, Str)):
             with suppress(Refusal):
                 return codec.parse(given)
-        raise unfit(given, self.name)
+        raise self.unfit(given)
 
 
 def read_items(raws: list[Any], codecs: Sequence[Codec]) -> list[Any]:

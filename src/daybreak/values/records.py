@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 from daybreak.errors import BadArguments, TooLarge
 from daybreak.values.codec import Codec
 from daybreak.values.holders import named_class
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal, not_exactly, too_deep, unfit
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, extended, too_deep
 from daybreak.values.sameness import difference
 from daybreak.values.tags import escaped, opened_dict, plain, rich
 
@@ -32,6 +32,9 @@ class Fielded(Codec):
     def fields(self) -> Mapping[str, Codec]:
         return self._make_fields()
 
+    def inner(self) -> Iterable[Codec]:
+        return self.fields.values()
+
     def written(self, found: Mapping[str, Any], depth: int) -> dict[str, object]:
         if depth >= DEPTH_LIMIT:
             raise too_deep()
@@ -50,7 +53,7 @@ class Fielded(Codec):
         """The fields as they were read, if these are the fields there are."""
         found = opened_dict(named_class(raw)[1])
         if found is None:
-            raise unfit(rich(raw), self.name)
+            raise self.unfit(rich(raw))
         if missing := [name for name in self._needed if name not in found]:
             raise Refusal(BadArguments, f"a {self.name} needs {', '.join(missing)}")
         read: dict[str, Any] = {}
@@ -80,7 +83,7 @@ class Record(Fielded):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise not_exactly(value, self._kind, self.name)
+            raise extended(value, self.name) if isinstance(value, self._kind) else self.unfit(value)
         parts = {name: getattr(value, name, msgspec.UNSET) for name in self.fields}
         # What msgspec marks as unset is not there; whether its absence comes back, the comparison tells.
         return self.written({name: part for name, part in parts.items() if part is not msgspec.UNSET}, depth)
@@ -97,7 +100,7 @@ class Keyed(Fielded):
 
     def write(self, value: Any, depth: int, /) -> object:
         if not isinstance(value, dict):
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         if missing := [name for name in self._needed if name not in value]:
             raise Refusal(BadArguments, f"a {self.name} needs {', '.join(missing)}")
         if unknown := [name for name in value if name not in self.fields]:
@@ -124,7 +127,7 @@ class Model(Fielded):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise not_exactly(value, self._kind, self.name)
+            raise extended(value, self.name) if isinstance(value, self._kind) else self.unfit(value)
         held = {name: value.__dict__[name] for name in self.fields if self._is_told(value, name)}
         return self.written({**held, **(value.__pydantic_extra__ or {})}, depth)
 
@@ -177,7 +180,7 @@ class Root(Model):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise not_exactly(value, self._kind, self.name)
+            raise extended(value, self.name) if isinstance(value, self._kind) else self.unfit(value)
         if depth >= DEPTH_LIMIT:
             raise too_deep()
         return self.write_field("root", value.root, depth + 1)
@@ -191,7 +194,7 @@ def built(name: str, build: Callable[[], Any]) -> Any:
     """What a class of the user's makes of its fields, whatever it raises."""
     try:
         return build()
-    except Refusal:
+    except (Refusal, RecursionError):
         raise
     except Exception as trouble:  # noqa: BLE001
         told = f"no {name} could be made of it: {type(trouble).__name__}: {_said(trouble)}"

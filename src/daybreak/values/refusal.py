@@ -44,7 +44,7 @@ def short(value: object) -> str:
 
 
 def step(key: object) -> str:
-    return f".{key}" if type(key) is str else f"[{short(key)}]"
+    return f".{key}" if type(key) is str and key.isidentifier() else f"[{short(key)}]"
 
 
 def too_deep() -> Refusal:
@@ -56,10 +56,8 @@ def unfit(value: object, wanted: str) -> Refusal:
     return unlike(value) if _is_array(value) else Refusal(BadArguments, f"{short(value)} is no {wanted}")
 
 
-def not_exactly(value: object, kind: type, wanted: str) -> Refusal:
-    """The value is not of this class, or of a subclass, of which only this much would come back."""
-    if not isinstance(value, kind):
-        return unfit(value, wanted)
+def extended(value: object, wanted: str) -> Refusal:
+    """The value is of a subclass, of which only the wanted class would come back."""
     name = type(value).__qualname__
     return Refusal(NotEncodable, f"a {name} would come back as a {wanted}, which it extends; annotate it with {name}")
 

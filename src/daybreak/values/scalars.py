@@ -38,7 +38,7 @@ class Scalar(Codec):
 
     def foreign(self, value: Any) -> Any:
         """From JSON that was not written here."""
-        raise unfit(value, self.name)
+        raise self.unfit(value)
 
     def lowered(self, value: Any) -> Any:
         """An equal value of exactly this type, of a subclass or a numpy scalar: an IntEnum for an int, say."""
@@ -51,7 +51,7 @@ class Scalar(Codec):
                     return base
             except (ValueError, TypeError):
                 pass  # pandas.NaT is a datetime to isinstance, and to nothing else
-        raise unfit(value, self.name)
+        raise self.unfit(value)
 
     def base(self, value: Any) -> Any:
         return self.kind(value)
@@ -67,7 +67,7 @@ class Nothing(Scalar):
     def parse(self, given: str) -> Any:
         if given.lower() in {"null", "none"}:
             return None
-        raise unfit(given, self.name)
+        raise self.unfit(given)
 
 
 class Bool(Scalar):
@@ -79,7 +79,7 @@ class Bool(Scalar):
 
     def parse(self, given: str) -> Any:
         if (found := self._WORDS.get(given.lower())) is None:
-            raise unfit(given, "bool: write true or false")
+            raise self.unfit(given, ": write true or false")
         return found
 
 
@@ -122,7 +122,7 @@ class Float(Scalar):
                 return float(value)
         except OverflowError:
             pass
-        raise unfit(value, self.name)
+        raise self.unfit(value)
 
     def parse(self, given: str) -> Any:
         return parsed(float, given, self.name)
@@ -167,7 +167,7 @@ class Worded(Scalar):
 
     def foreign(self, value: Any) -> Any:
         if type(value) not in self._words:
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         return parsed(self._read, value, self.name + self._hint)
 
     def parse(self, given: str) -> Any:
@@ -197,13 +197,13 @@ class PathLike(Codec):
 
     def write(self, value: Any, _depth: int, /) -> object:
         if not isinstance(value, PurePath) or self._kind(value) != value:
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         return {TAG: ["path", text(str(value))]}
 
     def read(self, raw: Any) -> Any:
         name, inner = opened(raw)
         if name not in {None, "path"} or type(inner) is not str:
-            raise unfit(rich(raw), self.name)
+            raise self.unfit(rich(raw))
         return self._kind(inner)
 
     def parse(self, given: str) -> Any:
@@ -222,7 +222,7 @@ class NumpyScalar(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise unfit(value, self.name)
+            raise self.unfit(value)
         return plain(value, depth)
 
     def read(self, raw: Any) -> Any:

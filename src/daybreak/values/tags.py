@@ -110,12 +110,12 @@ def members(values: set[Any] | frozenset[Any], write: Write, depth: int) -> obje
 def _named(values: dict[Any, Any], depth: int) -> object:
     written: dict[str, object] = {}
     for key, value in values.items():
-        if type(key) is not str:
+        if type(key) is not str or not key.isascii():
             return pairs(values, plain, plain, depth)
         try:
-            written[key if key.isascii() else text(key)] = plain(value, depth + 1)
+            written[key] = plain(value, depth + 1)
         except Refusal as refusal:
-            raise refusal.at(f".{key}") from None
+            raise refusal.at(step(key)) from None
     return escaped(written)
 
 
@@ -125,6 +125,9 @@ def pairs(values: Mapping[Any, Any], write_key: Write, write: Write, depth: int)
     for key, value in values.items():
         try:
             keys.append(write_key(key, depth + 1))
+        except Refusal as refusal:
+            raise Refusal(refusal.error, f"in a key: {refusal.told}") from None
+        try:
             written.append(write(value, depth + 1))
         except Refusal as refusal:
             raise refusal.at(step(key)) from None
@@ -232,6 +235,12 @@ def opened_dict(raw: Any) -> dict[str, Any] | None:
     return inner if name in (None, "dict") and type(inner) is dict else None
 
 
+def _listed(inner: Any) -> list[Any]:
+    if type(inner) is not list:
+        raise TypeError
+    return [rich(item) for item in inner]
+
+
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
@@ -244,9 +253,9 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "float": float,
     "path": Path,
     "int": lambda inner: int(inner, 0),
-    "tuple": lambda inner: tuple(map(rich, inner)),
-    "set": lambda inner: set(map(rich, inner)),
-    "frozenset": lambda inner: frozenset(map(rich, inner)),
+    "tuple": lambda inner: tuple(_listed(inner)),
+    "set": lambda inner: set(_listed(inner)),
+    "frozenset": lambda inner: frozenset(_listed(inner)),
     "dict": lambda inner: {key: rich(item) for key, item in inner.items()},
     "map": lambda inner: {rich(key): rich(item) for key, item in inner},
     "secret": lambda inner: Secret(rich(inner)),

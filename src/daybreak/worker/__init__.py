@@ -3,7 +3,7 @@
 source     what the supervisor sees of a store: leases in, outcomes out
 worker     the loop: exchange what ended for what can start
 pool       slots of one kind, and the children behind them
-child      one child as the supervisor sees it
+child      one child as the supervisor sees it; children: keeps the wanted number of them alive
 keeper     heartbeats, and the requests they bring back
 trial      jobs that were at a death run alone
 isolation  how a child is started and ended: a process, or a thread

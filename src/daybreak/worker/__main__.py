@@ -17,7 +17,7 @@ from typing import Any
 
 from daybreak import platform, values
 from daybreak.tasks import Program, Setup
-from daybreak.worker.cell import SIZE, Cell
+from daybreak.worker.cell import Cell, size_for
 from daybreak.worker.inside import AsyncChild, SyncChild
 from daybreak.worker.runner import Runner
 from daybreak.worker.target import load, load_modules, sentence
@@ -31,11 +31,11 @@ def main() -> None:
     with contextlib.suppress(ValueError, AttributeError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the supervisor, which drains
     sock, memory = platform.inherited(["", *sys.argv[1:]])
-    cell = Cell(mmap.mmap(memory, SIZE))
     sys.argv[1:] = []
     hello = read_hello(sock)
     if hello is None:
         return
+    cell = Cell(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
     try:
         program = _find(hello)

@@ -1,4 +1,4 @@
-"""A few bytes that a child shares with its supervisor: which work it has begun, and since when it is at it.
+"""Memory that a child shares with its supervisor: which jobs it is at, and since when, one place for each slot.
 
 Written without a system call at every job, and still there when the child is not."""
 
@@ -9,26 +9,38 @@ import struct
 import time
 from typing import Final
 
-SIZE: Final = 24
-_NUMBERS: Final = struct.Struct("=qqq")
-_BEGAN: Final = struct.Struct("=qq")
-_AT: Final = struct.Struct("=q")
+_PLACE: Final = struct.Struct("=qq")
+_SEQ: Final = struct.Struct("=q")
 
 
 class Cell:
-    """`begun`: works up to this number have begun. `at`: the job that runs now, 0 for none; `since` steady µs."""
+    """Places of (seq, steady microseconds); seq 0 is a free one."""
 
-    def __init__(self, memory: mmap.mmap | bytearray | None = None) -> None:
-        self._memory = bytearray(SIZE) if memory is None else memory
+    def __init__(self, slots: int, memory: mmap.mmap | bytearray | None = None) -> None:
+        self._memory = bytearray(size_for(slots)) if memory is None else memory
+        self._free = list(range(slots - 1, -1, -1))
+        self._slots = slots
 
-    def begin(self, n: int, seq: int) -> None:
+    # -- in the child --------------------------------------------------------------------------------------------------
+
+    def begin(self, seq: int) -> int:
+        place = self._free.pop()
         # The time goes first: who reads the new job with the old time would think that it ran too long.
-        _BEGAN.pack_into(self._memory, 8, time.monotonic_ns() // 1000, n)
-        _AT.pack_into(self._memory, 0, seq)
+        _SEQ.pack_into(self._memory, place * 16 + 8, time.monotonic_ns() // 1000)
+        _SEQ.pack_into(self._memory, place * 16, seq)
+        return place
 
-    def rest(self) -> None:
-        _AT.pack_into(self._memory, 0, 0)
+    def end(self, place: int) -> None:
+        _SEQ.pack_into(self._memory, place * 16, 0)
+        self._free.append(place)
 
-    def read(self) -> tuple[int, int, int]:
-        """(at, since, begun); a time that belongs to a later job than `at` only makes it look younger."""
-        return _NUMBERS.unpack_from(self._memory, 0)
+    # -- in the supervisor ---------------------------------------------------------------------------------------------
+
+    def read(self) -> dict[int, float]:
+        """Since when each job runs that has begun, in seconds of the steady clock."""
+        found = _PLACE.iter_unpack(bytes(self._memory[: self._slots * 16]))
+        return {seq: since / 1e6 for seq, since in found if seq}
+
+
+def size_for(slots: int) -> int:
+    return slots * 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,8 +32,9 @@ from daybreak.worker.wire import (
     to_supervisor,
 )
 
-AHEAD: Final = 0.004  # seconds of measured work that a child may hold beyond its slots
+AHEAD: Final = 0.003  # seconds of measured work that a child may hold beyond what it is at
 AHEAD_AT_MOST: Final = 256
+SHORT: Final = 0.002  # seconds; jobs shorter than this compute rather than wait, and need no slots side by side
 
 
 @dataclass(slots=True)
@@ -42,9 +42,7 @@ class Held:
     """A lease in a child's hands. Times are of the loop's clock."""
 
     lease: Lease
-    n: int
     limit: float | None
-    began_at: float | None = None
     asked: Why | None = None
     end_at: float | None = None
     alone: bool = False
@@ -70,22 +68,23 @@ class Listener(Protocol):
 
 @dataclass(eq=False)
 class Child:
-    """`blamed`: it is being ended for the sake of this job, which ends so; its neighbours are innocent."""
+    """`blamed`: it is being ended for the sake of this job, which ends so; its neighbours are innocent. `reserved`: it
+    gets nothing until it is free, and then a job that must run alone."""
 
     body: Body
     slots: int
     listener: Listener
     solo: bool = False
+    reserved: bool = False
     held: dict[int, Held] = field(default_factory=dict)
     ready: bool = False
     leaving: bool = False
     gone: bool = False
     blamed: tuple[int, Outcome] | None = None
     done: int = 0
-    started_at: float = field(default_factory=time.monotonic)
-    _numbers: Any = field(default_factory=lambda: itertools.count(1))
     _rate: float = 0.0
-    _busy_since: float = 0.0
+    _mean: float = 1.0
+    heard_at: float = field(default_factory=time.monotonic)
     _transport: asyncio.Transport | None = None
 
     async def connect(self) -> None:
@@ -98,22 +97,32 @@ class Child:
     @property
     def room(self) -> int:
         """How many more works it may be given: its free slots, and a few milliseconds of work ahead."""
-        if not self.ready or self.leaving or self.gone:
+        if not self.takes_work or self.reserved or any(held.alone for held in self.held.values()):
             return 0
-        if any_alone(self.held.values()):
-            return 0
-        return self.slots + min(int(self._rate * AHEAD), AHEAD_AT_MOST) - len(self.held)
+        return self._may_hold() - len(self.held)
+
+    def _may_hold(self) -> int:
+        """Its slots and a little work ahead. Jobs so short that they only compute would stand in line for the same
+        core: of those it holds what it does in that little time, so that an urgent one finds the line short."""
+        ahead = min(int(self._rate * AHEAD), AHEAD_AT_MOST)
+        if self._rate and self._mean < SHORT:
+            return min(self.slots, max(8, int(self._rate * self._mean * 2))) + ahead
+        return self.slots + ahead
+
+    @property
+    def takes_work(self) -> bool:
+        return self.ready and not self.leaving and not self.gone
 
     @property
     def is_idle(self) -> bool:
-        return self.ready and not self.leaving and not self.gone and not self.held
+        return self.takes_work and not self.held
 
     def give(self, leases: Iterable[Lease], *, alone: bool = False) -> None:
         works = []
         if not self.held:
-            self._busy_since = time.monotonic()
+            self.heard_at = time.monotonic()
         for lease in leases:
-            held = Held(lease, next(self._numbers), _limit(lease), alone=alone)
+            held = Held(lease, _limit(lease), alone=alone)
             self.held[lease.seq] = held
             works.append(_work(held))
         self._send(Run(works))
@@ -126,7 +135,7 @@ class Child:
 
     def recall(self) -> None:
         """Ask for what it has not begun; and trust it with no work ahead until it is quick again."""
-        self._rate = 0.0
+        self._rate, self._mean = 0.0, 1.0
         self._send(Recall())
 
     def bye(self) -> None:
@@ -167,9 +176,11 @@ class Child:
         found = [(held, said) for said in ended if (held := self.held.pop(said.seq, None)) is not None]
         self.done += len(ended)
         now = time.monotonic()
-        rate = len(ended) / max(now - self._busy_since, 1e-6)
+        rate = len(ended) / max(now - self.heard_at, 1e-6)
         self._rate += 0.3 * (rate - self._rate)
-        self._busy_since = now
+        if ended:
+            self._mean += 0.3 * (sum(said.ran_for for said in ended) / len(ended) - self._mean)
+        self.heard_at = now
         self.listener.on_ended(self, found)
 
     def lost(self) -> None:
@@ -181,14 +192,17 @@ class Child:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    def begun(self) -> list[Held]:
-        """What it is at, as far as can be told: everything up to the last number it began."""
-        _, _, begun = self.body.cell.read()
-        return [held for held in self.held.values() if held.n <= begun]
+    def forgive(self, gap: float) -> None:
+        """Time in which everything stood still does not count against its jobs."""
+        for held in self.held.values():
+            if held.limit is not None:
+                held.limit += gap
+            if held.end_at is not None:
+                held.end_at += gap
 
-
-def any_alone(held: Iterable[Held]) -> bool:
-    return any(one.alone for one in held)
+    def begun(self) -> dict[int, float]:
+        """What it is at, and since when."""
+        return {seq: since for seq, since in self.body.cell.read().items() if seq in self.held}
 
 
 def _limit(lease: Lease) -> float | None:
@@ -199,7 +213,6 @@ def _limit(lease: Lease) -> float | None:
 def _work(held: Held) -> Work:
     lease, spec = held.lease, held.lease.spec
     return Work(
-        held.n,
         lease.seq,
         spec.id,
         spec.task,

@@ -50,7 +50,7 @@ class SyncChild:
         self._cell = cell
         self._runner = runner
         self._on_orphaned = on_orphaned
-        self._waiting: deque[Work] = deque()
+        self._waiting = _Line()
         self._more = threading.Semaphore(0)
         self._leaving = False
         self._sending = threading.Lock()
@@ -68,22 +68,19 @@ class SyncChild:
             self._flush()
 
     def _next(self) -> Work | None:
-        while True:
-            if not self._waiting:
-                self._flush()
-                self._more.acquire()
-            try:
-                return self._waiting.popleft()
-            except IndexError:  # woken to leave, or what was there has been recalled
-                if self._leaving:
-                    return None
+        while (work := self._waiting.pop()) is None:
+            if self._leaving:
+                return None
+            self._flush()
+            self._more.acquire()
+        return work
 
     def _run(self, work: Work) -> None:
         ctx = self._runner.context_of(work, self._voices.of(work))
         self._at = (work.seq, ctx)
-        self._cell.begin(work.n, work.seq)
+        place = self._cell.begin(work.seq)
         ended = self._runner.run(work, ctx)
-        self._cell.rest()
+        self._cell.end(place)
         self._at = None
         self._voices.forget(work.seq)
         self._ended.append(ended)
@@ -116,7 +113,7 @@ class SyncChild:
     def _hear(self, message: Any) -> None:
         match message:
             case Run(works):
-                self._waiting.extend(works)
+                self._waiting.add(works)
                 self._more.release()
             case Stop(seq, why):
                 if (at := self._at) is not None and at[0] == seq:
@@ -124,7 +121,7 @@ class SyncChild:
             case Kept(seq, token, held):
                 self._voices.kept(seq, token, held=held)
             case Recall():
-                self._send(frame(Returned(_emptied(self._waiting))))
+                self._send(frame(Returned(self._waiting.empty())))
             case Bye():
                 self._leaving = True
                 self._more.release()
@@ -138,8 +135,8 @@ class AsyncChild:
         self._cell = cell
         self._runner = runner
         self._slots = slots
-        self._waiting: deque[Work] = deque()
-        self._running: dict[int, tuple[asyncio.Task[Ended], Context]] = {}
+        self._waiting = _Line()
+        self._running: dict[int, tuple[asyncio.Task[Ended], Context, int]] = {}
         self._ended: list[Ended] = []
         self._leaving = asyncio.Event()
         self._flushing: asyncio.Handle | None = None
@@ -159,17 +156,17 @@ class AsyncChild:
     def hear(self, message: Any) -> None:
         match message:
             case Run(works):
-                self._waiting.extend(works)
+                self._waiting.add(works)
                 self._fill()
             case Stop(seq, why):
                 if (found := self._running.get(seq)) is not None:
-                    task, ctx = found
+                    task, ctx, _ = found
                     ctx.ask_to_stop(why)
                     task.cancel()
             case Kept(seq, token, held):
                 self._voices.kept(seq, token, held=held)
             case Recall():
-                self._write(frame(Returned(_emptied(self._waiting))))
+                self._write(frame(Returned(self._waiting.empty())))
             case Bye():
                 self._leaving.set()
 
@@ -179,25 +176,22 @@ class AsyncChild:
             self._leaving.set()
 
     def _fill(self) -> None:
-        while self._waiting and len(self._running) < self._slots:
-            work = self._waiting.popleft()
+        while len(self._running) < self._slots and (work := self._waiting.pop()) is not None:
             ctx = self._runner.context_of(work, self._voices.of(work))
-            self._cell.begin(work.n, work.seq)
+            place = self._cell.begin(work.seq)
             task = self._loop.create_task(self._runner.arun(work, ctx))
-            self._running[work.seq] = (task, ctx)
+            self._running[work.seq] = (task, ctx, place)
             task.add_done_callback(self._end)
 
     def _end(self, task: asyncio.Task[Ended]) -> None:
         ended = task.result()
-        self._running.pop(ended.seq, None)
+        _, _, place = self._running.pop(ended.seq)
+        self._cell.end(place)
         self._voices.forget(ended.seq)
         self._ended.append(ended)
         if self._flushing is None:
             self._flushing = self._loop.call_soon(self._flush)
-        if self._waiting:
-            self._fill()
-        if not self._running:
-            self._cell.rest()
+        self._fill()
 
     def _flush(self) -> None:
         self._flushing = None
@@ -230,13 +224,29 @@ class _Ear(asyncio.Protocol):
         self._child.orphaned()
 
 
-def _emptied(waiting: deque[Work]) -> list[int]:
-    """What has not begun, taken from the end, so that what begins meanwhile is taken from the front."""
-    seqs: list[int] = []
-    with contextlib.suppress(IndexError):
-        while True:
-            seqs.append(waiting.pop().seq)
-    return seqs
+class _Line:
+    """Works that have not begun, the most urgent first, else as they came. One thread adds while another takes."""
+
+    def __init__(self) -> None:
+        self._works: deque[Work] = deque()
+        self._lock = threading.Lock()
+
+    def add(self, works: list[Work]) -> None:
+        with self._lock:
+            in_order = not self._works or min(work.priority for work in works) >= self._works[-1].priority
+            self._works.extend(works)
+            if not in_order:
+                self._works = deque(sorted(self._works, key=lambda work: work.priority))
+
+    def pop(self) -> Work | None:
+        with self._lock:
+            return self._works.popleft() if self._works else None
+
+    def empty(self) -> list[int]:
+        with self._lock:
+            seqs = [work.seq for work in self._works]
+            self._works.clear()
+            return seqs
 
 
 # -- what a job says while it runs -------------------------------------------------------------------------------------

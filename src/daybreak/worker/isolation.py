@@ -13,7 +13,7 @@ from typing import Protocol
 
 from daybreak import platform
 from daybreak.tasks import Program
-from daybreak.worker.cell import SIZE, Cell
+from daybreak.worker.cell import Cell, size_for
 from daybreak.worker.wire import Hello, frame
 
 
@@ -44,8 +44,8 @@ class ProcessBody:
         self.sock, theirs = socket.socketpair()
         try:
             with theirs, tempfile.NamedTemporaryFile(prefix="daybreak-cell-") as file:
-                file.truncate(SIZE)
-                self.cell = Cell(mmap.mmap(file.fileno(), SIZE))
+                file.truncate(size_for(hello.slots))
+                self.cell = Cell(hello.slots, mmap.mmap(file.fileno(), size_for(hello.slots)))
                 self._process = platform.start_child(_CODE, theirs, file)
         except BaseException:
             self.sock.close()
@@ -86,7 +86,7 @@ class ThreadBody:
 
     def __init__(self, hello: Hello, program: Program) -> None:
         self.sock, self._theirs = socket.socketpair()
-        self.cell = Cell()
+        self.cell = Cell(hello.slots)
         self.pid: int | None = None
         self._thread = threading.Thread(target=self._serve, args=(hello, program), name="daybreak-child", daemon=True)
         self._thread.start()

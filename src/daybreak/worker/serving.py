@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from daybreak.errors import DaybreakError
-from daybreak.worker.pool import Broke
+from daybreak.worker.children import Broke
 from daybreak.worker.worker import Worker
 
 _log = logging.getLogger("daybreak.worker")

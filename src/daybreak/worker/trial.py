@@ -29,14 +29,15 @@ class Trial:
     def waiting(self) -> list[Lease]:
         return list(self._waiting)
 
-    def next(self) -> Lease | None:
-        """Who may begin now; it counts as on trial from here."""
-        if self._on or not self._waiting:
-            return None
-        return self._waiting.popleft()
+    @property
+    def may_begin(self) -> bool:
+        return bool(self._waiting) and not self._on
 
-    def begin(self, lease: Lease, now: float) -> None:
+    def next(self, now: float) -> Lease:
+        """Who begins now; it is on trial from here."""
+        lease = self._waiting.popleft()
         self._on[lease.seq] = now + FIRST * LONGER ** min(lease.lost - 1, 10)
+        return lease
 
     def end(self, seq: int) -> None:
         self._on.pop(seq, None)
@@ -48,9 +49,11 @@ class Trial:
             del self._on[seq]
         return through
 
-    def drop(self, seq: int) -> None:
+    def drop(self, seq: int) -> bool:
+        """Whether it waited."""
+        before = len(self._waiting)
         self._waiting = deque(lease for lease in self._waiting if lease.seq != seq)
-        self.end(seq)
+        return len(self._waiting) < before
 
     def clear(self) -> list[Lease]:
         waiting, self._waiting = list(self._waiting), deque()

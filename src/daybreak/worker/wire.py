@@ -33,9 +33,8 @@ class Hello(Struct, array_like=True, tag=0, kw_only=True):
 
 
 class Work(Struct, array_like=True, gc=False):
-    """One lease's work. A child begins its works in the order of `n`."""
+    """One lease's work."""
 
-    n: int
     seq: int
     job: str
     task: str

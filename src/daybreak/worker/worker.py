@@ -22,9 +22,10 @@ from daybreak.store import Extended, Filter, Store
 from daybreak.tasks import Program
 from daybreak.units import moment
 from daybreak.worker import record
+from daybreak.worker.children import Broke
 from daybreak.worker.isolation import Body, ProcessBody, ThreadBody
 from daybreak.worker.keeper import Keeper
-from daybreak.worker.pool import Broke, Pool
+from daybreak.worker.pool import Pool
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.source import LocalSource, Settled, Taken, Want
 from daybreak.worker.trial import Trial
@@ -135,9 +136,9 @@ class Worker:
                 pool.keeper = keeper
             around.push_async_callback(self._close_pools)
             for pool in self._pools:
-                await pool.open()
+                await pool.children.open(pool)
             for pool in self._pools:
-                await self._until_stopped(pool.ready())
+                await self._until_stopped(pool.children.ready())
             await self._work(keeper)
         if self._fatal is not None:
             raise self._fatal
@@ -245,7 +246,7 @@ class Worker:
 
     async def _close_pools(self) -> None:
         for pool in self._pools:
-            await pool.close()
+            await pool.children.close()
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 

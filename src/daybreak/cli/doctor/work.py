@@ -137,7 +137,7 @@ async def _leases(client: Client, session: Session, now: datetime) -> AsyncItera
     lapsed = [job for job in page.jobs if job.leased_until is not None and now - job.leased_until > SKEW]
     if lapsed:
         yield Finding(
-            f"{counted(len(lapsed), 'running job holds', 'running jobs hold')} a lease that ran out, and nobody took over",
+            f"{counted(len(lapsed), 'running job holds', 'running jobs hold')} a lease that ran out long ago",
             cure=f"any live worker takes over within two leases: {session.start_worker()}",
         )
 

@@ -223,8 +223,10 @@ async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: b
         else:
             say(f"{_summary(where, counts)} would be {_participle(change)}. Nothing was changed.")
         return int(Exit.OK)
-    if not yes and not as_json and is_person():
-        click.confirm(f"{_summary(where, counts)} will be {_participle(change)}. Go on?", abort=True)
+    asks = not yes and not as_json and is_person()
+    if asks and not click.confirm(f"{_summary(where, counts)} will be {_participle(change)}. Go on?"):
+        say("Nothing was changed.")
+        return int(Exit.FAILED)
     verdicts = await _amend_all(client, change, where, total)
     changed = sum(verdicts.values())
     if as_json:

@@ -109,7 +109,7 @@ def _row(job: Job, where: Where, now: datetime) -> list[str]:
     spec = job.spec
     return [
         safe(job.id),
-        "" if where.task else safe(spec.task),
+        "" if where.task else first_line(spec.task, 60),
         "" if where.queue else safe(spec.queue),
         "" if len(where.states) == 1 else job.state.value,
         "" if where.priority is not None else priority_name(job.priority),
@@ -125,7 +125,7 @@ def when(job: Job, now: datetime) -> str:
     """The time that matters in this state."""
     match job.state:
         case State.SCHEDULED:
-            return ago(job.run_at, now)
+            return ago(max(job.run_at or now, now), now)
         case State.RUNNING:
             return f"for {roughly(now - (job.started_at or now))}"
         case State.COMPLETED | State.FAILED | State.CANCELLED:

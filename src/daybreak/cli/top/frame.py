@@ -91,7 +91,7 @@ def _running(look: Look, width: int | None) -> list[Text]:
 def _job(job: Job, look: Look) -> list[str]:
     done = "" if job.progress is None else f"{bar(job.progress, 10)} {percent(job.progress)}"
     return [
-        safe(job.id), safe(job.spec.task), priority_name(job.priority),
+        safe(job.id), first_line(job.spec.task, 60), priority_name(job.priority),
         f"{job.attempt}/{job.spec.options.retry.attempts}", roughly(look.at - (job.started_at or look.at)), done,
         first_line(job.message),
     ]  # fmt: skip
@@ -103,7 +103,7 @@ def _failed(look: Look, width: int | None) -> list[Text]:
     columns = [Column("FAILED"), Column("TASK"), Column("WHEN"), Column("REASON", drop=1), Column("ERROR", gives=True)]
     rows = [
         [
-            safe(job.id), safe(job.spec.task), ago(job.finished_at, look.at), job.reason or "",
+            safe(job.id), first_line(job.spec.task, 60), ago(job.finished_at, look.at), job.reason or "",
             first_line(str(job.failure or job.note)),
         ]
         for job in look.failed

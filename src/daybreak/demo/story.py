@@ -1,0 +1,257 @@
+"""The demo: a night's work in half a minute. Real processes, real trouble, and every number measured."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from daybreak.client import Client
+from daybreak.demo import licence
+from daybreak.demo.buck import FS, VI, C, Converter, L
+from daybreak.demo.crew import Crew, WorkerGone
+from daybreak.demo.measure import Measured, measure
+from daybreak.demo.show import Seen, Show, seconds
+from daybreak.demo.tasks import app, simulate
+from daybreak.errors import DaybreakError
+from daybreak.jobs import JobHandle
+from daybreak.model import UNFINISHED, State
+from daybreak.store import LATEST
+
+INTERRUPTED: Final = 130  # what shells answer for a program that Ctrl-C ended
+LOOK_EVERY: Final = 0.1
+SHOWN_LOAD: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much happens: the points of the sweep, how long a lease is, and how long nothing may happen."""
+
+    duties: tuple[float, ...]
+    loads: tuple[float, ...]
+    lease_for: timedelta
+    patience: timedelta = timedelta(minutes=2)
+
+    @property
+    def points(self) -> list[tuple[float, float]]:
+        return [(duty, load) for load in self.loads for duty in self.duties]
+
+
+FULL: Final = Plan(
+    duties=tuple(n / 20 for n in range(1, 20)),
+    loads=tuple(n / 4 for n in range(2, 32)),
+    lease_for=timedelta(seconds=2),
+)
+QUICK: Final = Plan(
+    duties=tuple(n / 10 for n in range(1, 10)),
+    loads=tuple(n / 2 for n in range(1, 9)),
+    lease_for=timedelta(seconds=1),
+)
+
+
+def run(
+    *, quick: bool = False, folder: Path | None = None, console: Console | None = None, live: bool | None = None
+) -> int:
+    """Tell the story. 0 if every promise was kept; 1 if not, and then it says which.
+
+    The store is kept in `folder`; without one in a temporary folder, which stays only if something went wrong."""
+    show = Show(console or Console(highlight=False, markup=False, emoji=False), live=live)
+    place = Path(tempfile.mkdtemp(prefix="daybreak-demo-")) if folder is None else folder
+    code = 1
+    try:
+        code = asyncio.run(_tell(QUICK if quick else FULL, place, show))
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+        show.plain("Stopped. The workers are gone, and nothing is left behind.")
+    finally:
+        if folder is None and code != 1:
+            shutil.rmtree(place, ignore_errors=True)
+    if code == 1:
+        show.plain(f"What the workers said, and the store, are in {place}: daybreak jobs --url {place / 'demo.db'}")
+    return code
+
+
+async def _tell(plan: Plan, folder: Path, show: Show) -> int:
+    path = folder / "demo.db"
+    app.use(str(path))
+    try:
+        async with licence.server(drops_every=12) as port:
+            with Crew(folder, str(path), port=port, lease_for=plan.lease_for) as crew, show:
+                troubles = await Acts(plan, await app.client(), crew, show).play()
+    except (WorkerGone, TooSlow, DaybreakError) as trouble:
+        troubles = [str(trouble)]
+    finally:
+        await app.aclose()
+    for sentence in troubles:
+        show.plain(f"Something is wrong: {sentence}", "bold red")
+    return 1 if troubles else 0
+
+
+class TooSlow(Exception):
+    """What should have happened by now has not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondRound:
+    """How many of its jobs were known and completed, and how many were started all the same."""
+
+    submitted: int
+    found: int
+    started: int
+    took: timedelta
+
+    @property
+    def troubles(self) -> list[str]:
+        found = []
+        if self.found != self.submitted:
+            found.append(f"the second round found only {self.found} of {self.submitted} jobs done")
+        if self.started:
+            found.append(f"the second round started {self.started} jobs that were done")
+        return found
+
+
+class Acts:
+    """The acts, one after the other, and what they leave for the report."""
+
+    def __init__(self, plan: Plan, client: Client, crew: Crew, show: Show) -> None:
+        self._plan = plan
+        self._client = client
+        self._crew = crew
+        self._show = show
+        self._workers: dict[str, str] = {}
+        self._jobs: dict[tuple[float, float], JobHandle[Converter]] = {}
+        self._total = len(plan.points)
+
+    async def play(self) -> list[str]:
+        """What went wrong, a sentence each."""
+        self._introduce()
+        self._workers = {name: f"pid {self._crew.start(name)}" for name in ("A", "B")}
+        await self._submit_the_sweep()
+        await self._until(lambda counts: counts[State.COMPLETED] >= self._total / 4)
+        urgent = await self._submit_the_urgent_one()
+        await self._until(lambda counts: counts[State.COMPLETED] >= self._total / 2)
+        killed_at = await self._kill("A")
+        await self._until(lambda counts: not any(counts[state] for state in UNFINISHED))
+        accepted = [*(job.id for job in self._jobs.values()), urgent.id]
+        first = await measure(self._client.store, accepted, urgent=urgent.id, killed="A", killed_at=killed_at)
+        second = await self._submit_again()
+        stopped = await self._crew.stop("B")
+        self._report(first, second)
+        await self._plot()
+        ended = [f"worker B ended with code {stopped} when it was asked to stop"] if stopped else []
+        return [*first.troubles, *second.troubles, *ended]
+
+    # -- the acts ------------------------------------------------------------------------------------------------------
+
+    def _introduce(self) -> None:
+        plan, show = self._plan, self._show
+        show.title(f"Daybreak demo: {self._total} simulations of a buck converter, and a bad night")
+        show.plain(
+            f"{VI:g} V in, {FS / 1e3:g} kHz, {L * 1e6:g} uH, {C * 1e6:g} uF; {len(plan.duties)} duty cycles, "
+            f"{len(plan.loads)} loads. One SQLite file, two workers."
+        )
+        show.plain(
+            f"Leases last {plan.lease_for.total_seconds():g} s here, not 7 s as by default: a crash is noticed sooner."
+        )
+        show.plain()
+
+    async def _submit_the_sweep(self) -> None:
+        began = time.perf_counter()
+        self._jobs = await self._submitted()
+        took = timedelta(seconds=time.perf_counter() - began)
+        self._show.say(f"{len(self._jobs)} jobs are accepted and on disk, in {seconds(took)}. Two workers start.")
+
+    async def _submitted(self) -> dict[tuple[float, float], JobHandle[Converter]]:
+        """One job for each point. The key says what it is: whoever submits it again finds the same job."""
+        points = self._plan.points
+        asked = (
+            simulate.using(key=f"duty {duty} load {load}", priority="low").asubmit(duty, load) for duty, load in points
+        )
+        return dict(zip(points, await asyncio.gather(*asked), strict=True))
+
+    async def _submit_the_urgent_one(self) -> JobHandle[Converter]:
+        urgent = await simulate.using(priority="critical").asubmit(0.14025, SHOWN_LOAD)
+        self._total += 1
+        self._show.say("An urgent job comes in, priority critical. It goes first.", "bold")
+        found = await urgent.aresult(self._plan.patience)
+        self._show.say(f"The urgent job is done: {found.vout:.2f} V, {found.ripple * 1e3:.0f} mV ripple.", "green")
+        return urgent
+
+    async def _kill(self, name: str) -> datetime:
+        """At a moment in which it holds jobs, as far as the store knows."""
+        while not any(_is_held_by(name, job.worker) for job in (await self._client.find(state="running")).jobs):
+            await self._until(lambda counts: bool(counts[State.RUNNING]))
+        killed_at = self._crew.kill(name)
+        self._workers[name] = "killed"
+        self._show.say(f"Worker {name} is killed (SIGKILL) in the midst of its jobs. B goes on.", "bold red")
+        return killed_at
+
+    async def _submit_again(self) -> SecondRound:
+        self._show.say("Every job has ended. The same sweep is submitted a second time.")
+        store = self._client.store
+        before = (await store.events(LATEST)).cursor
+        began = time.perf_counter()
+        again = await self._submitted()
+        jobs = await store.get([job.id for job in again.values()])
+        took = timedelta(seconds=time.perf_counter() - began)
+        found = sum(
+            again[point] == self._jobs[point] and job is not None and job.state is State.COMPLETED
+            for point, job in zip(again, jobs, strict=True)
+        )
+        started = sum(event.kind == "started" for event in (await store.events(before)).events)
+        return SecondRound(submitted=len(again), found=found, started=started, took=took)
+
+    # -- watching ------------------------------------------------------------------------------------------------------
+
+    async def _until(self, is_so: Callable[[dict[State, int]], bool]) -> None:
+        deadline = time.monotonic() + self._plan.patience.total_seconds()
+        while True:
+            counts = await self._client.count()
+            self._show.look(Seen(counts, self._total, self._workers))
+            if is_so(counts):
+                return
+            self._crew.check()
+            if time.monotonic() > deadline:
+                left = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
+                raise TooSlow(f"the jobs did not get on within {seconds(self._plan.patience)}: {left}")
+            await asyncio.sleep(LOOK_EVERY)
+
+    # -- the report ----------------------------------------------------------------------------------------------------
+
+    def _report(self, first: Measured, second: SecondRound) -> None:
+        self._show.plain()
+        self._show.title(f"Measured, from the {first.events:,} events in the store")
+        self._show.pairs([
+            ("accepted", f"{first.accepted}", "jobs"),
+            ("completed", f"{first.completed}", ""),
+            ("lost", f"{len(first.lost)}", ""),
+            ("completed twice", f"{len(first.twice)}", ""),
+            ("retried", f"{first.retries}", "; ".join(first.errors)),
+            ("urgent job waited", seconds(first.urgent_waited),
+             f"overtook {first.passed} jobs; the others waited {seconds(first.others_waited)} (median)"),
+            ("recovered in", seconds(first.recovered_in), f"{first.held} jobs of the killed worker, running again"),
+            ("second round", f"{second.found}",
+             f"of {second.submitted} found done in {seconds(second.took)}; {second.started} ran again"),
+        ])  # fmt: skip
+
+    async def _plot(self) -> None:
+        shown = [(duty, job) for (duty, load), job in self._jobs.items() if load == SHOWN_LOAD]
+        found = [(duty, await job.aresult("1s")) for duty, job in shown[1 :: 1 + len(shown) // 12]]
+        self._show.plain()
+        self._show.title(f"Ripple of the output, by duty cycle, at {SHOWN_LOAD:g} ohm")
+        self._show.bars([
+            (f"{duty:.2f}", one.ripple, f"{one.ripple * 1e3:.0f} mV at {one.vout:.1f} V") for duty, one in found
+        ])  # fmt: skip
+
+
+def _is_held_by(name: str, worker: str | None) -> bool:
+    """A worker's id is its name and what makes this start of it unique."""
+    return worker is not None and worker.startswith(f"{name}-")

@@ -1,0 +1,246 @@
+"""The program as a whole: its overview, its guesses, its exit codes, and that it never shows a traceback."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from daybreak.cli import failing
+from daybreak.cli.root import COMMANDS, root
+from daybreak.errors import (
+    BadInput,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    QueueFull,
+    ResultTimeout,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+from daybreak.units import ZERO
+
+
+def every_command() -> list[tuple[str, click.Command]]:
+    found = []
+    for name, (module, _) in COMMANDS.items():
+        command = importlib.import_module(module).command
+        found.append((name, command))
+        if isinstance(command, click.Group):
+            found += [(f"{name} {sub}", made) for sub, made in command.commands.items()]
+    return found
+
+
+EVERY = every_command()
+ids = [name for name, _ in EVERY]
+
+
+def test_without_a_command_it_says_which_there_are(cli):
+    told = cli().stdout
+    assert all(f"  {name} " in told for name in COMMANDS)
+    assert told == cli("--help").stdout == cli("-h").stdout
+
+
+def test_the_overview_says_of_each_command_what_the_command_says_of_itself():
+    for name, (module, about) in COMMANDS.items():
+        command = importlib.import_module(module).command
+        assert (command.name, command.short_help) == (name, about)
+
+
+@pytest.mark.parametrize(("name", "command"), EVERY, ids=ids)
+def test_every_command_has_help_with_an_example_and_takes_url_and_app(cli, name, command):
+    told = cli(*name.split(), "--help").stdout
+    assert "Example" in told
+    assert f"  daybreak {name.split()[0]}" in told or f"$(daybreak {name}" in told, "the example is of this command"
+    assert "--url" in told
+    assert "--app" in told
+    assert all(len(line) <= 100 for line in told.splitlines())
+
+
+def test_the_overview_loads_no_command():
+    code = (
+        "import sys\nfrom daybreak.cli.root import root\n"
+        "try:\n    root.main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in sys.modules if m.startswith('daybreak.cli.') or m.startswith('rich')], file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(ast.literal_eval(ran.stderr)) <= {"daybreak.cli.root", "daybreak.cli.failing", "daybreak.cli.text"}
+
+
+def test_its_version(cli):
+    assert cli("--version").stdout == "daybreak 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["jbos"], "no command 'jbos'; did you mean 'jobs'?"),
+        (["SUBMIT"], "did you mean 'submit'?"),
+        (["frobnicate"], "there are submit, exec, jobs"),
+        (["jobs", "cancle"], "no command 'cancle'; did you mean 'cancel'?"),
+        (["jobs", "01a1e293-ba6c-7a1c-8063-f5022d90ca6d"], "daybreak jobs show 01a1e293-ba6c-7a1c-8063-f5022d90ca6d"),
+        (["queues", "pasue"], "did you mean 'pause'?"),
+        (["jobs", "--state", "faild"], "no state named 'faild'; did you mean failed?"),
+        (["jobs", "--state", "queued,zzz"], "no state named 'zzz'; there are scheduled, blocked"),
+        (["jobs", "--reason", "exausted"], "did you mean exhausted?"),
+        (["jobs", "--priority", "hihg"], "did you mean high?"),
+        (["jobs", "--priority", "11"], "integer from 0 to 10"),
+        (["jobs", "--limit", "0"], "--limit"),
+        (["jobs", "--quue", "x"], "--quue"),
+        (["jobs", "show"], "Missing argument"),
+    ],
+)
+def test_what_is_misspelt_is_guessed_at_and_is_a_usage_error(cli, words, told):
+    result = cli(*words, code=2)
+    assert told in result.stderr
+    assert result.stdout == ""
+    assert "--help" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"),
+    [
+        (BadInput("x"), 2),
+        (click.UsageError("x"), 2),
+        (click.FileError("x"), 2),
+        (StoreUnavailable("x"), 3),
+        (StoreCorrupt("x"), 3),
+        (JobNotFound("x"), 4),
+        (failing.NotFound("x"), 4),
+        (ResultTimeout("x", "running", ZERO), 5),
+        (failing.NotYet("x"), 5),
+        (JobFailed("x", "mail", "error", "no", 1), 1),
+        (JobCancelled("x", "mail"), 1),
+        (QueueFull("mail"), 1),
+        (ZeroDivisionError("x"), 70),
+    ],
+)
+def test_each_trouble_has_its_exit_code_and_one_sentence(monkeypatch, cli, trouble, code):
+    def broken(*_: object, **__: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(importlib.import_module("daybreak.cli.workers"), "_list", broken)
+    Path("daybreak.db").touch()
+    result = cli("workers", code=code)
+    assert result.stderr.startswith("Error: ")
+    assert result.stdout == ""
+
+
+def test_a_fault_of_ours_shows_its_place_only_when_asked(monkeypatch, cli):
+    monkeypatch.setattr(importlib.import_module("daybreak.cli.workers").command, "callback", lambda **_: 1 / 0)
+    told = cli("workers", code=70).stderr
+    assert told == (
+        "Error: this should not have happened (ZeroDivisionError: division by zero). "
+        "DAYBREAK_DEBUG=1 shows where it did.\n"
+    )
+    from click.testing import CliRunner
+
+    shown = CliRunner().invoke(root, ["workers"], env={"DAYBREAK_DEBUG": "1"})
+    assert (shown.exit_code, "Traceback" in shown.stderr) == (70, True)
+
+
+def test_words_of_the_command_line_cannot_steer_the_terminal_either(cli):
+    for words in (
+        ["\x1b[31m"],
+        ["jobs", "--state", "\x1b[31m"],
+        ["submit", "x", "\x1b]0;x\x07"],
+        ["jobs", "show", "\x1b[2J"],
+    ):
+        Path("daybreak.db").unlink(missing_ok=True)
+        assert "\x1b" not in cli(*words, code=None).stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["--url", "a.db", "jobs"], ["jobs", "--url", "a.db"], ["--url", "b.db", "jobs", "--url", "a.db"]]
+)
+def test_the_store_may_be_named_before_and_after_the_command(cli, words):
+    cli("submit", "mail", "--url", "a.db")
+    assert "mail" in cli(*words).stdout
+
+
+def test_the_store_may_be_named_at_every_height(cli, place):
+    cli("submit", "mail", "--url", "a.db")
+    job = cli("--url", "a.db", "jobs", "--json").stdout.split('"id": "')[1][:36]
+    for words in (
+        ["--url", "a.db", "jobs", "show"],
+        ["jobs", "--url", "a.db", "show"],
+        ["jobs", "show", "--url", "a.db"],
+    ):
+        assert "mail" in cli(*words, job).stdout
+    assert "--url a.db" in cli("jobs", "--url", "a.db").stdout, "what is told next is for the same store"
+
+
+# -- stores that are not -----------------------------------------------------------------------------------------------
+
+LOOKING = [
+    ["jobs"],
+    ["queues"],
+    ["workers"],
+    ["top", "--once"],
+    ["backup", "x.db"],
+    ["jobs", "show", "x"],
+    ["queues", "resume", "x"],
+]
+
+
+@pytest.mark.parametrize("words", LOOKING, ids=lambda words: words[0])
+def test_who_only_looks_makes_no_store(cli, words, tmp_path):
+    told = cli(*words, code=3).stderr
+    assert f"there is no store at {tmp_path / 'daybreak.db'} (from the default)" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_beside_us_is_not_the_one_of_the_project(cli, tmp_path, monkeypatch):
+    (tmp_path / "daybreak.toml").write_text("")
+    below = tmp_path / "a"
+    below.mkdir()
+    (below / "daybreak.db").touch()
+    monkeypatch.chdir(below)
+    assert f"did you mean {below / 'daybreak.db'}?" in cli("jobs", code=3).stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "told"),
+    [
+        ("postgresql://ann:hunter2@db/x", 2, "no PostgreSQL store yet in this version"),
+        ("ftp://x", 2, "no store that Daybreak knows"),
+        ("jobs", 2, "write a path that ends in .db"),
+        ("memory://", 2, "lives inside one process"),
+        ("missing/x.db", 3, "there is no store at"),
+        ("folder.db", 3, "is a folder"),
+        ("text.db", 3, "is no SQLite file"),
+        ("other.db", 3, "SQLite file with other tables"),
+    ],
+)
+def test_what_is_no_store_is_said_plainly(cli, tmp_path, url, code, told):
+    (tmp_path / "folder.db").mkdir()
+    (tmp_path / "text.db").write_text("no database, " * 1000)
+    import sqlite3
+
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE x (y)")
+    other.commit()
+    other.close()
+    result = cli("jobs", "--url", url, code=code)
+    assert told in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written(cli, tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        assert "cannot be written" in cli("submit", "mail", code=3).stderr
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_settings_that_cannot_be_right_are_a_usage_error(cli, tmp_path):
+    (tmp_path / "daybreak.toml").write_text("urll = 'x.db'")
+    assert "no setting named urll; did you mean url?" in cli("jobs", code=2).stderr

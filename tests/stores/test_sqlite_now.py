@@ -1,0 +1,479 @@
+"""Inserts by threads that wait for them: in their own thread if nobody else writes, else with the next commit."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import daybreak
+from daybreak.client import Client
+from daybreak.errors import StoreUnavailable
+from daybreak.model import State
+from daybreak.store import InsertsNow, Verdict, work_topic
+from daybreak.stores.memory import MemoryStore
+from daybreak.stores.sqlite import SqliteStore, engine
+from daybreak.stores.sqlite.engine import Request
+from daybreak.sync import Portal
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def portal():
+    portal = Portal()
+    yield portal
+    portal.close()
+
+
+@pytest.fixture
+def store(portal, tmp_path):
+    store = portal.run(SqliteStore(tmp_path / "jobs.db").open())
+    yield store
+    portal.run(store.close())
+
+
+@pytest.fixture
+def client(store):
+    return Client(store)
+
+
+@pytest.fixture
+def runs(store, monkeypatch):
+    """Who has used the engine, and for how many requests, one entry for each transaction."""
+    seen: list[tuple[str, int]] = []
+    real = store._opened._engine.run
+
+    def run(requests):
+        seen.append((threading.current_thread().name, len(requests)))
+        return real(requests)
+
+    monkeypatch.setattr(store._opened._engine, "run", run)
+    return seen
+
+
+@pytest.fixture
+def threads():
+    with concurrent.futures.ThreadPoolExecutor(64, thread_name_prefix="caller") as threads:
+        yield threads
+
+
+@contextmanager
+def long_write(portal, store):
+    """A transaction of the writer thread that lasts until the block ends."""
+    begun, leave = threading.Event(), threading.Event()
+
+    def run(ledger):
+        begun.set()
+        assert leave.wait(30)
+
+    writing = portal.spawn(store._write(run, None))
+    assert begun.wait(30)
+    try:
+        yield
+    finally:
+        leave.set()
+        writing.result(30)
+
+
+def until(condition, within=30):
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.001)
+
+
+def queued(portal, client):
+    return portal.run(client.count())[State.QUEUED]
+
+
+# -- where it is done --------------------------------------------------------------------------------------------------
+
+
+def test_only_stores_that_can_offer_it(store):
+    assert isinstance(store, InsertsNow)
+    assert not isinstance(MemoryStore(), InsertsNow)
+
+
+def test_a_lone_caller_writes_in_its_own_thread(portal, store, client, runs):
+    for _ in range(5):
+        [inserted] = store.insert_now([client.spec("t")])
+        assert inserted.verdict is Verdict.NEW
+    assert runs == [(threading.current_thread().name, 1)] * 5
+    assert queued(portal, client) == 5
+
+
+async def test_also_where_a_loop_runs_in_this_thread(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        client = Client(store)
+        [inserted] = store.insert_now([client.spec("t")])
+        assert (await client.get(inserted.job)).state is State.QUEUED
+
+
+async def test_also_without_threads(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db", threaded=False) as store:
+        client = Client(store)
+        [inserted] = store.insert_now([client.spec("t")])
+        assert (await client.get(inserted.job)).state is State.QUEUED
+
+
+def test_each_answers_for_itself_in_the_order_asked(portal, store, client):
+    specs = [client.spec("t"), client.spec("t", key="k"), client.spec("t", key="k"), client.spec("u", key="k")]
+    verdicts = [inserted.verdict for inserted in store.insert_now(specs)]
+    assert verdicts == [Verdict.NEW, Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT]
+    assert store.insert_now([]) == []
+
+
+def test_a_thread_behind_a_long_transaction_waits_and_goes_with_the_next(portal, store, client, runs, threads):
+    with long_write(portal, store):
+        asked = [threads.submit(store.insert_now, [client.spec("t")]) for _ in range(20)]
+        until(lambda: store._opened._writer._asked.qsize() == 20)
+        assert not any(one.done() for one in asked)
+    assert {one.result(30)[0].verdict for one in asked} == {Verdict.NEW}
+    assert runs == [("daybreak-writer", 1), ("daybreak-writer", 20)]
+
+
+def test_whoever_no_longer_waits_is_not_served(portal, store, client, monkeypatch):
+    """As when Ctrl-C reaches a thread that stands in line."""
+
+    class Interrupted:
+        def acquire(self, timeout=0):
+            if timeout:
+                raise KeyboardInterrupt
+
+    from daybreak.stores.sqlite import writer
+
+    with long_write(portal, store):
+        monkeypatch.setattr(writer.threading, "Lock", Interrupted)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                store.insert_now([client.spec("t")])
+        finally:
+            monkeypatch.undo()
+    assert queued(portal, client) == 0
+    store.insert_now([client.spec("t")])
+    assert queued(portal, client) == 1
+
+
+def test_many_threads_share_commits_and_get_their_own_answers(portal, store, client, runs, threads):
+    def submit(n):
+        jobs = []
+        for m in range(50):
+            spec = client.spec("t", {"thread": n, "m": m})
+            [inserted] = store.insert_now([spec])
+            assert (inserted.verdict, inserted.job) == (Verdict.NEW, spec.id)
+            jobs.append(spec.id)
+        return jobs
+
+    submitted = list(threads.map(submit, range(64)))
+    assert queued(portal, client) == 64 * 50
+    assert len(runs) < 64 * 50 / 4, "most of them shared a commit"
+    assert sum(many for _, many in runs) == 64 * 50
+    for n in (0, 31, 63):
+        args = [msgspec.json.decode(portal.run(client.get(job)).spec.args) for job in submitted[n]]
+        assert args == [{"thread": n, "m": m} for m in range(50)]
+    order = [portal.run(client.get(job)).seq for job in submitted[7]]
+    assert order == sorted(order), "what one thread asks for in turn is accepted in turn"
+
+
+def test_lists_of_different_lengths_in_one_commit_are_told_apart(portal, store, client, threads):
+    with long_write(portal, store):
+        asked = []
+        for n in range(1, 8):
+            specs = [client.spec("t") for _ in range(n)]
+            asked.append((specs, threads.submit(store.insert_now, specs)))
+            until(lambda n=n: store._opened._writer._asked.qsize() == n)
+    for specs, answers in asked:
+        assert [inserted.job for inserted in answers.result(30)] == [spec.id for spec in specs]
+
+
+def test_one_bad_insert_in_a_group_sinks_itself_alone(store, client):
+    bad = msgspec.structs.replace(client.spec("t"), task="\ud800")
+    groups = [[client.spec("t")], [client.spec("t"), bad], [client.spec("t")]]
+    answers, _ = store._opened._engine.run([Request.insert(specs) for specs in groups])
+    assert [type(answer) for answer in answers] == [list, UnicodeEncodeError, list]
+    assert [inserted.verdict for inserted in (*answers[0], *answers[2])] == [Verdict.NEW, Verdict.NEW]
+    [again] = store.insert_now([groups[1][0]])
+    assert again.verdict is Verdict.NEW
+
+
+def test_both_faces_together(portal, store, client, threads):
+    async def submit():
+        await asyncio.gather(*(client.submit("t") for _ in range(300)))
+
+    def submit_now():
+        for _ in range(30):
+            store.insert_now([client.spec("t")])
+
+    asked = [portal.spawn(submit()), *(threads.submit(submit_now) for _ in range(10))]
+    for one in asked:
+        one.result(60)
+    assert queued(portal, client) == 600
+
+
+def test_a_busy_lone_caller_does_not_starve_the_writer_thread(portal, store, client, threads):
+    leave = threading.Event()
+
+    def submit_now():
+        while not leave.is_set():
+            store.insert_now([client.spec("t")])
+
+    busy = threads.submit(submit_now)
+    for _ in range(20):
+        portal.spawn(client.submit("t")).result(30)
+    leave.set()
+    busy.result(30)
+
+
+# -- what comes after a commit -----------------------------------------------------------------------------------------
+
+
+def test_whoever_watches_is_woken(portal, store, client):
+    async def watching():
+        watch = store.watch([work_topic("default")])
+        begun.set()
+        try:
+            return await watch.wait(30 * SECOND)
+        finally:
+            watch.close()
+
+    begun = threading.Event()
+    woken = portal.spawn(watching())
+    assert begun.wait(30)
+    store.insert_now([client.spec("t")])
+    assert woken.result(10)
+
+
+async def test_another_process_is_woken(tmp_path, monkeypatch):
+    monkeypatch.setattr("daybreak.stores.sqlite.store.SLOW_LOOK", timedelta(hours=1))
+    async with SqliteStore(tmp_path / "jobs.db") as store, SqliteStore(tmp_path / "jobs.db") as other:
+        watch = other.watch([work_topic("default")])
+        await watch.wait(SECOND / 10)  # whatever the first look at the file says
+        store.insert_now([Client(store).spec("t")])
+        assert await watch.wait(30 * SECOND)
+        watch.close()
+
+
+def test_a_failed_wake_up_fails_no_insert(portal, store, client, monkeypatch, caplog):
+    def fail(topics):
+        raise OSError("no more files")
+
+    monkeypatch.setattr(store._opened.wake, "send", fail)
+    for _ in range(3):
+        store.insert_now([client.spec("t")])
+    assert "after a commit" in caplog.text
+    assert queued(portal, client) == 3
+
+
+def test_the_log_is_moved_into_the_file_and_the_caller_does_not_wait_for_it(store, client, monkeypatch):
+    tended = []
+    using = store._opened._engine
+    real = using.checkpoint_if_due
+
+    def checkpoint():
+        tended.append((threading.current_thread().name, using.checkpoint_is_due))
+        real()
+
+    monkeypatch.setattr(using, "checkpoint_if_due", checkpoint)
+    while not using.checkpoint_is_due:
+        store.insert_now([client.spec("t") for _ in range(100)])
+    until(lambda: tended == [("daybreak-writer", True)])
+    until(lambda: using._checkpoint_at > engine.CHECKPOINT_PAGES)
+
+
+# -- when it cannot be -------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_not_open_says_so(tmp_path, portal):
+    store = SqliteStore(tmp_path / "jobs.db")
+    with pytest.raises(StoreUnavailable, match="is not open"):
+        store.insert_now([])
+    portal.run(store.open())
+    portal.run(store.close())
+    with pytest.raises(StoreUnavailable, match="is not open"):
+        store.insert_now([])
+
+
+def test_whoever_asks_while_it_closes_is_answered(portal, tmp_path, threads):
+    store = portal.run(SqliteStore(tmp_path / "jobs.db").open())
+    client = Client(store)
+
+    def submit():
+        accepted = 0
+        while True:
+            try:
+                accepted += len(store.insert_now([client.spec("t")]))
+            except StoreUnavailable:
+                return accepted
+
+    asked = [threads.submit(submit) for _ in range(32)]
+    until(lambda: store._opened._engine._wal_pages > 100)
+    portal.run(store.close())
+    accepted = sum(one.result(30) for one in asked)
+    portal.run(store.open())
+    assert queued(portal, client) == accepted > 0
+    portal.run(store.close())
+
+
+def test_a_file_that_was_deleted_takes_no_more_jobs(store, client):
+    store.insert_now([client.spec("t")])
+    store.path.rename(store.path.with_name("elsewhere"))
+    with pytest.raises(StoreUnavailable, match="was deleted while it was in use"):
+        store.insert_now([client.spec("t")])
+    store.path.with_name("elsewhere").rename(store.path)
+    store.insert_now([client.spec("t")])
+
+
+def test_what_a_signal_handler_raises_is_not_taken_for_trouble_of_the_disk(portal, store, client, monkeypatch):
+    def interrupt(ledger):
+        raise TimeoutError("enough")
+
+    with pytest.raises(TimeoutError, match="enough"):
+        store._opened.write_now(Request(interrupt))
+    store.insert_now([client.spec("t")])
+    assert queued(portal, client) == 1
+
+
+@pytest.mark.parametrize("where", ["BEGIN IMMEDIATE", "COMMIT", "INSERT"])
+def test_ctrl_c_in_a_transaction_leaves_neither_lock_nor_transaction(portal, store, client, where, monkeypatch):
+    """A second one comes while the first is tidied up: then the writer thread does it, also if nobody asks again."""
+    using = store._opened._engine
+    real, torn = using._roll_back, Torn(using._db, where)
+
+    def roll_back(db):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(using, "_roll_back", roll_back)
+    using._db = torn
+    with pytest.raises(KeyboardInterrupt):
+        store.insert_now([client.spec("t")])
+    assert torn.was_torn
+    assert using._roll_back == real
+    until(lambda: using._is_whole)
+    assert not torn.db.in_transaction
+    assert turn_is_free(store.path.parent)
+    assert not using.using.locked()
+    store.insert_now([client.spec("t")])
+    assert queued(portal, client) == 1
+
+
+class Torn:
+    """A connection during whose first statement of a kind Ctrl-C comes."""
+
+    def __init__(self, db, where):
+        self.db, self.where, self.was_torn = db, where, False
+
+    def __getattr__(self, name):
+        return getattr(self.db, name)
+
+    def execute(self, statement, *bindings):
+        self._tear(statement)
+        return self.db.execute(statement, *bindings)
+
+    def executemany(self, statement, rows):
+        self._tear(statement)
+        return self.db.executemany(statement, rows)
+
+    def _tear(self, statement):
+        if not self.was_torn and self.where in statement:
+            self.was_torn = True
+            raise KeyboardInterrupt
+
+
+INTERRUPTED = """
+    import random, signal, threading
+    from daybreak.client import Client
+    from daybreak.stores.sqlite import SqliteStore
+    from daybreak.sync import Portal
+
+    def interrupt(*_):
+        global left
+        if left:
+            left -= 1
+            raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    chance = random.Random(7)
+    portal = Portal()
+    store = portal.run(SqliteStore("jobs.db").open())
+    client = Client(store)
+    engine = store._opened._engine
+    signal.signal(signal.SIGALRM, interrupt)
+    accepted, interrupted, left = [], 0, 0
+    for n in range(400):
+        spec = client.spec("t")
+        left = chance.choice((1, 1, 3))
+        try:
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.000_01, 0.000_8), 0.000_02)
+            store.insert_now([spec])
+            left = 0
+            accepted.append(spec.id)
+        except KeyboardInterrupt:
+            left = 0
+            interrupted += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if n % 5 == 0:  # another thread is not held up
+            spec = client.spec("t")
+            other = threading.Thread(target=store.insert_now, args=([spec],))
+            other.start()
+            other.join(20)
+            assert not other.is_alive(), f"stuck after {n}"
+            accepted.append(spec.id)
+    assert interrupted > 40, interrupted
+    with engine.using:
+        engine.mend()
+        assert not engine._db.in_transaction
+    assert all(portal.run(store.get(accepted))), "what was answered is there"
+    print("whole", flush=True)
+    input()
+    portal.run(store.close())
+"""
+
+STRANGER = """
+    import os
+    from daybreak import platform
+    fd = os.open("jobs.db-turn", os.O_RDWR)
+    print([platform.lock_byte(fd, byte, wait=False) for byte in (0, 1)])
+"""
+
+
+def start(folder, program):
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(daybreak.__file__).parents[1])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def turn_is_free(folder):
+    """A process does not see its own record locks: another one must look."""
+    with start(folder, STRANGER) as stranger:
+        return stranger.communicate(timeout=30)[0] == "[True, True]\n"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+def test_ctrl_c_at_any_moment_holds_nobody_up(tmp_path):
+    """Real signals at chance moments, some more than once. Neither threads nor other processes are left waiting."""
+    with start(tmp_path, INTERRUPTED) as program:
+        line = program.stdout.readline()
+        is_free = turn_is_free(tmp_path)
+        _, trouble = program.communicate("\n", timeout=60)
+    assert (line, program.returncode) == ("whole\n", 0), trouble
+    assert is_free

@@ -1,0 +1,230 @@
+"""The parts of a worker that need no process: what is shared, said, tried and found."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from daybreak import Daybreak
+from daybreak.errors import BadInput, CalledDuringImport, TargetNotFound
+from daybreak.importing import importing
+from daybreak.model import JobSpec, Lease
+from daybreak.worker.cell import Cell
+from daybreak.worker.failures import failure_of
+from daybreak.worker.inside import _Line
+from daybreak.worker.settings import WorkerSettings
+from daybreak.worker.target import load, target_of
+from daybreak.worker.trial import FIRST, LONGER, Trial
+from daybreak.worker.wire import Frames, Progress, Stop, Work, frame, to_child, to_supervisor
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def lease(seq: int, lost: int = 1) -> Lease:
+    return Lease(
+        seq=seq, spec=JobSpec(id=str(seq), task="t"), fence=1, attempt=1, priority=5, worker="w", until=NOON,
+        lease_for=timedelta(seconds=7), started_at=NOON, created_at=NOON, lost=lost,
+    )  # fmt: skip
+
+
+def work(seq: int, priority: int = 5) -> Work:
+    return Work(seq, str(seq), "t", 1, b"{}", "default", priority, 1, 3, 1)
+
+
+class TestCell:
+    def test_tells_what_has_begun_and_since_when(self):
+        cell = Cell(3)
+        first, second = cell.begin(7), cell.begin(9)
+        assert set(cell.read()) == {7, 9}
+        assert cell.read()[7] <= cell.read()[9]
+        cell.end(first)
+        assert set(cell.read()) == {9}
+        cell.end(second)
+        assert cell.read() == {}
+
+    def test_a_place_is_used_again(self):
+        cell = Cell(1)
+        for seq in range(1, 100):
+            cell.end(cell.begin(seq))
+        cell.begin(100)
+        assert set(cell.read()) == {100}
+
+
+class TestLine:
+    def test_the_most_urgent_first_else_as_they_came(self):
+        line = _Line()
+        line.add([work(1), work(2)])
+        line.add([work(3, 1), work(4)])
+        line.add([work(5, 0)])
+        assert [line.pop().seq for _ in range(5)] == [5, 3, 1, 2, 4]
+        assert line.pop() is None
+
+    def test_what_is_recalled_is_not_begun(self):
+        line = _Line()
+        line.add([work(1), work(2)])
+        assert line.pop().seq == 1
+        assert line.empty() == [2]
+        assert line.pop() is None
+
+
+class TestTrial:
+    def test_one_at_a_time(self):
+        trial = Trial({})
+        trial.add(lease(1))
+        trial.add(lease(2))
+        assert trial.next(0.0).seq == 1
+        assert not trial.may_begin
+        trial.end(1)
+        assert trial.may_begin
+        assert trial.next(0.0).seq == 2
+
+    def test_one_at_a_time_in_all_pools_of_a_worker(self):
+        on: dict[int, float] = {}
+        one, other = Trial(on), Trial(on)
+        one.add(lease(1))
+        other.add(lease(2))
+        one.next(0.0)
+        assert not other.may_begin
+
+    def test_who_lives_through_its_time_lets_the_next_begin(self):
+        trial = Trial({})
+        trial.add(lease(1))
+        trial.add(lease(2))
+        trial.next(0.0)
+        assert trial.survived(FIRST - 1) == []
+        assert trial.survived(FIRST) == [1]
+        assert trial.may_begin
+
+    def test_the_time_grows_with_each_death(self):
+        trial = Trial({})
+        trial.add(lease(1, lost=3))
+        trial.next(0.0)
+        assert trial.survived(FIRST * LONGER**2 - 1) == []
+        assert trial.survived(FIRST * LONGER**2) == [1]
+
+
+class TestFrames:
+    def test_any_cut_of_the_stream_gives_the_same_messages(self):
+        said = [Progress(1, 0.5, "half"), Progress(2, 1.0, "x" * 1000)]
+        stream = b"".join(frame(message) for message in said)
+        for size in (1, 2, 3, 7, 100, len(stream)):
+            frames = Frames(to_supervisor)
+            heard = [m for at in range(0, len(stream), size) for m in frames.feed(stream[at : at + size])]
+            assert heard == said
+
+    def test_both_directions_have_their_own_messages(self):
+        assert list(Frames(to_child).feed(frame(Stop(3, "cancel")))) == [Stop(3, "cancel")]
+
+
+class TestFailures:
+    def test_an_error_whose_text_fails_is_still_told(self):
+        class Rude(Exception):
+            def __str__(self):
+                raise RuntimeError("no")
+
+        assert "cannot be shown" in failure_of(Rude()).message
+
+    def test_kinds_lead_from_the_class_to_its_bases(self):
+        assert failure_of(ConnectionResetError("x")).kinds == (
+            "ConnectionResetError",
+            "ConnectionError",
+            "OSError",
+            "Exception",
+        )
+
+    def test_status_and_retry_after_of_a_client_library(self):
+        class Response:
+            status_code = 429
+            headers = {"Retry-After": "7"}  # noqa: RUF012
+
+        class HTTPError(Exception):
+            response = Response()
+
+        failure = failure_of(HTTPError("slow down"))
+        assert (failure.status, failure.retry_after) == (429, timedelta(seconds=7))
+
+    def test_half_a_surrogate_pair_is_spelt_out(self):
+        assert failure_of(ValueError("\udcff")).message == "\\udcff"
+
+    def test_a_long_message_and_a_deep_recursion_stay_bounded(self):
+        def deep(n):
+            return deep(n + 1)
+
+        with pytest.raises(RecursionError) as trouble:
+            deep(0)
+        assert len(failure_of(trouble.value).traceback) < 20_000
+        assert len(failure_of(ValueError("x" * 100_000)).message) < 5_000
+
+
+class TestTarget:
+    def test_a_file_with_one_app(self, tmp_path):
+        (tmp_path / "one.py").write_text("from daybreak import Daybreak\nmine = Daybreak('memory://')\n")
+        assert isinstance(load(str(tmp_path / "one.py")), Daybreak)
+
+    @pytest.mark.parametrize(
+        ("target", "says"),
+        [
+            ("nowhere.py", "no file"),
+            ("no_such_module_x:app", "no module"),
+            ("daybreak:nothing", "no 'nothing'"),
+            ("daybreak:Priority", "no Daybreak app"),
+            ("", "names no app"),
+            ("a b:app", "no module"),
+        ],
+    )
+    def test_a_target_that_leads_nowhere_says_why(self, target, says):
+        with pytest.raises(TargetNotFound, match=says):
+            load(target)
+
+    def test_several_apps_must_be_named(self, tmp_path):
+        (tmp_path / "two_apps.py").write_text(
+            "from daybreak import Daybreak\none = Daybreak('memory://')\ntwo = Daybreak('memory://')\n"
+        )
+        with pytest.raises(TargetNotFound, match="several apps"):
+            load(str(tmp_path / "two_apps.py"))
+
+    def test_an_error_in_the_users_code_goes_through(self, tmp_path):
+        (tmp_path / "broken_code.py").write_text("1 / 0\n")
+        with pytest.raises(ZeroDivisionError):
+            load(str(tmp_path / "broken_code.py"))
+        assert "broken_code" not in sys.modules
+
+    def test_an_app_in_a_function_has_no_target(self):
+        assert target_of(Daybreak("memory://")) is None
+
+    def test_asking_for_work_during_an_import_names_the_line(self, tmp_path):
+        (tmp_path / "eager.py").write_text(
+            "from daybreak import Daybreak\napp = Daybreak('memory://')\n@app.task\ndef f(): ...\nf.submit()\n"
+        )
+        with pytest.raises(CalledDuringImport, match=r"eager\.py:5.*__main__"):
+            load(str(tmp_path / "eager.py"))
+
+    def test_outside_an_import_nothing_is_refused(self):
+        with importing():
+            pass
+        app = Daybreak("memory://")
+
+        @app.task
+        def f() -> None: ...
+
+        with app:
+            assert f.submit().id
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"processes": 0},
+        {"async_jobs": 0},
+        {"recycle_after": 0},
+        {"memory_limit": 5},
+        {"lease_for": timedelta(0)},
+        {"grace": timedelta(seconds=-1)},
+        {"queues": ("a\nb",)},
+    ],
+)
+def test_settings_that_cannot_be_right_are_refused(settings):
+    with pytest.raises(BadInput):
+        WorkerSettings(**settings).check()

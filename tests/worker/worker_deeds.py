@@ -1,0 +1,369 @@
+"""What the workers under test are given to do. A deed that leaves a trace leaves it as a line in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from worker_hand import write_line
+
+from daybreak import Context, Daybreak, Permanent, Retry, Suspend
+
+app = Daybreak()
+
+SOON = Retry(strategy="fixed", delay=timedelta(milliseconds=50))
+ONCE = Retry(attempts=1)
+
+
+def tell(ctx: Context, word: str, **facts: Any) -> None:
+    write_line(job=ctx.job, task=ctx.task, attempt=ctx.attempt, fence=ctx.fence, word=word, **facts)
+
+
+# -- short and long ----------------------------------------------------------------------------------------------------
+
+
+@app.task(retry=SOON)
+def noop(n: int = 0) -> int:
+    return n
+
+
+@app.task(retry=SOON)
+def nap(ctx: Context, seconds: float) -> float:
+    tell(ctx, "began")
+    time.sleep(seconds)
+    tell(ctx, "ended")
+    return seconds
+
+
+@app.task(retry=SOON)
+async def anap(ctx: Context, seconds: float) -> float:
+    tell(ctx, "began")
+    await asyncio.sleep(seconds)
+    tell(ctx, "ended")
+    return seconds
+
+
+@app.task(retry=SOON)
+def wait_for_file(ctx: Context, path: str) -> str:
+    """Until someone lays the file down."""
+    tell(ctx, "began")
+    while not Path(path).exists():
+        time.sleep(0.005)
+    tell(ctx, "ended")
+    return path
+
+
+@app.task(retry=SOON)
+def hold_the_gil(ctx: Context, seconds: float) -> int:
+    """Computes in C: no other thread of this process runs meanwhile."""
+    tell(ctx, "began")
+    began = time.monotonic()
+    rounds = 0
+    while time.monotonic() - began < seconds:
+        sum(range(20_000_000))
+        rounds += 1
+    tell(ctx, "ended")
+    return rounds
+
+
+@app.task(retry=SOON)
+def compute_for_ever(ctx: Context) -> int:
+    """One call into C that will not come back."""
+    tell(ctx, "began")
+    return sum(range(10**12))
+
+
+# -- longer than they may ----------------------------------------------------------------------------------------------
+
+
+@app.task(timeout="400ms", retry=ONCE)
+def spin(ctx: Context) -> None:
+    tell(ctx, "began")
+    while True:
+        pass
+
+
+@app.task(timeout="400ms", retry=ONCE)
+def sleep_on(ctx: Context) -> None:
+    tell(ctx, "began")
+    time.sleep(3600)
+
+
+@app.task(timeout="400ms", retry=ONCE)
+def backtrack(ctx: Context) -> None:
+    tell(ctx, "began")
+    re.match(r"(a+)+b", "a" * 64)
+
+
+@app.task(timeout="400ms", retry=ONCE)
+async def asleep_on(ctx: Context) -> None:
+    tell(ctx, "began")
+    await asyncio.sleep(3600)
+
+
+@app.task(timeout="400ms", retry=ONCE)
+async def swallow(ctx: Context) -> None:
+    """Will not be cancelled."""
+    tell(ctx, "began")
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
+@app.task(timeout="400ms", retry=ONCE)
+async def block_the_loop(ctx: Context) -> None:
+    tell(ctx, "began")
+    time.sleep(3600)  # noqa: ASYNC251 - that is the point
+
+
+@app.task(retry=SOON)
+async def block_a_while(ctx: Context, first: float, seconds: float) -> None:
+    tell(ctx, "began")
+    await asyncio.sleep(first)
+    time.sleep(seconds)  # noqa: ASYNC251 - that is the point
+
+
+@app.task(timeout="1s", retry=ONCE)
+async def anap_in_time(ctx: Context, seconds: float) -> float:
+    tell(ctx, "began")
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+@app.task(timeout="1500ms", retry=ONCE)
+def nap_in_time(ctx: Context, seconds: float) -> float:
+    tell(ctx, "began")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    return seconds
+
+
+# -- dying -------------------------------------------------------------------------------------------------------------
+
+
+@app.task(retry=SOON)
+def die(ctx: Context) -> None:
+    tell(ctx, "began")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(retry=ONCE)
+def exit_hard(ctx: Context) -> None:
+    tell(ctx, "began")
+    os._exit(7)
+
+
+@app.task(retry=SOON)
+def die_at_first(ctx: Context) -> int:
+    tell(ctx, "began")
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ctx.attempt
+
+
+@app.task(retry=SOON)
+async def adie(ctx: Context) -> None:
+    tell(ctx, "began")
+    await asyncio.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(retry=SOON)
+def grow(ctx: Context, mebibytes: int) -> int:
+    """Takes memory and keeps it, as a library that leaks does."""
+    tell(ctx, "began")
+    kept.append(bytearray(os.urandom(1)) * (mebibytes << 20))
+    return os.getpid()
+
+
+kept: list[bytearray] = []
+
+
+@app.task(retry=SOON)
+def pid() -> int:
+    return os.getpid()
+
+
+# -- failing -----------------------------------------------------------------------------------------------------------
+
+
+@app.task(retry=SOON)
+def fail_until(ctx: Context, attempt: int) -> int:
+    tell(ctx, "began")
+    if ctx.attempt < attempt:
+        raise ConnectionError(f"no answer at try {ctx.attempt}")
+    return ctx.attempt
+
+
+@app.task(retry=SOON)
+def refuse(ctx: Context) -> None:
+    tell(ctx, "began")
+    raise Permanent("never")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("even this")
+
+
+@app.task(retry=ONCE)
+def fail_mutely() -> None:
+    raise Mute
+
+
+@app.task(retry=ONCE)
+def fail_strangely() -> None:
+    raise OSError("caf\udce9 \x00 \U0001f600")
+
+
+@app.task(retry=ONCE)
+def leave() -> None:
+    raise SystemExit(3)
+
+
+@app.task
+def hold_until_resumed(ctx: Context) -> str:
+    tell(ctx, "began")
+    if len([1 for _ in range(ctx.fence)]) == 1:
+        raise Suspend("waits for a signature")
+    return "signed"
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+class Thing:
+    def __repr__(self) -> str:
+        return "<a thing that cannot travel>"
+
+
+@app.task
+def give(what: str) -> Any:
+    return {
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "deep": {"minus": [float("-inf"), None]},
+        "thing": Thing(),
+        "wide": "x" * 3_000_000,
+        "half": "\ud83d",
+        "endless": _endless(),
+    }[what]
+
+
+def _endless() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+# -- saying ------------------------------------------------------------------------------------------------------------
+
+
+@app.task(retry=SOON)
+def report(ctx: Context, path: str) -> None:
+    """Says how far it is, then waits for the file."""
+    ctx.progress(0.25, "a quarter")
+    tell(ctx, "said")
+    while not Path(path).exists():
+        time.sleep(0.005)
+
+
+@app.task(retry=SOON)
+def report_often(ctx: Context, path: str) -> None:
+    for n in range(1000):
+        ctx.progress(n / 1000, f"step {n}")
+    ctx.progress(1.0, "the last")
+    tell(ctx, "said")
+    while not Path(path).exists():
+        time.sleep(0.005)
+
+
+@app.task(retry=SOON)
+def count_on(ctx: Context, to: int, path: str) -> list[Any]:
+    """Counts from its checkpoint; at its first attempt it stops at half way, until its process is killed."""
+    began_at = ctx.state or 0
+    dear = ctx.step("dear", _spend, ctx)
+    for n in range(began_at, to):
+        tell(ctx, "counted", n=n)
+        ctx.checkpoint(n + 1)
+        if n + 1 == to // 2 and ctx.attempt == 1:
+            tell(ctx, "half way")
+            while not Path(path).exists():
+                time.sleep(0.005)
+    return [began_at, dear, ctx.attempt]
+
+
+def _spend(ctx: Context) -> int:
+    tell(ctx, "spent")
+    return 42
+
+
+@app.task(retry=SOON)
+async def acount_on(ctx: Context, to: int, path: str) -> list[Any]:
+    began_at = ctx.state or 0
+    dear = await ctx.astep("dear", _aspend, ctx)
+    for n in range(began_at, to):
+        tell(ctx, "counted", n=n)
+        await ctx.acheckpoint(n + 1)
+        if n + 1 == to // 2 and ctx.attempt == 1:
+            tell(ctx, "half way")
+            while not Path(path).exists():
+                await asyncio.sleep(0.005)
+    return [began_at, dear, ctx.attempt]
+
+
+async def _aspend(ctx: Context) -> int:
+    tell(ctx, "spent")
+    await asyncio.sleep(0)
+    return 42
+
+
+@app.task(retry=ONCE)
+def use_scratch(ctx: Context, how: str) -> str:
+    (ctx.scratch / "notes.txt").write_text("x")
+    tell(ctx, "scratch", path=str(ctx.scratch))
+    if how == "fail":
+        raise ValueError("after scratching")
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return str(ctx.scratch)
+
+
+@app.task
+def submit_more(ctx: Context, n: int) -> list[int]:
+    """A job that makes jobs, and does not wait for them."""
+    return [len(noop.submit(i).id) for i in range(n)]
+
+
+@app.task(retry=SOON)
+def until_cancelled(ctx: Context) -> str:
+    tell(ctx, "began")
+    while not ctx.cancelled:
+        time.sleep(0.005)
+    tell(ctx, "heard")
+    return "left early"
+
+
+@app.task(retry=SOON)
+def deaf(ctx: Context) -> None:
+    """Hears nobody."""
+    tell(ctx, "began")
+    time.sleep(3600)
+
+
+@app.task(retry=SOON)
+async def auntil_cancelled(ctx: Context) -> str:
+    tell(ctx, "began")
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        tell(ctx, "heard")
+    return "never"
