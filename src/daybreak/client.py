@@ -136,7 +136,7 @@ class Client:
         """Submit in bulk; each answers for itself, so one that is refused sinks no other."""
         return await self.submit_like(None, [self._admit(spec) for spec in specs])
 
-    async def submit_like(self, template: JobSpec | None, admitted: Sequence[JobSpec]) -> list[Inserted]:
+    async def submit_like(self, template: JobSpec | None, admitted: list[JobSpec]) -> list[Inserted]:
         """Submit jobs that differ from an admissible template only in their ids and arguments, which were checked."""
         if template is not None:
             admit(template, self.store.traits.features)

@@ -31,7 +31,7 @@ FOREVER = timedelta(hours=1)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing of the machine that runs the tests shows in them."""
     for name in list(os.environ):
-        if name.startswith("DAYBREAK_") or name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        if name.startswith("DAYBREAK_") or name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "PYTHONUNBUFFERED"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("TZ", "UTC")
     if hasattr(time, "tzset"):

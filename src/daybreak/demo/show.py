@@ -61,7 +61,7 @@ class Show:
         self._print(Text(text, style))
 
     def say(self, text: str, style: str = "") -> None:
-        self._print(Text(f"{time.monotonic() - self._began:5.1f} s  ", "dim").append(text, style))
+        self._print(Text.assemble((f"{time.monotonic() - self._began:5.1f} s  ", "dim"), (text, style)))
 
     def _print(self, line: Text) -> None:
         # A pipe has no width: who reads it gets whole lines.
@@ -80,7 +80,7 @@ class Show:
         """Names, values and what they mean, below one another."""
         names, values = (max(len(row[column]) for row in rows) for column in (0, 1))
         for name, value, meaning in rows:
-            self._print(Text(f"  {name:<{names}}  ", "dim").append(f"{value:>{values}}", "bold").append(f"  {meaning}"))
+            self._print(Text.assemble((f"  {name:<{names}}  ", "dim"), (f"{value:>{values}}", "bold"), f"  {meaning}"))
 
     def bars(self, rows: Sequence[tuple[str, float, str]]) -> None:
         """Horizontal bars, the longest across the whole width."""
@@ -89,7 +89,7 @@ class Show:
         for name, value, told in rows:
             length = value / longest * BAR
             bar = full * int(length) + (half if length % 1 >= 0.5 else "")
-            self._print(Text(f"  {name}  ", "dim").append(bar, "cyan").append(f" {told}"))
+            self._print(Text.assemble((f"  {name}  ", "dim"), (bar, "cyan"), f" {told}"))
 
 
 def _view(seen: Seen) -> RenderableType:

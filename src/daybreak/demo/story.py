@@ -145,7 +145,8 @@ class Acts:
         second = await self._submit_again()
         stopped = await self._crew.stop("B")
         self._report(first, second)
-        await self._plot()
+        if not first.troubles:
+            await self._plot()
         ended = [f"worker B ended with code {stopped} when it was asked to stop"] if stopped else []
         return [*first.troubles, *second.troubles, *ended]
 

@@ -78,7 +78,7 @@ def spelt(annotation: Any) -> str:
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Union or origin is types.UnionType:
         return " | ".join(map(spelt, args))
-    if origin is tuple and not args and annotation is not tuple:
+    if isinstance(annotation, types.GenericAlias) and not args:
         return "tuple[()]"
     if isinstance(kind := origin or annotation, type):
         name = "None" if kind is type(None) else kind.__name__

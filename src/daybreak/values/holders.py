@@ -170,7 +170,7 @@ class OneOf(Codec):
         if name == "as":
             label, raw = named_class(raw)
             candidates = [codec for codec in self._choices if codec.label == label]
-            if not candidates:
+            if label is not None and not candidates:
                 raise Refusal(BadArguments, f"a {label} is no {self.name}")
         refusals: list[Refusal] = []
         for codec in candidates:

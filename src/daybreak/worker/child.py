@@ -78,6 +78,7 @@ class Child:
     reserved: bool = False
     held: dict[int, Held] = field(default_factory=dict)
     ready: bool = False
+    was_ready: bool = False
     leaving: bool = False
     gone: bool = False
     blamed: tuple[int, Outcome] | None = None
@@ -167,7 +168,7 @@ class Child:
                 found = [held for seq in seqs if (held := self.held.pop(seq, None)) is not None]
                 self.listener.on_returned(self, found)
             case Ready(tasks):
-                self.ready = True
+                self.ready = self.was_ready = True
                 self.listener.on_ready(self, frozenset(tasks))
             case Broken(trouble):
                 self.listener.on_broken(self, trouble)

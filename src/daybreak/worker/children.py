@@ -119,8 +119,11 @@ class Children:
         for child in [one for one in self._abandoned if one.body.how_it_ended() is not None]:
             self._abandoned.remove(child)
             child.lost()
+        await self._refill()
+
+    async def _refill(self) -> None:
         present = sum(1 for child in self._all if not child.solo and not child.leaving) + len(self._abandoned)
-        if present < self._wanted and now >= self._next_start and not self.closing:
+        if present < self._wanted and time.monotonic() >= self._next_start and not self.closing:
             await self._add()
 
     def _is_too_large(self, child: Child) -> bool:
@@ -142,7 +145,7 @@ class Children:
         child.leaving = True
         child.recall()
         if not child.solo:
-            self._chore(self._add())
+            self._chore(self._refill())
         if not child.held:
             child.bye()
 
@@ -166,11 +169,12 @@ class Children:
             held = f"; it held {len(child.held)} jobs" if child.held else ""
             _log.warning("a child for %s tasks is gone: %s%s", self.kind, how, held)
         then(how)
-        if not child.done and not expected:
+        if not child.was_ready and not expected:
             self._wait_before_next()  # it died as soon as it was started
             if not self._was_ready and self.trouble is None:
                 self.is_broken(f"a child for {self.kind} tasks died while it imported your code: {how}")
         self._moved.set()
+        await self._refill()
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

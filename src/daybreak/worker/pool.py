@@ -121,8 +121,8 @@ class Pool:
         """Let the next suspect begin, if none is on trial: first it is said in its lease, then it runs."""
         if not self._trial.may_begin or self.keeper is None or self.children.closing:
             if not self._marking:
-                for child in self.children:
-                    child.reserved = False
+                for one in self.children:
+                    one.reserved = False
             return
         child = self._court()
         if child is None or child.held or not child.ready:
