@@ -1,13 +1,36 @@
-"""For those who test: the contract that every store must keep, and a machine that runs one store beside another.
+"""For those who test.
 
-A store proves itself by a class `TestMyStore(StoreContract)` with a fixture `store` that yields it, open and empty.
+inline         an app whose jobs run at once, in the thread that submits them, by a clock that is moved by hand
+HandClock      that clock
+StoreContract  what every store must keep: `class TestMyStore(StoreContract)` with a fixture `store`, open and empty
+
+As a pytest plugin it gives the fixtures `daybreak_inline` and `daybreak_clock`. What is asked for is loaded then, so that
+a plugin nobody uses slows no start-up.
 """
 
-import pytest
+from __future__ import annotations
 
-pytest.register_assert_rewrite("daybreak.testing.contract", "daybreak.testing.beside")
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
 
-from daybreak.testing.clock import HandClock  # noqa: E402 - asserts are rewritten only in what is imported later
-from daybreak.testing.contract import StoreContract  # noqa: E402
+if TYPE_CHECKING:
+    from daybreak.testing.clock import HandClock
+    from daybreak.testing.contract import StoreContract
+    from daybreak.testing.inlining import Inline, inline
 
-__all__ = ["HandClock", "StoreContract"]
+__all__ = ["HandClock", "Inline", "StoreContract", "inline"]
+
+_PLACES = {"HandClock": "clock", "Inline": "inlining", "StoreContract": "contract", "inline": "inlining"}
+
+if "pytest" in sys.modules:
+    # Asserts are rewritten only in what is imported later.
+    sys.modules["pytest"].register_assert_rewrite("daybreak.testing.contract", "daybreak.testing.beside")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found

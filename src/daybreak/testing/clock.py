@@ -6,7 +6,7 @@ import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 
-from daybreak.units import micros, span
+from daybreak.units import duration, micros, moment, span
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -21,6 +21,14 @@ class HandClock:
         self._steady = 1_000_000
         self._chance = random.Random(seed)
         self.is_read = False
+
+    def __repr__(self) -> str:
+        return f"<clock at {self.now.isoformat()}>"
+
+    @property
+    def now(self) -> datetime:
+        """What the wall clock shows, in UTC."""
+        return moment(self._wall)
 
     def wall(self) -> int:
         self.is_read = True
@@ -37,10 +45,12 @@ class HandClock:
     async def sleep(self, delay: timedelta) -> None:
         await asyncio.sleep(delay.total_seconds())
 
-    def advance(self, by: timedelta) -> None:
-        self._wall += span(by)
-        self._steady += span(by)
+    def advance(self, by: object) -> None:
+        """Time passes: a timedelta, or text as in "90s" and "1h30m"."""
+        passed = span(duration(by, "advance"))
+        self._wall += passed
+        self._steady += passed
 
     def jump(self, by: timedelta) -> None:
-        """Someone set the wall clock; no time has passed."""
+        """Someone set the wall clock, forwards or back; no time has passed."""
         self._wall += span(by)

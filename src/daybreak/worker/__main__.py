@@ -12,8 +12,8 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 from daybreak import platform, values
 from daybreak.tasks import Program, Setup
@@ -28,8 +28,10 @@ _log = logging.getLogger("daybreak.worker")
 
 def main() -> None:
     platform.die_with_parent()
-    with contextlib.suppress(ValueError, AttributeError):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the supervisor, which drains
+    # Stopping is the supervisor's business, also where a service manager signals every process of the service. Heard
+    # and not ignored, because what is ignored stays so in programs that a task starts.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     sock, memory = platform.inherited(["", *sys.argv[1:]])
     sys.argv[1:] = []
     hello = read_hello(sock)
@@ -37,12 +39,14 @@ def main() -> None:
         return
     cell = Cell(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
+    with contextlib.suppress(AttributeError):  # replaced by something that is no text stream
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         program = _find(hello)
     except BaseException as trouble:  # noqa: BLE001 - told by the supervisor
         _tell_broken(sock, trouble)
         return
-    serve(sock, cell, program, hello, lambda: os._exit(1))
+    serve(sock, cell, program, hello, lambda: os._exit(1), forward_logs=True)
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -69,15 +73,25 @@ def _find(hello: Hello) -> Program:
     return app.program  # type: ignore[no-any-return]
 
 
-def serve(sock: socket.socket, cell: Cell, program: Program, hello: Hello, on_orphaned: Any) -> None:
+def serve(
+    sock: socket.socket,
+    cell: Cell,
+    program: Program,
+    hello: Hello,
+    on_orphaned: Callable[[], None],
+    *,
+    forward_logs: bool = False,
+) -> None:
     """Set up and run works until told to leave."""
     shared = SimpleNamespace(**values.decode(hello.shared))
     runner = Runner(program, shared)
+    log_level = hello.log_level if forward_logs else None
     try:
         if hello.is_async:
-            asyncio.run(_serve_async(sock, cell, program, runner, shared, hello, on_orphaned))
+            child = AsyncChild(sock, cell, runner, hello.slots, log_level)
+            asyncio.run(_serve_async(child, sock, program, shared, on_orphaned))
         else:
-            _serve_sync(sock, cell, program, runner, shared, on_orphaned)
+            _serve_sync(SyncChild(sock, cell, runner, on_orphaned, log_level), sock, program, shared)
     except BaseException as trouble:
         _log.error("a child ended: %s", sentence(trouble))
         raise
@@ -85,30 +99,26 @@ def serve(sock: socket.socket, cell: Cell, program: Program, hello: Hello, on_or
         sock.close()
 
 
-def _serve_sync(
-    sock: socket.socket, cell: Cell, program: Program, runner: Runner, shared: SimpleNamespace, on_orphaned: Any
-) -> None:
+def _serve_sync(child: SyncChild, sock: socket.socket, program: Program, shared: SimpleNamespace) -> None:
     with contextlib.ExitStack() as ending:
         loop = asyncio.Runner()
+        ending.callback(loop.close)
         try:
             around = loop.run(_entered(program.setups, shared))
         except BaseException as trouble:  # noqa: BLE001
             _tell_broken(sock, trouble)
             return
-        ending.callback(loop.close)
         ending.callback(lambda: loop.run(around.aclose()))
         sock.sendall(frame(Ready(sorted(program.known(is_async=False)))))
-        SyncChild(sock, cell, runner, on_orphaned).serve()
+        child.serve()
 
 
 async def _serve_async(
+    child: AsyncChild,
     sock: socket.socket,
-    cell: Cell,
     program: Program,
-    runner: Runner,
     shared: SimpleNamespace,
-    hello: Hello,
-    on_orphaned: Any,
+    on_orphaned: Callable[[], None],
 ) -> None:
     try:
         around = await _entered(program.setups, shared)
@@ -117,7 +127,7 @@ async def _serve_async(
         return
     sock.sendall(frame(Ready(sorted(program.known(is_async=True)))))
     sock.setblocking(False)
-    if not await AsyncChild(sock, cell, runner, hello.slots).serve():
+    if not await child.serve():
         on_orphaned()
     await around.aclose()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -25,12 +26,15 @@ from daybreak.worker.wire import (
     Report,
     Returned,
     Run,
+    Said,
     Stop,
     Why,
     Work,
     frame,
     to_supervisor,
 )
+
+_job_log = logging.getLogger("daybreak.job")
 
 AHEAD: Final = 0.003  # seconds of measured work that a child may hold beyond what it is at
 AHEAD_AT_MOST: Final = 256
@@ -170,6 +174,8 @@ class Child:
             case Ready(tasks):
                 self.ready = self.was_ready = True
                 self.listener.on_ready(self, frozenset(tasks))
+            case Said(level, line):
+                _job_log.log(level, "%s", line)
             case Broken(trouble):
                 self.listener.on_broken(self, trouble)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import socket
 import threading
 import time
@@ -31,6 +32,7 @@ from daybreak.worker.wire import (
     Report,
     Returned,
     Run,
+    Said,
     Stop,
     Work,
     frame,
@@ -39,13 +41,21 @@ from daybreak.worker.wire import (
 
 FLUSH_AFTER: Final = 0.001
 PROGRESS_EVERY: Final = 0.1
+LINE_LIMIT: Final = 16_000
 RECEIVE: Final = 1 << 16
 
 
 class SyncChild:
     """One job at a time, in the thread that calls `serve`."""
 
-    def __init__(self, sock: socket.socket, cell: Cell, runner: Runner, on_orphaned: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        cell: Cell,
+        runner: Runner,
+        on_orphaned: Callable[[], None],
+        log_level: int | None = None,
+    ) -> None:
         self._sock = sock
         self._cell = cell
         self._runner = runner
@@ -58,8 +68,10 @@ class SyncChild:
         self._flushed_at = 0.0
         self._at: tuple[int, Context] | None = None
         self._voices = _Voices(self._send)
+        self._log_level = log_level
 
     def serve(self) -> None:
+        _forward_logs(self._send, self._log_level)
         listener = threading.Thread(target=self._listen, name="daybreak-child-listener", daemon=True)
         listener.start()
         with contextlib.suppress(OSError):  # the supervisor is gone, or gave this child up
@@ -130,11 +142,14 @@ class SyncChild:
 class AsyncChild:
     """Many jobs at once on one loop."""
 
-    def __init__(self, sock: socket.socket, cell: Cell, runner: Runner, slots: int) -> None:
+    def __init__(
+        self, sock: socket.socket, cell: Cell, runner: Runner, slots: int, log_level: int | None = None
+    ) -> None:
         self._sock = sock
         self._cell = cell
         self._runner = runner
         self._slots = slots
+        self._log_level = log_level
         self._waiting = _Line()
         self._running: dict[int, tuple[asyncio.Task[Ended], Context, int]] = {}
         self._ended: list[Ended] = []
@@ -147,6 +162,7 @@ class AsyncChild:
         self._orphaned = False
         self._transport, _ = await self._loop.create_connection(lambda: _Ear(self), sock=self._sock)
         self._voices = _Voices(self._write)
+        _forward_logs(self._write, self._log_level)
         await self._leaving.wait()
         self._flush()
         if not self._orphaned:
@@ -247,6 +263,26 @@ class _Line:
             seqs = [work.seq for work in self._works]
             self._works.clear()
             return seqs
+
+
+class _Forward(logging.Handler):
+    """What jobs log goes to the supervisor, whose logging is the one that was set up."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._say = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            self._say(frame(Said(record.levelno, self.format(record)[:LINE_LIMIT])))
+
+
+def _forward_logs(send: Callable[[bytes], None], level: int | None) -> None:
+    if level is not None:
+        log = logging.getLogger("daybreak.job")
+        log.addHandler(_Forward(send))
+        log.setLevel(level)
+        log.propagate = False
 
 
 # -- what a job says while it runs -------------------------------------------------------------------------------------

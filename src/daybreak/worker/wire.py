@@ -30,6 +30,7 @@ class Hello(Struct, array_like=True, tag=0, kw_only=True):
     slots: int
     is_async: bool
     commands: bool
+    log_level: int
 
 
 class Work(Struct, array_like=True, gc=False):
@@ -133,7 +134,14 @@ class Returned(Struct, array_like=True, tag=5):
     seqs: list[int]
 
 
-ToSupervisor = Ready | Broken | Report | Progress | Keep | Returned
+class Said(Struct, array_like=True, tag=6):
+    """A line of a job's log, for the supervisor's logging to write."""
+
+    level: int
+    line: str
+
+
+ToSupervisor = Ready | Broken | Report | Progress | Keep | Returned | Said
 
 _encoder = msgspec.msgpack.Encoder()
 to_child: Final = msgspec.msgpack.Decoder(ToChild)

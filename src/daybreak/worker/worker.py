@@ -16,7 +16,7 @@ import msgspec
 
 from daybreak import telemetry, values
 from daybreak.errors import BadInput, StoreError, StoreTooNew
-from daybreak.model import FINAL, Lease, Put, State
+from daybreak.model import FINAL, Lease, Put, QueueSettings, State
 from daybreak.services.crew import crew, run
 from daybreak.store import Extended, Filter, Store
 from daybreak.tasks import Program
@@ -226,6 +226,7 @@ class Worker:
                 slots=slots,
                 is_async=is_async,
                 commands=self.settings.allow_commands,
+                log_level=logging.getLogger("daybreak.job").getEffectiveLevel(),
             )
             return ThreadBody(hello, self._program) if self.settings.isolation == "thread" else ProcessBody(hello)
 
@@ -371,7 +372,7 @@ class Worker:
             await self._world.sleep(self.settings.lease_for)
 
     async def _stop_when_idle(self) -> None:
-        """Once every job that this worker could run has ended, if that is wanted."""
+        """Once every job that this worker could run has ended, if that is wanted; paused queues do not count."""
         if not self.settings.until_idle:
             await asyncio.Event().wait()
         while True:
@@ -385,7 +386,12 @@ class Worker:
         waiting = frozenset({State.QUEUED, State.SCHEDULED, State.RUNNING})
         left = 0
         try:
-            for queue in self._queues:
+            paused = {
+                found.name
+                for found in await self._store.records("queue")
+                if msgspec.json.decode(found.value, type=QueueSettings).paused
+            }
+            for queue in set(self._queues) - paused:
                 tallies = await self._store.count(Filter(states=waiting, queue=queue))
                 left += sum(tally.n for tally in tallies if (tally.task, tally.version) in known)
         except StoreError:

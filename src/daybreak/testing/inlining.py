@@ -1,0 +1,443 @@
+"""Inline mode: an app whose jobs run at once, in the thread that submits them.
+
+What runs is the real thing: claim, runner, policy and settlement, on a memory store. Only the waiting is left out: a
+retry moves the clock to when it is due. No worker, no child process, no thread, nothing in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace, TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from daybreak import values
+from daybreak.app import Daybreak
+from daybreak.client import Client
+from daybreak.context import Context
+from daybreak.errors import DaybreakError, LeaseLost, WrongState
+from daybreak.hooks.calling import call
+from daybreak.model import HandedBack, Job, JobSpec, Lease, Outcome, State
+from daybreak.queues.taking import Taker, _takers
+from daybreak.sessions import Sessions
+from daybreak.store import LATEST, Beat, Inserted, InsertsNow, Verdict
+from daybreak.stores.memory import MemoryStore
+from daybreak.sync import Portal
+from daybreak.testing.clock import HandClock
+from daybreak.units import duration, span
+from daybreak.worker.__main__ import _entered
+from daybreak.worker.child import Held, _limit, _work
+from daybreak.worker.pool import _outcome
+from daybreak.worker.runner import Runner
+from daybreak.worker.source import LocalSource, Settled, Want
+from daybreak.worker.wire import Ended, Work
+
+T = TypeVar("T")
+
+TRIES: Final = 100  # of one job in one go
+DEEP: Final = 20  # jobs within jobs; what is submitted deeper waits for those above it
+MANY: Final = 10_000  # jobs that jobs submit in one go
+LEASE_FOR: Final = timedelta(hours=1)
+
+
+def inline(app: Daybreak, *, clock: HandClock | None = None, tries: int = TRIES) -> Inline:
+    """Use as `with inline(app) as run:` or `async with`. Inside, the app works on a fresh memory store, and `submit` returns
+    when the job has ended, or waits for a later time: `run.advance("1h")`. The clock starts now, if none is given.
+
+    A job that was tried `tries` times in one go and still fails ends the test, not the job."""
+    return Inline(app, clock or HandClock(datetime.now(UTC)), tries)
+
+
+class Inline:
+    """What a test sees of inline mode: the clock, the store, and `advance`."""
+
+    def __init__(self, app: Daybreak, clock: HandClock, tries: int) -> None:
+        self.app = app
+        self.clock = clock
+        self.store = _Store(clock)
+        self._tries = tries
+        self._portal = _Portal()
+        self._sessions = _Sessions(self, self._portal, app.by)
+        self._restore = contextlib.ExitStack()
+        self._around: contextlib.AsyncExitStack | None = None
+        self._runner = Runner(app.program)
+        self._queues: dict[str, None] = dict.fromkeys(app.program.queues())
+        self._retrying: dict[str, int] = {}
+        self._tried: dict[str, int] = {}
+        self._depth = 0
+        self._begun = 0
+        self._cursor = LATEST
+
+    # -- the block -----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._portal.run_here(self._begin())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._portal.run_here(self._end())
+        finally:
+            self._portal.close()
+
+    async def __aenter__(self) -> Self:
+        await self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._end()
+        finally:
+            self._portal.close()
+
+    async def _begin(self) -> None:
+        app, shared = self.app, SimpleNamespace()
+        async with contextlib.AsyncExitStack() as around:
+            around.callback(self._restore.close)
+            self._replace(app, "world", self.clock)
+            self._replace(app, "_made", self._sessions)
+            self._replace(app.hooks, "world", self.clock)
+            self._replace(app.hooks, "in_place", True)
+            # Told by the client, at once: the face does so only when its call returns, and the job has ended by then.
+            self._tell_submitted = app.hooks.submitted
+            self._replace(app.hooks, "submitted", lambda *_: None)
+            self._replace(app, "worker", lambda **_: contextlib.nullcontext())
+            self._replace(app, "aworker", lambda **_: contextlib.nullcontext())
+            self._replace(app, "work", lambda *_, **__: self.work())
+            self._cursor = (await self.store.events(LATEST)).cursor
+            for lifespan in app.program.lifespans:
+                given = await _enter(around, lifespan())
+                if isinstance(given, dict):
+                    shared.__dict__.update(values.decode(values.encode(given, "lifespan")))
+            await around.enter_async_context(await _entered(app.program.setups, shared))
+            self._runner = Runner(app.program, shared)
+            self._around = around.pop_all()
+
+    def _replace(self, where: object, name: str, value: object) -> None:
+        names = vars(where)
+        if name in names:
+            self._restore.callback(names.__setitem__, name, names[name])
+        else:
+            self._restore.callback(names.pop, name)
+        names[name] = value
+
+    async def _end(self) -> None:
+        if self._around is not None:
+            around, self._around = self._around, None
+            await around.aclose()
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def advance(self, by: object) -> None:
+        """Let time pass, and run what falls due in it, each at its time: `run.advance("1h")`."""
+        _driven(self._advance(duration(by, "advance"), self._run_blocking))
+
+    async def aadvance(self, by: object) -> None:
+        """Let time pass, and run what falls due in it, each at its time: `await run.aadvance("1h")`."""
+        await self._advance(duration(by, "advance"), self._run_async)
+
+    async def _advance(self, by: timedelta, run: _Run) -> None:
+        until = self.clock.steady() + span(by)
+        while True:
+            advanced = await self.store.advance()
+            await self._work(run)
+            left = timedelta(microseconds=until - self.clock.steady())
+            if advanced.again:
+                continue
+            if left <= timedelta():
+                return
+            next_in = (await self.store.advance()).next_in
+            self.clock.advance(left if next_in is None else min(left, max(next_in, timedelta(microseconds=1))))
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Run what is due now. Whatever goes through the app does so by itself."""
+        _driven(self._work(self._run_blocking))
+
+    async def awork(self) -> None:
+        """Run what is due now. Whatever goes through the app does so by itself."""
+        await self._work(self._run_async)
+
+    async def _work(self, run: _Run) -> None:
+        if self._depth >= DEEP:
+            return
+        if self._depth == 0:
+            self._tried, self._begun = {}, 0
+        self._depth += 1
+        try:
+            await self._rounds(run)
+        finally:
+            self._depth -= 1
+
+    async def _rounds(self, run: _Run) -> None:
+        """Claim, run, settle, one job at a time, until nothing is due and no retry is left to wait for."""
+        ended: list[tuple[Lease, Outcome]] = []
+        source, queues = self._source(), len(self._queues)
+        while True:
+            if len(self._queues) != queues:
+                source, queues = self._source(), len(self._queues)
+            taken = await source.exchange(ended, Want(self.app.program.known(), 1))
+            for settled in taken.settled:
+                self._settled(settled)
+            ended = []
+            await self._tell_durable()
+            for lease in taken.leases:
+                self._refuse_endless(lease)
+                self.app.hooks.began(lease)
+                ended.append((lease, await self._perform(lease, run, source)))
+            if not taken.leases and not taken.again and not self._move_to_next_retry():
+                return
+
+    def _source(self) -> LocalSource:
+        return LocalSource(self.store, self.clock, worker="inline", queues=tuple(self._queues), lease_for=LEASE_FOR)
+
+    def _refuse_endless(self, lease: Lease) -> None:
+        self._retrying.pop(lease.job, None)
+        tried = self._tried[lease.job] = self._tried.get(lease.job, 0) + 1
+        self._begun += self._depth > 1
+        if tried > self._tries:
+            raise DaybreakError(
+                f"job {lease.job} ({lease.spec.task}) was tried {self._tries} times in one go and still fails: "
+                "give the task fewer attempts, or inline(app, tries=...) more"
+            )
+        if self._begun > MANY:
+            raise DaybreakError(f"jobs have submitted more than {MANY:,} jobs in one go: they would never end")
+
+    async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
+        held = Held(lease, 1, _limit(lease))
+        work = _work(held)
+        ended = await run(work, self._runner.context_of(work, _Voice(self.store, lease)))
+        if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
+            await source.exchange([(lease, HandedBack())], None)
+            raise KeyboardInterrupt
+        return _outcome(held, ended)
+
+    async def _run_async(self, work: Work, ctx: Context) -> Ended:
+        """In the running loop; a sync task holds it up, as it would in the caller's own code."""
+        if not self.app.program[work.task].is_async:
+            return self._runner.run(work, ctx)
+        return await asyncio.create_task(self._runner.arun(work, ctx))
+
+    async def _run_blocking(self, work: Work, ctx: Context) -> Ended:
+        """In the thread that waits."""
+        if not self.app.program[work.task].is_async:
+            return self._runner.run(work, ctx)
+        return self._portal.run(self._runner.arun(work, ctx))
+
+    def _settled(self, settled: Settled) -> None:
+        if settled.accepted:
+            settlement = settled.settlement
+            if settlement.state is State.SCHEDULED and settlement.delay is not None:
+                self._retrying[settlement.job] = self.clock.steady() + span(settlement.delay)
+            self.app.hooks.settled(settled)
+
+    def _move_to_next_retry(self) -> bool:
+        if not self._retrying:
+            return False
+        job = min(self._retrying, key=self._retrying.__getitem__)
+        wait = self._retrying.pop(job) - self.clock.steady()
+        if wait > 0:
+            self.clock.advance(timedelta(microseconds=wait))
+        return True
+
+    # -- hooks ---------------------------------------------------------------------------------------------------------
+
+    def accepted(self, specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
+        for spec, answer in zip(specs, answers, strict=True):
+            if answer.verdict is Verdict.NEW:
+                self._queues[spec.queue] = None
+                self._tell_submitted(spec, answer.job)
+
+    async def _tell_durable(self) -> None:
+        hooks = self.app.hooks.durable
+        feed = await self.store.events(self._cursor)
+        self._cursor = feed.cursor
+        for event in feed.events if hooks else ():
+            for hook in hooks:
+                if event.kind in hook.kinds:
+                    with asyncio.Runner() if not _on_a_loop() else contextlib.nullcontext() as runner:
+                        call(hook.function, event, runner)
+
+
+_Run = Callable[[Work, Context], Coroutine[Any, Any, Ended]]
+
+
+class _Store(MemoryStore):
+    """A memory store whose jobs can be inserted without a loop."""
+
+    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        return _driven(self.insert(specs))
+
+
+class _Client(Client):
+    def __init__(self, run: Inline, by: str) -> None:
+        super().__init__(run.store, by=by, world=run.clock)
+        self._run = run
+
+    async def _insert(self, specs: list[JobSpec]) -> list[Inserted]:
+        answers = await self.store.insert(specs)
+        self._run.accepted(specs, answers)
+        return answers
+
+    def submit_now(self, spec: JobSpec, store: InsertsNow) -> str:
+        return super().submit_now(spec, _Telling(self._run, store))
+
+    async def wait(self, job: str, timeout: timedelta | None = None) -> Job:  # noqa: ASYNC109
+        """Waiting brings nothing about here: what is not final now will not be, unless the test moves the clock."""
+        found = await self.get(job)
+        if found.is_final:
+            return found
+        if timeout is not None:
+            raise TimeoutError
+        raise WrongState(job, found.state.value, "inline, waiting does not help; let time pass with run.advance(...)")
+
+
+class _Telling:
+    def __init__(self, run: Inline, store: InsertsNow) -> None:
+        self._run = run
+        self._store = store
+
+    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        answers = self._store.insert_now(specs)
+        self._run.accepted(specs, answers)
+        return answers
+
+
+class _Sessions(Sessions):
+    """One store for all loops; after whatever was asked, what is due is run."""
+
+    def __init__(self, run: Inline, portal: Portal, by: str) -> None:
+        super().__init__(lambda: run.store, run.clock, by)
+        self.portal = portal
+        self._run = run
+        self._client = _Client(run, by)
+        _takers[self] = _IdleTaker(self)
+
+    async def here(self, work: Coroutine[Any, Any, T]) -> T:
+        answer = await work
+        await self._run.awork()
+        return answer
+
+    async def client(self) -> Client:
+        return self._client
+
+    def insert(self, spec: JobSpec) -> str:
+        accepted = self._client.submit_now(spec, self._run.store)
+        self._run.work()
+        return accepted
+
+    def close(self) -> None:
+        """The store lives as long as the block."""
+
+    async def aclose(self) -> None: ...
+
+
+class _IdleTaker(Taker):
+    """By a clock that stands still no lease runs out."""
+
+    def begin(self) -> None: ...
+
+
+class _Portal(Portal):
+    """Runs coroutines in the thread that asks, on a loop of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        if _on_a_loop():  # that stands still meanwhile
+            return _in_thread(work)
+        if self._is_closed:
+            return asyncio.run(work)
+        if self._own is None:
+            self._own = asyncio.new_event_loop()
+        return self._own.run_until_complete(work)
+
+    def run_here(self, work: Coroutine[Any, Any, T]) -> T:
+        """Never in another thread."""
+        return _driven(work) if _on_a_loop() else self.run(work)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        work.close()
+        raise DaybreakError("inside inline(app) nothing runs in the background")
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._own is not None:
+            left = asyncio.all_tasks(self._own)
+            for task in left:
+                task.cancel()
+            if not _on_a_loop():
+                self._own.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+                self._own.run_until_complete(self._own.shutdown_asyncgens())
+            self._own.close()
+
+
+class _Voice:
+    """What a job says goes straight to the store."""
+
+    def __init__(self, store: MemoryStore, lease: Lease) -> None:
+        self._store = store
+        self._lease = lease
+
+    def progress(self, fraction: float, message: str) -> None:
+        self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message))
+
+    def keep(self, checkpoint: bytes) -> None:
+        if not self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, checkpoint=checkpoint)):
+            raise LeaseLost(self._lease.job, self._lease.fence)
+
+    async def akeep(self, checkpoint: bytes) -> None:
+        self.keep(checkpoint)
+
+    def _say(self, beat: Beat) -> bool:
+        return _driven(self._store.extend([beat]))[0].held
+
+
+async def _enter(around: contextlib.AsyncExitStack, manager: Any) -> Any:
+    if isinstance(manager, contextlib.AbstractAsyncContextManager):
+        return await around.enter_async_context(manager)
+    return around.enter_context(manager)
+
+
+def _driven(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing, as all of the memory store's do."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    work.close()
+    raise DaybreakError("this waits for something: inside a running loop, write 'async with inline(app)'")
+
+
+def _in_thread(work: Coroutine[Any, Any, T]) -> T:
+    answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def serve() -> None:
+        try:
+            answer.set_result(asyncio.run(work))
+        except BaseException as trouble:  # noqa: BLE001 - for the one who waits
+            answer.set_exception(trouble)
+
+    thread = threading.Thread(target=serve, name="daybreak-inline")
+    thread.start()
+    thread.join()
+    return answer.result()
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
