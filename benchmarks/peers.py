@@ -1,48 +1,30 @@
-"""Queues on SQLite that others wrote, each driven in one process as its documentation shows; huey with its defaults.
+"""How fast others accept a job: one process, one call after another, each library as its documentation shows.
 
-None has a bulk call or an async face. The task gives its number back: huey keeps that result, as Daybreak does.
-"""
+Only taskito has a bulk call, none an async face. How they drain stands in workers.py."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from benchmarks.watch import Timed, warm_up
 
 
 class Peer(Protocol):
-    """`once` takes a job, runs it and ends it; False when there is none."""
-
     def enqueue(self, n: int) -> object: ...
 
-    def once(self) -> bool: ...
-
-    def pragma(self, name: str) -> str: ...
-
-
-def noop(n: int) -> int:
-    return n
+    def facts(self) -> dict[str, str]:
+        """Its settings, read back from it."""
+        ...
 
 
 class Huey:
     def __init__(self, place: Path) -> None:
-        from huey import SqliteHuey
+        from benchmarks.workers import Huey as Runner
 
-        logging.getLogger("huey").setLevel(logging.WARNING)
-        self._huey = SqliteHuey("bench", filename=str(place / "huey.db"))
-        self.enqueue = self._huey.task()(noop)
-
-    def once(self) -> bool:
-        if (task := self._huey.dequeue()) is None:
-            return False
-        self._huey.execute(task)
-        return True
-
-    def pragma(self, name: str) -> str:
-        return str(self._huey.storage.sql(f"PRAGMA {name}", results=True)[0][0])
+        runner = Runner(place)
+        self.enqueue, self.facts = runner.submit, runner.facts
 
 
 class LiteQueue:
@@ -54,41 +36,19 @@ class LiteQueue:
     def enqueue(self, n: int) -> object:
         return self._queue.put(str(n))
 
-    def once(self) -> bool:
-        if (message := self._queue.pop()) is None:
-            return False
-        noop(int(message.data))
-        self._queue.done(message.message_id)
-        return True
-
-    def pragma(self, name: str) -> str:
-        return str(self._queue.conn.execute(f"PRAGMA {name}").fetchone()[0])
+    def facts(self) -> dict[str, str]:
+        return _synchronous(self._queue.conn)
 
 
 class PersistAck:
     def __init__(self, place: Path) -> None:
-        from persistqueue import SQLiteAckQueue
+        from benchmarks.workers import PersistAck as Runner
 
-        self._queue = SQLiteAckQueue(str(place))
-
-    def enqueue(self, n: int) -> object:
-        return self._queue.put({"n": n})
-
-    def once(self) -> bool:
-        if not self._queue.size:
-            return False
-        item = self._queue.get(block=False)
-        noop(**item)
-        self._queue.ack(item)
-        return True
-
-    def pragma(self, name: str) -> str:
-        return str(self._queue._putter.execute(f"PRAGMA {name}").fetchone()[0])
+        runner = Runner(place)
+        self.enqueue, self.facts = runner.submit, runner.facts
 
 
 class PersistPriority:
-    """Takes a job out for good when it is got: nothing is acknowledged, and a crash loses it."""
-
     def __init__(self, place: Path) -> None:
         from persistqueue import PriorityQueue
 
@@ -97,14 +57,16 @@ class PersistPriority:
     def enqueue(self, n: int) -> object:
         return self._queue.put({"n": n}, priority=n % 5)
 
-    def once(self) -> bool:
-        if not self._queue.size:
-            return False
-        noop(**self._queue.get(block=False))
-        return True
+    def facts(self) -> dict[str, str]:
+        return _synchronous(self._queue._putter)
 
-    def pragma(self, name: str) -> str:
-        return str(self._queue._putter.execute(f"PRAGMA {name}").fetchone()[0])
+
+class Taskito:
+    def __init__(self, place: Path) -> None:
+        from benchmarks.workers import Taskito as Runner
+
+        runner = Runner(place)
+        self.enqueue, self.fill, self.facts = runner.submit, runner.fill, runner.facts
 
 
 PEERS: dict[str, Callable[[Path], Peer]] = {
@@ -112,6 +74,7 @@ PEERS: dict[str, Callable[[Path], Peer]] = {
     "litequeue": LiteQueue,
     "persist-ack": PersistAck,
     "persist-priority": PersistPriority,
+    "taskito": Taskito,
 }
 
 
@@ -123,25 +86,20 @@ def enqueue(peer: str, place: Path, jobs: int) -> Timed:
     with timed.timing():
         for n in range(jobs):
             queue.enqueue(n)
-    timed.facts = _settings(queue)
+    timed.facts = queue.facts()
     return timed
 
 
-def drain(peer: str, place: Path, jobs: int) -> Timed:
-    """Of `jobs` waiting, the last four fifths are timed."""
-    queue = PEERS[peer](place)
-    for n in range(jobs):
-        queue.enqueue(n)
-    warm = warm_up(jobs)
-    timed = Timed(jobs=jobs - warm)
-    assert all(queue.once() for _ in range(warm))
+def bulk(peer: str, place: Path, jobs: int) -> Timed:
+    assert peer == "taskito", "only taskito has a bulk call"
+    timed = Timed(jobs=jobs)
+    queue = Taskito(place)
+    queue.fill(warm_up(jobs))
     with timed.timing():
-        ran = sum(queue.once() for _ in range(jobs - warm))
-    assert ran == jobs - warm, f"{ran} jobs came back where {jobs - warm} were waiting"
-    assert not queue.once()
-    timed.facts = _settings(queue)
+        queue.fill(jobs)
+    timed.facts = queue.facts()
     return timed
 
 
-def _settings(queue: Peer) -> dict[str, str]:
-    return {name: queue.pragma(name) for name in ("journal_mode", "synchronous")}
+def _synchronous(database: Any) -> dict[str, str]:
+    return {"synchronous": str(database.execute("PRAGMA synchronous").fetchone()[0])}

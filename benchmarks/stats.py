@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
@@ -17,6 +18,11 @@ class Interval(NamedTuple):
     @classmethod
     def of(cls, figures: Sequence[float]) -> Interval:
         return cls(min(figures), median(figures), max(figures))
+
+
+def quantile(figures: Sequence[float], share: float) -> float:
+    """The smallest figure that so large a share of all does not exceed."""
+    return sorted(figures)[max(0, math.ceil(share * len(figures)) - 1)]
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Timed:
-    """Seconds that count, and what was done in them. `facts` are settings read back, not assumed."""
+    """Seconds that count, and what was done in them; or, where a rate says nothing, the `figure` itself.
+
+    `facts` are settings read back, not assumed."""
 
     jobs: int = 0
     seconds: float = 0.0
+    figure: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
 

@@ -227,7 +227,7 @@ class Daybreak:
     async def aas_completed(self, jobs: Iterable[JobHandle[R]], timeout: object = None) -> AsyncIterator[JobHandle[R]]:  # noqa: ASYNC109
         """The jobs in the order in which they become final."""
         limit = None if timeout is None else duration(timeout, "timeout")
-        async for handle in as_completed(list(jobs), limit):
+        async for handle in as_completed(self._sessions, jobs, limit):
             yield handle
 
     as_completed = blocking_iter(aas_completed)

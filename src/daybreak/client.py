@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, get_args
@@ -13,6 +14,7 @@ from daybreak import values
 from daybreak.coalesce import Coalescer
 from daybreak.errors import (
     BadInput,
+    CursorExpired,
     JobNotFound,
     KeyConflict,
     QueueFull,
@@ -23,6 +25,7 @@ from daybreak.errors import (
 from daybreak.events import Event
 from daybreak.model import (
     DEFAULT_QUEUE,
+    FINAL,
     WAITING,
     Job,
     JobSpec,
@@ -232,10 +235,44 @@ class Client:
         try:
             async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
                 while not (found := await self.get(job)).is_final:
-                    await watch.wait(timedelta(seconds=1))
+                    await watch.wait(timedelta(seconds=5))
                 return found
         finally:
             watch.close()
+
+    async def finals(self, jobs: Iterable[str]) -> AsyncIterator[Job]:
+        """Each of these jobs once it is final, in the order in which they become so; one watch for all of them."""
+        left = dict.fromkeys(jobs)
+        watch = self.store.watch([EVENTS_TOPIC])
+        try:
+            while left:
+                # The cursor first: what ends between the look and the feed is in the feed.
+                cursor: str = (await self.store.events(LATEST)).cursor
+                async for job in self._finals_of(list(left)):
+                    del left[job.id]
+                    yield job
+                with contextlib.suppress(CursorExpired):  # too slow to follow: look again
+                    while left:
+                        feed = await self.store.events(cursor)
+                        cursor = feed.cursor
+                        ended = [event.job for event in feed.events if event.state in FINAL and event.job in left]
+                        async for job in self._finals_of(ended):
+                            if job.id in left:
+                                del left[job.id]
+                                yield job
+                        if not feed.events and left:
+                            await watch.wait(timedelta(seconds=5))
+        finally:
+            watch.close()
+
+    async def _finals_of(self, jobs: list[str]) -> AsyncIterator[Job]:
+        for start in range(0, len(jobs), BULK):
+            chunk = jobs[start : start + BULK]
+            for id_, job in zip(chunk, await self.store.get(chunk), strict=True):
+                if job is None:
+                    raise JobNotFound(id_)
+                if job.is_final:
+                    yield job
 
     # -- change --------------------------------------------------------------------------------------------------------
 

@@ -107,7 +107,7 @@ def resolve(
     if "url" not in found:
         found["url"], origins["url"] = DEFAULT_FILE, BY_DEFAULT
     if found.get("app") and origins["app"] == str(file):
-        found["app"] = _from_folder(found["app"], folder)
+        found["app"] = from_folder(found["app"], folder)
     return Settings(
         url=url_of(found["url"], folder, origins["url"]),
         folder=folder,
@@ -125,8 +125,8 @@ def _here() -> Path:
         raise BadInput("the current folder was deleted: go to another one first") from None
 
 
-def _from_folder(app: str, folder: Path) -> str:
-    """A file named in the settings file lies relative to it; a module has no folder."""
+def from_folder(app: str, folder: Path) -> str:
+    """A target whose file lies relative to a folder; a module has none."""
     name, colon, attribute = app.rpartition(":")
     place = name if colon and attribute.isidentifier() and name else app
     return str(folder / place) + app[len(place) :] if place.endswith(".py") else app

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
@@ -194,18 +194,35 @@ async def known_tasks(client: Client) -> set[tuple[str, int]]:
     return {task for worker in workers if worker.is_live(now) for task in worker.tasks}
 
 
-async def as_completed(handles: Iterable[JobHandle[R]], limit: timedelta | None = None) -> AsyncIterator[JobHandle[R]]:
+async def as_completed(
+    sessions: Sessions, handles: Iterable[JobHandle[R]], limit: timedelta | None = None
+) -> AsyncIterator[JobHandle[R]]:
     """The handles in the order in which their jobs become final."""
-    waiting = {asyncio.ensure_future(handle.await_()): handle for handle in handles}
+    left = {handle.id: handle for handle in handles}
+    finals = _finals(sessions, list(left))
+    loop = asyncio.get_running_loop()
+    deadline = None if limit is None else loop.time() + limit.total_seconds()
     try:
-        async with asyncio.timeout(None if limit is None else limit.total_seconds()):
-            while waiting:
-                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    handle = waiting.pop(task)
-                    task.result()
-                    yield handle
+        while left:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    job = await sessions.here(_next(finals))
+            except TimeoutError:
+                assert limit is not None
+                raise ResultTimeout(next(iter(left)), "not final", limit) from None
+            yield left.pop(job.id)
     finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await sessions.here(_close(finals))
+
+
+async def _finals(sessions: Sessions, ids: list[str]) -> AsyncGenerator[Job, None]:
+    async for job in (await sessions.client()).finals(ids):
+        yield job
+
+
+async def _next(finals: AsyncGenerator[Job, None]) -> Job:
+    return await anext(finals)
+
+
+async def _close(finals: AsyncGenerator[Job, None]) -> None:
+    await finals.aclose()

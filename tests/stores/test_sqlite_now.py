@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 import daybreak
+from daybreak import platform
 from daybreak.client import Client
 from daybreak.errors import StoreUnavailable
 from daybreak.model import State
@@ -152,6 +153,9 @@ def test_whoever_no_longer_waits_is_not_served(portal, store, client, monkeypatc
         def acquire(self, timeout=0):
             if timeout:
                 raise KeyboardInterrupt
+
+        def release(self):
+            pass
 
     from daybreak.stores.sqlite import writer
 
@@ -327,6 +331,31 @@ def test_whoever_asks_while_it_closes_is_answered(portal, tmp_path, threads):
     portal.run(store.close())
 
 
+def test_closing_waits_for_a_caller_that_writes_itself(portal, tmp_path, threads, monkeypatch):
+    store = portal.run(SqliteStore(tmp_path / "jobs.db").open())
+    using, writer = store._opened._engine, store._opened._writer
+    begun, leave = threading.Event(), threading.Event()
+
+    def run(requests, real=using.run):
+        begun.set()
+        assert leave.wait(30)
+        return real(requests)
+
+    monkeypatch.setattr(using, "run", run)
+    client = Client(store)
+    inserting = threads.submit(store.insert_now, [client.spec("t")])
+    assert begun.wait(30)
+    closing = portal.spawn(store.close())
+    until(lambda: writer._closed and not writer._thread.is_alive())
+    assert not closing.done()
+    assert using._db is not None
+    leave.set()
+    assert inserting.result(30)
+    closing.result(30)
+    with pytest.raises(StoreUnavailable, match="the store was closed"):  # as one who comes too late to see it
+        writer._write_here(Request.insert([client.spec("t")]))
+
+
 def test_a_file_that_was_deleted_takes_no_more_jobs(store, client):
     store.insert_now([client.spec("t")])
     store.path.rename(store.path.with_name("elsewhere"))
@@ -368,6 +397,24 @@ def test_ctrl_c_in_a_transaction_leaves_neither_lock_nor_transaction(portal, sto
     assert not using.using.locked()
     store.insert_now([client.spec("t")])
     assert queued(portal, client) == 1
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_ctrl_c_while_the_turn_is_given_back_leaves_it_free(portal, store, client, which, monkeypatch):
+    calls, real = [], platform.unlock_byte
+
+    def unlock(fd, byte):
+        calls.append(byte)
+        if len(calls) == which:
+            raise KeyboardInterrupt
+        real(fd, byte)
+
+    monkeypatch.setattr(platform, "unlock_byte", unlock)
+    with pytest.raises(KeyboardInterrupt):
+        store.insert_now([client.spec("t")])
+    until(lambda: store._opened._engine._is_whole)
+    assert turn_is_free(store.path.parent)
+    store.insert_now([client.spec("t")])
 
 
 class Torn:

@@ -126,9 +126,11 @@ class WorkerProcess:
     def __init__(self, target: Path, url: str, folder: Path, *words: str, env: dict[str, str] | None = None) -> None:
         self.said_in = folder / f"worker-{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "daybreak.cli", "worker", str(target), "--url", url, *words]
+        places = [str(Path(__file__).parent), str(target.parent), os.environ.get("PYTHONPATH", "")]
+        around = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), **(env or {})}
         with self.said_in.open("wb") as said:
             self._process = subprocess.Popen(
-                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env={**os.environ, **(env or {})}
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=around
             )
         self.pid = self._process.pid
         self.killed_at: float | None = None

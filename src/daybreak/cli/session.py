@@ -65,9 +65,8 @@ class Session:
         if target is None or self.app is None:
             return target
         # A file of the command line lies here; one of the project may be named from anywhere in it.
-        place = target.partition(".py")[0] + ".py"
-        from_folder = self.project.folder / target
-        return str(from_folder) if ".py" in target and not Path(place).exists() else target
+        of_project = config.from_folder(target, self.project.folder)
+        return of_project if not _is_file(target) and _is_file(of_project) else target
 
     @cached_property
     def loaded(self) -> Any:
@@ -135,6 +134,10 @@ class Session:
     def start_worker(self, *words: str) -> str:
         """The command that starts a worker; the settings may know for which app."""
         return self.command("worker", *(() if self.project.app else ("TARGET",)), *words)
+
+
+def _is_file(target: str) -> bool:
+    return Path(target.rpartition(":")[0] or target).is_file() or Path(target).is_file()
 
 
 def missing(settings: config.Settings) -> str:

@@ -106,12 +106,18 @@ class Hooks:
         for hook in self._hooks:
             if event.kind not in hook.kinds:
                 continue
-            if self.in_place and not inspect.iscoroutinefunction(hook.function):
-                call(hook.function, event, None)
+            if self.in_place:
+                self.call_here(hook, event)
             elif not self._caller.offer(hook.function, event):
                 self._drop()
-            elif self.in_place:
-                self._caller.flush(CLOSED_WITHIN)
+
+    def call_here(self, hook: Hook, event: Event) -> None:
+        """Call it before going on. What is async cannot run in a loop that stands still: it has the thread's."""
+        if inspect.iscoroutinefunction(hook.function):
+            self._caller.offer(hook.function, event)
+            self._caller.flush(CLOSED_WITHIN)
+        else:
+            call(hook.function, event, None)
 
     def _drop(self) -> None:
         self.dropped += 1

@@ -4,8 +4,8 @@ inline         an app whose jobs run at once, in the thread that submits them, b
 HandClock      that clock
 StoreContract  what every store must keep: `class TestMyStore(StoreContract)` with a fixture `store`, open and empty
 
-As a pytest plugin it gives the fixtures `daybreak_inline` and `daybreak_clock`. What is asked for is loaded then, so that
-a plugin nobody uses slows no start-up.
+As a pytest plugin it gives the fixtures `daybreak_inline` and `daybreak_clock`. What is asked for is loaded then: a
+plugin that nobody uses slows no start-up.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -19,7 +19,6 @@ from daybreak.app import Daybreak
 from daybreak.client import Client
 from daybreak.context import Context
 from daybreak.errors import DaybreakError, LeaseLost, WrongState
-from daybreak.hooks.calling import call
 from daybreak.model import HandedBack, Job, JobSpec, Lease, Outcome, State
 from daybreak.queues.taking import Taker, _takers
 from daybreak.sessions import Sessions
@@ -44,8 +43,11 @@ LEASE_FOR: Final = timedelta(hours=1)
 
 
 def inline(app: Daybreak, *, clock: HandClock | None = None, tries: int = TRIES) -> Inline:
-    """Use as `with inline(app) as run:` or `async with`. Inside, the app works on a fresh memory store, and `submit` returns
-    when the job has ended, or waits for a later time: `run.advance("1h")`. The clock starts now, if none is given.
+    """An app whose jobs run at once, for a test: inside the block it works on a fresh memory store.
+
+    with inline(app) as run:    or `async with`; the clock starts now, if none is given
+        job = task.submit(...)  returns once the job has ended, or waits for its time
+        run.advance("1h")       which then has come
 
     A job that was tried `tries` times in one go and still fails ends the test, not the job."""
     return Inline(app, clock or HandClock(datetime.now(UTC)), tries)
@@ -212,7 +214,7 @@ class Inline:
             raise DaybreakError(f"jobs have submitted more than {MANY:,} jobs in one go: they would never end")
 
     async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
-        held = Held(lease, 1, _limit(lease))
+        held = Held(lease, _limit(lease))
         work = _work(held)
         ended = await run(work, self._runner.context_of(work, _Voice(self.store, lease)))
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
@@ -260,11 +262,10 @@ class Inline:
         hooks = self.app.hooks.durable
         feed = await self.store.events(self._cursor)
         self._cursor = feed.cursor
-        for event in feed.events if hooks else ():
+        for event in feed.events:
             for hook in hooks:
                 if event.kind in hook.kinds:
-                    with asyncio.Runner() if not _on_a_loop() else contextlib.nullcontext() as runner:
-                        call(hook.function, event, runner)
+                    self.app.hooks.call_here(hook, event)
 
 
 _Run = Callable[[Work, Context], Coroutine[Any, Any, Ended]]
@@ -373,14 +374,25 @@ class _Portal(Portal):
 
     def close(self) -> None:
         self._is_closed = True
-        if self._own is not None:
-            left = asyncio.all_tasks(self._own)
-            for task in left:
-                task.cancel()
-            if not _on_a_loop():
-                self._own.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-                self._own.run_until_complete(self._own.shutdown_asyncgens())
-            self._own.close()
+        own, self._own = self._own, None
+        if own is None:
+            return
+        closing = threading.Thread(target=_close, args=(own,), name="daybreak-inline")
+        closing.start()  # in a thread: another loop may be running here
+        closing.join()
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_until_complete(_end_all())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+async def _end_all() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 class _Voice:

@@ -24,7 +24,7 @@ def daybreak_clock() -> HandClock:
 
 @pytest.fixture
 def daybreak_inline(daybreak_clock: HandClock) -> Iterator[Callable[[Daybreak], Inline]]:
-    """`run = daybreak_inline(app)`: until the test ends, the app's jobs run at once, by `daybreak_clock`."""
+    """Called with an app: until the test ends, its jobs run at once, by `daybreak_clock`."""
     from daybreak.testing.inlining import inline  # noqa: PLC0415
 
     with contextlib.ExitStack() as around:

@@ -166,7 +166,7 @@ class Children:
         how = await buried(child.body)
         expected = self.closing or child.blamed is not None or (child.leaving and not child.held)
         if not expected:
-            held = f"; it held {len(child.held)} jobs" if child.held else ""
+            held = f"; it held {len(child.held)} {'job' if len(child.held) == 1 else 'jobs'}" if child.held else ""
             _log.warning("a child for %s tasks is gone: %s%s", self.kind, how, held)
         then(how)
         if not child.was_ready and not expected:

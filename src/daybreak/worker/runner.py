@@ -60,16 +60,16 @@ class Runner:
         """Run an async task on this loop. Its time limit is kept here as far as the task yields."""
         began = time.monotonic()
         current.set(ctx)
-        timer = asyncio.timeout(work.limit)
+        timer = None if work.limit is None else asyncio.timeout(work.limit)
         try:
             task = self._program[work.task]
             args, kwargs = self._arguments(task, work)
-            async with timer:
+            async with timer or _NOTHING:
                 with self._wrapped(ctx):
                     returned = await task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
             return _done(work, task, returned, began)
         except TimeoutError as trouble:
-            if timer.expired():
+            if timer is not None and timer.expired():
                 return Ended(work.seq, "timed out", time.monotonic() - began)
             return _raised(work, ctx, trouble, began)
         except BaseException as trouble:  # noqa: BLE001

@@ -406,8 +406,8 @@ class Worker:
         grace = self.settings.grace.total_seconds()
         if self.running and not self._hurry.is_set():
             _log.warning(
-                "stopping: %d jobs run on for at most %g s; then, or at a second signal, they are handed back",
-                self.running,
+                "stopping: %s for at most %g s more; then, or at a second signal, handed back uncharged",
+                "1 job runs on" if self.running == 1 else f"{self.running} jobs run on",
                 grace,
             )
         await self._wait_empty(grace)

@@ -33,7 +33,7 @@ def backup(source: Path, target: Path, *, overwrite: bool = False, tell: Callabl
             for leftover in (partial, *(Path(f"{partial}{side}") for side in _SIDE_FILES)):
                 leftover.unlink(missing_ok=True)
     except FileExistsError:
-        raise BadInput(f"{target} is there already: choose another name, or overwrite it with --force") from None
+        raise _taken(target) from None
     except (apsw.Error, OSError) as trouble:
         raise translate(target if isinstance(trouble, OSError) else source, trouble) from trouble
     return target.stat().st_size
@@ -51,10 +51,14 @@ def _check(source: Path, target: Path, *, overwrite: bool) -> None:
     if any(target.resolve() == Path(f"{source.resolve()}{side}") for side in _SIDE_FILES):
         raise BadInput(f"{target} belongs to the store itself: name another file")
     if target.exists() and not overwrite:
-        raise FileExistsError
+        raise _taken(target)
     # A log that lies beside would be played into the copy by the next who opens it.
     if Path(f"{target}-wal").exists():
         raise BadInput(f"{target} is in use as a store (there is {target.name}-wal): choose another name")
+
+
+def _taken(target: Path) -> BadInput:
+    return BadInput(f"{target} is there already: choose another name, or have it overwritten (--force)")
 
 
 def _copy(source: Path, partial: Path, tell: Callable[[float], None]) -> None:

@@ -1,10 +1,9 @@
-"""Daybreak's rows: submits through the public client, claim and settle through the seam, as a worker would ask."""
+"""Claim and settle through the seam, as a worker asks, without the worker around it."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ from benchmarks.watch import Timed, warm_up
 from daybreak import Client, Lease, State, values
 from daybreak.model import Done, Settlement
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Store, Verdict
+from daybreak.store import Claim, Exchange, Store
 
 FILLED_AT_ONCE = 50_000
 
@@ -31,57 +30,6 @@ async def opened(kind: str, place: Path) -> AsyncIterator[Store]:
 
         async with SqliteStore(place / "daybreak.db") as store:
             yield store
-
-
-# -- submit ------------------------------------------------------------------------------------------------------------
-
-
-async def submit(kind: str, place: Path, jobs: int, callers: int) -> Timed:
-    """`callers` tasks submit, each waiting for its own durable answer before it asks again."""
-    timed = Timed(jobs=jobs)
-    async with opened(kind, place) as store:
-        client = Client(store)
-        await _submit(client, warm_up(jobs), callers)
-        with timed.timing():
-            await _submit(client, jobs, callers)
-        await _expect(client, State.QUEUED, jobs + warm_up(jobs))
-        timed.facts["durable"] = store.traits.durable
-    return timed
-
-
-async def _submit(client: Client, jobs: int, callers: int) -> None:
-    numbers = iter(range(jobs))
-    await asyncio.gather(*(_caller(client, numbers) for _ in range(callers)))
-
-
-async def _caller(client: Client, numbers: Iterator[int]) -> None:
-    for n in numbers:
-        await client.submit("noop", {"n": n})
-
-
-async def bulk(kind: str, place: Path, jobs: int) -> Timed:
-    """Make the specs and submit them in one call; both count, for nobody has the second without the first."""
-    timed = Timed(jobs=jobs)
-    async with opened(kind, place) as store:
-        client = Client(store)
-        await _fill(client, warm_up(jobs))
-        with timed.timing("making specs"):
-            specs = [client.spec("noop", {"n": n}) for n in range(jobs)]
-        with timed.timing("submit_many"):
-            answers = await client.submit_many(specs)
-        assert all(answer.verdict is Verdict.NEW for answer in answers)
-        await _expect(client, State.QUEUED, jobs + warm_up(jobs))
-        timed.facts["durable"] = store.traits.durable
-    return timed
-
-
-async def _fill(client: Client, jobs: int) -> None:
-    for start in range(0, jobs, FILLED_AT_ONCE):
-        end = min(jobs, start + FILLED_AT_ONCE)
-        await client.submit_many([client.spec("noop", {"n": n}) for n in range(start, end)])
-
-
-# -- claim and settle --------------------------------------------------------------------------------------------------
 
 
 async def exchange(kind: str, place: Path, jobs: int, batch: int, backlog: int) -> Timed:
@@ -117,6 +65,12 @@ async def _turns(client: Client, drain: _Drain, jobs: int, waiting: int, backlog
         drain.seen.update(lease.seq for lease in leases)
         waiting -= len(leases)
     return waiting
+
+
+async def _fill(client: Client, jobs: int) -> None:
+    for start in range(0, jobs, FILLED_AT_ONCE):
+        end = min(jobs, start + FILLED_AT_ONCE)
+        await client.submit_many([client.spec("noop", {"n": n}) for n in range(start, end)])
 
 
 class _Drain:

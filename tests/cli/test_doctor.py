@@ -1,0 +1,177 @@
+"""`daybreak doctor`: finds what is wrong, says the cure, and is silent where all is well."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from daybreak import platform
+from daybreak.cli.doctor import place as about_place
+from daybreak.model import Lost
+from daybreak.policy.retry import Retry
+from daybreak.store import Claim, Exchange
+
+LONG_AGO = timedelta(minutes=10)
+
+
+def wrong(ask, code: int = 1) -> list[tuple[str, str]]:
+    found = ask("doctor", "--json", code=code)["findings"]
+    return [(one["what"], one["cure"]) for one in found if not one["well"]]
+
+
+def test_all_is_well(cli, ask, place, tmp_path):
+    place.worker("mail")
+    place.submit()
+    told = cli("doctor").stdout
+    assert told.endswith("\nAll is well.\n")
+    assert f"ok    store {tmp_path / 'daybreak.db'} (from the default)" in told
+    assert "ok    1 live worker, 1 job waiting" in told
+    assert "ok    SQLite 3." in told
+    assert wrong(ask, 0) == []
+
+
+def test_it_leaves_nothing_behind(cli, place):
+    place.submit()
+    cli("doctor", code=1)
+    assert place.do(lambda client: client.store.records("doctor")) == []
+
+
+def test_nobody_works(cli, ask, place):
+    place.submit()
+    assert wrong(ask) == [("1 job waits and no worker is there to run them", "start one: daybreak worker TARGET")]
+    assert cli("doctor", code=1).stdout.endswith("\n1 thing is wrong.\n")
+
+
+def test_a_task_that_no_live_worker_knows(ask, place):
+    place.worker("mail", ("paint", 2))
+    place.worker("sing", id="gone", seen=LONG_AGO)
+    for task in ("mial", "mial", "paint", "exec", "sing"):
+        place.submit(task)
+    found = dict(wrong(ask))
+    [(_, cure)] = [(what, cure) for what, cure in found.items() if what.startswith("2 jobs wait for the task 'mial'")]
+    assert "did someone mean 'mail'?" in next(what for what in found if "mial" in what)
+    assert cure == (
+        "start a worker that has it: daybreak worker TARGET; or give them up: daybreak jobs cancel --task mial"
+    )
+    assert any("'paint', version 1, which no live worker knows (they know version 2)" in what for what in found)
+    assert any("daybreak worker --allow-commands" in cure for cure in found.values())
+    assert any("'sing'" in what for what in found)
+
+
+def test_a_queue_that_no_live_worker_serves(ask, place):
+    place.worker("mail", queues=("default",))
+    place.submit(queue="post")
+    [(what, cure)] = wrong(ask)
+    assert what == "1 job waits in the queue 'post', and no live worker that knows their task serves it"
+    assert cure == "start one for it: daybreak worker TARGET --queues post"
+
+
+def test_queues_that_hold_back(ask, place):
+    place.worker("mail", queues=("a", "b", "c"))
+    for queue in "abc":
+        place.submit(queue=queue)
+    place.do(lambda client: client.pause("a"))
+    place.do(lambda client: client.set_queue("b", max_running=0))
+    place.do(lambda client: client.set_queue("c", capacity=1))
+    assert wrong(ask) == [
+        ("the queue 'a' is paused, and 1 job waits in it", "daybreak queues resume a"),
+        ("the queue 'b' lets nothing run (max_running=0), and 1 job waits", "daybreak queues set b max_running=none"),
+        ("the queue 'c' is full and refuses more: 1 unfinished jobs, capacity 1", "daybreak queues set c capacity=2"),
+    ]
+
+
+def test_a_worker_that_left_without_a_word(ask, place):
+    place.worker("mail", id="old", seen=timedelta(days=3))
+    assert wrong(ask, 0) == [], "what happened days ago is no news"
+    place.worker("mail", seen=LONG_AGO)
+    [(what, cure)] = wrong(ask)
+    assert what.startswith("1 worker has gone without a word; the last was w1 on box, process 7, seen 10 min ago")
+    assert "out-of-memory" in cure
+
+
+def test_a_lease_that_nobody_took_over(ask, place, monkeypatch):
+    from daybreak.cli.doctor import work
+
+    async def claimed(client):
+        await client.submit("mail")
+        await client.store.exchange(Exchange(claim=Claim(worker="w1", lease_for=timedelta(milliseconds=1))))
+
+    place.worker("mail")
+    place.do(claimed)
+    monkeypatch.setattr(work, "SKEW", timedelta())
+    assert wrong(ask)[0][0] == "1 running job holds a lease that ran out long ago"
+
+
+def test_jobs_that_were_given_up_of_late(ask, place):
+    place.worker("mail")
+    for _ in range(2):
+        place.fail(kind="OSError", retry=1)
+    place.end(Lost(alone=True), retry=Retry(attempts=1))
+    found = wrong(ask)
+    assert found[0][0].startswith("1 job of 'mail' failed as lost in the last 24 h")
+    assert found[1][0].startswith("2 jobs of 'mail' failed as exhausted in the last 24 h")
+    assert found[1][1].endswith("daybreak jobs retry --task mail --reason exhausted")
+
+
+def test_clocks_that_differ(ask, place):
+    place.worker("mail", seen=-timedelta(hours=2))
+    [(what, _)] = wrong(ask)
+    assert "was seen in 1 h" in what or "was seen in 2 h" in what
+
+
+# -- the place ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_store_is_told_with_its_place(ask, tmp_path):
+    [(what, _)] = wrong(ask, 3)
+    assert what.startswith(f"there is no store at {tmp_path / 'daybreak.db'} (from the default)")
+    assert not (tmp_path / "daybreak.db").exists()
+
+
+def test_a_file_that_is_no_store(ask, tmp_path):
+    (tmp_path / "daybreak.db").write_text("no database " * 1000)
+    (tmp_path / "daybreak.db").chmod(0o600)
+    [(what, _)] = wrong(ask, 3)
+    assert "is no SQLite file" in what
+
+
+def test_a_file_that_others_can_read(ask, place):
+    place.worker("mail")
+    place.path.chmod(0o644)
+    assert wrong(ask) == [
+        (f"others on this machine can read {place.path}, arguments and results included", f"chmod 600 {place.path}")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [("nfs4", "network file system (nfs4)"), ("tmpfs", "lies in memory (tmpfs)")]
+)
+def test_a_file_system_that_does_not_keep_its_promises(place, monkeypatch, kind, told):
+    place.submit()
+    monkeypatch.setattr(platform, "file_system", lambda _: kind)
+    assert any(told in one.what for one in about_place.about_file(place.path) if not one.is_well)
+
+
+def test_a_disk_that_is_nearly_full_and_a_log_that_has_grown(place, monkeypatch):
+    place.submit()
+    Path(f"{place.path}-wal").write_bytes(b"x" * 100)
+    monkeypatch.setattr(about_place, "LEAST_SPACE", 1 << 60)
+    monkeypatch.setattr(about_place, "LARGE_LOG", 10)
+    found = [one.what for one in about_place.about_file(place.path) if not one.is_well]
+    assert "are free on the disk" in found[0]
+    assert "has grown to 100 bytes" in found[1]
+
+
+def test_an_app_that_names_another_store_or_cannot_be_loaded(ask, place, tmp_path):
+    place.worker("mail")
+    (tmp_path / "daybreak.toml").write_text('app = "tasks.py"')
+    (tmp_path / "tasks.py").write_text("from daybreak import Daybreak\napp = Daybreak('other.db')")
+    [(what, cure)] = wrong(ask)
+    assert "names the store" in what
+    assert f'write url = "{tmp_path / "other.db"}" into daybreak.toml' in cure
+    (tmp_path / "daybreak.toml").write_text('app = "broken.py"')
+    (tmp_path / "broken.py").write_text("1 / 0")
+    [(what, cure)] = wrong(ask)
+    assert "ZeroDivisionError" in what

@@ -1,0 +1,69 @@
+"""`daybreak top`, as one frame."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from daybreak.cli.queues import Queue
+from daybreak.cli.top.look import Look, Rates
+from daybreak.model import QueueSettings, State
+
+NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+
+
+def test_one_frame_shows_depth_running_and_failures(cli, place):
+    place.submit(queue="mail", priority="low")
+    failed = place.fail("\x1b[2Jno")
+    running = place.run(progress=0.4, message="half way", queue="sim")
+    place.worker("mail")
+    place.do(lambda client: client.pause("mail"))
+    told = cli("top", "--once").stdout
+    assert "1 waiting  1 running  0 completed  1 failed  1 live worker" in told
+    assert "low               1  ████████████████████" in told
+    assert "████░░░░░░ 40 %" in told
+    assert "half way" in told
+    assert running in told
+    assert failed in told
+    assert "paused" in told
+    assert "\x1b" not in told
+
+
+def test_where_there_is_no_terminal_it_looks_once(cli, place):
+    place.submit()
+    assert "1 waiting" in cli("top").stdout
+
+
+def test_an_empty_store(cli, place):
+    place.do(lambda client: client.tallies())
+    assert "0 waiting  0 running" in cli("top").stdout
+
+
+@pytest.mark.parametrize("every", ["0s", "1ms"])
+def test_looking_too_often_is_refused(cli, place, every):
+    place.submit()
+    assert "at most ten times a second" in cli("top", "--every", every, code=2).stderr
+
+
+def seen(seconds: float, **states: int) -> Look:
+    counts = {State(name): n for name, n in states.items()}
+    queue = Queue(name="q", settings=QueueSettings(), is_set=False, states=counts, priorities={}, tasks={})
+    return Look(at=NOON + timedelta(seconds=seconds), queues=[queue], running=[], failed=[], workers=[])
+
+
+def test_rates_are_counted_over_the_last_ten_seconds():
+    rates = Rates()
+    rates.add(seen(0, queued=100))
+    assert rates.per_second() == {}
+    rates.add(seen(2, queued=90, completed=10))
+    assert rates.per_second() == {"submitted": 0, "completed": 5, "failed": 0}
+    rates.add(seen(12, queued=0, completed=90, failed=30))
+    assert rates.per_second() == {"submitted": 2, "completed": 8, "failed": 3}
+
+
+def test_what_is_removed_makes_no_rate_negative():
+    rates = Rates()
+    rates.add(seen(0, completed=10))
+    rates.add(seen(1, completed=2))
+    assert rates.per_second() == {"submitted": 0, "completed": 0, "failed": 0}

@@ -1,0 +1,234 @@
+"""`daybreak worker`, `dev` and `demo`: what they hand on, and the whole way with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from daybreak.cli import dev
+from daybreak.model import State
+from daybreak.worker.settings import WorkerSettings
+
+TASKS = """
+from daybreak import Daybreak
+app = Daybreak()
+
+@app.task
+def double(n: int) -> int:
+    return 2 * n
+
+@app.task(retry=1)
+def broken():
+    raise OSError("\\x1b[31mno")
+"""
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return tmp_path / "tasks.py"
+
+
+@pytest.fixture
+def handed(monkeypatch) -> list:
+    """What the worker command hands on to the app, instead of working."""
+    from daybreak.app import Daybreak
+
+    seen: list = []
+
+    def run_worker(app, settings, target=None):
+        seen.append((app, settings, target))
+        return 0
+
+    monkeypatch.setattr(Daybreak, "run_worker", run_worker)
+    return seen
+
+
+def test_without_a_word_the_worker_has_the_defaults(cli, tasks, handed, tmp_path):
+    told = cli("worker", "tasks.py").stderr
+    [(app, settings, target)] = handed
+    assert settings == WorkerSettings()
+    assert target == "tasks.py"
+    assert told == f"Worker for tasks.py on {tmp_path / 'daybreak.db'} (from the default). Ctrl-C stops it.\n"
+
+
+def test_every_option_reaches_the_worker(cli, tasks, handed):
+    cli(
+        "worker", "tasks.py", "--queues", "a,b", "-q", "c", "--processes", "3", "--async-jobs", "9", "--lease", "5s",
+        "--grace", "1m", "--recycle-after", "100", "--memory-limit", "512MiB", "--isolation", "thread",
+        "--allow-commands", "--name", "w", "--until-idle",
+    )  # fmt: skip
+    assert handed[0][1] == WorkerSettings(
+        queues=("a", "b", "c"), processes=3, async_jobs=9, lease_for=timedelta(seconds=5), grace=timedelta(minutes=1),
+        recycle_after=100, memory_limit=512 * 1024**2, isolation="thread", allow_commands=True, name="w", until_idle=True,
+    )  # fmt: skip
+
+
+def test_what_is_not_said_comes_from_environment_and_file(cli, tasks, handed, tmp_path, monkeypatch):
+    (tmp_path / "daybreak.toml").write_text('app = "tasks.py"\n[worker]\nprocesses = 2\ngrace = "1s"\nqueues = ["a"]')
+    monkeypatch.setenv("DAYBREAK_WORKER_GRACE", "2s")
+    cli("worker", "--queues", "b")
+    settings = handed[0][1]
+    assert (settings.processes, settings.grace, settings.queues) == (2, timedelta(seconds=2), ("b",))
+    assert handed[0][2] == str(tasks)
+
+
+def test_the_store_of_the_command_line_goes_before_that_of_the_code(cli, tmp_path, handed):
+    (tmp_path / "tasks.py").write_text(TASKS.replace("Daybreak()", "Daybreak('code.db')"))
+    told = cli("worker", "tasks.py", "--url", "cli.db").stderr
+    assert f"{tmp_path / 'cli.db'} (from the command line)" in told
+    assert handed[0][0].settings.path == tmp_path / "cli.db"
+    assert "(from an argument in code)" in cli("worker", "tasks.py").stderr
+
+
+def test_a_worker_for_command_lines_alone_needs_no_app(cli, handed):
+    assert "Worker for command lines" in cli("worker", "--allow-commands").stderr
+    assert handed[0][1].allow_commands
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["worker"], "no app is named"),
+        (["worker", "missing.py"], "there is no file missing.py"),
+        (["worker", "tasks.py", "--processes", "0"], "--processes"),
+        (["worker", "tasks.py", "--processes", "20000"], "between 1 and 10,000"),
+        (["worker", "tasks.py", "--grace", "10"], "a bare number has no unit"),
+        (["worker", "tasks.py", "--lease", "1ms"], "between 0.2 s and 1 h"),
+        (["worker", "tasks.py", "--memory-limit", "much"], "write a size"),
+        (["worker", "tasks.py", "--isolation", "fork"], "no isolation named 'fork'"),
+        (["worker", "tasks.py", "--url", "redis://x"], "no Redis store yet"),
+        (["dev"], "no app is named"),
+    ],
+)
+def test_what_cannot_be_right_starts_nothing(cli, tasks, handed, words, told):
+    assert told in cli(*words, code=2).stderr
+    assert handed == []
+
+
+def test_the_demo_is_told(cli, monkeypatch):
+    story = pytest.importorskip("daybreak.demo.story")
+    monkeypatch.setattr(story, "run", lambda *_, **__: 0)
+    cli("demo")
+
+
+# -- real processes ----------------------------------------------------------------------------------------------------
+
+
+def test_submit_work_and_look(start, cli, ask, tasks, place):
+    doubled = cli("submit", "double", "n=21", "--app", "tasks.py").stdout.strip()
+    broken = cli("submit", "broken", "--app", "tasks.py").stdout.strip()
+    worker = start("worker", "tasks.py", "--processes", "1", "--until-idle")
+    _, told = worker.communicate(timeout=60)
+    assert worker.returncode == 0, told
+    assert cli("jobs", "result", doubled).stdout == "42\n"
+    assert ask("jobs", "show", broken, "--json")["error"]["message"] == "\x1b[31mno"
+    assert f"broken {broken}" in told
+    assert "\x1b" not in told, "what a job says cannot steer the terminal of its worker"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_wait_for_a_live_worker_and_stop_it(start, cli, tasks, until, place):
+    worker = start("worker", "tasks.py", "--processes", "1")
+    until(lambda: place.path.exists() and "1 live worker" in cli("workers", code=None).stdout)
+    submitted = cli("submit", "double", "n=4", "--app", "tasks.py", "--wait", "--timeout-wait", "30s")
+    assert submitted.stdout == "8\n"
+    assert "no worker" not in submitted.stderr
+    assert "was cancelled" not in submitted.stderr
+    assert (
+        "failed (exhausted, attempt 1): OSError"
+        in cli("submit", "broken", "--app", "tasks.py", "--wait", code=1).stderr
+    )
+    assert cli("doctor", code=1).stdout.count("wrong ") == 1, "the job that was given up, and nothing else"
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=30)
+    assert worker.returncode == 0
+    assert "No workers" in cli("workers").stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_a_command_line_runs_where_it_is_allowed(start, cli):
+    command = [sys.executable, "-c", "import os, sys; print(os.environ['A'], os.getcwd()); sys.exit(int(sys.argv[1]))"]
+    good = cli("exec", "--env", "A=b", "--", *command, "0").stdout.strip()
+    bad = cli("exec", "--env", "A=b", "--retry", "1", "--", *command, "3").stdout.strip()
+    worker = start("worker", "--allow-commands", "--until-idle")
+    _, told = worker.communicate(timeout=60)
+    assert worker.returncode == 0, told
+    assert f'"stdout": "b {Path.cwd()}\\n"' in cli("jobs", "result", good).stdout
+    cli("jobs", "result", bad, code=1)
+
+
+# -- dev ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_dev_starts_the_worker_again_when_the_code_changes(start, cli, tasks, until, place):
+    process = start("dev", "tasks.py", "--processes", "1")
+    until(lambda: place.path.exists() and "1 live worker" in cli("workers", code=None).stdout)
+    tasks.write_text(TASKS.replace("2 * n", "3 * n"))
+    assert "Worker for" in process.stderr.readline()
+    while "tasks.py changed: the worker starts again" not in (line := process.stderr.readline()):
+        assert line
+    while "Worker for" not in (line := process.stderr.readline()):
+        assert line
+    result = cli("submit", "double", "n=2", "--app", "tasks.py", "--wait", "--timeout-wait", "60s")
+    assert result.stdout == "6\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_dev_waits_for_broken_code_to_be_mended(start, cli, tasks):
+    tasks.write_text("def x(:")
+    process = start("dev", "tasks.py", "--processes", "1")
+    assert "SyntaxError" in process.stderr.readline()
+    assert "it starts again when the code changes" in process.stderr.readline()
+    tasks.write_text(TASKS)
+    assert "tasks.py changed" in process.stderr.readline()
+    assert "Worker for" in process.stderr.readline()
+
+
+def test_dev_sees_files_that_are_written_made_and_deleted(tmp_path):
+    (tmp_path / "a.py").touch()
+    (tmp_path / ".venv").mkdir()
+    before = dev._stamps(tmp_path)
+    assert dev._changed(before, tmp_path) == ""
+    (tmp_path / ".venv" / "x.py").touch()
+    (tmp_path / "daybreak.db").touch()
+    assert dev._changed(before, tmp_path) == ""
+    (tmp_path / "b.py").touch()
+    assert dev._changed(before, tmp_path) == "b.py"
+    (tmp_path / "b.py").unlink()
+    os.utime(tmp_path / "a.py", ns=(1, 1))
+    assert dev._changed(before, tmp_path) == "a.py"
+
+
+def test_dev_hands_on_what_was_said(monkeypatch, cli, tasks, tmp_path):
+    seen: list = []
+    monkeypatch.setattr(dev, "_serve", lambda words, folder: seen.append((words, folder)) or 0)
+    cli(
+        "dev",
+        "tasks.py",
+        "--queues",
+        "a,b",
+        "--grace",
+        "1m",
+        "--allow-commands",
+        "--url",
+        "x.db",
+        "--memory-limit",
+        "1GB",
+    )
+    [(words, folder)] = seen
+    assert folder == tmp_path
+    assert words[2:] == [
+        "daybreak.cli", "worker", "--queues", "a,b", "--grace", "60.000000s", "--memory-limit", "1000000000",
+        "--allow-commands", "--url", "x.db", "--app", "tasks.py",
+    ]  # fmt: skip
+    assert State.QUEUED

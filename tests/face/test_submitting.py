@@ -1,0 +1,254 @@
+"""Submitting from Python: blocking and async, one and many, with options before the arguments."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from daybreak import BadInput, Context, Daybreak, JobHandle, KeyConflict, QueueFull, State, UniqueConflict
+from daybreak.errors import BadArguments, NotEncodable, Unsupported
+
+
+@pytest.fixture
+def add(app):
+    @app.task(queue="sums", priority="high", retry=2)
+    def add(a: int, b: int = 0) -> int:
+        return a + b
+
+    return add
+
+
+def test_what_is_submitted_is_accepted_with_its_options(app, add):
+    job = add.using(priority="low", tags=["t"], meta={"k": "v"}, owner="bob", key="one").submit(1, b=2)
+    found = job.info()
+    assert (found.state, found.spec.queue, found.priority, found.spec.tags) == (State.QUEUED, "sums", 7, ("t",))
+    assert (found.spec.by, found.spec.owner, found.spec.meta, found.spec.key) == ("ann", "bob", {"k": "v"}, "one")
+    assert found.spec.options.retry.attempts == 2
+
+
+async def test_the_async_twin_does_the_same(app, add):
+    job = await add.using(priority="low").asubmit(1)
+    assert (await job.ainfo()).priority == 7
+    assert await job.astate() is State.QUEUED
+
+
+def test_options_of_using_add_up_and_leave_the_task_alone(add):
+    late = add.using(delay="1h").using(priority=0)
+    assert (late.submit(1).info().state, late.submit(1).info().priority) == (State.SCHEDULED, 0)
+    assert add.submit(1).state() is State.QUEUED
+
+
+def test_a_misspelt_option_is_named(add):
+    with pytest.raises(BadInput, match="did you mean 'priority'"):
+        add.using(prioriti="high")
+    with pytest.raises(Unsupported, match="not there yet"):
+        add.using(after=[])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"priority": "hihg"}, "no priority"),
+        ({"delay": 5}, "write '5s'"),
+        ({"run_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
+        ({"tags": "t"}, "no list"),
+        ({"retry": 0}, "attempts"),
+    ],
+)
+def test_an_option_that_cannot_be_right_is_refused_at_submit(add, options, told):
+    with pytest.raises(BadInput, match=told):
+        add.using(**options).submit(1)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "told"),
+    [((), {}, "a"), ((1, 2, 3), {}, "takes 2"), ((1,), {"c": 3}, "'c'"), ((1,), {"a": 3}, "twice"), (("x",), {}, "a")],
+)
+def test_arguments_that_do_not_fit_are_refused_at_submit_naming_the_parameter(add, args, kwargs, told):
+    with pytest.raises(BadArguments, match=told):
+        add.submit(*args, **kwargs)
+
+
+def test_a_value_that_would_not_come_back_is_refused_at_submit(app):
+    @app.task
+    def keep(anything):
+        return anything
+
+    with pytest.raises(NotEncodable, match="anything"):
+        keep.submit(object())
+
+
+def test_the_same_key_is_one_job_and_other_content_a_conflict(add):
+    first = add.using(key="k").submit(1)
+    assert add.using(key="k").submit(1) == first
+    with pytest.raises(KeyConflict):
+        add.using(key="k").submit(2)
+
+
+def test_a_unique_name_is_held_by_one_unfinished_job(add):
+    first = add.using(unique="user:7").submit(1)
+    assert add.using(unique="user:7").submit(2) == first
+    with pytest.raises(UniqueConflict):
+        add.using(unique="user:7", on_conflict="refuse").submit(2)
+
+
+def test_a_full_queue_refuses(app, add):
+    app.queue("sums").set(capacity=1)
+    add.submit(1)
+    with pytest.raises(QueueFull):
+        add.submit(2)
+
+
+def test_many_are_submitted_in_the_order_of_their_rows(add):
+    jobs = add.submit_many([{"a": n, "b": 1} for n in range(25)])
+    assert len({job.id for job in jobs}) == 25
+    assert [job.position().ahead for job in (jobs[0], jobs[24])] == [0, 24]
+
+
+async def test_many_are_submitted_by_the_async_twin(add):
+    jobs = await add.asubmit_many({"a": n} for n in range(3))
+    assert [(await job.aposition()).ahead for job in jobs] == [0, 1, 2]
+
+
+def test_a_bad_row_is_named_and_nothing_is_submitted(app, add):
+    with pytest.raises(BadArguments, match="row 1"):
+        add.submit_many([{"a": 1}, {"b": 2}])
+    assert app.queue("sums").size() == 0
+
+
+def test_a_full_queue_names_the_row_at_which_it_was_full(app, add):
+    app.queue("sums").set(capacity=2)
+    with pytest.raises(QueueFull, match="row 2"):
+        add.submit_many([{"a": n} for n in range(4)])
+    assert app.queue("sums").size() == 2
+
+
+def test_map_keeps_the_order_of_its_input(app, add):
+    with app.worker(processes=2):
+        assert add.map(range(20), timeout="20s") == list(range(20))
+        assert add.map([1, 2], [10, 20]) == [11, 22]
+        with pytest.raises(BadInput, match="3 columns"):
+            add.map([1], [2], [3])
+        with pytest.raises(ValueError, match="shorter|longer"):
+            add.map([1, 2], [3])
+
+
+async def test_amap_keeps_the_order_of_its_input(app, add):
+    async with app.aworker():
+        assert await add.amap([3, 1, 2]) == [3, 1, 2]
+
+
+def test_as_completed_gives_jobs_as_they_end(app):
+    gates = [threading.Event() for _ in range(3)]
+
+    @app.task
+    async def pass_gate(n: int) -> int:
+        while not gates[n].is_set():  # noqa: ASYNC110 - opened from another thread
+            await asyncio.sleep(0.001)
+        return n
+
+    with app.worker():
+        jobs = [pass_gate.submit(n) for n in range(3)]
+        order = []
+        gates[1].set()
+        for job in app.as_completed(jobs, timeout="20s"):
+            order.append(job.result())
+            gates[{1: 2, 2: 0, 0: 0}[order[-1]]].set()
+    assert order == [1, 2, 0]
+
+
+async def test_aas_completed_gives_jobs_as_they_end(app, add):
+    async with app.aworker():
+        jobs = await add.asubmit_many({"a": n} for n in range(4))
+        seen = [job async for job in app.aas_completed(jobs)]
+    assert set(seen) == set(jobs)
+
+
+def test_as_completed_has_a_time_limit_and_can_be_left(app, add):
+    jobs = [add.submit(1), add.submit(2)]
+    with pytest.raises(TimeoutError):
+        list(app.as_completed(jobs, timeout="50ms"))
+    with app.worker(), app.as_completed(jobs) as some:
+        assert next(some) in jobs
+
+
+def test_a_plain_call_runs_here_and_now(app):
+    @app.task
+    def who(ctx: Context, name: str) -> tuple[str, str]:
+        return (name, threading.current_thread().name)
+
+    assert who("ann") == ("ann", threading.current_thread().name)
+    assert app.queue("default").stats().total == 0
+    assert who.__name__ == "who"
+
+
+def test_handles_are_equal_by_id_and_can_be_found_again(app, add):
+    job = add.submit(1)
+    assert app.job(job.id) == job
+    assert {job, app.job(job.id)} == {job}
+    assert job != add.submit(1)
+    assert repr(job) == f"<job {job.id}>"
+    assert isinstance(app.job(job.id), JobHandle)
+
+
+def test_a_handle_sees_and_changes_its_job(app, add):
+    job = add.submit(1)
+    assert job.position().ahead == 0
+    assert (job.suspend(note="wait").verdict, job.state()) == ("done", State.SUSPENDED)
+    assert (job.resume().verdict, job.state()) == ("done", State.QUEUED)
+    assert (job.reprioritise("low").verdict, job.info().priority) == ("done", 7)
+    assert (job.cancel(note="enough").verdict, job.state()) == ("done", State.CANCELLED)
+    assert (job.retry().verdict, job.state()) == ("done", State.QUEUED)
+    job.cancel()
+    assert [event.kind for event in job.history()] == [
+        "submitted", "suspended", "resumed", "reprioritised", "cancelled", "retried", "cancelled",
+    ]  # fmt: skip
+    assert {event.by for event in job.history()} == {"ann"}
+    assert job.remove().verdict == "done"
+    with pytest.raises(LookupError, match=job.id):
+        job.info()
+
+
+async def test_a_handle_s_async_twins_see_and_change_its_job(app, add):
+    job = await add.asubmit(1)
+    assert (await job.aposition()).ahead == 0
+    await job.asuspend(note="wait")
+    await job.aresume()
+    await job.areprioritise("low")
+    await job.acancel(note="enough")
+    await job.aretry()
+    await job.acancel()
+    assert len(await job.ahistory()) == 7
+    assert (await job.aremove()).verdict == "done"
+
+
+def test_run_at_is_an_instant(add):
+    at = datetime.now(UTC) + timedelta(hours=1)
+    assert add.using(run_at=at).submit(1).info().run_at == at
+
+
+def test_threads_submit_at_the_same_time(app, add):
+    jobs: list[JobHandle] = []
+    threads = [threading.Thread(target=lambda: jobs.extend(add.submit(n) for n in range(25))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({job.id for job in jobs}) == 200
+    assert app.queue("sums").size() == 200
+
+
+def test_an_app_that_was_closed_opens_again(tmp_path):
+    app = Daybreak(f"sqlite:///{tmp_path}/jobs.db")
+
+    @app.task
+    def nothing() -> None: ...
+
+    job = nothing.submit()
+    app.close()
+    app.close()
+    assert job.state() is State.QUEUED
+    app.close()

@@ -1,0 +1,75 @@
+"""Checked by mypy, never run: what a task's signature makes of `submit`. A line that must be refused says so."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from daybreak import Context, Daybreak, JobHandle, Task
+
+app = Daybreak()
+
+
+@app.task
+def add(a: int, b: int = 0) -> int:
+    return a + b
+
+
+@app.task(retry=3, timeout="10m")
+def shout(ctx: Context, text: str, *, loud: bool = True) -> str:
+    return text.upper() if loud else text
+
+
+@app.task
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@app.task(queue="web")
+async def follow(ctx: Context, url: str, depth: int) -> list[str]:
+    return [url] * depth
+
+
+def plain() -> None:
+    assert_type(add.submit(1, b=2), JobHandle[int])
+    assert_type(add.submit(1, 2).result(), int)
+    assert_type(add.map([1, 2]), list[int])
+    assert_type(add.submit_many([{"a": 1}]), list[JobHandle[int]])
+    add.submit("1")  # refused: arg-type
+    add.submit(1, c=2)  # refused: call-arg
+    add.submit()  # refused: call-arg
+    add.submit(1, priority="high")  # refused: call-arg
+
+
+def injected() -> None:
+    assert_type(shout.submit("a", loud=False), JobHandle[str])
+    shout.submit(Context(), "a")  # refused: arg-type, call-arg, misc
+    shout.submit("a", loud="yes")  # refused: arg-type
+
+
+def with_options() -> None:
+    urgent = add.using(priority="critical", delay="1h")
+    assert_type(urgent.submit(1), JobHandle[int])
+    urgent.submit("1")  # refused: arg-type
+    shout.using(queue="x").using(delay="1m").submit(1)  # refused: arg-type
+
+
+async def asynchronous() -> None:
+    job = await fetch.asubmit("http://localhost")
+    assert_type(job, JobHandle[bytes])
+    assert_type(await job, bytes)
+    assert_type(await job.aresult(timeout="1m"), bytes)
+    assert_type(fetch.submit("http://localhost").result(), bytes)
+    assert_type(await (await follow.asubmit("http://localhost", depth=2)), list[str])
+    fetch.submit(1)  # refused: arg-type
+    await follow.asubmit("http://localhost")  # refused: call-arg
+    async for done in app.aas_completed([job]):
+        assert_type(done, JobHandle[bytes])
+    for finished in app.as_completed([job]):
+        assert_type(finished, JobHandle[bytes])
+
+
+def takes_a_task(task: Task[[int], str]) -> None:
+    assert_type(task.submit(1).result(), str)
+
+
+takes_a_task(add)  # refused: arg-type

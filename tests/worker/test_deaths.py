@@ -1,0 +1,184 @@
+"""Processes die: what they were at runs again, what they had not begun is not charged, and only a killer ends by it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from worker_deeds import (
+    adie,
+    anap,
+    app,
+    compute_for_ever,
+    die,
+    die_at_first,
+    exit_hard,
+    nap,
+    noop,
+    wait_for_file,
+)
+from worker_hand import is_alive, read_lines, until
+
+from daybreak import JobFailed, State
+
+
+def kinds(job):
+    return [event.kind for event in job.history()]
+
+
+def tries(job):
+    return read_lines(job=job.id, word="began")
+
+
+# -- a child dies ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_kills_its_child_three_times_ends_with_its_story_while_others_complete(stage):
+    with app.worker(processes=2, lease_for="1s"):
+        others = [nap.submit(0.05) for _ in range(20)]
+        killer = die.submit()
+        more = [nap.submit(0.05) for _ in range(20)]
+        with pytest.raises(JobFailed) as failed:
+            killer.result(timeout="30s")
+        for job in (*others, *more):
+            assert job.wait(timeout="30s").state is State.COMPLETED
+            assert job.info().attempt == 1
+    assert failed.value.reason == "lost"
+    assert "its process was ended by SIGKILL; died 3 times, the last time running alone" in failed.value.error
+    assert len(tries(killer)) == 3
+    assert killer.info().lost == 3
+    assert kinds(killer) == ["submitted", "started", "retrying", "started", "retrying", "started", "failed"]
+
+
+def test_a_job_with_one_attempt_that_ends_its_process_ends_failed(stage):
+    with app.worker(processes=1):
+        job = exit_hard.submit()
+        with pytest.raises(JobFailed, match="exit code 7; died once, running alone, on its last attempt"):
+            job.result(timeout="30s")
+    assert len(tries(job)) == 1
+
+
+def test_of_many_async_jobs_at_one_death_only_the_killer_ends_by_it(stage, began):
+    with app.worker(processes=1, lease_for="1s"):
+        innocents = [anap.submit(0.6) for _ in range(3)]
+        for job in innocents:
+            began(job)
+        killer = adie.submit()
+        with pytest.raises(JobFailed) as failed:
+            killer.result(timeout="60s")
+        assert failed.value.reason == "lost"
+        for job in innocents:
+            assert job.result(timeout="60s") == 0.6
+            assert len(tries(job)) == 2
+
+
+def test_what_a_dead_child_had_not_begun_is_not_charged(stage):
+    """Short jobs are held ahead; the one that kills the child stands before them."""
+    with app.worker(processes=1):
+        noop.map(range(1500), timeout="60s")
+        killer = die_at_first.submit()
+        behind = noop.submit_many([{"n": n} for n in range(300)])
+        assert killer.result(timeout="60s") == 2
+        for job in behind:
+            job.wait(timeout="60s")
+            assert job.info().attempt == 1, kinds(job)
+            assert "retrying" not in kinds(job)
+
+
+def test_what_had_ended_before_its_child_died_is_not_charged(stage):
+    """The same, the killer in the midst of short jobs: what ended before it may run again, but pays nothing."""
+    with app.worker(processes=1):
+        noop.map(range(1500), timeout="60s")
+        before = noop.submit_many([{"n": n} for n in range(300)])
+        killer = die_at_first.submit()
+        assert killer.result(timeout="60s") == 2
+        for job in before:
+            job.wait(timeout="60s")
+            assert job.info().attempt == 1, kinds(job)
+            assert job.info().lost == 0
+
+
+def test_a_suspect_is_tried_soon_though_other_work_waits(stage):
+    """It needs a child of its own: the next that is free, not the first that finds nothing else to do."""
+    with app.worker(processes=1):
+        suspect = die_at_first.using(priority="critical").submit()
+        crowd = nap.submit_many([{"seconds": 0.05} for _ in range(200)])
+        assert suspect.result(timeout="60s") == 2
+        left = sum(job.state() is not State.COMPLETED for job in crowd)
+        assert left > 100, f"it waited until {200 - left} others had run"
+        assert len(suspect.history()) < 12, "it was taken and handed back again and again"
+
+
+# -- the supervisor dies -----------------------------------------------------------------------------------------------
+
+
+def test_the_jobs_of_a_killed_worker_run_again_one_at_a_time(stage, began):
+    gate = stage.file("gate")
+    jobs = [wait_for_file.submit(str(gate)) for _ in range(4)]
+    with stage.process("--processes", "4") as first:
+        for job in jobs:
+            began(job)
+        pids = first.children
+        first.kill()
+        until(lambda: not any(map(is_alive, pids)), "its children are gone", within=2)
+    with stage.process("--processes", "4") as second:
+        until(lambda: sum(len(tries(job)) == 2 for job in jobs) == 1, "one of them runs again")
+        # A fresh job overtakes those that wait for their trial, on one of the other children.
+        assert noop.submit(7).result(timeout="20s") == 7
+        assert sum(len(tries(job)) == 2 for job in jobs) == 1, "one at a time"
+        gate.touch()
+        for job in jobs:
+            job.result(timeout="30s")
+        lines = sorted((line for job in jobs for line in read_lines(job=job.id) if line["attempt"] == 2), key=by_time)
+        assert [line["word"] for line in lines] == ["began", "ended"] * 4
+        assert all(job.info().lost == 1 for job in jobs)
+        assert second.stop() == 0
+
+
+def by_time(line):
+    return line["t"]
+
+
+def test_an_innocent_at_three_deaths_of_workers_that_never_died_alone_does_not_end_by_them(stage, began):
+    gate = stage.file("gate")
+    tried = wait_for_file.submit(str(gate))
+    innocent = wait_for_file.submit(str(gate))
+    for death in (1, 2, 3):
+        with stage.process("--processes", "2") as worker:
+            began(tried, times=death)
+            if death == 1:
+                began(innocent)
+            else:
+                until(lambda n=death: kinds(innocent).count("started") == n, "it is held, and waits for its trial")
+            worker.kill()
+    with stage.process("--processes", "2") as worker:
+        with pytest.raises(JobFailed) as failed:
+            tried.result(timeout="30s")
+        assert failed.value.reason == "lost"
+        assert "died 3 times, the last time running alone" in failed.value.error
+        gate.touch()
+        assert innocent.result(timeout="30s") == str(gate)
+        assert innocent.info().lost == 3
+        assert len(tries(innocent)) == 2
+        assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("task", [compute_for_ever, nap], ids=["C that holds the GIL", "sleep"])
+def test_no_child_is_left_two_seconds_after_its_supervisor_was_killed(stage, began, task):
+    job = task.submit() if task is compute_for_ever else task.submit(3600.0)
+    async_job = anap.submit(3600.0)
+    with stage.process("--processes", "2") as worker:
+        pid = began(job)["pid"]
+        began(async_job)
+        pids = worker.children
+        assert pid in pids
+        worker.kill()
+        deadline = time.monotonic() + 2
+        while any(map(is_alive, pids)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        left = [pid for pid in pids if is_alive(pid)]
+        for one in left:
+            os.kill(one, signal.SIGKILL)
+    assert not left

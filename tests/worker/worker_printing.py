@@ -1,0 +1,23 @@
+"""An app whose task prints, and leaves something to be done when its process ends."""
+
+from __future__ import annotations
+
+import atexit
+import time
+
+from worker_hand import write_line
+
+from daybreak import Daybreak
+
+app = Daybreak()
+
+
+@app.task
+def say(n: int) -> None:
+    print("said", n)
+    atexit.register(_goodbye, n)
+
+
+def _goodbye(n: int) -> None:
+    time.sleep(0.05)
+    write_line(word="goodbye", n=n)
