@@ -172,11 +172,12 @@ class PersistAck:
 
 class Taskito:
     def __init__(self, place: Path) -> None:
+        os.environ["TASKITO_LOG_LEVEL"] = "WARNING"
         from benchmarks.apps import taskito_app
 
         self._place = place
         self._app = taskito_app
-        self._task = taskito_app.noop
+        self._task = taskito_app.async_noop
 
     def submit(self, n: int) -> object:
         return self._task.delay(n)

@@ -159,7 +159,7 @@ class CalledDuringImport(DaybreakError):
     def __init__(self, what: str, where: str) -> None:
         super().__init__(
             f"{what} was called at {where} while a worker imports this module; every child would do it again. "
-            "Put it under: if __name__ == \"__main__\":"
+            'Put it under: if __name__ == "__main__":'
         )
 
 

@@ -45,20 +45,21 @@ class Script:
         self.path = path
         path.write_text(textwrap.dedent(code), encoding="utf-8")
 
-    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *before: str) -> subprocess.CompletedProcess[str]:
+        """`before` stands before its name: nothing for Python itself, `-m pytest` say for something else."""
         return subprocess.run(
-            [sys.executable, "-W", "error", self.path.name, *args],
+            [sys.executable, "-W", "error", *before, self.path.name],
             cwd=self.path.parent,
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
-            env=clean_environment(),
+            env={name: value for name, value in os.environ.items() if not name.startswith("DAYBREAK_")},
         )
 
-    def printed(self, *args: str) -> str:
+    def printed(self) -> str:
         """What it prints; that it ends well and says nothing else is asserted."""
-        ran = self.run(*args)
+        ran = self.run()
         assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
         return ran.stdout
 
@@ -67,6 +68,3 @@ class Script:
 def script(tmp_path) -> Callable[..., Script]:
     return lambda code, name="script.py": Script(tmp_path / name, code)
 
-
-def clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("DAYBREAK_")}

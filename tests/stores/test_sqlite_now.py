@@ -346,7 +346,7 @@ def test_closing_waits_for_a_caller_that_writes_itself(portal, tmp_path, threads
     inserting = threads.submit(store.insert_now, [client.spec("t")])
     assert begun.wait(30)
     closing = portal.spawn(store.close())
-    until(lambda: writer._closed and not writer._thread.is_alive())
+    until(lambda: writer._closed and writer._is_waiting)
     assert not closing.done()
     assert using._db is not None
     leave.set()

@@ -123,8 +123,10 @@ class Taker:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        sessions, leases = self._sessions(), self._leases()
-        self._held.clear()
+        sessions, handles = self._sessions(), list(self._held.values())
+        leases = [handle.lease for handle in handles]
+        for handle in handles:
+            handle.heard(Extended(held=False))
         if sessions is not None and leases:
             with contextlib.suppress(StoreError):
                 store = (await sessions.client()).store

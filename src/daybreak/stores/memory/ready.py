@@ -11,27 +11,58 @@ Lane = tuple[str, str, int]
 
 class Ready:
     def __init__(self) -> None:
-        self._lanes: dict[Lane, list[Rank]] = {}
+        self._lanes: dict[Lane, Ranks] = {}
 
     def add(self, lane: Lane, rank: Rank) -> None:
-        insort(self._lanes.setdefault(lane, []), rank)
+        self._lanes.setdefault(lane, Ranks()).add(rank)
 
     def discard(self, lane: Lane, rank: Rank) -> None:
-        ranks = self._lanes.get(lane, [])
-        at = bisect_left(ranks, rank)
-        if at < len(ranks) and ranks[at] == rank:
-            del ranks[at]
-            if not ranks:
-                del self._lanes[lane]
+        ranks = self._lanes.get(lane)
+        if ranks is not None and ranks.discard(rank) and not len(ranks):
+            del self._lanes[lane]
 
     def head(self, queue: str, tasks: frozenset[tuple[str, int]] | None) -> Rank | None:
         """The first job of a queue among the tasks that the claimant knows."""
         heads = (
-            ranks[0]
+            ranks.first
             for (name, task, version), ranks in self._lanes.items()
             if name == queue and (tasks is None or (task, version) in tasks)
         )
         return min(heads, default=None)
 
     def ahead_of(self, queue: str, rank: Rank) -> int:
-        return sum(bisect_left(ranks, rank) for lane, ranks in self._lanes.items() if lane[0] == queue)
+        return sum(ranks.before(rank) for lane, ranks in self._lanes.items() if lane[0] == queue)
+
+
+class Ranks:
+    """A sorted list from which the first is taken at no cost: what is taken stays in place until half of it is gone."""
+
+    def __init__(self) -> None:
+        self._all: list[Rank] = []
+        self._start = 0
+
+    def __len__(self) -> int:
+        return len(self._all) - self._start
+
+    @property
+    def first(self) -> Rank:
+        return self._all[self._start]
+
+    def add(self, rank: Rank) -> None:
+        insort(self._all, rank, lo=self._start)
+
+    def discard(self, rank: Rank) -> bool:
+        at = bisect_left(self._all, rank, lo=self._start)
+        if at == len(self._all) or self._all[at] != rank:
+            return False
+        if at > self._start:
+            del self._all[at]
+        else:
+            self._start += 1
+            if self._start > len(self._all) // 2:
+                del self._all[: self._start]
+                self._start = 0
+        return True
+
+    def before(self, rank: Rank) -> int:
+        return bisect_left(self._all, rank, lo=self._start) - self._start

@@ -96,13 +96,11 @@ class Writer:
             raise StoreUnavailable("the store was closed: open it again")
 
     def close(self) -> None:
-        """Answer everyone who asked, then end."""
+        """Answer everyone who asked, then end: with the engine in hand, so nobody writes in a thread of their own."""
         with self._closing:
             self._closed = True
         self._asked.put(Sign.END)
         self._thread.join()
-        with self._engine.using:
-            pass  # whoever was writing in a thread of its own has ended, and nobody begins any more
 
     # -- in the caller's thread ----------------------------------------------------------------------------------------
 

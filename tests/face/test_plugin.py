@@ -1,0 +1,83 @@
+"""The pytest plugin, as a user's tests see it, in a pytest of its own."""
+
+from __future__ import annotations
+
+TESTS = """
+    from datetime import timedelta
+    import pytest
+    from daybreak import Daybreak
+
+    app = Daybreak("sqlite:///never.db")
+
+    @app.task(retry=2)
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    def test_inline(daybreak_inline, daybreak_clock):
+        run = daybreak_inline(app)
+        assert run.clock is daybreak_clock
+        assert add.submit(1, 2).result() == 3
+        job = add.using(delay="1h").submit(3, 4)
+        run.advance("1h")
+        assert job.result() == 7
+
+    def test_each_test_begins_with_nothing(daybreak_inline):
+        daybreak_inline(app)
+        assert app.queue("default").stats().total == 0
+
+    async def test_async(daybreak_inline):
+        daybreak_inline(app)
+        assert await (await add.asubmit(1, 2)) == 3
+
+    def test_clock(daybreak_clock):
+        start = daybreak_clock.now
+        daybreak_clock.advance("1m")
+        assert daybreak_clock.now - start == timedelta(minutes=1)
+"""
+
+
+def test_the_fixtures_work_in_a_user_s_tests(script):
+    tests = script(TESTS, name="test_mine.py")
+    ran = tests.run(
+        "-m", "pytest", "-q", "-W", "error", "-p", "daybreak.testing.plugin", "-p", "no:cacheprovider",
+        "-o", "asyncio_mode=auto",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout
+    assert "4 passed" in ran.stdout
+    assert not (tests.path.parent / "never.db").exists()
+
+
+def test_a_plugin_that_nobody_uses_loads_nothing(script):
+    printed = script(
+        """
+        import sys
+        import pytest
+        before = set(sys.modules)
+        import daybreak.testing.plugin
+        new = {name for name in set(sys.modules) - before}
+        print(sorted(name for name in new if name.startswith("daybreak.")))
+        print({"asyncio", "msgspec", "apsw"} & new)
+        """
+    ).printed()
+    assert printed == "['daybreak.testing', 'daybreak.testing.plugin']\nset()\n"
+
+
+def test_testing_needs_no_pytest(script):
+    printed = script(
+        """
+        import sys
+        sys.modules["pytest"] = None
+        from daybreak import Daybreak
+        from daybreak.testing import HandClock, inline
+
+        app = Daybreak()
+
+        @app.task
+        def add(a: int, b: int) -> int:
+            return a + b
+
+        with inline(app, clock=HandClock()):
+            print(add.submit(1, 2).result())
+        """
+    ).printed()
+    assert printed == "3\n"

@@ -1,0 +1,604 @@
+"""A queue without workers: add, take, and say how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from daybreak import (
+    BadInput,
+    Daybreak,
+    LeaseLost,
+    Permanent,
+    QueueFull,
+    Secret,
+    State,
+    StoreUnavailable,
+    Suspend,
+    Transient,
+)
+from daybreak.errors import JobNotFound, NotEncodable, WrongState
+from daybreak.queues import Item, LeaseHandle, QueueStats, taking
+from daybreak.store import Reap
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def app(request, tmp_path):
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    with Daybreak(url, by="ann") as app:
+        yield app
+
+
+@pytest.fixture
+def queue(app):
+    return app.queue("reports")
+
+
+def store_of(app: Daybreak):
+    async def store():
+        return (await app.client()).store
+
+    return app.portal.run(store())
+
+
+# -- in ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_added_is_durable_and_can_be_looked_at(queue):
+    item = queue.add({"serial": 7}, id="r-7", priority="high", max_attempts=5, metadata={"station": "3"})
+    assert item == queue.get("r-7")
+    assert isinstance(item, Item)
+    assert (item.id, item.data, item.state, item.priority) == ("r-7", {"serial": 7}, State.QUEUED, 2)
+    assert (item.attempt, item.max_attempts, item.metadata) == (0, 5, {"station": "3"})
+    assert queue.size() == 1
+
+
+@pytest.mark.parametrize("data", [None, 1, "text", [1, (2, 3)], b"\0", Decimal("1.10"), {"a": {1: 2}}, Secret("x")])
+def test_any_value_that_can_be_encoded_is_data(queue, data):
+    assert queue.get(queue.add(data).id).data == data
+    [lease] = queue.take()
+    assert (lease.data, type(lease.data)) == (data, type(data))
+
+
+def test_the_same_id_is_the_same_item(queue):
+    first = queue.add("one", id="x")
+    assert queue.add("two", id="x", priority=0) == first
+    [lease] = queue.take()
+    lease.complete()
+    again = queue.add("one", id="x")
+    assert (again.data, again.state) == ("one", State.COMPLETED)
+    assert queue.take() == []
+
+
+def test_an_id_of_another_queue_is_refused(app, queue):
+    queue.add(1, id="x")
+    with pytest.raises(BadInput, match="in queue 'reports'"):
+        app.queue("other").add(1, id="x")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_attempts": 0}, "attempts"),
+        ({"priority": 11}, "no priority"),
+        ({"delay": 5}, "write '5s'"),
+        ({"metadata": {"n": 1}}, "no text"),
+        ({"id": ""}, "id"),
+    ],
+)
+def test_what_cannot_be_right_is_refused(queue, options, told):
+    with pytest.raises(BadInput, match=told):
+        queue.add(1, **options)
+    assert queue.size() == 0
+
+
+def test_data_that_would_not_come_back_is_refused(queue):
+    with pytest.raises(NotEncodable, match="data"):
+        queue.add(object())
+
+
+def test_a_queue_needs_a_name(app):
+    with pytest.raises(BadInput, match="needs a name"):
+        app.queue("")
+
+
+def test_a_full_queue_refuses(queue):
+    queue.set(capacity=1)
+    queue.add(1)
+    for words in ({}, {"id": "x"}):
+        with pytest.raises(QueueFull):
+            queue.add(2, **words)
+
+
+# -- out ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_most_urgent_is_taken_first_then_the_oldest(queue):
+    for name, priority in (("b1", "low"), ("a1", "high"), ("b2", "low"), ("a2", "high"), ("c", 0)):
+        queue.add(name, priority=priority)
+    assert [lease.data for lease in queue.take(limit=10)] == ["c", "a1", "a2", "b1", "b2"]
+
+
+def test_nothing_is_taken_twice(queue):
+    for n in range(5):
+        queue.add(n)
+    one, two = queue.take(3), queue.take(3)
+    assert [lease.data for lease in (*one, *two)] == [0, 1, 2, 3, 4]
+    assert queue.take() == []
+    assert {lease.lease.worker for lease in one} == {lease.lease.worker for lease in two}
+
+
+def test_jobs_of_tasks_are_not_taken_and_items_not_run(app, queue):
+    @app.task(queue="reports")
+    def work() -> str:
+        return "worked"
+
+    job, item = work.submit(), queue.add(1)
+    assert [lease.id for lease in queue.take(10)] == [item.id]
+    with app.worker(isolation="thread", processes=1):
+        assert job.result("20s") == "worked"
+    assert queue.get(job.id).data == {}
+    assert queue.get(item.id).state is State.RUNNING
+
+
+@pytest.mark.parametrize("limit", [0, 1001, True, "1"])
+def test_a_limit_is_a_number_of_items(queue, limit):
+    with pytest.raises(BadInput, match="limit"):
+        queue.take(limit=limit)
+
+
+def test_waiting_ends_when_an_item_comes(queue, until):
+    taken: list[LeaseHandle] = []
+    waiting = threading.Thread(target=lambda: taken.extend(queue.take(wait="20s")))
+    waiting.start()
+    queue.add("late")
+    waiting.join(20)
+    assert [lease.data for lease in taken] == ["late"]
+
+
+def test_waiting_ends_when_a_delayed_item_falls_due(queue):
+    item = queue.add("later", delay="100ms")
+    assert (item.state, item.run_at > item.created_at) == (State.SCHEDULED, True)
+    assert queue.take() == []
+    assert [lease.data for lease in queue.take(wait="20s")] == ["later"]
+
+
+def test_waiting_ends_with_its_time(queue):
+    assert queue.take(wait="30ms") == []
+
+
+async def test_who_stops_waiting_leaves_nothing_in_hand(queue, monkeypatch, until):
+    """Cancelled between the claim's commit and its answer."""
+    claimed, go_on = asyncio.Event(), asyncio.Event()
+    exchange = taking.LocalSource.exchange
+
+    async def slow(self, ended, want):
+        answer = await exchange(self, ended, want)
+        if want is not None:
+            loop.call_soon_threadsafe(claimed.set)
+            await asyncio.sleep(0.05)
+        return answer
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(taking.LocalSource, "exchange", slow)
+    item = await queue.aadd(1)
+    taking_ = asyncio.create_task(queue.atake(wait="20s"))
+    await claimed.wait()
+    taking_.cancel()
+    await asyncio.gather(taking_, return_exceptions=True)
+    go_on.set()
+    async with asyncio.timeout(20):
+        while (found := await queue.aget(item.id)).state is not State.QUEUED:
+            await asyncio.sleep(0.005)
+    assert found.attempt == 0
+
+
+# -- outcomes ----------------------------------------------------------------------------------------------------------
+
+
+def test_completed_with_a_result(app, queue):
+    item = queue.add(1)
+    [lease] = queue.take()
+    assert (lease.attempt, lease.max_attempts, lease.priority, lease.fence) == (1, 3, 5, 1)
+    lease.complete({"pages": 3})
+    found = queue.get(item.id)
+    assert (found.state, found.result, found.attempt) == (State.COMPLETED, {"pages": 3}, 1)
+    assert app.job(item.id).result() == {"pages": 3}
+
+
+def test_failed_is_tried_again_until_attempts_are_used_up(queue):
+    item = queue.add(1, max_attempts=2)
+    [lease] = queue.take()
+    lease.fail("broken")
+    found = queue.get(item.id)
+    assert (found.state, found.error, found.attempt) == (State.SCHEDULED, "Error: broken", 1)
+    [lease] = queue.take(wait="20s")
+    assert lease.attempt == 2
+    lease.fail(ValueError("broken for good"))
+    found = queue.get(item.id)
+    assert (found.state, found.reason, found.error) == (State.FAILED, "exhausted", "ValueError: broken for good")
+
+
+@pytest.mark.parametrize("error", ["text", ValueError("v"), KeyError("k"), Transient("t")])
+def test_an_error_is_tried_again_whatever_it_is(queue, error):
+    item = queue.add(1)
+    queue.take()[0].fail(error)
+    assert queue.get(item.id).state is State.SCHEDULED
+
+
+@pytest.mark.parametrize(("error", "words"), [("text", {"permanent": True}), (Permanent("p"), {})])
+def test_a_permanent_failure_is_not_tried_again(queue, error, words):
+    item = queue.add(1)
+    queue.take()[0].fail(error, **words)
+    assert (queue.get(item.id).state, queue.get(item.id).reason) == (State.FAILED, "error")
+
+
+def test_not_before_retry_after(queue):
+    item = queue.add(1)
+    queue.take()[0].fail("busy", retry_after="1h")
+    found = queue.get(item.id)
+    assert found.run_at - found.started_at >= timedelta(hours=1)
+
+
+def test_suspended_until_someone_resumes_it(app, queue):
+    item = queue.add(1)
+    queue.take()[0].suspend("which printer?")
+    found = queue.get(item.id)
+    assert (found.state, found.note, found.attempt) == (State.SUSPENDED, "which printer?", 0)
+    assert queue.take() == []
+    app.job(item.id).resume()
+    assert [lease.id for lease in queue.take()] == [item.id]
+
+
+def test_released_goes_back_where_it_was_uncharged(queue):
+    first, second = queue.add(1), queue.add(2)
+    queue.take()[0].release()
+    assert queue.position(first.id).ahead == 0
+    assert queue.get(first.id).attempt == 0
+    assert [lease.id for lease in queue.take(2)] == [first.id, second.id]
+
+
+def test_an_attempt_has_one_outcome(queue):
+    queue.add(1)
+    [lease] = queue.take()
+    lease.complete()
+    for again in (lease.complete, lease.release, lease.extend, lambda: lease.fail("x"), lambda: lease.suspend("x")):
+        with pytest.raises(WrongState, match="one outcome"):
+            again()
+
+
+def test_a_result_that_cannot_be_kept_is_refused_and_the_item_stays_in_hand(queue):
+    item = queue.add(1)
+    [lease] = queue.take()
+    with pytest.raises(NotEncodable):
+        lease.complete(object())
+    assert queue.get(item.id).state is State.RUNNING
+    lease.complete()
+
+
+def test_a_lost_lease_cannot_complete(app, queue):
+    item = queue.add(1)
+    [lease] = queue.take()
+    lose(app, lease)
+    with pytest.raises(LeaseLost, match=item.id):
+        lease.complete()
+    with pytest.raises(LeaseLost):
+        lease.extend()
+    assert queue.get(item.id).state is State.RUNNING
+
+
+def lose(app: Daybreak, lease: LeaseHandle) -> None:
+    """Someone else takes the lease over, as a reaper does once it ran out."""
+    store = store_of(app)
+
+    async def reap():
+        from datetime import UTC, datetime
+
+        later = datetime.now(UTC) + timedelta(days=1)
+        taken = await store.reap(Reap(worker="reaper", watched_for=timedelta(days=1)), now=later)
+        assert [one.job for one in taken] == [lease.id]
+
+    app.portal.run(reap())
+
+
+def test_a_cancelled_item_ends_cancelled_whatever_is_said(app, queue):
+    item = queue.add(1)
+    [lease] = queue.take()
+    assert app.job(item.id).cancel().verdict == "requested"
+    lease.extend()
+    assert lease.cancelled
+    lease.complete("done")
+    assert (queue.get(item.id).state, queue.get(item.id).result) == (State.CANCELLED, None)
+
+
+def test_an_outcome_is_told_again_while_the_store_is_out_of_reach(app, queue, monkeypatch):
+    item = queue.add(1)
+    [lease] = queue.take()
+    exchange, troubles = taking.LocalSource.exchange, [1, 2, 3]
+
+    async def sometimes(self, ended, want):
+        if troubles:
+            troubles.pop()
+            raise StoreUnavailable("away")
+        return await exchange(self, ended, want)
+
+    monkeypatch.setattr(taking.LocalSource, "exchange", sometimes)
+    lease.complete()
+    assert not troubles
+    assert queue.get(item.id).state is State.COMPLETED
+
+
+# -- as a block --------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_completes_unless_an_outcome_was_given(queue):
+    items = [queue.add(n) for n in range(3)]
+    for lease, end in zip(queue.take(3), (lambda _: None, lambda it: it.release(), lambda it: it.complete(5)), strict=True):
+        with lease as inside:
+            assert inside is lease
+            end(inside)
+    assert [queue.get(item.id).state for item in items] == [State.COMPLETED, State.QUEUED, State.COMPLETED]
+    assert queue.get(items[2].id).result == 5
+
+
+@pytest.mark.parametrize(
+    ("trouble", "state", "attempt"),
+    [
+        (ConnectionError("gone"), State.SCHEDULED, 1),
+        (ValueError("wrong"), State.FAILED, 1),  # judged as a task's error would be
+        (Permanent("never"), State.FAILED, 1),
+        (Suspend("hold"), State.SUSPENDED, 0),
+        (KeyboardInterrupt(), State.QUEUED, 0),
+        (SystemExit(), State.QUEUED, 0),
+    ],
+)
+def test_an_exception_in_a_block_is_its_outcome_and_goes_on(queue, trouble, state, attempt):
+    item = queue.add(1)
+    with pytest.raises(type(trouble)), queue.take()[0]:
+        raise trouble
+    assert (queue.get(item.id).state, queue.get(item.id).attempt) == (state, attempt)
+
+
+def test_an_exception_keeps_its_traceback_with_the_item(app, queue):
+    item = queue.add(1)
+    with pytest.raises(ZeroDivisionError), queue.take()[0]:
+        1 / 0  # noqa: B018
+    assert "1 / 0" in app.job(item.id).info().failure.traceback
+
+
+def test_a_block_that_lost_its_lease_says_so(app, queue, caplog):
+    queue.add(1)
+    [lease] = queue.take()
+    with pytest.raises(LeaseLost), lease:
+        lose(app, lease)
+
+
+def test_a_block_s_own_error_is_what_is_heard_of_also_when_the_lease_was_lost(app, queue, caplog):
+    queue.add(1)
+    [lease] = queue.take()
+    with pytest.raises(KeyError), lease:
+        lose(app, lease)
+        raise KeyError("mine")
+    assert "was not kept" in caplog.text
+
+
+async def test_an_async_block_does_the_same(queue):
+    items = [await queue.aadd(n) for n in range(3)]
+    one, two, three = await queue.atake(3)
+    async with one:
+        pass
+    with pytest.raises(ConnectionError):
+        async with two:
+            raise ConnectionError
+    with pytest.raises(asyncio.CancelledError):
+        async with three:
+            raise asyncio.CancelledError
+    states = [(await queue.aget(item.id)).state for item in items]
+    assert states == [State.COMPLETED, State.SCHEDULED, State.QUEUED]
+
+
+# -- kept alive --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_leases(monkeypatch):
+    monkeypatch.setattr(taking, "LEASE_FOR", timedelta(milliseconds=400))
+
+
+@pytest.mark.usefixtures("short_leases")
+def test_a_lease_is_kept_alive_in_the_background(app, queue, until):
+    item = queue.add(1)
+    [lease] = queue.take()
+    first = app.job(item.id).info().leased_until
+    until(lambda: app.job(item.id).info().leased_until > first + timedelta(milliseconds=800))
+    lease.complete()
+    assert [event.kind for event in app.job(item.id).history()] == ["submitted", "started", "completed"]
+
+
+@pytest.mark.usefixtures("short_leases")
+def test_a_handle_that_was_dropped_is_not_kept_alive_and_its_item_comes_back(app, queue):
+    item = queue.add(1)
+    queue.take()
+    gc.collect()
+    [lease] = queue.take(wait="20s")
+    assert (lease.id, lease.attempt, lease.fence > 1) == (item.id, 2, True)
+    lease.complete()
+
+
+def test_extend_keeps_it_for_another_lease(app, queue):
+    item = queue.add(1)
+    [lease] = queue.take()
+    first = app.job(item.id).info().leased_until
+    lease.extend()
+    assert app.job(item.id).info().leased_until > first
+
+
+def test_what_is_in_hand_when_the_app_closes_is_handed_back(app, queue, tmp_path):
+    if app.settings.url == "memory://":
+        pytest.skip("gone with the app")
+    item = queue.add(1)
+    [lease] = queue.take()
+    app.close()
+    found = queue.get(item.id)
+    assert (found.state, found.attempt) == (State.QUEUED, 0)
+    with pytest.raises(LeaseLost):
+        lease.complete()
+    assert queue.get(item.id).state is State.QUEUED
+
+
+# -- looking and tidying -----------------------------------------------------------------------------------------------
+
+
+def test_lists_by_state(queue):
+    for n, priority in enumerate(("low", "high", "normal")):
+        queue.add(n, priority=priority)
+    queue.add(3, delay="1h")
+    queue.take()[0].complete()
+    assert [item.data for item in queue.list("queued")] == [2, 0]
+    assert [item.data for item in queue.list(State.SCHEDULED)] == [3]
+    assert [item.data for item in queue.list(["queued", "completed"])] == [2, 1, 0]
+    assert {item.data for item in queue.list()} == {0, 1, 2, 3}
+    with pytest.raises(BadInput, match="no state named pending"):
+        queue.list("pending")
+
+
+def test_stats_count_everything(app, queue):
+    assert queue.stats() == QueueStats(
+        by_state=dict.fromkeys(map(str, State), 0),
+        by_priority=dict.fromkeys(("emergency", "critical", "high", "normal", "low", "background"), 0),
+        active=0,
+        total=0,
+        success_rate=None,
+        oldest_wait=None,
+    )
+    for n in range(8):
+        queue.add(n, priority=n, max_attempts=1)
+    leases = queue.take(5)
+    leases[0].complete()
+    leases[1].complete()
+    leases[2].complete()
+    leases[3].fail("x")
+    leases[4].suspend("y")
+    app.queue("other").add(1)
+    stats = queue.stats()
+    assert {state: n for state, n in stats.by_state.items() if n} == {
+        "queued": 3, "suspended": 1, "completed": 3, "failed": 1,
+    }  # fmt: skip
+    assert {name: n for name, n in stats.by_priority.items() if n} == {"normal": 3, "low": 1}
+    assert (stats.active, stats.total, stats.success_rate) == (4, 8, 0.75)
+    assert stats.oldest_wait > timedelta()
+    assert queue.size() == 4
+
+
+def test_the_oldest_wait_is_over_all_priorities(queue):
+    old = queue.add(1, priority="low")
+    queue.add(2, priority="high")
+    waited = queue.stats().oldest_wait
+    assert waited >= queue.get(queue.list("queued")[0].id).created_at - old.created_at
+
+
+def test_only_finished_items_are_removed(queue):
+    done, waiting = queue.add(1), queue.add(2)
+    queue.take()[0].complete()
+    queue.remove(done.id)
+    with pytest.raises(JobNotFound):
+        queue.get(done.id)
+    with pytest.raises(WrongState, match="cancel it first"):
+        queue.remove(waiting.id)
+    with pytest.raises(JobNotFound):
+        queue.remove("nothing")
+
+
+def test_completed_and_failed_are_cleared_apart(app, queue):
+    for n in range(6):
+        queue.add(n, max_attempts=1)
+    other = app.queue("other").add(1)
+    app.queue("other").take()[0].complete()
+    for n, lease in enumerate(queue.take(5)):
+        lease.complete() if n < 3 else lease.fail("x")
+    assert (queue.clear_completed(), queue.clear_completed()) == (3, 0)
+    assert queue.stats().by_state["failed"] == 2
+    assert queue.clear_failed() == 2
+    assert [item.data for item in queue.list()] == [5]
+    assert app.queue("other").get(other.id).state is State.COMPLETED
+
+
+def test_what_is_not_in_this_queue_is_not_found_here(app, queue):
+    item = app.queue("other").add(1)
+    for ask in (queue.get, queue.position, queue.remove):
+        with pytest.raises(JobNotFound):
+            ask(item.id)
+
+
+def test_a_paused_queue_gives_nothing(queue):
+    queue.add(1)
+    assert queue.pause().paused
+    assert queue.take() == []
+    assert queue.settings().paused
+    assert not queue.resume().paused
+    assert len(queue.take()) == 1
+
+
+def test_settings_change_while_it_is_in_use(queue):
+    assert queue.set(max_running=1, discipline="aging", patience="10m").max_running == 1
+    queue.add(1)
+    queue.add(2)
+    assert len(queue.take(2)) == 1
+    with pytest.raises(BadInput, match="no setting"):
+        queue.set(max_runing=1)
+
+
+# -- the async twins ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_async_twins_do_the_same(app, queue):
+    item = await queue.aadd("x", id="one", priority="low")
+    await queue.aadd("y", max_attempts=1)
+    assert (await queue.asize(), (await queue.aposition("one")).ahead) == (2, 0 if item.priority == 5 else 1)
+    y, x = await queue.atake(2)
+    await x.aextend()
+    await x.acomplete(1)
+    await y.afail("no")
+    assert (await queue.aget("one")).result == 1
+    assert len(await queue.alist("failed")) == 1
+    assert (await queue.astats()).success_rate == 0.5
+    assert (await queue.aclear_failed(), await queue.aclear_completed()) == (1, 1)
+    assert (await queue.apause()).paused
+    assert not (await queue.aresume()).paused
+    assert (await queue.aset(weight=2)).weight == 2
+    assert (await queue.asettings()).weight == 2
+    await queue.aadd("z", id="z")
+    [z] = await queue.atake(wait="20s")
+    await z.asuspend("later")
+    await app.job("z").aresume()
+    [z] = await queue.atake()
+    await z.arelease()
+    await app.job("z").acancel()
+    await queue.aremove("z")
+    assert await queue.asize() == 0
+    await app.aclose()
+
+
+def test_many_threads_take_each_item_once(queue):
+    for n in range(60):
+        queue.add(n)
+    seen: list[int] = []
+
+    def work() -> None:
+        while leases := queue.take(limit=3):
+            for lease in leases:
+                with lease:
+                    seen.append(lease.data)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(seen) == list(range(60))
+    assert queue.stats().by_state["completed"] == 60

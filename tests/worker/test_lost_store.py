@@ -1,0 +1,117 @@
+"""A store that cannot be reached for a while: the worker goes on trying, and nothing runs twice for it."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+
+import pytest
+from worker_deeds import anap, app, nap, noop
+from worker_hand import read_lines, until
+from worker_stores import meddled
+
+from daybreak import State, StoreUnavailable
+from daybreak.errors import OutcomeUnknown, StoreFull
+
+LOCK = """
+import apsw, sys
+connection = apsw.Connection(sys.argv[1])
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+connection.execute("ROLLBACK")
+"""
+
+
+@pytest.fixture
+def locked(stage):
+    """Holds the file's write lock from another process, as a stuck tool does; called, it lets go."""
+    path = str(stage.folder / "jobs.db")
+    process = subprocess.Popen([sys.executable, "-c", LOCK, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"locked\n"
+
+    def let_go():
+        if process.poll() is None:
+            process.communicate(timeout=10)
+
+    yield let_go
+    let_go()
+
+
+@pytest.mark.parametrize("trouble", [StoreUnavailable, OutcomeUnknown, StoreFull], ids=lambda kind: kind.__name__)
+def test_outcomes_are_offered_again_until_the_store_answers(stage, began, caplog, trouble):
+    caplog.set_level(logging.WARNING)
+    failing = False
+
+    async def before(name, *_):
+        if failing and name in {"exchange", "extend", "reap", "advance", "put"}:
+            raise trouble("the store is away")
+
+    async def after(name, answer):
+        # The worst of all answers: it was done, and nobody heard so.
+        if failing_after and name == "exchange":
+            raise trouble("the line broke")
+
+    failing_after = False
+    with meddled(app, stage.folder / "jobs.db") as store:
+        store.before, store.after = before, after
+        with app.worker(processes=2, lease_for="1s"):
+            jobs = [nap.submit(0.4), anap.submit(0.4), noop.submit(3)]
+            for job in jobs[:2]:
+                began(job)
+            failing = True
+            for job in jobs[:2]:
+                began(job, word="ended")
+            until(lambda: caplog.text.count("trying again in") >= 3, "it says that it tries again")
+            failing, failing_after = False, True
+            until(lambda: caplog.text.count("the line broke") >= 2, "the answer was lost, too")
+            failing_after = False
+            for job in jobs:
+                job.wait(timeout="30s")
+        for job in jobs:
+            assert job.state() is State.COMPLETED
+            assert job.info().attempt == 1
+        for job in jobs[:2]:
+            assert len(read_lines(job=job.id, word="began")) == 1
+
+
+def test_a_store_that_is_locked_for_longer_than_a_lease_costs_no_attempt(stage, began, request):
+    with app.worker(processes=2, lease_for="1s"):
+        jobs = [nap.submit(0.3), anap.submit(0.3)]
+        for job in jobs:
+            began(job)
+        let_go = request.getfixturevalue("locked")
+        locked_at = time.monotonic()
+        until(lambda: time.monotonic() - locked_at > 4, "four leases have passed")
+        let_go()
+        for job in jobs:
+            job.wait(timeout="30s")
+            assert job.state() is State.COMPLETED
+            assert job.info().attempt == 1
+            assert len(read_lines(job=job.id, word="began")) == 1
+        assert noop.submit(5).result(timeout="30s") == 5
+
+
+def test_a_worker_that_is_stopped_while_the_store_is_away_ends_and_says_what_it_leaves(stage, began, caplog):
+    caplog.set_level(logging.INFO)
+    failing = False
+
+    async def before(name, *_):
+        if failing:
+            raise StoreUnavailable("the store is away")
+
+    with meddled(app, stage.folder / "jobs.db") as store:
+        store.before = before
+        with app.worker(processes=1, lease_for="1s", grace="100ms"):
+            job = nap.submit(0.2)
+            began(job)
+            failing = True
+            began(job, word="ended")
+            stopped_at = time.monotonic()
+        assert time.monotonic() - stopped_at < 20
+        assert "1 jobs are left to run out of their leases" in caplog.text
+        failing = False
+    with app.worker(processes=1, lease_for="1s"):
+        assert job.result(timeout="30s") == 0.2, "another worker runs it again"

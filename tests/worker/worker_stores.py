@@ -1,0 +1,70 @@
+"""Stores between a worker and its own: they fail or wait as a test says, and pass everything else on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from daybreak import Daybreak
+from daybreak.stores.sqlite import SqliteStore
+
+OPERATIONS = (
+    "insert", "exchange", "extend", "reap", "advance", "amend", "get", "find", "count", "position", "events", "history",
+    "purge", "put", "records",
+)  # fmt: skip
+Meddle = Callable[..., Awaitable[Any]]
+
+
+class Meddled:
+    """`before(name, request)` may raise or wait, `after(name, answer)` too, when the operation has happened already."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = SqliteStore(path)
+        self.before: Meddle | None = None
+        self.after: Meddle | None = None
+
+    @property
+    def traits(self) -> Any:
+        return self._store.traits
+
+    def watch(self, topics: Any) -> Any:
+        return self._store.watch(topics)
+
+    async def open(self) -> Self:
+        await self._store.open()
+        return self
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in OPERATIONS:
+            raise AttributeError(name)
+        operation = getattr(self._store, name)
+
+        async def meddled(*args: Any, **kwargs: Any) -> Any:
+            if self.before is not None:
+                await self.before(name, *args)
+            answer = await operation(*args, **kwargs)
+            if self.after is not None:
+                await self.after(name, answer)
+            return answer
+
+        return meddled
+
+
+@contextlib.contextmanager
+def meddled(app: Daybreak, path: Path) -> Iterator[Meddled]:
+    """The app's own store, as this process sees it, with someone between."""
+    store = Meddled(path)
+    app.close()
+    app._made = None
+    app._store_maker = lambda: store  # type: ignore[assignment, return-value]
+    try:
+        yield store
+    finally:
+        app.close()
+        app._made = None
+        app._store_maker = None
