@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 QUIET = 0.06
-PACKAGES = ("daybreak", "apsw", "msgspec", "huey", "litequeue", "persist-queue")
+PACKAGES = ("daybreak", "apsw", "msgspec", "huey", "litequeue", "persist-queue", "taskito", "celery")
 
 
 def machine(place: Path) -> dict[str, str | int]:

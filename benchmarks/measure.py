@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,10 +24,10 @@ TAKEN_AT_MOST = 3
 
 @dataclass
 class Measured:
-    """One row over all rounds; `others` is the share of the machine that strangers took in each."""
+    """One row over its rounds; `others` is the share of the machine that strangers took in each."""
 
     row: Row
-    rates: list[float] = field(default_factory=list)
+    figures: list[float] = field(default_factory=list)
     others: list[float | None] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
     facts: dict[str, str] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class Measured:
     def as_json(self) -> dict[str, Any]:
         told = asdict(self)
         row = told.pop("row")
-        return {key: row[key] for key in ("side", "jobs", "options", "yardstick", "against", "says")} | told
+        return {key: row[key] for key in ("side", "jobs", "options", "unit", "yardstick", "against", "says")} | told
 
 
 @dataclass
@@ -57,18 +58,27 @@ def run_rounds(rows: Sequence[Row], *, repeat: int, place: Path, patience: float
     run = Run({row.name: Measured(row) for row in rows if row.name not in missing}, missing)
     for n in range(repeat):
         for row in list(rows) if n % 2 == 0 else reversed(rows):
-            if row.name in run.rows:
+            if row.name in run.rows and (row.rounds is None or n < row.rounds):
                 _take(run, row, place, patience, f"{n + 1}/{repeat}")
     return run
 
 
 def absent(rows: Sequence[Row]) -> dict[str, str]:
-    gone = {row.module for row in rows if row.module and importlib.util.find_spec(row.module) is None}
-    return {
-        row.name: f"{row.module} is not installed; it is in the dependency group `bench`"
-        for row in rows
-        if row.module in gone
-    }
+    gone = {need for row in rows for need in row.needs if not _is_there(need)}
+    return {row.name: _what_is_missing(sorted(gone & set(row.needs))) for row in rows if gone & set(row.needs)}
+
+
+def _is_there(need: str) -> bool:
+    if need.startswith("/"):
+        return shutil.which(need[1:]) is not None
+    return importlib.util.find_spec(need) is not None
+
+
+def _what_is_missing(needs: Sequence[str]) -> str:
+    modules = [need for need in needs if not need.startswith("/")]
+    programs = [need[1:] for need in needs if need.startswith("/")]
+    said = [f"{', '.join(modules)} not installed; it is in the dependency group `bench`"] if modules else []
+    return "; ".join([*said, *(f"there is no {program}" for program in programs)])
 
 
 def _take(run: Run, row: Row, place: Path, patience: float, which: str) -> None:
@@ -81,11 +91,18 @@ def _take(run: Run, row: Row, place: Path, patience: float, which: str) -> None:
         run.missing[row.name] = _why(trouble)
         print(f"FAILED   {row.name}: {run.missing[row.name]}", flush=True)
         return
-    measured.rates.append(round(answer["jobs"] / answer["seconds"], 1))
+    measured.figures.append(_figure(answer))
     measured.others.append(others)
     measured.parts.append(answer["parts"])
     measured.facts = answer["facts"]
-    print(f"{which}  {row.name:32}{measured.rates[-1]:>12,.0f} /s   others {others or 0:.0%}", flush=True)
+    figure = f"{measured.figures[-1]:,.{0 if row.unit == '/s' else 2}f} {row.unit}"
+    print(f"{which}  {row.name:32}{figure:>20}   others {others or 0:.0%}", flush=True)
+
+
+def _figure(answer: dict[str, Any]) -> float:
+    if answer["figure"] is not None:
+        return round(answer["figure"], 4)
+    return round(answer["jobs"] / answer["seconds"], 1)
 
 
 def _least_disturbed(row: Row, place: Path, patience: float) -> tuple[dict[str, Any], float | None]:

@@ -16,12 +16,28 @@ FULL = "2"  # PRAGMA synchronous
 
 
 class Line(NamedTuple):
-    """One row of Daybreak against the best durable peer, where there is one."""
+    """One goal of one row, and what was reached of it; None where the peer it is held against has no figure."""
 
     measured: Measured
+    goal: Goal
     peer: Measured | None
-    ratio: Interval | None
-    share: Interval | None
+    reached: Interval | None
+
+    @property
+    def distance(self) -> float:
+        """Above 1 what must be is reached; the smallest of all is the worst."""
+        if self.reached is None:
+            return -1.0
+        return self.goal.must / self.reached.median if self.goal.at_most else self.reached.median / self.goal.must
+
+    @property
+    def verdict(self) -> str:
+        if self.reached is None:
+            return "**no peer**"
+        sign = -1 if self.goal.at_most else 1
+        if self.reached.median * sign < self.goal.must * sign:
+            return "**misses**"
+        return "reaches" if self.reached.median * sign < self.goal.aim * sign else "as aimed"
 
 
 def as_json(run: Run, *, name: str, form: str, repeat: int, place: Path, command: str) -> dict[str, Any]:
@@ -41,79 +57,68 @@ def as_json(run: Run, *, name: str, form: str, repeat: int, place: Path, command
 def yardstick_ratios(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Interval]:
     """Each row of ours against its yardstick, from a result as it stands in a file."""
     return {
-        name: ratio(row["rates"], rows[row["yardstick"]]["rates"])
+        name: ratio(row["figures"], rows[row["yardstick"]]["figures"])
         for name, row in rows.items()
         if row["side"] == "ours" and row["yardstick"] in rows
     }
 
 
 def lines(run: Run) -> list[Line]:
-    """Worst ratio first; rows that no peer has come last."""
-    found = [_line(run, measured) for measured in run.rows.values() if measured.row.side == "ours"]
-    return sorted(found, key=lambda line: line.ratio.median if line.ratio else float("inf"))
-
-
-def _line(run: Run, measured: Measured) -> Line:
-    peer = best_durable(run, measured.row.against)
-    yardstick = run.rows.get(measured.row.yardstick or "")
-    return Line(
-        measured,
-        peer,
-        ratio(measured.rates, peer.rates) if peer else None,
-        ratio(measured.rates, yardstick.rates) if yardstick else None,
+    """Every goal there is a figure for, the worst first."""
+    ours = [measured for measured in run.rows.values() if measured.row.side == "ours"]
+    return sorted(
+        (_line(run, measured, goal) for measured in ours for goal in measured.row.goals), key=lambda line: line.distance
     )
 
 
+def _line(run: Run, measured: Measured, goal: Goal) -> Line:
+    if goal.of != "ratio":
+        figures = measured.figures if goal.of == "figure" else [parts[goal.of] for parts in measured.parts]
+        return Line(measured, goal, None, Interval.of(figures))
+    peer = best_durable(run, measured.row.against)
+    return Line(measured, goal, peer, ratio(measured.figures, peer.figures) if peer else None)
+
+
 def best_durable(run: Run, against: str | None) -> Measured | None:
-    """The fastest peer whose commits were synced to disk, by its settings as read back while it ran."""
+    """The fastest peer, of those on SQLite only whose commits were synced to disk, by their settings as read back."""
     durable = [
         peer
         for peer in run.rows.values()
-        if peer.row.side == "peer" and peer.row.against == against and peer.facts.get("synchronous") == FULL
+        if peer.row.side == "peer" and peer.row.against == against and peer.facts.get("synchronous", FULL) == FULL
     ]
-    return max(durable, key=lambda peer: Interval.of(peer.rates).median, default=None)
+    return max(durable, key=lambda peer: Interval.of(peer.figures).median, default=None)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-OURS = (
-    "row",
-    "Daybreak, /s",
-    "best durable peer",
-    "peer, /s",
-    "ratio",
-    "must",
-    "aims at",
-    "verdict",
-    "share of bare apsw",
-)
 NOTES = """\
-Share of bare apsw: against as many rows in as many durable commits, with nothing else done.
-Exchange rows settle and claim in one transaction, through the seam. The design's figure for a drain (6 x, aims at 12 x)
-belongs to a worker, which does not exist yet, so these rows have none of their own. PriorityQueue, the fastest peer to
-drain, takes a job out for good before it runs, so a crash loses it; the design's 2.5 k/s is SQLiteAckQueue, the fastest
-that acknowledges.
-The design's single submit speaks of the sync face, which does not exist yet: this is the async client.
-Peers drain 3,000 waiting jobs; some slow down with more."""
+Drains count from the first start until nothing is unfinished; peers only to their last start. Killed, huey and celery
+lose the job at hand; persist-queue with two processes runs jobs twice.
+Latencies are from just before the submit call to the task's first line."""
 
 
 def page(run: Run, told: Mapping[str, Any]) -> str:
-    sqlite = [_ours(line) for line in lines(run) if line.measured.row.name.startswith("sqlite")]
-    theirs = [_theirs(measured) for measured in run.rows.values() if measured.row.side != "ours"]
-    memory = [_memory(run, measured) for name, measured in run.rows.items() if name.startswith("memory")]
+    ours = [measured for measured in run.rows.values() if measured.row.side == "ours"]
+    theirs = [measured for measured in run.rows.values() if measured.row.side != "ours"]
     parts = [
         "# Latest benchmark run",
         _origin(told),
         quietness(run),
         *_missing(run),
-        "## Daybreak on SQLite against the best durable peer, worst ratio first",
-        table(OURS, sqlite),
-        "\n".join([NOTES, *_bulk(run), *_deep(run)]),
+        "## What the design asks for, worst first",
+        table(
+            ("row", "Daybreak", "best durable peer", "reached", "must", "aims at", "verdict"),
+            [_goal(line) for line in lines(run)],
+        ),
+        "\n".join([NOTES, *_deep(run)]),
+        "## Rates beside the bare minimum",
+        table(("row", "/s", "share of", "which does", "share"), [_beside(run, measured) for measured in _rates(ours)]),
+        "Bare apsw inserts as many rows in as many durable commits as the row beside it, and does nothing else.",
+        "## Told besides",
+        table(("row", "what", "figure"), [row for measured in ours for row in _told_besides(measured)]),
         "## Peers and bare references",
-        table(("row", "/s", "synchronous"), theirs),
-        "## Daybreak in memory, for reference",
-        table(("row", "/s", "SQLite reaches of it"), memory),
+        table(("row", "figure", "synchronous"), [_theirs(measured) for measured in theirs]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -150,37 +155,37 @@ def quietness(run: Run) -> str:
     )
 
 
-def _ours(line: Line) -> list[str]:
-    row = line.measured.row
-    peer = line.peer
+def _goal(line: Line) -> list[str]:
+    row, goal, peer = line.measured.row, line.goal, line.peer
+    what = row.name if goal.of in {"ratio", "figure"} else f"{row.name}: {goal.of}"
     return [
-        row.name.removeprefix("sqlite "),
-        rate(line.measured),
-        f"{peer.row.says}, {peer.row.against}" if peer else "none",
-        rate(peer) if peer else "",
-        f"{line.ratio.median:.2f} x ({line.ratio.low:.2f} to {line.ratio.high:.2f})" if line.ratio else "",
-        *_goal(row.goal, line),
-        f"{line.share.median:.0%} ({line.share.low:.0%} to {line.share.high:.0%})" if line.share else "",
+        what,
+        shown(Interval.of(line.measured.figures), row.unit),
+        f"{peer.row.says}: {shown(Interval.of(peer.figures), peer.row.unit)}" if peer else "",
+        shown(line.reached, goal.unit) if line.reached else "",
+        f"{'at most ' if goal.at_most else ''}{goal.must:,g} {goal.unit}",
+        f"{goal.aim:,g} {goal.unit}",
+        line.verdict,
     ]
 
 
-def _goal(goal: Goal | None, line: Line) -> tuple[str, str, str]:
-    if goal is None:
-        return "", "", ""
-    shown = [f"{figure:,g} {goal.unit}" for figure in (goal.must, goal.aim)]
-    reached = line.ratio if goal.unit == "x" else Interval.of(line.measured.rates)
-    if reached is None:
-        return shown[0], shown[1], "no peer"
-    verdict = "below" if reached.median < goal.must else "reaches" if reached.median < goal.aim else "as aimed"
-    return shown[0], shown[1], f"**{verdict}**" if verdict == "below" else verdict
+def _rates(ours: Sequence[Measured]) -> list[Measured]:
+    return [measured for measured in ours if measured.row.unit == "/s"]
 
 
-def _bulk(run: Run) -> list[str]:
-    if (bulk := run.rows.get("sqlite submit bulk")) is None or not bulk.parts:
-        return []
-    alone = Interval.of([bulk.row.jobs / parts["submit_many"] for parts in bulk.parts])
+def _beside(run: Run, measured: Measured) -> list[str]:
+    bare = run.rows.get(measured.row.yardstick or "")
+    if bare is None:
+        return [measured.row.name, shown(Interval.of(measured.figures), ""), "", "", ""]
+    low, middle, high = ratio(measured.figures, bare.figures)
+    rates = [shown(Interval.of(one.figures), "") for one in (measured, bare)]
+    return [measured.row.name, rates[0], _raw(bare), rates[1], f"{middle:.1%} ({low:.1%} to {high:.1%})"]
+
+
+def _told_besides(measured: Measured) -> list[list[str]]:
+    kinds = dict.fromkeys(kind for parts in measured.parts for kind in parts)
     return [
-        f"Bulk counts the making of the specs; `submit_many` alone is {alone.median:,.0f} /s. No peer has a bulk call."
+        [measured.row.name, kind, shown(Interval.of([parts[kind] for parts in measured.parts]), "")] for kind in kinds
     ]
 
 
@@ -188,15 +193,16 @@ def _deep(run: Run) -> list[str]:
     few, many = (run.rows.get(f"sqlite exchange 10 of {backlog}") for backlog in DEEP)
     if few is None or many is None:
         return []
-    low, middle, high = ratio(many.rates, few.rates)
+    low, middle, high = ratio(many.figures, few.figures)
     waiting = f"With {DEEP[1]:,} jobs waiting instead of {DEEP[0]:,}"
     return [f"{waiting}, exchange 10 runs at {middle:.0%} of the speed ({low:.0%} to {high:.0%})."]
 
 
 def _theirs(measured: Measured) -> list[str]:
-    says = f"{measured.row.says}, {measured.row.against}" if measured.row.says else _raw(measured)
+    row = measured.row
+    says = f"{row.says}, {row.against}" if row.says else _raw(measured)
     setting = {"0": "OFF", "1": "NORMAL", FULL: "FULL"}.get(measured.facts.get("synchronous", ""), "")
-    return [says, rate(measured), setting]
+    return [says, shown(Interval.of(measured.figures), row.unit), setting or measured.facts.get("store", "")]
 
 
 def _raw(measured: Measured) -> str:
@@ -205,13 +211,11 @@ def _raw(measured: Measured) -> str:
     return f"bare apsw, rows in commits of {batch}"
 
 
-def _memory(run: Run, measured: Measured) -> list[str]:
-    what = measured.row.name.removeprefix("memory ")
-    sqlite = run.rows.get(f"sqlite {what}")
-    share = f"{ratio(sqlite.rates, measured.rates).median:.0%}" if sqlite else ""
-    return [what, rate(measured), share]
+def shown(interval: Interval, unit: str) -> str:
+    low, middle, high = map(number, interval)
+    return f"{middle} {unit}".strip() + ("" if low == high else f" ({low} to {high})")
 
 
-def rate(measured: Measured) -> str:
-    low, middle, high = Interval.of(measured.rates)
-    return f"{middle:,.0f} ({low:,.0f} to {high:,.0f})"
+def number(figure: float) -> str:
+    """Three digits, or all of those before the point."""
+    return f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:.3g}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,11 +40,9 @@ def _in_threads(task: Task[[int], int], jobs: int, callers: int) -> None:
             task.submit(n)
         return
     numbers = iter(range(jobs))
-    all_of_them = [threading.Thread(target=_submit, args=(task, numbers)) for _ in range(callers)]
-    for thread in all_of_them:
-        thread.start()
-    for thread in all_of_them:
-        thread.join()
+    with ThreadPoolExecutor(callers) as pool:
+        for ended in [pool.submit(_submit, task, numbers) for _ in range(callers)]:
+            ended.result()
 
 
 def _submit(task: Task[[int], int], numbers: Iterator[int]) -> None:

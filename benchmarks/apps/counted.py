@@ -50,9 +50,7 @@ def _counted_main() -> None:
     for name in ("write", "write_now", "read"):
         _count(counts, "calls", name)
     _count(counts, "looks", "has_changed")
-    apsw.connection_hooks.append(
-        lambda db: db.trace_v2(apsw.SQLITE_TRACE_STMT, lambda _: counts.add("statements"))
-    )
+    apsw.connection_hooks.append(lambda db: db.trace_v2(apsw.SQLITE_TRACE_STMT, lambda _: counts.add("statements")))
     sys.argv[1:1] = ["worker"]
     main()
 

@@ -31,6 +31,13 @@ def test_init_writes_settings_that_hold_and_tasks_that_load(cli, place, tmp_path
     assert "did you mean 'greet'?" in cli("submit", "gret", code=2).stderr
 
 
+def test_init_takes_the_store_and_the_app_that_are_named(cli, tmp_path):
+    cli("init", "--url", "my jobs.db", "--app", "shop.jobs:app")
+    said = tomllib.loads((tmp_path / "daybreak.toml").read_text())
+    assert (said["url"], said["app"]) == ("my jobs.db", "shop.jobs:app")
+    assert not (tmp_path / "tasks.py").exists()
+
+
 def test_init_overwrites_nothing(cli, tmp_path):
     (tmp_path / "tasks.py").write_text("mine")
     assert "tasks.py is there already: left as it is" in cli("init").stdout

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from daybreak.cli import dev
-from daybreak.model import State
 from daybreak.worker.settings import WorkerSettings
 
 TASKS = """
@@ -51,7 +50,7 @@ def handed(monkeypatch) -> list:
 
 def test_without_a_word_the_worker_has_the_defaults(cli, tasks, handed, tmp_path):
     told = cli("worker", "tasks.py").stderr
-    [(app, settings, target)] = handed
+    [(_, settings, target)] = handed
     assert settings == WorkerSettings()
     assert target == "tasks.py"
     assert told == f"Worker for tasks.py on {tmp_path / 'daybreak.db'} (from the default). Ctrl-C stops it.\n"
@@ -65,7 +64,8 @@ def test_every_option_reaches_the_worker(cli, tasks, handed):
     )  # fmt: skip
     assert handed[0][1] == WorkerSettings(
         queues=("a", "b", "c"), processes=3, async_jobs=9, lease_for=timedelta(seconds=5), grace=timedelta(minutes=1),
-        recycle_after=100, memory_limit=512 * 1024**2, isolation="thread", allow_commands=True, name="w", until_idle=True,
+        recycle_after=100, memory_limit=512 * 1024**2, isolation="thread", allow_commands=True, name="w",
+        until_idle=True,
     )  # fmt: skip
 
 
@@ -83,7 +83,11 @@ def test_the_store_of_the_command_line_goes_before_that_of_the_code(cli, tmp_pat
     told = cli("worker", "tasks.py", "--url", "cli.db").stderr
     assert f"{tmp_path / 'cli.db'} (from the command line)" in told
     assert handed[0][0].settings.path == tmp_path / "cli.db"
-    assert "(from an argument in code)" in cli("worker", "tasks.py").stderr
+
+
+def test_the_store_of_the_code_is_told_as_such(cli, tmp_path, handed):
+    (tmp_path / "tasks.py").write_text(TASKS.replace("Daybreak()", "Daybreak('code.db')"))
+    assert f"{tmp_path / 'code.db'} (from an argument in code)" in cli("worker", "tasks.py").stderr
 
 
 def test_a_worker_for_command_lines_alone_needs_no_app(cli, handed):
@@ -192,6 +196,9 @@ def test_dev_waits_for_broken_code_to_be_mended(start, cli, tasks):
     tasks.write_text(TASKS)
     assert "tasks.py changed" in process.stderr.readline()
     assert "Worker for" in process.stderr.readline()
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 130
 
 
 def test_dev_sees_files_that_are_written_made_and_deleted(tmp_path):
@@ -231,4 +238,3 @@ def test_dev_hands_on_what_was_said(monkeypatch, cli, tasks, tmp_path):
         "daybreak.cli", "worker", "--queues", "a,b", "--grace", "60.000000s", "--memory-limit", "1000000000",
         "--allow-commands", "--url", "x.db", "--app", "tasks.py",
     ]  # fmt: skip
-    assert State.QUEUED

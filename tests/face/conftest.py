@@ -67,4 +67,3 @@ class Script:
 @pytest.fixture
 def script(tmp_path) -> Callable[..., Script]:
     return lambda code, name="script.py": Script(tmp_path / name, code)
-

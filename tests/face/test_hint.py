@@ -67,7 +67,9 @@ def test_the_command_names_the_file_in_which_the_app_is(script):
         name="nightly.py",
     ).run()
     assert ran.stdout == "it took too long\n"
-    assert ran.stderr == "daybreak: no live worker knows the task 'unknown'; start one with: daybreak worker nightly.py\n"
+    assert (
+        ran.stderr == "daybreak: no live worker knows the task 'unknown'; start one with: daybreak worker nightly.py\n"
+    )
 
 
 def test_nothing_is_said_where_a_worker_knows_the_task(app, capsys, until):

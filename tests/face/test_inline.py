@@ -1,4 +1,4 @@
-"""Inline mode: jobs run at once in the thread that submits them, through the real claim, runner, policy and settlement."""
+"""Inline mode: jobs run at once, in the thread that submits them, by the real claim, runner, policy and settlement."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from daybreak import Context, Daybreak, Event, JobFailed, Permanent, ResultTimeout, State, Suspend
 from daybreak.errors import BadInput, DaybreakError, WrongState
+from daybreak.store import Query
 from daybreak.testing import HandClock, Inline, inline
 from daybreak.testing.inlining import DEEP
 
@@ -166,7 +167,7 @@ def test_waiting_for_a_later_time_is_an_error_not_a_hang(app):
 
     with inline(app):
         job = later.using(delay="1h").submit()
-        with pytest.raises(WrongState, match="run.advance"):
+        with pytest.raises(WrongState, match=r"run\.advance"):
             job.result()
         with pytest.raises(ResultTimeout):
             job.result(timeout="1h")
@@ -373,11 +374,11 @@ def test_ctrl_c_inside_a_job_ends_the_test_not_the_job(app):
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    with inline(app):
+    with inline(app) as run:
         with pytest.raises(KeyboardInterrupt):
             interrupted.submit()
-        [item] = app.queue("default").list()
-        assert (item.state, item.attempt) == (State.QUEUED, 0)
+        [job] = asyncio.run(run.store.find(Query())).jobs
+        assert (job.state, job.attempt) == (State.QUEUED, 0)
 
 
 def test_a_clock_can_be_given(app):

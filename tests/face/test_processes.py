@@ -103,7 +103,7 @@ def test_one_app_serves_several_loops_one_after_the_other(tmp_path):
                 return job.id
 
         ids = [asyncio.run(once()) for _ in range(3)]
-        assert [app.job(id).state() for id in ids] == [State.QUEUED] * 3
+        assert [app.job(one).state() for one in ids] == [State.QUEUED] * 3
 
 
 def test_a_script_that_ends_without_closing_ends_quietly_with_its_hooks_told(script):

@@ -172,9 +172,9 @@ def test_waiting_ends_with_its_time(queue):
     assert queue.take(wait="30ms") == []
 
 
-async def test_who_stops_waiting_leaves_nothing_in_hand(queue, monkeypatch, until):
+async def test_who_stops_waiting_leaves_nothing_in_hand(queue, monkeypatch):
     """Cancelled between the claim's commit and its answer."""
-    claimed, go_on = asyncio.Event(), asyncio.Event()
+    claimed = asyncio.Event()
     exchange = taking.LocalSource.exchange
 
     async def slow(self, ended, want):
@@ -191,9 +191,8 @@ async def test_who_stops_waiting_leaves_nothing_in_hand(queue, monkeypatch, unti
     await claimed.wait()
     taking_.cancel()
     await asyncio.gather(taking_, return_exceptions=True)
-    go_on.set()
     async with asyncio.timeout(20):
-        while (found := await queue.aget(item.id)).state is not State.QUEUED:
+        while (found := await queue.aget(item.id)).state is not State.QUEUED:  # noqa: ASYNC110 - another loop's doing
             await asyncio.sleep(0.005)
     assert found.attempt == 0
 
@@ -338,7 +337,9 @@ def test_an_outcome_is_told_again_while_the_store_is_out_of_reach(app, queue, mo
 
 def test_a_block_completes_unless_an_outcome_was_given(queue):
     items = [queue.add(n) for n in range(3)]
-    for lease, end in zip(queue.take(3), (lambda _: None, lambda it: it.release(), lambda it: it.complete(5)), strict=True):
+    for lease, end in zip(
+        queue.take(3), (lambda _: None, lambda it: it.release(), lambda it: it.complete(5)), strict=True
+    ):
         with lease as inside:
             assert inside is lease
             end(inside)
@@ -381,7 +382,7 @@ def test_a_block_that_lost_its_lease_says_so(app, queue, caplog):
 def test_a_block_s_own_error_is_what_is_heard_of_also_when_the_lease_was_lost(app, queue, caplog):
     queue.add(1)
     [lease] = queue.take()
-    with pytest.raises(KeyError), lease:
+    with pytest.raises(KeyError), lease:  # noqa: PT012
         lose(app, lease)
         raise KeyError("mine")
     assert "was not kept" in caplog.text

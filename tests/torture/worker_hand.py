@@ -206,4 +206,4 @@ def ask(app: Daybreak, question: Callable[[Client], Awaitable[T]]) -> T:
     async def asked() -> T:
         return await question(await app.client())
 
-    return app._portal.run(asked())
+    return app.portal.run(asked())

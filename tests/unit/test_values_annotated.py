@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from ipaddress import IPv4Address
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
 from uuid import UUID
@@ -126,6 +127,8 @@ class Model(pydantic.BaseModel):
     url: pydantic.HttpUrl | None = None
     locked: pydantic.SecretStr | None = None
     numbers: dict[int, float] = {}
+    hosts: list[IPv4Address] = []
+    anything: Any = None
 
 
 class Open(pydantic.BaseModel, extra="allow"):
@@ -218,7 +221,9 @@ NAIVE = MOMENT.replace(tzinfo=None)
         (Order, {"item": "a"}), (Order, {"item": "a", "due": DAY}), (list[Order], [{"item": "a"}]),
         (Model, Model(theName="a")), (Model, Model(theName="a", point=Point(1.0, math.nan), shape=Square(2.0))),
         (Model, Model(theName="a", level=Level.HIGH, url="http://example.com/a", numbers={1: math.inf})),
-        (Model, Model(theName="a", locked="x")), (Open, Open(b="more", c=[DAY])), (Open, Open(a=1)), (Open, Open()),
+        (Model, Model(theName="a", locked="x")), (Open, Open(b="more", c=[DAY])), (Open, Open(**{"$": 1})),
+        (Model, Model(theName="a", hosts=["10.0.0.1"])), (pydantic.HttpUrl, pydantic.HttpUrl("http://example.com/")),
+        (pydantic.HttpUrl | Path, pydantic.HttpUrl("http://example.com/")), (Open, Open(a=1)), (Open, Open()),
         (Points, Points([Point(1.0)])), (Wrap[Color], Wrap[Color](held=Color.RED)), (Model | Open, Open(a=2)),
         (Secret[str], Secret("x")), (Secret[Point], Secret(Point(1.0))), (Secret, Secret([1])),
         (Box[Secret[str]], Box(Secret("x"))), (pydantic.SecretStr, pydantic.SecretStr("x")),
@@ -330,6 +335,10 @@ def grown(value: Any, **changes: Any) -> Any:
         (Told, Told(1), "would not come back: no Told could be made of it: TypeError"),
         (Late, grown(Late(1), seen=[1]), "args.it.seen: [1] would not come back equal: it would be []"),
         (Rounding, Rounding(n=1), "args.it.n: 2.0 would not come back equal: it would be 3.0"),
+        (Model, Model(theName="a", anything=Level.LOW), "args.it.anything: a tests"),
+        (Model, Model(theName="a", anything=Point(1.0)), "args.it.anything: a tests"),
+        (Open, Open(a=1, b="\ud800"), "args.it.b: the text holds half"),
+        (IPv4Address, IPv4Address("10.0.0.1"), "would not come back equal"),
         (Private, grown(Private(), _seen=5), "_seen: 5 would not come back equal: it would be 0"),
         (Circle, Ring(1.0), "a Ring would come back as a Circle, which it extends; annotate it with Ring"),
         (Circle | None, Ring(1.0), "annotate it with Ring"), (Any, Point(1.0), "annotate it with Point"),
@@ -369,7 +378,8 @@ class Moment(datetime):
         (float, 24, 24.0), (float, np.float32(0.5), 0.5), (float, np.int64(3), 3.0), (int, np.uint8(3), 3),
         (bool, np.bool_(1), True), (str, np.str_("a"), "a"), (str, Color.RED, "red"), (int, Level.HIGH, 1),
         (float, Level.HIGH, 1.0), (str, Text("a"), "a"), (datetime, Moment(2026, 1, 31, 18), NAIVE),
-        (list[float], [1, 2], [1.0, 2.0]), (Point, Point(1, 2), Point(1.0, 2.0)), (dict, Counter("aa"), {"a": 2}),
+        (list[float], [1, 2], [1.0, 2.0]), (Point, Point(1, 2), Point(1.0, 2.0)),
+        (Wrap[float], grown(Wrap[float](held=1.0), held=24), Wrap[float](held=24.0)), (dict, Counter("aa"), {"a": 2}),
         (dict[str, int], OrderedDict(a=1), {"a": 1}), (tuple[int, ...], Pair(1)[:1], (1,)),
         (Secret[str], "x", Secret("x")), (Box[Secret[str]], Box("x"), Box(Secret("x"))),
         (PurePath, Path("a"), PurePath("a")), (int | None, np.int64(3), 3),
@@ -465,6 +475,7 @@ def test_a_class_that_a_union_named_is_read_when_the_union_is_gone():
     data = arguments(Circle | Square).encode((Square(2.0),), {})
     assert arguments(Square).decode(data) == ([], {"it": Square(2.0)})
     assert arguments(Color).decode(arguments(Color | str).encode((Color.RED,), {})) == ([], {"it": Color.RED})
+    assert arguments(Odd).decode(arguments(Odd | str).encode((Odd.PAIR,), {})) == ([], {"it": Odd.PAIR})
     with pytest.raises(BadArguments, match=r"a Square is no Circle \| Ring"):
         arguments(Circle | Ring).decode(data)
 
@@ -638,6 +649,11 @@ def test_anything_that_can_be_called_has_arguments(function):
     assert called(function, 1, DAY) == ([], {"n": 1.0, "when": DAY})
 
 
+def test_what_is_not_written_in_python_has_arguments_too():
+    assert called(math.sqrt, 2.0) == ([2.0], {})
+    assert Result.of(math.sqrt).decode(b"1.5") == 1.5
+
+
 # -- from the command line -------------------------------------------------------------------------------------------
 
 
@@ -657,7 +673,8 @@ def test_anything_that_can_be_called_has_arguments(function):
         (Model, '{"theName": "a"}', Model(theName="a")), (Secret[str], "hunter2", Secret("hunter2")),
         (Secret[int], "7", Secret(7)), (pydantic.SecretStr, "x", pydantic.SecretStr("x")), (Any, "7", 7),
         (Any, "[1, null]", [1, None]), (Any, "a b", "a b"), (Any, "nan", "nan"), (Any, "", ""),
-        (Any, '{"$": 1}', {"$": 1}), (Any, "true", True), (None, "null", None), ("Ghost", "7", 7),
+        (Any, '{"$": 1}', {"$": 1}), (Any, "true", True), (None, "null", None), (Path | None, "null", None),
+        (Path | int, "7", 7), (Any | int, "7", 7), (Secret[str] | None, "null", None), ("Ghost", "7", 7),
     ],
     ids=lambda it: repr(it)[:40],
 )  # fmt: skip
@@ -769,6 +786,12 @@ def test_a_result_that_would_not_come_back_equal_is_refused(annotation, value):
 def test_a_result_stored_under_another_annotation_is_read_without_it():
     data = Result(Point).encode(Point(1.0))
     assert Result(int).decode(data) == {"x": 1.0, "y": 0.0}
+
+
+def test_a_result_that_nobody_here_has_written_is_refused():
+    for annotation in (int, Any):
+        with pytest.raises(BadInput, match="nothing that this Daybreak has written"):
+            Result(annotation).decode(b'{"$":["new",1]}')
 
 
 def test_the_result_of_a_function_is_known_from_its_annotation_also_as_text():

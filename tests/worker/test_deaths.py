@@ -12,6 +12,7 @@ from worker_deeds import (
     anap,
     app,
     compute_for_ever,
+    count_on,
     die,
     die_at_first,
     exit_hard,
@@ -163,6 +164,17 @@ def test_an_innocent_at_three_deaths_of_workers_that_never_died_alone_does_not_e
         assert innocent.info().lost == 3
         assert len(tries(innocent)) == 2
         assert worker.stop() == 0
+
+
+def test_state_survives_the_death_of_the_whole_worker(stage, began):
+    job = count_on.submit(10)
+    with stage.process("--processes", "1") as first:
+        began(job, word="half way")
+        first.kill()
+    with stage.process("--processes", "1") as second:
+        assert job.result(timeout="30s") == [5, 42, 2]
+        assert second.stop() == 0
+    assert [line["n"] for line in read_lines(job=job.id, word="counted")] == list(range(10))
 
 
 @pytest.mark.parametrize("task", [compute_for_ever, nap], ids=["C that holds the GIL", "sleep"])

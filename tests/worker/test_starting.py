@@ -1,4 +1,4 @@
-"""Before the first job: code that cannot be loaded is said in one sentence; what stands around jobs is there for them."""
+"""Before the first job: code that cannot be loaded is said in one sentence; what stands around jobs is there."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def test_a_worker_that_cannot_load_the_code_says_why_and_ends(stage, text, said)
 
 
 def test_the_same_from_python_is_an_error(stage, monkeypatch):
-    path = broken(stage, HEAD + "@app.setup\ndef prepare():\n    raise OSError('no licence server')\n", "setup_fails.py")
+    path = broken(
+        stage, HEAD + "@app.setup\ndef prepare():\n    raise OSError('no licence server')\n", "setup_fails.py"
+    )
     monkeypatch.syspath_prepend(str(path.parent))
     import setup_fails
 
@@ -174,7 +176,9 @@ def test_a_worker_adds_no_handler_to_the_root_logger_and_its_children_neither(st
         quiet.app.close()
 
 
-@pytest.mark.xfail(strict=True, reason="find_spec answers for a loaded module from sys.modules: it says nothing of its path")
+@pytest.mark.xfail(
+    strict=True, reason="find_spec answers for a loaded module from sys.modules: it says nothing of its path"
+)
 def test_an_app_in_a_file_that_was_loaded_by_its_path_is_found_by_children(stage):
     """As test runners and notebooks load files: under a name that leads nowhere."""
     path = broken(stage, HEAD, "loaded_by_path.py")

@@ -130,7 +130,7 @@ async def block_a_while(ctx: Context, first: float, seconds: float) -> None:
     time.sleep(seconds)  # noqa: ASYNC251 - that is the point
 
 
-@app.task(timeout="1s", retry=ONCE)
+@app.task(timeout="1500ms", retry=ONCE)
 async def anap_in_time(ctx: Context, seconds: float) -> float:
     tell(ctx, "began")
     await asyncio.sleep(seconds)
@@ -232,7 +232,7 @@ def leave() -> None:
 @app.task
 def hold_until_resumed(ctx: Context) -> str:
     tell(ctx, "began")
-    if len([1 for _ in range(ctx.fence)]) == 1:
+    if ctx.fence == 1:
         raise Suspend("waits for a signature")
     return "signed"
 
@@ -287,7 +287,7 @@ def report_often(ctx: Context, path: str) -> None:
 
 
 @app.task(retry=SOON)
-def count_on(ctx: Context, to: int, path: str) -> list[Any]:
+def count_on(ctx: Context, to: int) -> list[Any]:
     """Counts from its checkpoint; at its first attempt it stops at half way, until its process is killed."""
     began_at = ctx.state or 0
     dear = ctx.step("dear", _spend, ctx)
@@ -296,8 +296,7 @@ def count_on(ctx: Context, to: int, path: str) -> list[Any]:
         ctx.checkpoint(n + 1)
         if n + 1 == to // 2 and ctx.attempt == 1:
             tell(ctx, "half way")
-            while not Path(path).exists():
-                time.sleep(0.005)
+            time.sleep(3600)
     return [began_at, dear, ctx.attempt]
 
 
@@ -307,7 +306,7 @@ def _spend(ctx: Context) -> int:
 
 
 @app.task(retry=SOON)
-async def acount_on(ctx: Context, to: int, path: str) -> list[Any]:
+async def acount_on(ctx: Context, to: int) -> list[Any]:
     began_at = ctx.state or 0
     dear = await ctx.astep("dear", _aspend, ctx)
     for n in range(began_at, to):
@@ -315,8 +314,7 @@ async def acount_on(ctx: Context, to: int, path: str) -> list[Any]:
         await ctx.acheckpoint(n + 1)
         if n + 1 == to // 2 and ctx.attempt == 1:
             tell(ctx, "half way")
-            while not Path(path).exists():
-                await asyncio.sleep(0.005)
+            await asyncio.sleep(3600)
     return [began_at, dear, ctx.attempt]
 
 

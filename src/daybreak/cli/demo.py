@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from daybreak.cli.root import store_options
+from daybreak.errors import BadInput
 
 
 @click.command("demo", short_help="See Daybreak at work in half a minute.")
-def command() -> int:
-    """See Daybreak at work in half a minute: jobs of all priorities, a crash and what follows. It uses a store of its
-    own in a temporary folder and leaves nothing behind.
+@click.option("--quick", is_flag=True, help="A smaller story, in a few seconds.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Keep the store in this folder, to look at afterwards.")
+def command(quick: bool, folder: Path | None) -> int:
+    """See Daybreak at work in half a minute: a sweep of simulations on two workers, an urgent job, and a worker that is
+    killed. It has a store of its own and leaves nothing behind, unless --folder says where to keep it.
 
     Example:
-      daybreak demo
+      daybreak demo --quick
 
     """
-    from daybreak.demo import story  # noqa: PLC0415 - it loads everything there is
+    from daybreak.demo.story import run  # noqa: PLC0415 - it loads everything there is
 
-    return int(story.run() or 0)
+    if folder is not None and not folder.is_dir():
+        raise BadInput(f"there is no folder {folder}: make it first")
+    return run(quick=quick, folder=folder)
 
 
 store_options(command)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import click
 
+from daybreak import platform
 from daybreak.cli.printing import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
@@ -55,6 +56,7 @@ def _said(here: Session) -> list[str]:
 
 def _serve(words: list[str], folder: Path) -> int:
     """A worker of its own process, replaced at every change; a broken program is tried again once it is mended."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the worker must not be left behind
     while True:
         before = _stamps(folder)
         with _running(words) as worker:
@@ -71,11 +73,12 @@ def _serve(words: list[str], folder: Path) -> int:
 
 @contextlib.contextmanager
 def _running(words: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    worker = subprocess.Popen(words)  # noqa: S603 - our own program
+    # A group of its own: a terminal's Ctrl-C reaches us alone, and the worker hears of it once. Twice would mean: now.
+    group = None if os.name == "nt" else 0
+    worker = subprocess.Popen(words, process_group=group, preexec_fn=platform.follows_parent())  # noqa: S603, PLW1509
     try:
         yield worker
     finally:
-        # On Ctrl-C the terminal has told it too; it gets the time it takes to end.
         with contextlib.suppress(ProcessLookupError):
             worker.terminate()
         with contextlib.suppress(KeyboardInterrupt):

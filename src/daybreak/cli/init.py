@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
 from daybreak.cli.printing import say
 from daybreak.cli.root import store_options
+from daybreak.cli.session import session
 from daybreak.cli.text import safe
 from daybreak.errors import BadInput
 
+APP = "tasks.py:app"
 SETTINGS = """\
 # Settings of Daybreak for this folder and those below it. The command line, the code and DAYBREAK_* go before.
-url = "sqlite:///daybreak.db"   # relative paths count from this file
-app = "tasks.py:app"            # what `daybreak worker` runs and `daybreak submit` checks arguments by
+# Relative paths count from this file.
+url = {url}
+app = {app}  # what `daybreak worker` runs and `daybreak submit` checks arguments by
 
 [worker]
 # queues = ["default"]          # those of the tasks, unless named here
@@ -51,6 +55,7 @@ def count(ctx: Context, to: int = 10) -> int:
 @click.argument("folder", type=click.Path(path_type=Path), default=Path())
 def command(folder: Path) -> int:
     """Write daybreak.toml and tasks.py into a folder, this one unless another is named. Files that are there stay.
+    With --url and --app these go into the settings; with another app than tasks.py:app no tasks.py is written.
 
     Example:
       daybreak init && daybreak worker
@@ -58,15 +63,22 @@ def command(folder: Path) -> int:
     """
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}: make it first")
-    made = [_write(folder / "daybreak.toml", SETTINGS), _write(folder / "tasks.py", TASKS)]
-    if any(made):
+    url, app = session().url or "sqlite:///daybreak.db", session().app or APP
+    made = _write(folder / "daybreak.toml", SETTINGS.format(url=_quoted(url), app=_quoted(app)))
+    if app == APP:
+        made = _write(folder / "tasks.py", TASKS) or made
+    if made:
         say()
         say("Start a worker here:       daybreak worker")
-        say("Then, in another terminal: daybreak submit greet name=Ann --wait")
+        say(f"Then, in another terminal: daybreak submit {'greet name=Ann' if app == APP else 'TASK'} --wait")
     return 0
 
 
 store_options(command)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # TOML's strings are JSON's
 
 
 def _write(path: Path, text: str) -> bool:

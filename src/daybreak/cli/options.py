@@ -65,6 +65,22 @@ def _with_zone(naive: datetime) -> str:
         return naive.isoformat() + "+00:00"
 
 
+class Whole(ParamType):
+    """A whole number from `least` on."""
+
+    name = "n"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < self.least:
+            self.fail(f"{value!r} is no whole number from {self.least} on", param, ctx)
+        return int(value)
+
+
 class PriorityType(ParamType):
     name = "priority"
 

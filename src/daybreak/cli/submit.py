@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from daybreak.cli import arguments, completing
-from daybreak.cli.options import pairs
+from daybreak.cli.options import Whole, pairs
 from daybreak.cli.printing import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
@@ -24,7 +24,7 @@ from daybreak.model import DEFAULT_OPTIONS, JobSpec
 @click.argument("task", shell_complete=completing.tasks)
 @click.argument("words", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--args", "args_file", metavar="FILE", help="A JSON object with the arguments; - reads what is piped in.")
-@click.option("--version", type=click.IntRange(0), help="The task's version; 1, or that of the app's code.")
+@click.option("--version", type=Whole(0), help="The task's version; 1, or that of the app's code.")
 @job_options
 def command(task: str, words: tuple[str, ...], args_file: str | None, version: int | None, how: How) -> int:
     """Submit a job and print its id.

@@ -11,7 +11,7 @@ import click
 
 from daybreak import config
 from daybreak.cli import logs
-from daybreak.cli.options import DURATION, OneOf, ParamType
+from daybreak.cli.options import DURATION, OneOf, ParamType, Whole
 from daybreak.cli.printing import tell
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
@@ -34,7 +34,7 @@ class Size(ParamType):
             self.fail(str(trouble).removeprefix("size = "), param, ctx)
 
 
-_COUNT = click.IntRange(1)
+_COUNT = Whole(1)
 _OPTIONS = [
     click.option(
         "--queues",

@@ -47,7 +47,7 @@ class Plan:
 
 FULL: Final = Plan(
     duties=tuple(n / 20 for n in range(1, 20)),
-    loads=tuple(n / 4 for n in range(2, 32)),
+    loads=tuple(n / 4 for n in range(2, 28)),
     lease_for=timedelta(seconds=2),
 )
 QUICK: Final = Plan(

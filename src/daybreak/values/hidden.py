@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from daybreak.errors import BadArguments
+from daybreak.errors import BadArguments, TooLarge
 from daybreak.values.codec import Codec
 from daybreak.values.refusal import DEPTH_LIMIT, Refusal, too_deep
 from daybreak.values.secret import HIDDEN, Secret
@@ -23,6 +23,7 @@ class Hidden(Codec):
         super().__init__(name)
         self._held = held
         self.safe = held.safe
+        self.takes_any_text = held.takes_any_text
 
     def write(self, value: Any, depth: int, /) -> object:
         if depth >= DEPTH_LIMIT:
@@ -41,7 +42,9 @@ class Hidden(Codec):
         try:
             return ask()
         except Refusal as refusal:
-            error = refusal.error
+            error, told = refusal.error, refusal.told
+        if issubclass(error, TooLarge):
+            raise Refusal(error, told)
         # Raised out here, so that not even the context of the error holds what the first one said.
         if issubclass(error, BadArguments):
             raise Refusal(error, f"what {HIDDEN} holds is no {self._held.name}")

@@ -105,8 +105,8 @@ def _innermost(function: Any) -> Any:
             function = function.__func__
         elif hasattr(function, "func") and hasattr(function, "keywords"):
             function = function.func  # a partial
-        elif not hasattr(function, "__code__") and hasattr(type(function), "__call__"):  # noqa: B004
-            function = type(function).__call__
+        elif isinstance(type(function).__call__, types.FunctionType):
+            function = type(function).__call__  # an object that can be called
         else:
             return function
 

@@ -9,8 +9,8 @@ from typing import Any
 from daybreak.errors import BadArguments, TooLarge
 from daybreak.values.codec import Codec
 from daybreak.values.refusal import DEPTH_LIMIT, Refusal, step, too_deep
-from daybreak.values.scalars import Nothing, Str
-from daybreak.values.tags import TAG, items, members, opened, pairs, rich
+from daybreak.values.scalars import Nothing
+from daybreak.values.tags import TAG, items, members, named_class, opened, pairs, rich
 
 
 class Many(Codec):
@@ -135,15 +135,18 @@ class OneOf(Codec):
     def __init__(self, name: str, choices: Sequence[Codec]) -> None:
         super().__init__(name)
         self._choices = choices
-        self._by_kind: dict[type, list[Codec]] = {}
+        by_kind: dict[type, list[Codec]] = {}
         for codec in choices:
             for kind in codec.kinds:
-                self._by_kind.setdefault(kind, []).append(codec)
-        self.kinds = tuple(self._by_kind)
-        self._open = [codec for codec in choices if not codec.kinds]
+                by_kind.setdefault(kind, []).append(codec)
+        self.kinds = tuple(by_kind)
+        # First whoever writes this very type, then whoever takes anything, then whoever may convert it.
+        rest = [*(codec for codec in choices if not codec.kinds), *choices]
+        self._order = {kind: list(dict.fromkeys([*first, *rest])) for kind, first in by_kind.items()}
+        self._usual = list(dict.fromkeys(rest))
         self.safe = (
             all(codec.safe and codec.kinds for codec in choices)
-            and all(len(found) == 1 for found in self._by_kind.values())
+            and all(len(found) == 1 for found in by_kind.values())
         )  # fmt: skip
         # Beside None alone a class need not be named: whatever is not null is of it.
         self._names_classes = sum(not isinstance(codec, Nothing) for codec in choices) > 1
@@ -153,7 +156,7 @@ class OneOf(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         refusals: list[Refusal] = []
-        for codec in self._likeliest(type(value)):
+        for codec in self._order.get(type(value), self._usual):
             try:
                 written = codec.write(value, depth)
             except Refusal as refusal:
@@ -166,7 +169,7 @@ class OneOf(Codec):
 
     def read(self, raw: Any) -> Any:
         name, inner = opened(raw)
-        candidates = self._likeliest(_kind_of(name, inner))
+        candidates = self._order.get(_kind_of(name, inner), self._usual)
         if name == "as":
             label, raw = named_class(raw)
             candidates = [codec for codec in self._choices if codec.label == label]
@@ -180,11 +183,6 @@ class OneOf(Codec):
                 refusals.append(refusal)
         raise self._summed_up(rich(raw), refusals)
 
-    def _likeliest(self, kind: type) -> list[Codec]:
-        """First whoever writes this very type, then whoever takes anything, then whoever may convert it."""
-        first = self._by_kind.get(kind, [])
-        return list(dict.fromkeys([*first, *self._open, *self._choices]))
-
     def _summed_up(self, value: Any, refusals: list[Refusal]) -> Refusal:
         """The one refusal that says more than that the value is of another type."""
         if grave := [refusal for refusal in refusals if not issubclass(refusal.error, BadArguments)]:
@@ -193,8 +191,8 @@ class OneOf(Codec):
         return inside[0] if len(inside) == 1 else self.unfit(value)
 
     def parse(self, given: str) -> Any:
-        """Text comes last, because everything is text: 5 is 5 for int | str."""
-        for codec in sorted(self._choices, key=lambda codec: isinstance(codec, Str)):
+        """Whoever takes any text comes last: 5 is 5 for str | int, and null is None for Path | None."""
+        for codec in sorted(self._choices, key=lambda codec: codec.takes_any_text):
             with suppress(Refusal):
                 return codec.parse(given)
         raise self.unfit(given)
@@ -208,14 +206,6 @@ def read_items(raws: list[Any], codecs: Sequence[Codec]) -> list[Any]:
     except Refusal as refusal:
         raise refusal.at(f"[{len(found)}]") from None
     return found
-
-
-def named_class(raw: Any) -> tuple[str | None, Any]:
-    """The class that a union named, and its plain form; None and the value itself, if it named none."""
-    match opened(raw):
-        case "as", [str() as label, inner]:
-            return label, inner
-    return None, raw
 
 
 def _kind_of(name: str | None, inner: Any) -> type:

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from daybreak.errors import BadArguments, TooLarge
-from daybreak.values.codec import Codec
-from daybreak.values.holders import named_class
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal, extended, too_deep
+from daybreak.errors import BadArguments
+from daybreak.values.codec import Codec, Instance
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, extended, step, too_deep
 from daybreak.values.sameness import difference
-from daybreak.values.tags import escaped, opened_dict, plain, rich
+from daybreak.values.tags import escaped, named_class, opened_dict, plain, rich, text
 
 # Codecs of fields are made on first use: a class may hold itself.
 Fields = Callable[[], Mapping[str, Codec]]
@@ -35,16 +34,16 @@ class Fielded(Codec):
     def inner(self) -> Iterable[Codec]:
         return self.fields.values()
 
-    def written(self, found: Mapping[str, Any], depth: int) -> dict[str, object]:
+    def written(self, found: Mapping[str, Any], depth: int) -> object:
         if depth >= DEPTH_LIMIT:
             raise too_deep()
         written: dict[str, object] = {}
         for name, value in found.items():
             try:
-                written[name] = self.write_field(name, value, depth + 1)
+                written[text(name)] = self.write_field(name, value, depth + 1)
             except Refusal as refusal:
-                raise refusal.at(f".{name}") from None
-        return written
+                raise refusal.at(step(name)) from None
+        return escaped(written)
 
     def write_field(self, name: str, value: Any, depth: int) -> object:
         return self.fields[name].write(value, depth)
@@ -61,7 +60,7 @@ class Fielded(Codec):
             try:
                 read[name] = self.read_field(name, value)
             except Refusal as refusal:
-                raise refusal.at(f".{name}") from None
+                raise refusal.at(step(name)) from None
         return read
 
     def read_field(self, name: str, raw: Any) -> Any:
@@ -107,15 +106,14 @@ class Keyed(Fielded):
             raise Refusal(
                 BadArguments, f"a {self.name} has no {unknown[0]!r}; it has {', '.join(self.fields) or 'nothing'}"
             )
-        return escaped(self.written(value, depth))
+        return self.written(value, depth)
 
     def read(self, raw: Any) -> Any:
         return self.entries(raw)
 
 
 class Model(Fielded):
-    """A pydantic model. Its fields are written by their annotations, or as pydantic itself would put them into JSON;
-    what is read, pydantic validates."""
+    """A pydantic model. Its fields are written by their annotations; what is read, pydantic validates."""
 
     safe = False
 
@@ -141,18 +139,7 @@ class Model(Fielded):
         return field.default_factory is not None or difference(value.__dict__[name], field.default) is not None
 
     def write_field(self, name: str, value: Any, depth: int) -> object:
-        try:
-            return self.fields[name].write(value, depth) if name in self.fields else plain(value, depth)
-        except Refusal as refusal:
-            if issubclass(refusal.error, TooLarge):
-                raise
-            return plain(self._as_json(value, refusal), depth)
-
-    def _as_json(self, value: Any, refusal: Refusal) -> Any:
-        try:
-            return sys.modules["pydantic_core"].to_jsonable_python(value)
-        except Exception:  # noqa: BLE001 - whatever a serializer of a user's own raises
-            raise refusal from None
+        return self.fields[name].write(value, depth) if name in self.fields else plain(value, depth)
 
     def read(self, raw: Any) -> Any:
         found = {self._key(name): value for name, value in self.entries(raw).items()}
@@ -173,6 +160,33 @@ class Model(Fielded):
         alias = field.validation_alias or field.alias
         choices = getattr(alias, "choices", [alias])
         return next((choice for choice in choices if isinstance(choice, str)), name)
+
+
+class Adapted(Instance):
+    """A class of which only pydantic knows how it is written, an address or a URL: as text, or whatever it chooses."""
+
+    safe = False
+
+    def __init__(self, name: str, kind: Any) -> None:
+        super().__init__(name, kind)
+        self.kinds = (kind,)
+
+    @cached_property
+    def _adapter(self) -> Any:
+        try:
+            return sys.modules["pydantic"].TypeAdapter(self.kind)
+        except Exception:  # noqa: BLE001 - pydantic does not know it either
+            return None
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if type(value) is not self.kind or self._adapter is None:
+            return super().write(value, depth)
+        return plain(built(self.name, lambda: self._adapter.dump_python(value, mode="json")), depth)
+
+    def read(self, raw: Any) -> Any:
+        if self._adapter is None:
+            return super().read(raw)
+        return built(self.name, lambda: self._adapter.validate_python(rich(raw)))
 
 
 class Root(Model):

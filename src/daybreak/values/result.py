@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from daybreak.errors import BadArguments
 from daybreak.values.refusal import Refusal
-from daybreak.values.tags import TAG, opened, plain, read_json, rich, write_json
+from daybreak.values.tags import TAG, decode, opened, plain, read_json, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec
@@ -48,11 +49,11 @@ class Result:
         return write_json(written)
 
     def decode(self, data: bytes) -> Any:
-        raw = read_json(data)
-        try:
-            return rich(raw) if opened(raw)[0] == "any" else self._codec.read(raw)
-        except Refusal:
-            return rich(raw)  # written when the annotation was another
+        with suppress(Refusal):
+            raw = read_json(data)
+            if opened(raw)[0] != "any":
+                return self._codec.read(raw)
+        return decode(data)  # written without the annotation, or when it was another
 
 
 def _returned_by(function: Callable[..., Any]) -> Any:

@@ -36,6 +36,8 @@ def difference(sent: Any, back: Any) -> Difference | None:
         return _of_dicts(sent, back)
     if isinstance(back, list | tuple):
         return _of_items(sent, back)
+    if isinstance(back, set | frozenset):
+        return None if _is_same_set(sent, back) else Difference("", sent, back)
     kind: Any = type(back)
     if (names := _parts(kind)) is not None:
         return _of_parts(sent, back, names)
@@ -59,8 +61,6 @@ def _is_equal(sent: Any, back: Any) -> bool:
         return str(sent) == str(back)  # 1.10 is not 1.1 to whoever prints it, and a signalling NaN raises on ==
     if isinstance(back, float):
         return bool(sent == back) or (sent != sent and back != back)  # noqa: PLR0124 - NaN
-    if isinstance(back, set | frozenset):
-        return _is_same_set(sent, back)
     try:
         return bool(sent == back or (sent != sent and back != back))  # noqa: PLR0124
     except Exception:  # noqa: BLE001 - an == of a user's own

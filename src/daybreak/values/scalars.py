@@ -49,7 +49,7 @@ class Scalar(Codec):
             try:
                 if (base := self.base(found)) == found:
                     return base
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, ArithmeticError):
                 pass  # pandas.NaT is a datetime to isinstance, and to nothing else
         raise self.unfit(value)
 
@@ -130,6 +130,7 @@ class Float(Scalar):
 
 class Str(Scalar):
     kind = str
+    takes_any_text = True
 
     def write(self, value: Any, _depth: int, /) -> object:
         if type(value) is not str:
@@ -177,6 +178,8 @@ class Worded(Scalar):
 class Bytes(Worded):
     """As JSON from elsewhere it is base64; typed on the command line it is the text itself."""
 
+    takes_any_text = True
+
     def __init__(self, kind: type) -> None:
         super().__init__(kind, lambda given: kind(base64.b64decode(given, validate=True)), hint=" in base64")
 
@@ -190,6 +193,7 @@ class Bytes(Worded):
 class PathLike(Codec):
     kinds = (PurePath,)
     safe = False
+    takes_any_text = True
 
     def __init__(self, name: str, kind: type[PurePath]) -> None:
         super().__init__(name)

@@ -229,6 +229,14 @@ def _unwritten(name: str | None) -> Refusal:
     return Refusal(BadInput, f"{tag} is nothing that this Daybreak has written")
 
 
+def named_class(raw: Any) -> tuple[str | None, Any]:
+    """The class that a union named, and its plain form; None and the value itself, if it named none."""
+    match opened(raw):
+        case "as", [str() as label, inner]:
+            return label, inner
+    return None, raw
+
+
 def opened_dict(raw: Any) -> dict[str, Any] | None:
     """The keys and values of a plain object, written with or without its tag; None if it is something else."""
     name, inner = opened(raw)

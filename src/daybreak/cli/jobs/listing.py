@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from daybreak.cli.jobs.hints import next_step, nothing_found
-from daybreak.cli.options import Where, as_json, filters
+from daybreak.cli.options import Where, Whole, as_json, filters
 from daybreak.cli.printing import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
@@ -34,7 +34,7 @@ class Jobs(Group):
 
 @click.group(cls=Jobs, name="jobs", invoke_without_command=True, short_help="List jobs, look at them and change them.")
 @filters
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=Whole(1), default=50, show_default=True, help="At most so many.")
 @click.option("--cursor", help="Go on where the last page ended.")
 @as_json
 @click.pass_context

@@ -1,0 +1,57 @@
+"""The examples, run as their READMEs say."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 120
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    shutil.copytree(ROOT / "examples" / "sweep", tmp_path / "sweep", ignore=shutil.ignore_patterns("*.db*", "*.csv"))
+    return tmp_path / "sweep"
+
+
+def run(folder, *words):
+    own = {name: value for name, value in os.environ.items() if not name.startswith("DAYBREAK_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
+    return subprocess.run(
+        words, cwd=folder, env={**own, "PATH": path}, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
+
+
+def test_the_sweep_writes_its_table(sweep):
+    ran = run(sweep, "python", "-W", "error", "sweep.py")
+    assert (ran.returncode, ran.stdout) == (0, "ripple.csv: 36 points, 0 failed\n"), ran.stderr
+    with (sweep / "ripple.csv").open(encoding="utf-8") as file:
+        rows = {(row["duty"], row["load"]): row for row in csv.DictReader(file)}
+    assert len(rows) == 36
+    assert float(rows["0.5", "1.0"]["vout"]) == pytest.approx(24 * 0.5 / 1.02, rel=1e-3)
+    assert float(rows["0.5", "1.0"]["ripple"]) == pytest.approx(0.075, rel=1e-2)
+
+    again = run(sweep, "python", "sweep.py")
+    assert again.returncode == 0
+    jobs = run(sweep, "daybreak", "jobs", "--tag", "sweep", "--limit", "100")
+    assert jobs.stdout.count("completed") == 36, jobs.stdout
+
+
+def test_a_point_that_fails_is_a_row_of_the_table_and_an_exit_code(sweep):
+    model = (sweep / "buck.py").read_text(encoding="utf-8")
+    broken = model.replace(
+        "    i = v = highest = 0.0\n",
+        '    if duty > 0.85:\n        raise ValueError("saturated")\n    i = v = highest = 0.0\n',
+    )
+    assert broken != model
+    (sweep / "buck.py").write_text(broken, encoding="utf-8")
+    ran = run(sweep, "python", "sweep.py")
+    assert (ran.returncode, ran.stdout) == (1, "ripple.csv: 36 points, 4 failed\n")
+    assert (sweep / "ripple.csv").read_text(encoding="utf-8").count("ValueError: saturated") == 4

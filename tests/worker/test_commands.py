@@ -1,0 +1,101 @@
+"""Command lines as jobs: their output is kept, and what they started is ended with them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+from worker_commands import QUICK, all_gone, submit, submit_family
+from worker_deeds import app
+from worker_hand import is_alive, until
+
+from daybreak import JobCancelled, JobFailed
+
+DEAF = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(sys.argv[1], "w").close()
+time.sleep(3600)
+"""
+
+
+@pytest.fixture(scope="module")
+def worker(shared_stage):
+    with shared_stage.process("--processes", "2", "--allow-commands", **QUICK) as worker:
+        yield worker.wait_ready(app)
+
+
+def test_output_and_exit_code_are_kept(worker, shared_stage):
+    job = submit("sh", "-c", "echo out; echo err >&2; pwd", cwd=str(shared_stage.folder))
+    assert job.result(timeout="30s") == {"exit_code": 0, "stdout": f"out\n{shared_stage.folder}\n", "stderr": "err\n"}
+
+
+def test_a_command_knows_its_job_and_its_environment(worker):
+    job = submit("sh", "-c", "echo $DAYBREAK_JOB $COLOUR", env={"COLOUR": "red"})
+    assert job.result(timeout="30s")["stdout"] == f"{job.id} red\n"
+
+
+def test_of_endless_output_the_end_is_kept(worker):
+    code = "import sys; sys.stdout.write('x' * 1_000_000 + 'the end')"
+    out = submit(sys.executable, "-c", code).result(timeout="30s")["stdout"]
+    assert out.endswith("the end")
+    assert "bytes before" in out
+    assert len(out) < 70_000
+
+
+def test_output_that_is_no_text_is_no_trouble(worker):
+    out = submit(sys.executable, "-c", "import sys; sys.stdout.buffer.write(b'\\xff\\x00ok')").result(timeout="30s")
+    assert "ok" in out["stdout"]
+
+
+def test_a_command_that_fails_is_told_with_its_code_and_its_last_words(worker):
+    with pytest.raises(JobFailed, match=r"(?s)exit code 3.*it is broken"):
+        submit("sh", "-c", "echo it is broken >&2; exit 3").result(timeout="30s")
+    with pytest.raises(JobFailed, match="SIGTERM"):
+        submit("sh", "-c", "kill $$").result(timeout="30s")
+
+
+def test_a_command_that_does_not_exist_is_not_tried_again(worker):
+    job = submit("no-such-program-here", attempts=3)
+    with pytest.raises(JobFailed, match="no-such-program-here"):
+        job.result(timeout="30s")
+    assert job.info().attempt == 1
+
+
+def test_a_command_that_says_that_trying_again_may_help_is_tried_again(worker, shared_stage):
+    flag = shared_stage.file("tried")
+    job = submit("sh", "-c", f"test -e {flag} || {{ touch {flag}; exit 75; }}", attempts=2)
+    assert job.result(timeout="30s")["exit_code"] == 0
+    assert job.info().attempt == 2
+
+
+def test_a_time_limit_ends_the_command_and_what_it_started(worker, shared_stage):
+    job, pids = submit_family(shared_stage, timeout="1s")
+    with pytest.raises(JobFailed, match="timeout"):
+        job.result(timeout="30s")
+    all_gone(pids)
+
+
+@pytest.mark.xfail(strict=True, reason="a cancelled command gets SIGTERM, what it started is left running")
+def test_a_cancelled_command_takes_what_it_started_with_it(worker, shared_stage):
+    job, pids = submit_family(shared_stage)
+    job.cancel()
+    try:
+        with pytest.raises(JobCancelled):
+            job.result(timeout="30s")
+        all_gone(pids)
+    finally:
+        for pid in pids:
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_a_cancelled_command_that_ignores_sigterm_is_ended(worker, shared_stage):
+    place = shared_stage.file("deaf")
+    job = submit(sys.executable, "-c", DEAF, str(place))
+    until(place.exists, "it runs")
+    job.cancel()
+    with pytest.raises(JobCancelled):
+        job.result(timeout="30s")

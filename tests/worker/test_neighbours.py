@@ -1,0 +1,79 @@
+"""Several programs on one store: old and new code side by side, and apps that know nothing of one another."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import worker_crowd
+import worker_deeds
+import worker_new
+import worker_old
+from worker_hand import ask, until
+
+from daybreak import State
+
+OLD, NEW = Path(worker_old.__file__), Path(worker_new.__file__)
+
+
+@pytest.fixture
+def apps(stage):
+    others = (worker_old.app, worker_new.app, worker_crowd.app)
+    for app in others:
+        app.use(stage.url)
+    yield
+    for app in others:
+        app.close()
+
+
+def test_old_and_new_workers_share_a_store_and_each_takes_what_it_knows(apps, stage):
+    first = [worker_old.resize.submit(n) for n in range(5)]
+    second = [worker_new.resize.submit(n, height=1) for n in range(5)]
+    fresh, gone = worker_new.only_now.submit(), worker_old.only_then.submit()
+    with stage.process("--processes", "1", target=OLD) as old:
+        assert [job.result(timeout="30s") for job in first] == [f"old {n}" for n in range(5)]
+        assert gone.result(timeout="30s") == "old"
+        assert {job.state() for job in (*second, fresh)} == {State.QUEUED}
+        with stage.process("--processes", "1", target=NEW) as new:
+            assert [job.result(timeout="30s") for job in second] == [f"new {n}x1" for n in range(5)]
+            assert fresh.result(timeout="30s") == "new"
+            both = [worker_old.resize.submit(n).result(timeout="30s") for n in range(10)]
+            assert set(both) <= {*(f"old {n}" for n in range(10)), *(f"new {n}x{2 * n}" for n in range(10))}
+            assert old.stop() == 0
+            later = worker_old.resize.submit(8)
+            assert later.result(timeout="30s") == "new 8x16", "what the old one left is upgraded"
+            assert worker_old.before_renaming.submit(3).result(timeout="30s") == "new 3", "found by its old name"
+            left = worker_old.only_then.submit()
+            assert worker_new.only_now.submit().result(timeout="30s") == "new"
+            assert left.state() is State.QUEUED, "nobody knows it: it waits, uncharged"
+            assert left.info().attempt == 0
+            assert new.stop() == 0
+
+
+def test_a_hundred_thousand_jobs_that_it_does_not_know_do_not_hold_a_worker_up(apps, stage):
+    crowd = worker_crowd.foreign.using(priority="critical").submit_many({"n": n} for n in range(100_000))
+    with worker_deeds.app.worker(processes=1):
+        began_at = time.monotonic()
+        assert worker_deeds.noop.using(priority="background").submit(1).result(timeout="30s") == 1
+        assert time.monotonic() - began_at < 2
+        began_at = time.monotonic()
+        assert worker_deeds.noop.map(range(500), timeout="30s") == list(range(500))
+        known = time.monotonic() - began_at
+        with worker_crowd.app.worker(processes=1):
+            began_at = time.monotonic()
+            assert crowd[0].result(timeout="30s") == 0
+            assert time.monotonic() - began_at < 2
+            until(lambda: crowd[300].state() is State.COMPLETED, "the others are worked off as well")
+            began_at = time.monotonic()
+            assert worker_deeds.noop.submit(2).result(timeout="30s") == 2
+            assert time.monotonic() - began_at < 2, "both work at the same time"
+        ask(worker_crowd.app, lambda client: client.amend_all("cancel", task="foreign"))
+    assert known < 20
+
+
+def test_a_job_of_a_task_that_nobody_knows_says_how_to_start_a_worker(apps, stage, capsys):
+    job = worker_new.only_now.submit()
+    with pytest.raises(TimeoutError):
+        job.result(timeout="2500ms")
+    assert "no live worker knows the task 'only_now'; start one with: daybreak worker" in capsys.readouterr().err

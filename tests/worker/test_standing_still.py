@@ -1,0 +1,106 @@
+"""Time in which nobody could act is nobody's fault: computing without a pause, stopped processes, a laptop that slept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from worker_deeds import anap, anap_in_time, app, hold_the_gil, nap, nap_in_time, noop
+from worker_hand import read_lines, thaw, until
+
+from daybreak import State
+
+LEASE = 1.0
+
+
+def test_a_job_that_holds_the_gil_for_three_leases_runs_once(stage):
+    job = hold_the_gil.submit(3.3 * LEASE)
+    with stage.process("--processes", "1") as first, stage.process("--processes", "1", "--name", "other") as second:
+        assert job.result(timeout="60s") > 0
+        assert first.stop() == second.stop() == 0
+    assert len(read_lines(job=job.id, word="began")) == 1
+    assert job.info().attempt == 1
+    assert [event.kind for event in job.history()] == ["submitted", "started", "completed"]
+
+
+def test_everyone_stopped_for_ten_leases_goes_on_as_if_nothing_had_been(stage, began):
+    """All processes of all workers on the store, as when the machine sleeps."""
+    jobs = [nap.submit(2.0), anap.submit(2.0)]
+    with stage.process("--processes", "2") as worker, stage.process("--processes", "1", "--name", "idle") as idle:
+        worker.wait_ready(app)
+        idle.wait_ready(app)
+        for job in jobs:
+            began(job)
+        stopped = [*worker.freeze(), *idle.freeze()]
+        frozen_at = time.monotonic()
+        until(lambda: time.monotonic() - frozen_at > 10 * LEASE, "ten leases have passed")
+        thaw(stopped)
+        for job in jobs:
+            assert job.result(timeout="30s") == 2.0
+            assert job.info().attempt == 1
+            assert len(read_lines(job=job.id, word="began")) == 1
+            assert [event.kind for event in job.history()] == ["submitted", "started", "completed"]
+        assert noop.submit(1).result(timeout="20s") == 1
+        assert worker.stop() == idle.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        nap_in_time,
+        pytest.param(
+            anap_in_time,
+            marks=pytest.mark.xfail(
+                strict=True, reason="the limit of an async task runs on while its child is stopped"
+            ),
+        ),
+    ],
+    ids=["sync", "async"],
+)
+def test_time_in_which_everyone_was_stopped_counts_for_no_limit(stage, began, task):
+    job = task.submit(0.8)
+    with stage.process("--processes", "1") as worker:
+        began(job)
+        stopped = worker.freeze()
+        frozen_at = time.monotonic()
+        until(lambda: time.monotonic() - frozen_at > 4, "longer than its limit")
+        thaw(stopped)
+        job.wait(timeout="30s")
+        assert worker.stop() == 0
+    assert job.state() is State.COMPLETED
+    assert job.info().timeouts == 0
+
+
+def test_a_stopped_worker_loses_its_job_to_another_and_its_late_outcome_is_refused(stage, began):
+    job = nap.submit(2.0)
+    with stage.process("--processes", "1") as first:
+        began(job)
+        stopped = first.freeze()
+        with stage.process("--processes", "1", "--name", "second") as second:
+            began(job, times=2)
+            thaw(stopped)
+            assert job.result(timeout="30s") == 2.0
+            until(lambda: "its lease (fence 1) was lost" in first.said, "the first says so")
+            # It goes on to other work.
+            assert second.stop() == 0
+            assert noop.submit(4).result(timeout="30s") == 4
+            assert first.stop() == 0
+    kinds = [event.kind for event in job.history()]
+    assert kinds.count("completed") == 1
+    assert kinds == ["submitted", "started", "lease_expired", "retrying", "started", "completed"]
+    assert job.info().attempt == 2
+
+
+def test_one_frozen_child_is_no_death(stage, began):
+    job = nap.submit(1.0)
+    with stage.process("--processes", "1") as worker:
+        pid = began(job)["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        frozen_at = time.monotonic()
+        until(lambda: time.monotonic() - frozen_at > 3 * LEASE, "three leases have passed")
+        os.kill(pid, signal.SIGCONT)
+        assert job.result(timeout="20s") == 1.0
+        assert job.info().attempt == 1
+        assert worker.stop() == 0
