@@ -77,7 +77,7 @@ def behind(place: Path, jobs: int, waiting: int, few: int) -> Timed:
         directory.mkdir()
         was_free, was_busy = free, busy
         free, busy = _behind(directory, place, jobs, many, is_idle_alone=many == few)
-        parts |= {f"free slot behind {many:,}": free, f"busy slot behind {many:,}": busy}
+        parts |= {f"free slot behind {0 if many == few else many:,}": free, f"busy slot behind {many:,}": busy}
     return Timed(figure=free / was_free, parts={"busy": busy / was_busy, **parts})
 
 

@@ -15,6 +15,7 @@ from daybreak.errors import BadInput, NotImportable
 from daybreak.store import Store
 from daybreak.tasks import Program
 from daybreak.units import duration
+from daybreak.worker.launch import Launch
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.target import target_of
 from daybreak.worker.worker import Worker
@@ -54,14 +55,17 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
     isolation = settings.isolation or _isolation(client.store, target)
     if isolation == "process":
         _check_importable(app.program, target)
-    return Worker(
-        client.store,
-        app.program,
-        msgspec.structs.replace(settings, isolation=isolation),
-        app.world,
+    launch = Launch(
+        program=app.program,
+        settings=msgspec.structs.replace(settings, isolation=isolation),
         target=target or "",
         imports=_modules(app),
         url=app.settings.url,
+    )
+    return Worker(
+        client.store,
+        launch,
+        app.world,
         app=app.name or target or "",
         ears=app.hooks,
         beside=[lambda: app.hooks.follow(client)] if app.hooks.is_durable else [],

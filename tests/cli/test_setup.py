@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from daybreak.cli.root import root
-from daybreak.errors import BadInput, StoreCorrupt, StoreUnavailable
+from daybreak.errors import StoreCorrupt, StoreUnavailable
 from daybreak.stores.sqlite.backup import backup
 
 # -- init --------------------------------------------------------------------------------------------------------------
@@ -131,22 +131,32 @@ def test_a_backup_taken_while_others_write_is_consistent(place, tmp_path):
 
 
 def test_a_damaged_store_is_not_copied(place, tmp_path):
-    place.do(lambda client: client.submit_many([client.spec("mail", {"text": "x" * 1000}) for _ in range(200)]))
-    damaged = tmp_path / "damaged.db"
+    place.submit()
+    reader = sqlite3.connect(place.path)
+    [(page,)] = reader.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'ready'")
+    reader.close()
     data = bytearray(place.path.read_bytes())
-    data[4096 * 20 : 4096 * 40] = b"\xff" * 4096 * 20
-    damaged.write_bytes(data)
-    with pytest.raises(StoreCorrupt):
-        backup(damaged, tmp_path / "copy.db")
+    data[(page - 1) * 4096 + 7] = 200  # a number that does not fit the rest of the page: readers would not notice
+    (tmp_path / "damaged.db").write_bytes(data)
+    with pytest.raises(StoreCorrupt, match=f"is damaged .*page {page}"):
+        backup(tmp_path / "damaged.db", tmp_path / "copy.db")
     assert not (tmp_path / "copy.db").exists()
-    (tmp_path / "text.db").write_text("no database " * 1000)
-    with pytest.raises(StoreCorrupt):
-        backup(tmp_path / "text.db", tmp_path / "copy.db")
-    (tmp_path / "empty.db").touch()
-    with pytest.raises(StoreUnavailable, match="is empty"):
-        backup(tmp_path / "empty.db", tmp_path / "copy.db")
-    with pytest.raises(BadInput):
-        backup(place.path, tmp_path / "text.db")
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "told"),
+    [
+        ("no database " * 1000, StoreCorrupt, "is no SQLite file"),
+        ("", StoreUnavailable, "is empty"),
+        (None, StoreUnavailable, "no store"),
+    ],
+)
+def test_what_is_no_store_is_not_copied(tmp_path, content, error, told):
+    if content is not None:
+        (tmp_path / "x.db").write_text(content)
+    with pytest.raises(error, match=told):
+        backup(tmp_path / "x.db", tmp_path / "copy.db")
+    assert not (tmp_path / "copy.db").exists()
 
 
 def test_memory_cannot_be_copied(cli):
@@ -175,6 +185,7 @@ def completed(*words: str) -> list[str]:
         "COMP_CWORD": str(len(words)),
     }
     result = CliRunner().invoke(root, env=env)
+    assert (result.exit_code, result.stderr) == (0, "")
     return [line.partition(",")[2] for line in result.stdout.splitlines() if line]
 
 

@@ -153,18 +153,24 @@ async def test_pauses_between_tries_grow(client, monkeypatch):
     assert slept == [1, 2, 4, 8]
 
 
+def renewals(client: Client, more: int):
+    """A condition: the record was written so often again."""
+    seen: list[int] = []
+
+    async def renewed() -> bool:
+        [record] = await client.store.records("hook", "mail")
+        seen.append(record.revision)
+        return seen[-1] >= seen[0] + more
+
+    return renewed
+
+
 async def test_the_place_moves_on_only_after_the_function_returned(client):
     async with Follow(client).following() as hook:
         start = await place(client)
         hook.gate.clear()
         job = await client.submit("t")
-        # Renewed meanwhile, and yet where it was.
-        [record] = await client.store.records("hook", "mail")
-
-        async def renewed_twice() -> bool:
-            return (await client.store.records("hook", "mail"))[0].revision >= record.revision + 2
-
-        await wait_for(renewed_twice)
+        await wait_for(renewals(client, 2))  # and yet where it was
         assert (await place(client)).cursor == start.cursor
         hook.gate.set()
         await wait_for(lambda: hook.heard)
@@ -174,6 +180,30 @@ async def test_the_place_moves_on_only_after_the_function_returned(client):
 
         await wait_for(moved)
     assert hook.jobs == [job]
+
+
+async def test_the_place_is_written_as_soon_as_a_page_was_told(client, monkeypatch):
+    monkeypatch.setattr(following, "RENEWED_EVERY", timedelta(hours=1))
+    async with Follow(client).following():
+        start = await place(client)
+        await client.submit("t")
+
+        async def moved() -> bool:
+            return (await place(client)).cursor != start.cursor
+
+        await wait_for(moved)
+
+
+async def test_what_a_hook_is_not_for_is_passed_over_without_a_write(client, monkeypatch):
+    monkeypatch.setattr(following, "RENEWED_EVERY", timedelta(hours=1))
+    async with Follow(client, "completed").following() as hook:
+        [before] = await client.store.records("hook", "mail")
+        for _ in range(20):
+            await client.submit("t")
+        await asyncio.sleep(0.05)
+        assert await client.store.records("hook", "mail") == [before]
+    assert hook.heard == []
+    assert (await place(client)).cursor == (await client.store.events("latest")).cursor
 
 
 async def test_one_follows_at_a_time(client):
@@ -266,7 +296,8 @@ async def test_a_store_out_of_reach_stops_nothing(client, monkeypatch, caplog):
     assert hook.jobs == [job]
 
 
-async def test_an_answer_that_was_lost_is_not_taken_for_an_overtaking(client, monkeypatch):
+async def test_an_answer_that_was_lost_is_not_taken_for_an_overtaking(client, monkeypatch, caplog):
+    caplog.set_level("INFO")
     async with Follow(client).following() as hook:
         there, lost = client.store.put, [1, 2]
 
@@ -280,7 +311,9 @@ async def test_an_answer_that_was_lost_is_not_taken_for_an_overtaking(client, mo
         monkeypatch.setattr(client.store, "put", put)
         jobs = [await client.submit("t") for _ in range(3)]
         await wait_for(lambda: not lost and len(set(hook.jobs)) == 3)
+        await wait_for(renewals(client, 2))
     assert list(dict.fromkeys(hook.jobs)) == jobs
+    assert "another worker follows now" not in caplog.text
 
 
 async def test_stopping_in_the_midst_of_a_page_repeats_nothing_that_was_told(client):

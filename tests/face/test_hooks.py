@@ -6,12 +6,17 @@ import asyncio
 import itertools
 import logging
 import threading
+from datetime import timedelta
 
 import pytest
 
 from daybreak import BadInput, Daybreak, Event, Permanent, State, Suspend
 from daybreak.hooks import Hooks
 from daybreak.hooks.registered import AT_ONCE
+from daybreak.model import Done, JobSpec, Lease
+from daybreak.policy.settle import settle
+from daybreak.testing.clock import NOON
+from daybreak.worker.source import Settled
 from daybreak.world import RealWorld
 
 LIMIT = "20s"
@@ -99,14 +104,26 @@ def test_a_hook_hears_only_of_what_it_asked_for(app):
 def test_a_function_under_two_decorators_hears_of_both_once_each(app):
     heard = []
 
-    @app.on("submitted")
-    @app.on("cancelled", "submitted")
+    @app.on("cancelled", "failed")
+    @app.on("submitted", "failed")
     def hook(event: Event) -> None:
         heard.append(event.kind)
 
     app.queue("q").add(1)
     app.hooks.flush()
     assert heard == ["submitted"]
+
+
+def test_an_outcome_that_was_refused_is_not_told(app, told):
+    lease = Lease(
+        seq=1, spec=JobSpec(id="j", task="t"), fence=1, attempt=1, priority=5, worker="w", until=NOON,
+        lease_for=timedelta(seconds=1), started_at=NOON, created_at=NOON,
+    )  # fmt: skip
+    settlement = settle(lease, Done(), chance=0.5, by="w")
+    app.hooks.settled(Settled(lease, settlement, accepted=False))
+    app.hooks.settled(Settled(lease, settlement, accepted=True))
+    app.hooks.flush()
+    assert kinds(told) == ["completed"]
 
 
 def test_a_delayed_job_is_told_as_scheduled(app, told):
@@ -186,8 +203,6 @@ def test_nothing_waits_for_a_hook_and_what_is_too_much_is_dropped_and_said_once(
     def slow(event: Event) -> None:
         go_on.wait(20)
         heard.append(event.job)
-
-    from daybreak.model import JobSpec
 
     began = threading.Event()
     hooks.on("submitted", name="first")(lambda _: began.set())

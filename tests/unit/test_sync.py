@@ -552,7 +552,7 @@ ENDS = {
 
 @pytest.mark.parametrize("how", ENDS)
 def test_a_program_ends_cleanly_and_without_a_word(tmp_path, how):
-    ended = run_program(tmp_path, PROGRAM, "-X", "dev", "-W", "error", then=ENDS[how])
+    ended = run_program(tmp_path, PROGRAM, "-W", "error", then=ENDS[how])
     assert (ended.stdout, ended.stderr) == ("", "")
     assert ended.returncode == (3 if how == "an error" else 0)
     left = {path.name for path in tmp_path.rglob("*")} - {"jobs.db", "jobs.db-turn", "jobs.db-wake"}
@@ -566,7 +566,7 @@ def test_ctrl_c_ends_a_program_that_waits(tmp_path):
         threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         portal.run(client.wait(job))
     """
-    ended = run_program(tmp_path, PROGRAM, "-X", "dev", then=then)
+    ended = run_program(tmp_path, PROGRAM, then=then)
     assert ended.returncode == -signal.SIGINT
     assert ended.stderr.count("Traceback") == 1
     assert ended.stderr.rstrip().endswith("KeyboardInterrupt")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -184,7 +185,11 @@ def test_a_set_is_the_same_content_in_every_process():
     )
     written = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
         ).stdout
         for seed in ("1", "2")
     }
@@ -220,6 +225,7 @@ def test_a_path_of_another_system_is_refused():
         ({"by_number": {7: object()}}, r"args\.by_number\[7\]: a builtins\.object"),
         ({"pair": (1, object())}, r"args\.pair\[1\]: a builtins\.object"),
         ({"text": "\ud800"}, r"args\.text: the text holds half a surrogate pair"),
+        ({"a\nb": {"\ud800": object()}}, r"args\['a\\nb'\]: in a key: the text holds half"),
         ({"a": {1j: "x"}}, r"args\.a: in a key: a builtins\.complex"),
     ],
 )

@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from types import SimpleNamespace
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -31,6 +32,7 @@ from typing_extensions import TypeAliasType
 from daybreak import values
 from daybreak.errors import BadArguments, BadInput, NotEncodable, TooLarge
 from daybreak.values import Arguments, Result, Secret, decode, encode, shown
+from daybreak.values.sameness import difference
 
 if typing.TYPE_CHECKING:
     from nowhere import Ghost
@@ -115,6 +117,10 @@ class Order(TypedDict):
     due: NotRequired[date]
 
 
+class Loose(TypedDict):
+    item: Any
+
+
 class Wrap(pydantic.BaseModel, Generic[T]):
     held: T
 
@@ -141,7 +147,9 @@ class Points(pydantic.RootModel[list[Point]]):
 
 UserId = NewType("UserId", int)
 Json = typing.Union[dict[str, "Json"], list["Json"], str, float, int, bool, None]  # noqa: UP007
-Tree = TypeAliasType("Tree", "dict[str, Tree] | int")
+AliasOfMany = TypeAliasType("AliasOfMany", Circle | Square)
+Tree = SimpleNamespace()  # as `type Tree = dict[str, Tree | int]` makes it
+Tree.__value__ = dict[str, Tree]
 
 
 def arguments(annotation: Any) -> Arguments:
@@ -186,6 +194,15 @@ def parts(value: object) -> object:
     return kind, value
 
 
+class Nano(datetime):
+    """Finer than a datetime can say."""
+
+    __hash__ = datetime.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Nano and super().__eq__(other)
+
+
 MOMENT = datetime(2026, 1, 31, 18, 0, tzinfo=UTC)
 DAY = date(2026, 1, 31)
 NAIVE = MOMENT.replace(tzinfo=None)
@@ -205,8 +222,12 @@ NAIVE = MOMENT.replace(tzinfo=None)
         (int | float, 1), (int | float, 1.0), (float | int, 1), (bool | int, 1), (str | Path, "a"), (Path | str, "a"),
         (str | Path, Path("a")), (str | datetime, "2026-01-31"), (datetime | str, "2026-01-31"), (Color | str, "red"),
         (Color | str, Color.RED), (str | Color, Color.RED), (date | datetime, MOMENT), (datetime | Any, "2026-01-31"),
-        (list[int] | list[str], ["a"]), (list[int] | tuple[int, ...], (1,)), (Circle | Square, Square(1.0)),
-        (Circle | Square | None, None), (Circle | Ring, Ring(1.0, 2.0)), (int | Secret[str], 5),
+        (list[int] | list[str], ["a"]), (list[datetime] | list[str], ["2026-01-31"]),
+        (dict[str, Path] | dict[str, str], {"a": "b"}), (Path | PureWindowsPath, PureWindowsPath("a")),
+        (Box[date] | Box[str], Box("2026-01-31")), (list[date] | Sequence[str], ["2026-01-31"]),
+        (AliasOfMany | None, Square(1.0)), (Loose | Order, {"item": "a"}), ("Literal['a'] | str", "b"),
+        (list[int] | tuple[int, ...], (1,)), (Circle | Square, Square(1.0)), (Circle | Square | None, None),
+        (Circle | Ring, Ring(1.0, 2.0)), (int | Secret[str], 5),
         (Sequence[Circle | Square], (Circle(1.0), Square(1.0))), (Odd | None, Odd.NONE), (list, [1, (2,)]),
         (list[float], [1.0, math.nan]), (tuple, (1, [2])), (tuple[()], ()), (tuple[int, str], (1, "a")),
         (tuple[date, ...], (DAY, DAY)), (set[str], {"a", "b"}), (set[Point], {Point(1.0), Point(math.nan)}),
@@ -228,7 +249,7 @@ NAIVE = MOMENT.replace(tzinfo=None)
         (Secret[str], Secret("x")), (Secret[Point], Secret(Point(1.0))), (Secret, Secret([1])),
         (Box[Secret[str]], Box(Secret("x"))), (pydantic.SecretStr, pydantic.SecretStr("x")),
         (Annotated[int, "a note"], 1), (UserId, UserId(7)), (Any, {"a": DAY}), (object, 1), (T, 1),
-        (Json, {"a": [1, None, {"b": [1.5, True]}]}), (Tree, {"a": {"b": {"c": 1}}}), (np.float32, np.float32(0.1)),
+        (Json, {"a": [1, None, {"b": [1.5, True]}]}), (Tree, {"a": {"b": {"c": {}}}}), (np.float32, np.float32(0.1)),
         (np.float64, np.float64("nan")), (np.int16, np.int16(7)), (np.bool_, np.bool_(1)), (typing.SupportsFloat, 1.5),
         (typing.Hashable, (1, 2)), ("list[Point | None]", [None, Point(1.0)]), ("Ghost", {"a": 1}),
         ("list[Ghost]", [1]), ("no type at all", 1), (7, 7),
@@ -264,7 +285,8 @@ def test_a_value_of_its_annotation_comes_back_equal_and_of_its_type(annotation, 
         (Order, {}, "args.it: a Order needs item"),
         (Order, {"item": "a", "x": 1}, "a Order has no 'x'; it has item, due"),
         (Order, {"item": 1}, "args.it.item: 1 is no str"), (str, Secret("hunter2"), "*** is no str"),
-        (Model, {"theName": "a"}, "is no Model"), (typing.SupportsFloat, "a", "'a' is no SupportsFloat"),
+        (Model, {"theName": "a"}, "is no Model"), (datetime, Nano(2026, 1, 1), "is no datetime"),
+        (date, Nano(2026, 1, 1), "is no date"), (typing.SupportsFloat, "a", "'a' is no SupportsFloat"),
     ],
     ids=lambda it: repr(it)[:40] if not isinstance(it, int) else hex(it)[:20],
 )  # fmt: skip
@@ -328,7 +350,9 @@ def grown(value: Any, **changes: Any) -> Any:
     ("annotation", "value", "told"),
     [
         (Counting, Counting(1), "args.it.n: 2 would not come back equal: it would be 3"),
-        (list[Counting], [Counting(1)], "args.it[0].n: 2 would"),
+        (list[Counting], [Counting(1)], "args.it[0].n: 2 would"), (Counting | None, Counting(1), "args.it.n: 2 would"),
+        (tuple[int, Counting], (1, Counting(1)), "args.it[1].n: 2 would"),
+        (set[str] | Counting, Counting(1), "args.it.n: 2 would"),
         (dict[str, Counting], {"a": Counting(1)}, "args.it.a.n: 2 would"),
         (Box[Counting], Box(Counting(1)), "args.it.held.n: 2 would"),
         (Picky, grown(Picky(1), n=2), "would not come back: no Picky"),
@@ -480,6 +504,30 @@ def test_a_class_that_a_union_named_is_read_when_the_union_is_gone():
         arguments(Circle | Ring).decode(data)
 
 
+def test_a_class_of_a_function_may_hold_itself():
+    @dataclass
+    class Link:
+        next: Link | None = None
+
+    assert passed(Link, Link(Link())) == Link(Link())
+
+
+def test_a_big_whole_number_is_stored_so_that_every_reader_of_json_can_read_it():
+    assert arguments(int).encode((2**63,), {}) == b'{"it":{"$":["int","0x8000000000000000"]}}'
+    assert arguments(float).encode((math.nan,), {}) == b'{"it":{"$":["float","nan"]}}'
+
+
+@pytest.mark.parametrize(
+    ("sent", "back"),
+    [
+         (True, 1), (True, 1.0), (1, True), (1.0, 1), ({True}, {1}), ([1], (1,)), ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+         (Decimal("1.10"), Decimal("1.1")), (Circle(1.0), Square(1.0)), ({math.nan}, {1.0}), (Secret(1), Secret(True)),
+     ],
+)  # fmt: skip
+def test_what_is_equal_to_python_only_is_not_the_same(sent, back):
+    assert difference(sent, back) is not None
+
+
 # -- depth -----------------------------------------------------------------------------------------------------------
 
 
@@ -500,6 +548,12 @@ class Loop(pydantic.BaseModel):
     next: Loop | None = None
 
 
+class Fork(msgspec.Struct):
+    """Two ways at every level: whoever tried them all would not be done today."""
+
+    next: list[Fork] | Sequence[Fork] | None = None
+
+
 class Turn(msgspec.Struct):
     next: Turn | list[Turn] | None = None
 
@@ -507,13 +561,16 @@ class Turn(msgspec.Struct):
 def loops() -> list[tuple[Any, object]]:
     node, loop, turn, both = Node(1), Loop(), Turn(), Turn()
     node.next, loop.next, turn.next, both.next = node, loop, turn, [both]
+    fork = Fork()
+    fork.next = [fork]
     ring: list[Any] = []
     ring.append(ring)
     table: dict[Any, Any] = {}
     table["a"] = table
     return [
-        (Node, node), (Loop, loop), (Turn, turn), (Turn, both), (list, ring), (Any, ring), (Json, ring), (dict, table),
-        (Json, table), (Box[list], Box(ring)), (Secret[list], Secret(ring)), (list[list] | tuple[list, ...], ring),
+        (Node, node), (Loop, loop), (Turn, turn), (Turn, both), (Fork, fork), (list, ring), (Any, ring), (Json, ring),
+        (dict, table), (Json, table), (Box[list], Box(ring)), (Secret[list], Secret(ring)),
+        (list[list] | tuple[list, ...], ring),
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Children come and go: replaced after so many jobs or at so much memory, and never more of them than there should be."""
+"""Children come and go: replaced after so many jobs or at so much memory, and never more than there should be."""
 
 from __future__ import annotations
 

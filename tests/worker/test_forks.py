@@ -83,7 +83,7 @@ def run(folder, program):
     (folder / "program.py").write_text(textwrap.dedent(APP) + textwrap.dedent(program))
     return subprocess.run(
         # Python 3.12 and newer warn of every fork beside threads; this is about what such forks do.
-        [sys.executable, "-X", "dev", "-W", "error", "-W", "ignore:This process:DeprecationWarning", "program.py"],
+        [sys.executable, "-W", "error", "-W", "ignore:This process:DeprecationWarning", "program.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(daybreak.__file__).parents[1])},
         capture_output=True,
@@ -173,6 +173,8 @@ STORIES = {
                 store.insert_now([])
             except StoreUnavailable as trouble:
                 assert "was opened before a fork" in str(trouble)
+            else:
+                raise AssertionError("the parent's store was used")
             portal.run(store.close())
             store = None
             gc.collect()
@@ -270,6 +272,16 @@ def test_a_child_forked_in_the_middle_of_a_write_is_told_so(tmp_path):
     assert "the spawn method" in ended.stdout
 
 
+STRANGER = """
+import asyncio, os
+from daybreak.client import Client
+from daybreak.stores.sqlite import SqliteStore
+store = asyncio.run(SqliteStore("jobs.db").open())
+store.insert_now([Client(store).spec("stranger")])
+os._exit(0)  # without closing: the log stays
+"""
+
+
 @pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
 def test_a_child_takes_nothing_from_a_parent_that_listens(tmp_path, leave):
     """Its sockets and its place in the loop are in use on the other side of the fork."""
@@ -301,16 +313,41 @@ def test_a_child_takes_nothing_from_a_parent_that_listens(tmp_path, leave):
 
         ended(fork(child, leave={leave}))
         assert os.listdir("jobs.db-wake") == [address]
-        stranger = "import asyncio; from daybreak.client import Client; from daybreak.stores.sqlite import SqliteStore;"
-        stranger += "store = asyncio.run(SqliteStore('jobs.db').open()); "
-        stranger += "store.insert_now([Client(store).spec('stranger')]); asyncio.run(store.close())"
         again.wait()  # the first look at the file
         import subprocess
-        subprocess.run([sys.executable, "-c", stranger], check=True)
+        subprocess.run([sys.executable, "-c", {STRANGER!r}], check=True)
         waiting.result(60)
         """,
     )
     assert (ended.stderr, ended.returncode) == ("", 0)
+
+
+def test_a_child_that_outlives_its_parent_keeps_nothing_of_it(tmp_path):
+    """Neither its address, at which nobody listens any more, nor its log, which is for those who have real locks."""
+    ended = run(
+        tmp_path,
+        f"""
+        import subprocess
+
+        async def watch():
+            app.store.watch([work_topic("default")])
+
+        def child():
+            while os.getppid() == parent:
+                time.sleep(0.01)
+            assert len(os.listdir("jobs.db-wake")) == 1
+            stranger = subprocess.run([sys.executable, "-c", {STRANGER!r}], check=True)
+            assert os.listdir("jobs.db-wake") == [], "the parent's address is found dead"
+
+        parent = os.getpid()
+        app.submit("before")
+        app.portal.run(watch())
+        fork(child, leave=sys.exit)
+        os.kill(parent, 9)
+        """,
+    )
+    assert (ended.stderr, ended.returncode) == ("", -9)
+    assert (tmp_path / "jobs.db-wal").exists()
 
 
 def test_a_portal_after_a_fork_is_another(tmp_path):

@@ -1,4 +1,4 @@
-"""Time in which nobody could act is nobody's fault: computing without a pause, stopped processes, a laptop that slept."""
+"""Time in which nobody could act is nobody's fault: computing without a pause, stopped processes, sleep."""
 
 from __future__ import annotations
 

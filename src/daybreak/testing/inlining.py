@@ -212,7 +212,7 @@ class Inline:
         self._retrying.pop(lease.job, None)
         tried = self._tried[lease.job] = self._tried.get(lease.job, 0) + 1
         self._begun += self._depth > 1
-        if False:
+        if tried > self._tries:
             self._endless = (
                 f"job {lease.job} ({lease.spec.task}) was tried {self._tries} times in one go and still fails: "
                 "give the task fewer attempts, or inline(app, tries=...) more"

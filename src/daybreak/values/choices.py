@@ -14,10 +14,11 @@ from daybreak.values.tags import named_class, plain, rich
 class Member(Codec):
     """An enum, by its value; by its name, if its values are neither all text nor all whole numbers."""
 
+    is_class = True
+
     def __init__(self, name: str, kind: Any) -> None:
         super().__init__(name)
         self.kinds = (kind,)
-        self.label = kind.__name__
         self._kind = kind
         values = [member._value_ for member in kind.__members__.values()]
         self._by_value = any(all(type(value) is base for value in values) for base in (str, int))

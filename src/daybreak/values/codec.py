@@ -18,11 +18,11 @@ class Codec:
     """Writes what its annotation means and refuses anything else; reads that, and what other languages' JSON says.
 
     `safe`: what is read is known to be what was written, so nobody needs to compare. `kinds`: the types that it
-    writes and reads unchanged. `label`: by which name a union says that it is this one; None if its JSON shows it."""
+    writes and reads unchanged. `is_class`: its JSON does not show what it is, so a union must name it."""
 
     safe: bool = True
     kinds: tuple[type, ...] = ()
-    label: str | None = None
+    is_class: bool = False
     is_secret: bool = False
     takes_any_text: bool = False  # on the command line
 

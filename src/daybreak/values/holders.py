@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from daybreak.errors import BadArguments, TooLarge
+from daybreak.values.choices import Choice
 from daybreak.values.codec import Codec
 from daybreak.values.refusal import DEPTH_LIMIT, Refusal, step, too_deep
-from daybreak.values.scalars import Nothing
+from daybreak.values.scalars import Nothing, Scalar
 from daybreak.values.tags import TAG, items, members, named_class, opened, pairs, rich
 
 
@@ -134,22 +135,21 @@ class OneOf(Codec):
 
     def __init__(self, name: str, choices: Sequence[Codec]) -> None:
         super().__init__(name)
-        self._choices = choices
+        # An alias of a union within a union is part of it.
+        self._choices = [each for codec in choices for each in (codec.inner() if isinstance(codec, OneOf) else [codec])]
         by_kind: dict[type, list[Codec]] = {}
-        for codec in choices:
+        for codec in self._choices:
             for kind in codec.kinds:
                 by_kind.setdefault(kind, []).append(codec)
         self.kinds = tuple(by_kind)
+        self.safe = all(codec.safe and codec.kinds for codec in self._choices)
         # First whoever writes this very type, then whoever takes anything, then whoever may convert it.
-        rest = [*(codec for codec in choices if not codec.kinds), *choices]
+        rest = [*(codec for codec in self._choices if not codec.kinds), *self._choices]
         self._order = {kind: list(dict.fromkeys([*first, *rest])) for kind, first in by_kind.items()}
         self._usual = list(dict.fromkeys(rest))
-        self.safe = (
-            all(codec.safe and codec.kinds for codec in choices)
-            and all(len(found) == 1 for found in by_kind.values())
-        )  # fmt: skip
         # Beside None alone a class need not be named: whatever is not null is of it.
-        self._names_classes = sum(not isinstance(codec, Nothing) for codec in choices) > 1
+        alone = sum(not isinstance(codec, Nothing) for codec in self._choices) == 1
+        self._named = {codec for codec in self._choices if not alone and _needs_name(codec, by_kind)}
 
     def inner(self) -> Iterable[Codec]:
         return self._choices
@@ -164,7 +164,7 @@ class OneOf(Codec):
                     raise  # whoever else looked would look as deep
                 refusals.append(refusal)
             else:
-                return {TAG: ["as", [codec.label, written]]} if codec.label and self._names_classes else written
+                return {TAG: ["as", [codec.name, written]]} if codec in self._named else written
         raise self._summed_up(value, refusals)
 
     def read(self, raw: Any) -> Any:
@@ -172,7 +172,7 @@ class OneOf(Codec):
         candidates = self._order.get(_kind_of(name, inner), self._usual)
         if name == "as":
             label, raw = named_class(raw)
-            candidates = [codec for codec in self._choices if codec.label == label]
+            candidates = [codec for codec in self._choices if codec.name == label]
             if label is not None and not candidates:
                 raise Refusal(BadArguments, f"a {label} is no {self.name}")
         refusals: list[Refusal] = []
@@ -206,6 +206,13 @@ def read_items(raws: list[Any], codecs: Sequence[Codec]) -> list[Any]:
     except Refusal as refusal:
         raise refusal.at(f"[{len(found)}]") from None
     return found
+
+
+def _needs_name(codec: Codec, by_kind: dict[type, list[Codec]]) -> bool:
+    """Whether a union must say that it is this one: a class, or a holder of a type that another one holds too."""
+    if isinstance(codec, Scalar | Choice):
+        return False
+    return codec.is_class or any(len(by_kind[kind]) > 1 for kind in codec.kinds)
 
 
 def _kind_of(name: str | None, inner: Any) -> type:

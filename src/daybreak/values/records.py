@@ -73,11 +73,11 @@ class Record(Fielded):
     """A dataclass, a msgspec Struct or a NamedTuple, of exactly this class: a subclass would lose what it adds."""
 
     safe = False
+    is_class = True
 
     def __init__(self, name: str, kind: Any, fields: Fields, needed: Collection[str]) -> None:
         super().__init__(name, fields, needed)
         self.kinds = (kind,)
-        self.label = kind.__name__
         self._kind = kind
 
     def write(self, value: Any, depth: int, /) -> object:
@@ -116,11 +116,11 @@ class Model(Fielded):
     """A pydantic model. Its fields are written by their annotations; what is read, pydantic validates."""
 
     safe = False
+    is_class = True
 
     def __init__(self, name: str, kind: Any, fields: Fields) -> None:
         super().__init__(name, fields, ())
         self.kinds = (kind,)
-        self.label = kind.__name__
         self._kind = kind
 
     def write(self, value: Any, depth: int, /) -> object:
@@ -166,6 +166,7 @@ class Adapted(Instance):
     """A class of which only pydantic knows how it is written, an address or a URL: as text, or whatever it chooses."""
 
     safe = False
+    is_class = True
 
     def __init__(self, name: str, kind: Any) -> None:
         super().__init__(name, kind)

@@ -21,7 +21,6 @@ class Scalar(Codec):
     """A type whose values JSON has, or a tag."""
 
     kind: type = object
-    barred: tuple[type, ...] = ()  # subclasses that mean something else
 
     def __init__(self) -> None:
         super().__init__(self.kind.__name__)
@@ -45,7 +44,7 @@ class Scalar(Codec):
         found = from_numpy(value)
         if type(found) is self.kind:
             return found
-        if isinstance(found, self.kind) and not isinstance(found, self.barred):
+        if isinstance(found, self.kind):
             try:
                 if (base := self.base(found)) == found:
                     return base
@@ -54,6 +53,7 @@ class Scalar(Codec):
         raise self.unfit(value)
 
     def base(self, value: Any) -> Any:
+        """The value of a subclass as one of this type; what it raises, or that it is not equal, is a refusal."""
         return self.kind(value)
 
 
@@ -85,7 +85,6 @@ class Bool(Scalar):
 
 class Int(Scalar):
     kind = int
-    barred = (bool,)
 
     def write(self, value: Any, _depth: int, /) -> object:
         if type(value) is not int:
@@ -93,6 +92,8 @@ class Int(Scalar):
         return value if LOWEST <= value <= HIGHEST else big(value)
 
     def base(self, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise TypeError
         return int.__int__(value)
 
     def parse(self, given: str) -> Any:
@@ -152,12 +153,10 @@ class Worded(Scalar):
         kind: type,
         read: Callable[[Any], Any],
         *,
-        barred: tuple[type, ...] = (),
         words: tuple[type, ...] = (str,),
         hint: str = "",
     ) -> None:
         self.kind = kind
-        self.barred = barred
         super().__init__()
         self._read = read
         self._words = words
@@ -251,7 +250,7 @@ SCALARS: Final[Mapping[Any, Scalar]] = {
         Bytes(bytes),
         Bytes(bytearray),
         Worded(datetime, datetime.fromisoformat),
-        Worded(date, date.fromisoformat, barred=(datetime,)),
+        Worded(date, date.fromisoformat),
         Worded(time, time.fromisoformat),
         Worded(timedelta, duration, hint="; write '90s', '10m', '1h30m'"),
         Worded(UUID, UUID),

@@ -2,6 +2,7 @@
 
 source     what the supervisor sees of a store: leases in, outcomes out
 worker     the loop: exchange what ended for what can start
+launch     what it takes to start children
 pool       slots of one kind, and the children behind them
 child      one child as the supervisor sees it; children: keeps the wanted number of them alive
 keeper     heartbeats, and the requests they bring back

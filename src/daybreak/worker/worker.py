@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
@@ -14,22 +12,19 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from daybreak import telemetry, values
+from daybreak import telemetry
 from daybreak.errors import BadInput, StoreError, StoreTooNew
-from daybreak.model import FINAL, Lease, Put, QueueSettings, State
+from daybreak.model import FINAL, Lease, Put, State
 from daybreak.services.crew import crew, run
-from daybreak.store import Extended, Filter, Store
-from daybreak.tasks import Program
+from daybreak.store import Extended, Store
 from daybreak.units import moment
 from daybreak.worker import record
 from daybreak.worker.children import Broke
-from daybreak.worker.isolation import Body, ProcessBody, ThreadBody
+from daybreak.worker.idle import is_idle
 from daybreak.worker.keeper import Keeper
+from daybreak.worker.launch import Launch
 from daybreak.worker.pool import Pool
-from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.source import LocalSource, Settled, Taken, Want
-from daybreak.worker.trial import Trial
-from daybreak.worker.wire import Hello
 from daybreak.world import Ids, World
 
 _log = logging.getLogger("daybreak.worker")
@@ -49,22 +44,19 @@ class Ears(Protocol):
 
 
 class Worker:
-    """A supervisor. `target` tells children where the user's code is; without one they are threads of this process."""
+    """A supervisor."""
 
     def __init__(
         self,
         store: Store,
-        program: Program,
-        settings: WorkerSettings,
+        launch: Launch,
         world: World,
         *,
-        target: str = "",
-        imports: list[str] | None = None,
-        url: str = "",
         app: str = "",
         ears: Ears | None = None,
         beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
+        program, settings = launch.program, launch.settings
         settings.check()
         if not len(program):
             raise BadInput(
@@ -74,10 +66,8 @@ class Worker:
         self.settings = settings
         self._store = store
         self._program = program
+        self._launch = launch
         self._world = world
-        self._target = target
-        self._imports = imports or []
-        self._url = url
         self._ears = ears
         self._beside = beside
         self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
@@ -128,7 +118,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as around:
             await self._enter_lifespans(around)
-            self._pools = self._make_pools()
+            self._pools = self._launch.pools(self._shared)
             keeper = Keeper(
                 self._source, self._world, lease_for=self.settings.lease_for, held=self._held, heard=self._heard
             )
@@ -196,41 +186,6 @@ class Worker:
                 self._shared.update(given)
 
     # -- pools ---------------------------------------------------------------------------------------------------------
-
-    def _make_pools(self) -> list[Pool]:
-        on_trial: dict[int, float] = {}
-        return [
-            Pool(
-                is_async=is_async,
-                tasks=tasks,
-                children=1 if is_async else self.settings.slots,
-                slots=self.settings.async_jobs if is_async else 1,
-                start=self._starter(is_async),
-                settings=self.settings,
-                trial=Trial(on_trial),
-            )
-            for is_async in (False, True)
-            if (tasks := self._program.known(is_async=is_async))
-        ]
-
-    def _starter(self, is_async: bool) -> Callable[[int], Body]:
-        shared = values.encode(self._shared, "lifespan")
-
-        def start(slots: int) -> Body:
-            hello = Hello(
-                target=self._target,
-                imports=self._imports,
-                path=[path or os.getcwd() for path in sys.path],  # noqa: PTH109
-                url=self._url,
-                shared=shared,
-                slots=slots,
-                is_async=is_async,
-                commands=self.settings.allow_commands,
-                log_level=logging.getLogger("daybreak.job").getEffectiveLevel(),
-            )
-            return ThreadBody(hello, self._program) if self.settings.isolation == "thread" else ProcessBody(hello)
-
-        return start
 
     def _held(self) -> list[Lease]:
         return [lease for pool in self._pools for lease in pool.held()]
@@ -377,26 +332,11 @@ class Worker:
             await asyncio.Event().wait()
         while True:
             await asyncio.sleep(0.05)
-            if not self.running and not any(pool.ended for pool in self._pools) and not await self._left():
+            if self.running or any(pool.ended for pool in self._pools):
+                continue
+            if await is_idle(self._store, self._program, self._queues):
                 self.stop()
                 return
-
-    async def _left(self) -> int:
-        known = self._program.known()
-        waiting = frozenset({State.QUEUED, State.SCHEDULED, State.RUNNING})
-        left = 0
-        try:
-            paused = {
-                found.name
-                for found in await self._store.records("queue")
-                if msgspec.json.decode(found.value, type=QueueSettings).paused
-            }
-            for queue in set(self._queues) - paused:
-                tallies = await self._store.count(Filter(states=waiting, queue=queue))
-                left += sum(tally.n for tally in tallies if (tally.task, tally.version) in known)
-        except StoreError:
-            return 1  # not known, so not idle
-        return left
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 

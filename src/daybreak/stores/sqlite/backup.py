@@ -76,8 +76,10 @@ def _copy(source: Path, partial: Path, tell: Callable[[float], None]) -> None:
                     pages.step(PAGES_PER_STEP)
                     tell(1 - pages.remaining / max(pages.page_count, 1))
             copy.pragma("journal_mode", "delete")  # one file, without a log beside it
-            if (found := copy.execute("PRAGMA quick_check(1)").fetchone()) != ("ok",):
-                raise StoreCorrupt(f"{source} is damaged ({found[0] if found else '?'}): the copy was thrown away")
+            [(found,)] = copy.execute("PRAGMA quick_check(1)").fetchall()
+            if found != "ok":
+                told = str(found).rpartition("\n")[2]
+                raise StoreCorrupt(f"{source} is damaged ({told}): the copy was thrown away, restore an older one")
         live.execute("ROLLBACK")
 
 

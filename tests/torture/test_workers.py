@@ -1,0 +1,213 @@
+"""Workers and their children are killed at any moment, and passed through by many jobs: nothing lost, nothing grows."""
+
+# ruff: noqa: ASYNC251 - nobody else is on these loops, so a test may block its own
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from herd import LONG, count
+from story import retell
+from worker_hand import LINES, WorkerProcess, ask, nobody_left, read_lines, rss, until
+from worker_load import aeffect, app, effect
+
+from daybreak.events import Event
+from daybreak.model import UNFINISHED, State
+from daybreak.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.torture
+
+TARGET = Path(__file__).with_name("worker_load.py")
+KILLS = count(25, 200)
+JOBS = count(400, 2_000)
+LEASE = count(1, 7)  # seconds; the long form has the default
+AGAIN_WITHIN = count(4, 15)  # seconds from a death to the next start of what was at it
+DRAIN = 60.0
+KIB = 1024
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Iterator[Path]:
+    monkeypatch.setenv(LINES, str(tmp_path / "lines"))
+    with nobody_left():
+        app.use(f"sqlite:///{tmp_path}/jobs.db")
+        yield tmp_path
+        app.close()
+
+
+@dataclass
+class Crew:
+    """Workers of which any may be killed at any time, but for the first: someone must live long enough to see that
+    another is gone."""
+
+    folder: Path
+    chance: random.Random
+    workers: list[WorkerProcess] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    deaths: dict[str, datetime] = field(default_factory=dict)
+    kills: Counter[str] = field(default_factory=Counter)
+
+    def start(self, n: int) -> None:
+        name = f"w{n}x{sum(self.kills.values())}"
+        words = ("--lease", f"{LEASE}s", "--processes", "2", "--async-jobs", "8", "--name", name)
+        worker = WorkerProcess(TARGET, app.settings.url, self.folder, *words)
+        self.workers[n : n + 1], self.names[n : n + 1] = [worker], [name]
+
+    def kill_someone(self) -> None:
+        n = self.chance.randrange(len(self.workers))
+        worker = self.workers[n]
+        assert worker.returned is None, f"{self.names[n]} had ended by itself: {worker.said}"
+        children = worker.children
+        if n == 0 or (children and self.chance.random() < 0.5):
+            if children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.chance.choice(children), signal.SIGKILL)
+                self.kills["children"] += 1
+            return
+        self.deaths[self.names[n]] = datetime.now(UTC)
+        worker.kill()
+        self.kills["workers"] += 1
+        self.start(n)
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            worker.wait_ready(app).signal(signal.SIGTERM)
+        for worker in self.workers:
+            assert worker.wait() == 0, worker.said
+
+
+async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_children_are_killed(folder, tell):
+    chance = random.Random(23)
+    crew = Crew(folder, chance)
+    jobs = []
+    began_at = time.monotonic()
+    with contextlib.ExitStack() as ending:
+        for n in range(3):
+            crew.start(n)
+        ending.callback(lambda: [worker.kill() for worker in crew.workers])
+        for worker in crew.workers:
+            worker.wait_ready(app)
+        for round_ in range(KILLS):
+            share = JOBS * (round_ + 1) // KILLS - len(jobs)
+            rows = [{"seconds": chance.random() * 0.25} for _ in range(share)]
+            jobs += effect.submit_many(rows[::2]) + aeffect.submit_many(rows[1::2])
+            time.sleep(chance.random() * count(1, 2))
+            crew.kill_someone()
+        killed_in = time.monotonic() - began_at
+        drained_in = drain()
+        crew.stop()
+
+    async with SqliteStore(folder / "jobs.db") as store:
+        story = await retell(store)
+        events = await all_events(store)
+        found = {job.id: job for job in await store.get([job.id for job in jobs]) if job is not None}
+    assert len(found) == len(jobs) == JOBS
+    lines = read_lines()
+    leases = Counter((line["job"], line["fence"]) for line in lines if line["word"] == "began")
+    did = {(line["job"], line["fence"]) for line in lines if line["word"] == "did"}
+    assert max(leases.values()) == 1, "one lease was begun twice"
+    for job in found.values():
+        assert job.state is State.COMPLETED, f"{job.id} is {job.state} ({job.reason})"
+        fence = int(job.result or b"0")
+        assert fence == job.fence, "the result is not of the lease that was settled"
+        assert (job.id, fence) in did, "a result without its effect"
+        assert sum(event.kind == "completed" for event in events[job.id]) == 1
+    waits = [wait for job in jobs for wait in orphaned(events[job.id], crew.deaths)]
+    slowest = max(waits, default=0.0)
+    tell(
+        f"{crew.kills['workers']} workers and {crew.kills['children']} children killed in {killed_in:.0f} s over "
+        f"{JOBS} jobs, 0 lost, 0 counted twice; {len(leases) - JOBS} runs were repeats; {len(waits)} orphans of dead "
+        f"workers ran again within {slowest:.1f} s at leases of {LEASE} s; {len(story.handovers)} leases taken over; "
+        f"drained in {drained_in:.1f} s"
+    )
+    assert waits, "no killed worker held a lease: the test showed nothing"
+    assert crew.kills["children"] >= KILLS // 5
+    assert slowest <= AGAIN_WITHIN
+
+
+def drain() -> float:
+    began_at = time.monotonic()
+    until(lambda: not sum(ask(app, lambda client: client.count())[state] for state in UNFINISHED), "drained", DRAIN)
+    return time.monotonic() - began_at
+
+
+async def all_events(store: SqliteStore) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    cursor = None
+    while (feed := await store.events(cursor, limit=5000)).events:
+        for event in feed.events:
+            found[event.job].append(event)
+        cursor = feed.cursor
+    return found
+
+
+def orphaned(events: list[Event], deaths: dict[str, datetime]) -> Iterator[float]:
+    """For each lease that a dead worker held when it died: how long after the death the job was started again."""
+    for n, event in enumerate(events):
+        died_at = deaths.get(event.by.partition("-")[0]) if event.kind == "started" else None
+        if died_at is None:
+            continue
+        after = [later for later in events[n + 1 :] if later.kind != "progress"]
+        if after and after[0].kind == "lease_expired":
+            again = next(later for later in after if later.kind == "started")
+            yield (again.at - max(died_at, event.at)).total_seconds()
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+THROUGH = count(30_000, 1_000_000)
+PER_JOB = 40  # bytes that a job may leave behind in a process, by measurement noise
+
+
+def slope(points: list[tuple[int, int]]) -> float:
+    """The least-squares slope of y over x."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+
+
+def test_memory_of_supervisor_children_and_client_stays_flat(folder, tell):
+    words = ("--processes", "1", "--lease", "2s")
+    client = [sys.executable, str(Path(__file__).with_name("worker_client.py")), app.settings.url]
+    samples: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    began_at = time.monotonic()
+    with (
+        WorkerProcess(TARGET, app.settings.url, folder, *words) as worker,
+        subprocess.Popen(client, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as caller,
+    ):
+        worker.wait_ready(app)
+        assert caller.stdout.readline() == "ready\n"
+        watched = {"supervisor": worker.pid, "client": caller.pid}
+        watched |= {f"child {n}": pid for n, pid in enumerate(worker.children)}
+        done = 0
+        while done < THROUGH:
+            caller.stdin.write("go on\n")
+            caller.stdin.flush()
+            done += int(caller.stdout.readline())
+            for name, pid in watched.items():
+                samples[name].append((done, rss(pid)))
+        took = time.monotonic() - began_at
+        assert sorted(worker.children) == sorted(watched[name] for name in watched if name.startswith("child"))
+        caller.stdin.close()
+        assert caller.wait(30) == 0
+        assert worker.stop() == 0
+    grown = {name: slope(points[len(points) // 3 :]) for name, points in samples.items()}
+    told = "; ".join(
+        f"{name} {points[len(points) // 3][1] // KIB} then {points[-1][1] // KIB} KiB, {grown[name]:+.1f} bytes a job"
+        for name, points in samples.items()
+    )
+    tell(f"{done} jobs at {done / took:.0f}/s: {told}")
+    assert all(per_job < PER_JOB for per_job in grown.values()), grown
+    assert LONG or took < 120

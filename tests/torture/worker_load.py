@@ -1,0 +1,41 @@
+"""The app that workers are tortured with: jobs that say what they did, and jobs that do nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from worker_hand import write_line
+
+from daybreak import Context, Daybreak, Retry
+
+app = Daybreak()
+
+# Whatever dies, the job is not to blame here: each must end completed.
+STUBBORN = {"retry": Retry(attempts=10_000), "deaths": 10_000}
+
+
+@app.task(queue="sync", **STUBBORN)
+def effect(ctx: Context, seconds: float) -> int:
+    write_line(job=ctx.job, fence=ctx.fence, word="began")
+    time.sleep(seconds)
+    write_line(job=ctx.job, fence=ctx.fence, word="did")
+    return ctx.fence
+
+
+@app.task(queue="async", **STUBBORN)
+async def aeffect(ctx: Context, seconds: float) -> int:
+    write_line(job=ctx.job, fence=ctx.fence, word="began")
+    await asyncio.sleep(seconds)
+    write_line(job=ctx.job, fence=ctx.fence, word="did")
+    return ctx.fence
+
+
+@app.task(queue="sync", keep="1s")
+def nothing(n: int) -> int:
+    return n
+
+
+@app.task(queue="async", keep="1s")
+async def anothing(n: int) -> int:
+    return n
