@@ -1,6 +1,7 @@
 # Everything a contributor runs. Needs make, Python 3.11 or newer, and pip; no git, no root.
 #
-#   make check    format, lint, types on three systems, layers, unit tests; under a minute
+#   make demo     a night's work in half a minute
+#   make check    format, lint, types on three systems, layers, quick tests; under a minute
 #   make test     everything, the short torture included
 #
 # What is missing is skipped loudly; with CI=true it fails.
@@ -10,41 +11,54 @@ VENV   ?= .venv
 PARALLEL ?= 2
 
 BIN   := $(VENV)/bin
+PLAIN_STAMP := $(VENV)/.installed-plain
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 PYTEST := $(BIN)/python -m pytest
 # These must be there; whatever else stands in tests/ is run as well.
-SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation
+SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
+    tests/acceptance tests/demo
+# Quick: one process, or a few short-lived ones. What starts many, and the examples of the pages, are for make test.
+QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \
+    --ignore=tests/cli/test_worker.py \
+    --deselect=tests/unit/test_docs.py::test_what_a_page_shows_runs_and_prints_what_it_says
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check static unit bench bench-compare torture docs clean
 
 help:
-	@echo "make check          format, lint, types, layers and unit tests: under a minute"
+	@echo "make demo           a night's work in half a minute: a sweep, an urgent job, a worker that is killed"
+	@echo "make check          format, lint, types, layers and quick tests: under a minute"
 	@echo "make test           everything: check, docs, torture in its short form, and every suite"
 	@echo "make docs           run the examples in README and docs, follow their links"
 	@echo "make torture        the long torture: processes killed, stopped and starved"
 	@echo "make bench          measure speed; writes benchmarks/results/"
 	@echo "make bench-compare  measure again and fail on a loss of speed"
-	@echo "make demo           comes with the worker"
 
 # -- the environment -------------------------------------------------------------------------------------------------
 
 # Debian without python3-venv cannot give an environment its pip: then the pip that is there installs it.
 # Installed anew when pyproject.toml or constraints.txt changes, and only then.
-$(STAMP): pyproject.toml constraints.txt
+$(PLAIN_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "Daybreak needs Python 3.11 or newer; $(PYTHON) is older. Name another: make PYTHON=python3.12"; exit 1; }
 	@echo "== environment: $(VENV), with the versions of constraints.txt"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null || $(PYTHON) -m venv --clear --without-pip $(VENV)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(STAMP): $(PLAIN_STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group dev
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group bench
 	@touch $@
+
+demo: $(PLAIN_STAMP)
+	@$(BIN)/daybreak demo
 
 # -- checks ----------------------------------------------------------------------------------------------------------
 
@@ -60,8 +74,8 @@ static: $(STAMP)
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 unit: $(STAMP)
-	@echo "== unit tests"
-	@$(PYTEST) -n $(PARALLEL) tests/unit tests/stores
+	@echo "== quick tests"
+	@$(PYTEST) -n $(PARALLEL) $(QUICK)
 
 check: static unit
 
@@ -82,7 +96,7 @@ test: static
 
 docs: $(STAMP)
 	@echo "== examples and links of README and docs"
-	@$(PYTEST) tests/unit/test_docs.py tests/unit/test_readme.py
+	@$(PYTEST) -n $(PARALLEL) tests/unit/test_docs.py tests/unit/test_readme.py tests/demo/test_examples.py
 
 # -- longer ----------------------------------------------------------------------------------------------------------
 
@@ -97,9 +111,6 @@ bench: $(BENCH_STAMP)
 bench-compare: $(BENCH_STAMP)
 	@test -f benchmarks/__main__.py || { echo "!! the benchmarks are not there yet"; exit 1; }
 	$(BIN)/python -m benchmarks compare
-
-demo:
-	@echo "The demo comes with the worker, which is not there yet. What works today: README.md, and make test."
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -296,6 +296,7 @@ def test_a_store_named_in_code_is_where_the_jobs_go_and_the_difference_is_said(c
         ("def x(:", "SyntaxError"),
         ("\n\n1 / 0", "ZeroDivisionError: division by zero"),
         ("x = 1", "no Daybreak app"),
+        ("import sys\nsys.exit(3)", "ends the program while it is loaded"),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_told_with_its_place(cli, tmp_path, code, told):
@@ -304,6 +305,13 @@ def test_an_app_that_cannot_be_loaded_is_told_with_its_place(cli, tmp_path, code
     assert told in result.stderr
     if "Error" in told:
         assert f"broken.py, line {code.count(chr(10)) + 1}" in result.stderr
+
+
+def test_what_an_app_prints_while_it_is_loaded_does_not_stand_before_the_id(cli, place, tmp_path):
+    (tmp_path / "tasks.py").write_text("print('loading')\n" + APP % "")
+    result = cli("submit", "anything", "x=1", "--app", "tasks.py")
+    assert place.get(result.stdout.removesuffix("\n")).spec.task == "anything"
+    assert "loading" in result.stderr
 
 
 def test_an_app_that_is_not_there(cli):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from daybreak.cli.queues import Queue
+from daybreak.cli.queues.reading import Queue
 from daybreak.cli.top.look import Look, Rates
 from daybreak.model import QueueSettings, State
 

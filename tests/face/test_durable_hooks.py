@@ -309,14 +309,16 @@ async def test_an_answer_that_was_lost_is_not_taken_for_an_overtaking(client, mo
             return answer
 
         monkeypatch.setattr(client.store, "put", put)
+        await wait_for(lambda: not lost)  # both while it says that it is still there
         jobs = [await client.submit("t") for _ in range(3)]
-        await wait_for(lambda: not lost and len(set(hook.jobs)) == 3)
+        await wait_for(lambda: len(hook.heard) == 3)
         await wait_for(renewals(client, 2))
-    assert list(dict.fromkeys(hook.jobs)) == jobs
+    assert hook.jobs == jobs
     assert "another worker follows now" not in caplog.text
 
 
-async def test_stopping_in_the_midst_of_a_page_repeats_nothing_that_was_told(client):
+async def test_stopping_in_the_midst_of_a_page_repeats_nothing_that_was_told(client, monkeypatch):
+    monkeypatch.setattr(following, "LAST_WORDS", timedelta(seconds=SECONDS))
     hook = Follow(client)
     permits = threading.Semaphore(40)
     hook.hear = None  # said below
@@ -336,11 +338,11 @@ async def test_stopping_in_the_midst_of_a_page_repeats_nothing_that_was_told(cli
         await wait_for(lambda: len(hook.heard) == 43)
         stopping = asyncio.get_running_loop().call_later(0.05, permits.release)  # the one under way ends while it stops
     stopping.cancel()
-    told = len(hook.heard)
-    assert told == 44
+    told = len(hook.heard) - 40
+    assert told in (3, 4)
     async with Follow(client).following() as rest:
-        await wait_for(lambda: len(rest.heard) >= 6)
-    assert rest.jobs == jobs[4:]
+        await wait_for(lambda: len(rest.heard) >= 10 - told)
+    assert rest.jobs == jobs[told:]
 
 
 def test_workers_follow_for_an_app_and_its_hook_s_name_is_its_function_s(tmp_path, until):

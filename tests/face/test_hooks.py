@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -297,7 +298,12 @@ def test_a_forked_child_tells_its_own_and_not_the_parent_s(script):
 def test_closing_tells_what_is_left(tmp_path):
     heard = []
     app = Daybreak(f"sqlite:///{tmp_path}/jobs.db")
-    app.on("submitted")(lambda event: heard.append(app.queue("q").get(event.job).data))
+
+    @app.on("submitted")
+    def slow(event: Event) -> None:
+        time.sleep(0.02)
+        heard.append(app.queue("q").get(event.job).data)
+
     for n in range(5):
         app.queue("q").add(n)
     app.close()
@@ -307,7 +313,12 @@ def test_closing_tells_what_is_left(tmp_path):
 async def test_async_closing_tells_what_is_left(tmp_path):
     heard = []
     async with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
-        app.on("submitted")(heard.append)
+
+        @app.on("submitted")
+        async def slow(event: Event) -> None:
+            await asyncio.sleep(0.05)
+            heard.append(event)
+
         await app.queue("q").aadd(1)
     assert kinds(heard) == ["submitted"]
     app.close()

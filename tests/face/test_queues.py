@@ -24,7 +24,7 @@ from daybreak import (
 )
 from daybreak.errors import JobNotFound, NotEncodable, WrongState
 from daybreak.queues import Item, LeaseHandle, QueueStats, taking
-from daybreak.store import Reap
+from daybreak.store import Extended, Reap
 from daybreak.testing import inline
 
 
@@ -153,7 +153,8 @@ def test_a_limit_is_a_number_of_items(queue, limit):
         queue.take(limit=limit)
 
 
-def test_waiting_ends_when_an_item_comes(queue, until):
+def test_waiting_ends_when_an_item_comes(queue):
+    assert queue.take() == []
     taken: list[LeaseHandle] = []
     waiting = threading.Thread(target=lambda: taken.extend(queue.take(wait="20s")))
     waiting.start()
@@ -165,7 +166,6 @@ def test_waiting_ends_when_an_item_comes(queue, until):
 def test_waiting_ends_when_a_delayed_item_falls_due(queue):
     item = queue.add("later", delay="100ms")
     assert (item.state, item.run_at > item.created_at) == (State.SCHEDULED, True)
-    assert queue.take() == []
     assert [lease.data for lease in queue.take(wait="20s")] == ["later"]
 
 
@@ -378,6 +378,14 @@ def test_a_block_that_lost_its_lease_says_so(app, queue, caplog):
     [lease] = queue.take()
     with pytest.raises(LeaseLost), lease:
         lose(app, lease)
+
+
+def test_a_block_whose_lease_was_lost_unnoticed_by_its_code_says_so(app, queue, until):
+    item = queue.add(1)
+    [lease] = queue.take()
+    with pytest.raises(LeaseLost), lease:
+        lease.heard(Extended(held=False))  # as a heartbeat in the background does
+    assert queue.get(item.id).state is State.RUNNING
 
 
 def test_a_block_s_own_error_is_what_is_heard_of_also_when_the_lease_was_lost(app, queue, caplog):

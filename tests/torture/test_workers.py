@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from herd import LONG, count
 from story import retell
-from worker_hand import LINES, WorkerProcess, ask, nobody_left, read_lines, rss, until
+from worker_hand import LINES, WorkerProcess, ask, live_pids, nobody_left, read_lines, rss, until
 from worker_load import aeffect, app, effect
 
 from daybreak.events import Event
@@ -66,20 +66,25 @@ class Crew:
         self.workers[n : n + 1], self.names[n : n + 1] = [worker], [name]
 
     def kill_someone(self) -> None:
-        n = self.chance.randrange(len(self.workers))
+        """Mostly one that is at work, sometimes one that just starts."""
+        live = live_pids(app)
+        at_work = [n for n, worker in enumerate(self.workers) if worker.pid in live]
+        n = self.chance.choice(at_work if self.chance.random() < 0.8 else range(len(self.workers)))
         worker = self.workers[n]
         assert worker.returned is None, f"{self.names[n]} had ended by itself: {worker.said}"
-        children = worker.children
-        if n == 0 or (children and self.chance.random() < 0.5):
-            if children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.chance.choice(children), signal.SIGKILL)
-                self.kills["children"] += 1
+        if n == 0 or (n in at_work and self.chance.random() < 0.4):
+            self._kill_child_of(worker)
             return
         self.deaths[self.names[n]] = datetime.now(UTC)
         worker.kill()
         self.kills["workers"] += 1
         self.start(n)
+
+    def _kill_child_of(self, worker: WorkerProcess) -> None:
+        children = until(lambda: worker.children, "it has children")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.chance.choice(children), signal.SIGKILL)
+        self.kills["children"] += 1
 
     def stop(self) -> None:
         for worker in self.workers:
@@ -101,7 +106,7 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_childr
             worker.wait_ready(app)
         for round_ in range(KILLS):
             share = JOBS * (round_ + 1) // KILLS - len(jobs)
-            rows = [{"seconds": chance.random() * 0.25} for _ in range(share)]
+            rows = [{"seconds": chance.random() * 0.5} for _ in range(share)]
             jobs += effect.submit_many(rows[::2]) + aeffect.submit_many(rows[1::2])
             time.sleep(chance.random() * count(1, 2))
             crew.kill_someone()
@@ -134,7 +139,10 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_childr
     )
     assert waits, "no killed worker held a lease: the test showed nothing"
     assert crew.kills["children"] >= KILLS // 5
-    assert slowest <= AGAIN_WITHIN
+    late = [
+        story_of(events[job.id]) for job in jobs if max(orphaned(events[job.id], crew.deaths), default=0) > AGAIN_WITHIN
+    ]
+    assert not late, f"deaths: {crew.deaths}; {late[:3]}"
 
 
 def drain() -> float:
@@ -163,6 +171,10 @@ def orphaned(events: list[Event], deaths: dict[str, datetime]) -> Iterator[float
         if after and after[0].kind == "lease_expired":
             again = next(later for later in after if later.kind == "started")
             yield (again.at - max(died_at, event.at)).total_seconds()
+
+
+def story_of(events: list[Event]) -> str:
+    return "; ".join(f"{event.at:%M:%S.%f} {event.kind} by {event.by.partition('-')[0]}" for event in events)
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -203,9 +215,9 @@ def test_memory_of_supervisor_children_and_client_stays_flat(folder, tell):
         caller.stdin.close()
         assert caller.wait(30) == 0
         assert worker.stop() == 0
-    grown = {name: slope(points[len(points) // 3 :]) for name, points in samples.items()}
+    grown = {name: slope(points[len(points) // 2 :]) for name, points in samples.items()}
     told = "; ".join(
-        f"{name} {points[len(points) // 3][1] // KIB} then {points[-1][1] // KIB} KiB, {grown[name]:+.1f} bytes a job"
+        f"{name} {points[len(points) // 2][1] // KIB} then {points[-1][1] // KIB} KiB, {grown[name]:+.1f} bytes a job"
         for name, points in samples.items()
     )
     tell(f"{done} jobs at {done / took:.0f}/s: {told}")

@@ -85,10 +85,16 @@ class Session:
         if folder not in sys.path:
             sys.path.insert(0, folder)
         try:
-            with self.said():
+            # What the user's modules print while they are loaded must not stand before what was asked for.
+            with self.said(), contextlib.redirect_stdout(sys.stderr):
                 return load(target)
         except DaybreakError:
             raise
+        except SystemExit:
+            raise TargetNotFound(
+                f"{target} ends the program while it is loaded: put what calls sys.exit() under "
+                'if __name__ == "__main__":'
+            ) from None
         except Exception as trouble:
             raise TargetNotFound(
                 f"{target} cannot be loaded: {type(trouble).__name__}: {trouble}{_place(trouble)}; "

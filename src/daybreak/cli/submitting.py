@@ -14,7 +14,7 @@ from daybreak.cli.options import DURATION, INSTANT, PRIORITY, OneOf, ParamType, 
 from daybreak.cli.printing import note, say, say_json
 from daybreak.cli.session import session
 from daybreak.cli.views import job_data
-from daybreak.cli.waiting import hint_if_unknown, wait_for
+from daybreak.cli.waiting import unknown_to_all, wait_for
 from daybreak.client import Client
 from daybreak.model import Job, JobSpec, Options
 from daybreak.policy.retry import PRESETS
@@ -100,7 +100,8 @@ async def hand_in(client: Client, spec: JobSpec, how: How) -> Job | None:
         say_json(job_data(job, await client.store.history(job_id), datetime.now(job.created_at.tzinfo)))
     else:
         say(job_id)
-    await hint_if_unknown(client, spec.task, spec.version)
+    if hint := await unknown_to_all(client, spec.task, spec.version):
+        note(hint)
     return None
 
 

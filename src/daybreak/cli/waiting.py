@@ -32,14 +32,15 @@ async def wait_for(client: Client, job_id: str, limit: timedelta | None = None) 
     hinted = False
     watch = client.store.watch([job_topic(job_id)])
     try:
-        with _status() as tell:
+        with _status() as (tell, aside):
             while not (job := await client.get(job_id)).is_final:
                 waited = timedelta(seconds=time.monotonic() - began)
                 if limit is not None and waited >= limit:
                     raise ResultTimeout(job_id, job.state, limit)
                 if not hinted and waited.total_seconds() >= _HINT_AFTER and job.state is not State.RUNNING:
                     hinted = True
-                    await hint_if_unknown(client, job.spec.task, job.spec.version)
+                    if hint := await unknown_to_all(client, job.spec.task, job.spec.version):
+                        aside(hint)
                 tell(_line(job))
                 await watch.wait(_LOOK if limit is None else max(min(_LOOK, limit - waited), ZERO))
     finally:
@@ -53,33 +54,33 @@ def _line(job: Job) -> str:
 
 
 @contextlib.contextmanager
-def _status() -> Iterator[Callable[[str], None]]:
-    """A line that moves, for a person; nothing for a program."""
+def _status() -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """How to say how far it is, in a line that moves, for a person alone; and how to say something beside."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _: None, note
         return
     from rich.text import Text  # noqa: PLC0415 - programs need none of it
 
-    with console(err=True).status("waiting") as status:
-        yield lambda line: status.update(Text(line))
+    out = console(err=True)
+    with out.status("waiting") as status:
+        yield lambda line: status.update(Text(line)), lambda text: out.print(Text(f"Note: {text}"))
 
 
-async def hint_if_unknown(client: Client, task: str, version: int) -> None:
-    """Say so if nobody there can run this. It is no error: whoever can may start later."""
+async def unknown_to_all(client: Client, task: str, version: int) -> str | None:
+    """A sentence if nobody there can run this. It is no error: whoever can may start later."""
     live = await live_workers(client)
     known = known_tasks(live)
     if (task, version) in known:
-        return
+        return None
     here = session()
     start = here.command("worker", "--allow-commands") if task == "exec" else here.start_worker()
     others = sorted(number for name, number in known if name == task)
     if others:
         told = f"live workers know {safe(task)!r} in version {', '.join(map(str, others))}, not in version {version}"
-        note(f"{told}: the job waits until one does.")
-    elif live:
-        note(f"no live worker knows the task {safe(task)!r}: the job waits for one that does. Start it with: {start}")
-    else:
-        note(f"no worker is there: the job waits for one. Start it with: {start}")
+        return f"{told}: the job waits until one does."
+    if live:
+        return f"no live worker knows the task {safe(task)!r}: the job waits for one that does. Start it with: {start}"
+    return f"no worker is there: the job waits for one. Start it with: {start}"
 
 
 def say_outcome(job: Job, *, raw: bool = False) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import time
@@ -15,7 +16,7 @@ from typing import Final
 from rich.console import Console
 
 from daybreak.client import Client
-from daybreak.demo import licence
+from daybreak.demo import buck, licence
 from daybreak.demo.buck import FS, VI, C, Converter, L
 from daybreak.demo.crew import Crew, WorkerGone
 from daybreak.demo.measure import Measured, measure
@@ -45,16 +46,24 @@ class Plan:
         return [(duty, load) for load in self.loads for duty in self.duties]
 
 
-FULL: Final = Plan(
-    duties=tuple(n / 20 for n in range(1, 20)),
-    loads=tuple(n / 4 for n in range(2, 28)),
-    lease_for=timedelta(seconds=2),
-)
 QUICK: Final = Plan(
     duties=tuple(n / 10 for n in range(1, 10)),
     loads=tuple(n / 2 for n in range(1, 9)),
     lease_for=timedelta(seconds=1),
 )
+
+
+def full(lasts_for: timedelta = timedelta(seconds=28)) -> Plan:
+    """As many points as this machine computes in about half a minute, busy as it is: hundreds, on any."""
+    began = time.perf_counter()
+    for _ in range(3):
+        buck.simulate(0.5, SHOWN_LOAD)
+    one = (time.perf_counter() - began) / 3
+    duties = tuple(n / 20 for n in range(1, 20))
+    at_once = min(os.cpu_count() or 1, 3)  # four children at first, two after the kill
+    wanted = round(lasts_for.total_seconds() * at_once / one / len(duties))
+    loads = tuple(n / 4 for n in range(2, 2 + min(max(wanted, 10), 40)))
+    return Plan(duties=duties, loads=loads, lease_for=timedelta(seconds=2))
 
 
 def run(
@@ -67,7 +76,7 @@ def run(
     place = Path(tempfile.mkdtemp(prefix="daybreak-demo-")) if folder is None else folder
     code = 1
     try:
-        code = asyncio.run(_tell(QUICK if quick else FULL, place, show))
+        code = asyncio.run(_tell(QUICK if quick else full(), place, show))
     except KeyboardInterrupt:
         code = INTERRUPTED
         show.plain("Stopped. The workers are gone, and nothing is left behind.")

@@ -134,11 +134,11 @@ class Taker:
                 await self._source(store, *queues).exchange([(lease, HandedBack()) for lease in leases], None)
 
 
-_takers: weakref.WeakKeyDictionary[Sessions, Taker] = weakref.WeakKeyDictionary()
+takers: weakref.WeakKeyDictionary[Sessions, Taker] = weakref.WeakKeyDictionary()
 
 
 def taker_of(sessions: Sessions) -> Taker:
     """One for each app and store."""
-    if (found := _takers.get(sessions)) is None:
-        found = _takers[sessions] = Taker(sessions)
+    if (found := takers.get(sessions)) is None:
+        found = takers[sessions] = Taker(sessions)
     return found

@@ -6,26 +6,20 @@ retry moves the clock to when it is due. No worker, no child process, no thread,
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace, TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from daybreak import values
 from daybreak.app import Daybreak
-from daybreak.client import Client
 from daybreak.context import Context
-from daybreak.errors import DaybreakError, LeaseLost, WrongState
-from daybreak.model import HandedBack, Job, JobSpec, Lease, Outcome, State
-from daybreak.queues.taking import Taker, _takers
-from daybreak.sessions import Sessions
-from daybreak.store import LATEST, Beat, Inserted, InsertsNow, Verdict
-from daybreak.stores.memory import MemoryStore
-from daybreak.sync import Portal
+from daybreak.errors import DaybreakError
+from daybreak.model import HandedBack, JobSpec, Lease, Outcome, State
+from daybreak.store import LATEST, Inserted, Verdict
 from daybreak.testing.clock import HandClock
+from daybreak.testing.stand_ins import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
 from daybreak.units import duration, span
 from daybreak.worker.__main__ import _entered
 from daybreak.worker.child import Held, _limit, _work
@@ -33,8 +27,6 @@ from daybreak.worker.pool import _outcome
 from daybreak.worker.runner import Runner
 from daybreak.worker.source import LocalSource, Settled, Want
 from daybreak.worker.wire import Ended, Work
-
-T = TypeVar("T")
 
 TRIES: Final = 100  # of one job in one go
 DEEP: Final = 20  # jobs within jobs; what is submitted deeper waits for those above it
@@ -59,10 +51,10 @@ class Inline:
     def __init__(self, app: Daybreak, clock: HandClock, tries: int) -> None:
         self.app = app
         self.clock = clock
-        self.store = _Store(clock)
+        self.store = InlineStore(clock)
         self._tries = tries
-        self._portal = _Portal()
-        self._sessions = _Sessions(self, self._portal, app.by)
+        self._portal = InlinePortal()
+        self._sessions = InlineSessions(self, self._portal, app.by)
         self._restore = contextlib.ExitStack()
         self._around: contextlib.AsyncExitStack | None = None
         self._runner = Runner(app.program)
@@ -118,6 +110,7 @@ class Inline:
             self._replace(app, "worker", lambda **_: contextlib.nullcontext())
             self._replace(app, "aworker", lambda **_: contextlib.nullcontext())
             self._replace(app, "work", lambda *_, **__: self.work())
+            self._replace(app, "awork", lambda *_, **__: self.awork())
             self._cursor = (await self.store.events(LATEST)).cursor
             for lifespan in app.program.lifespans:
                 given = await _enter(around, lifespan())
@@ -144,7 +137,7 @@ class Inline:
 
     def advance(self, by: object) -> None:
         """Let time pass, and run what falls due in it, each at its time: `run.advance("1h")`."""
-        _driven(self._advance(duration(by, "advance"), self._run_blocking))
+        driven(self._advance(duration(by, "advance"), self._run_blocking))
 
     async def aadvance(self, by: object) -> None:
         """Let time pass, and run what falls due in it, each at its time: `await run.aadvance("1h")`."""
@@ -167,7 +160,7 @@ class Inline:
 
     def work(self) -> None:
         """Run what is due now. Whatever goes through the app does so by itself."""
-        _driven(self._work(self._run_blocking))
+        driven(self._work(self._run_blocking))
 
     async def awork(self) -> None:
         """Run what is due now. Whatever goes through the app does so by itself."""
@@ -191,8 +184,6 @@ class Inline:
         while True:
             if len(self._queues) != queues:
                 source, queues = self._source(), len(self._queues)
-            if self._endless is not None:  # raised inside a job, whose failure it became
-                raise DaybreakError(self._endless)
             taken = await source.exchange(ended, Want(self.app.program.known(), 1))
             for settled in taken.settled:
                 self._settled(settled)
@@ -219,14 +210,16 @@ class Inline:
             )
         elif self._begun > MANY:
             self._endless = f"jobs have submitted more than {MANY:,} jobs in one go: they would never end"
-        if self._endless is not None:
+        if (
+            self._endless is not None
+        ):  # raised inside a job it is no more than that job's failure: the next raises it again
             await source.exchange([(lease, HandedBack())], None)
             raise DaybreakError(self._endless)
 
     async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
         held = Held(lease, _limit(lease))
         work = _work(held)
-        ended = await run(work, self._runner.context_of(work, _Voice(self.store, lease)))
+        ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)))
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
             await source.exchange([(lease, HandedBack())], None)
             raise KeyboardInterrupt
@@ -281,185 +274,7 @@ class Inline:
 _Run = Callable[[Work, Context], Coroutine[Any, Any, Ended]]
 
 
-class _Store(MemoryStore):
-    """A memory store whose jobs can be inserted without a loop."""
-
-    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        return _driven(self.insert(specs))
-
-
-class _Client(Client):
-    def __init__(self, run: Inline, by: str) -> None:
-        super().__init__(run.store, by=by, world=run.clock)
-        self._run = run
-
-    async def _insert(self, specs: list[JobSpec]) -> list[Inserted]:
-        answers = await self.store.insert(specs)
-        self._run.accepted(specs, answers)
-        return answers
-
-    def submit_now(self, spec: JobSpec, store: InsertsNow) -> str:
-        return super().submit_now(spec, _Telling(self._run, store))
-
-    async def wait(self, job: str, timeout: timedelta | None = None) -> Job:  # noqa: ASYNC109
-        """Waiting brings nothing about here: what is not final now will not be, unless the test moves the clock."""
-        found = await self.get(job)
-        if found.is_final:
-            return found
-        if timeout is not None:
-            raise TimeoutError
-        raise WrongState(job, found.state.value, "inline, waiting does not help; let time pass with run.advance(...)")
-
-
-class _Telling:
-    def __init__(self, run: Inline, store: InsertsNow) -> None:
-        self._run = run
-        self._store = store
-
-    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        answers = self._store.insert_now(specs)
-        self._run.accepted(specs, answers)
-        return answers
-
-
-class _Sessions(Sessions):
-    """One store for all loops; after whatever was asked, what is due is run."""
-
-    def __init__(self, run: Inline, portal: Portal, by: str) -> None:
-        super().__init__(lambda: run.store, run.clock, by)
-        self.portal = portal
-        self._run = run
-        self._client = _Client(run, by)
-        _takers[self] = _IdleTaker(self)
-
-    async def here(self, work: Coroutine[Any, Any, T]) -> T:
-        answer = await work
-        await self._run.awork()
-        return answer
-
-    async def client(self) -> Client:
-        return self._client
-
-    def insert(self, spec: JobSpec) -> str:
-        accepted = self._client.submit_now(spec, self._run.store)
-        self._run.work()
-        return accepted
-
-    def close(self) -> None:
-        """The store lives as long as the block."""
-
-    async def aclose(self) -> None: ...
-
-
-class _IdleTaker(Taker):
-    """By a clock that stands still no lease runs out."""
-
-    def begin(self) -> None: ...
-
-
-class _Portal(Portal):
-    """Runs coroutines in the thread that asks, on a loop of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._own: asyncio.AbstractEventLoop | None = None
-        self._is_closed = False
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if _on_a_loop():  # that stands still meanwhile
-            return _in_thread(work)
-        if self._is_closed:
-            return asyncio.run(work)
-        if self._own is None:
-            self._own = asyncio.new_event_loop()
-        return self._own.run_until_complete(work)
-
-    def run_here(self, work: Coroutine[Any, Any, T]) -> T:
-        """Never in another thread."""
-        return _driven(work) if _on_a_loop() else self.run(work)
-
-    def spawn(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        work.close()
-        raise DaybreakError("inside inline(app) nothing runs in the background")
-
-    def close(self) -> None:
-        self._is_closed = True
-        own, self._own = self._own, None
-        if own is None:
-            return
-        closing = threading.Thread(target=_close, args=(own,), name="daybreak-inline")
-        closing.start()  # in a thread: another loop may be running here
-        closing.join()
-
-
-def _close(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_until_complete(_end_all())
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
-
-
-async def _end_all() -> None:
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
-
-
-class _Voice:
-    """What a job says goes straight to the store."""
-
-    def __init__(self, store: MemoryStore, lease: Lease) -> None:
-        self._store = store
-        self._lease = lease
-
-    def progress(self, fraction: float, message: str) -> None:
-        self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message))
-
-    def keep(self, checkpoint: bytes) -> None:
-        if not self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, checkpoint=checkpoint)):
-            raise LeaseLost(self._lease.job, self._lease.fence)
-
-    async def akeep(self, checkpoint: bytes) -> None:
-        self.keep(checkpoint)
-
-    def _say(self, beat: Beat) -> bool:
-        return _driven(self._store.extend([beat]))[0].held
-
-
 async def _enter(around: contextlib.AsyncExitStack, manager: Any) -> Any:
     if isinstance(manager, contextlib.AbstractAsyncContextManager):
         return await around.enter_async_context(manager)
     return around.enter_context(manager)
-
-
-def _driven(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing, as all of the memory store's do."""
-    try:
-        work.send(None)
-    except StopIteration as ended:
-        return ended.value  # type: ignore[no-any-return]
-    work.close()
-    raise DaybreakError("this waits for something: inside a running loop, write 'async with inline(app)'")
-
-
-def _in_thread(work: Coroutine[Any, Any, T]) -> T:
-    answer: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-    def serve() -> None:
-        try:
-            answer.set_result(asyncio.run(work))
-        except BaseException as trouble:  # noqa: BLE001 - for the one who waits
-            answer.set_exception(trouble)
-
-    thread = threading.Thread(target=serve, name="daybreak-inline")
-    thread.start()
-    thread.join()
-    return answer.result()
-
-
-def _on_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

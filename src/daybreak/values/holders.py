@@ -143,8 +143,8 @@ class OneOf(Codec):
                 by_kind.setdefault(kind, []).append(codec)
         self.kinds = tuple(by_kind)
         self.safe = all(codec.safe and codec.kinds for codec in self._choices)
-        # First whoever writes this very type, then whoever takes anything, then whoever may convert it.
-        rest = [*(codec for codec in self._choices if not codec.kinds), *self._choices]
+        # First whoever writes this very type, then whoever takes anything, then whoever may convert it, secrets last.
+        rest = sorted(self._choices, key=lambda codec: (bool(codec.kinds), codec.is_secret))
         self._order = {kind: list(dict.fromkeys([*first, *rest])) for kind, first in by_kind.items()}
         self._usual = list(dict.fromkeys(rest))
         # Beside None alone a class need not be named: whatever is not null is of it.

@@ -190,13 +190,13 @@ class Bytes(Worded):
 
 
 class PathLike(Codec):
-    kinds = (PurePath,)
     safe = False
     takes_any_text = True
 
     def __init__(self, name: str, kind: type[PurePath]) -> None:
         super().__init__(name)
         self._kind = kind
+        self.kinds = (type(kind()), PurePath)  # of which all share one tag
 
     def write(self, value: Any, _depth: int, /) -> object:
         if not isinstance(value, PurePath) or self._kind(value) != value:

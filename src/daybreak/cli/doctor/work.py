@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from daybreak.cli.doctor.finding import Finding, well
-from daybreak.cli.queues import Queue, read_queues
+from daybreak.cli.queues.reading import Queue, read_queues
 from daybreak.cli.seen import Seen, known_tasks, workers
 from daybreak.cli.session import Session
 from daybreak.cli.text import ago, counted, number, safe

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from daybreak.cli.printing import Column, table_lines
-from daybreak.cli.queues import by_bucket, described
+from daybreak.cli.queues.reading import by_bucket, described
 from daybreak.cli.text import ago, bar, counted, first_line, local, number, percent, priority_name, roughly, safe
 from daybreak.model import WAITING, Job, State
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from daybreak.cli.queues import Queue, read_queues
+from daybreak.cli.queues.reading import Queue, read_queues
 from daybreak.cli.seen import Seen, live_workers
 from daybreak.client import Client
 from daybreak.model import Job, State

@@ -1,0 +1,150 @@
+"""`daybreak queues set | pause | resume`: changes while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from daybreak.cli import completing
+from daybreak.cli.failing import NotFound
+from daybreak.cli.options import as_json, pairs
+from daybreak.cli.printing import note, say, say_json
+from daybreak.cli.queues.reading import SETTINGS, found, read_queues, unknown
+from daybreak.cli.root import store_options
+from daybreak.cli.session import session
+from daybreak.cli.text import lasted, number, safe
+from daybreak.client import Client
+from daybreak.config import closest
+from daybreak.errors import BadInput
+from daybreak.model import QueueSettings
+
+_new = click.option("--new", is_flag=True, help="The name is right, though much like that of another queue.")
+
+
+@click.command("set", short_help="Change a queue while it runs.")
+@click.argument("name", shell_complete=completing.queues)
+@click.argument("words", metavar="SETTING=VALUE...", nargs=-1, required=True)
+@_new
+@as_json
+def set_(name: str, words: tuple[str, ...], new: bool, as_json: bool) -> int:
+    """Change a queue while it runs; the change holds from the next claim on, in every process.
+
+    Settings:
+      paused       true or false
+      max_running  at most so many at once, over all workers; none for no limit
+      capacity     at most so many unfinished jobs, more are refused; none for no limit
+      discipline   fifo, or aging: nothing starves
+      patience     of aging: waiting so long counts as one priority, such as 2m
+      weight       its share between equally urgent queues
+
+    Example:
+      daybreak queues set mail max_running=4 discipline=aging patience=10m
+
+    """
+    changes = {key: _setting(key, text) for key, text in pairs(words, "setting").items()}
+    return _apply([name], changes, new=new, as_json=as_json)
+
+
+@click.command(short_help="Claim nothing more from queues; what runs goes on.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completing.queues)
+@_new
+@as_json
+def pause(names: tuple[str, ...], new: bool, as_json: bool) -> int:
+    """Claim nothing more from these queues. What runs goes on to its end.
+
+    Example:
+      daybreak queues pause mail reports
+
+    """
+    return _apply(names, {"paused": True}, new=new, as_json=as_json)
+
+
+@click.command(short_help="Claim from paused queues again.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completing.queues)
+@as_json
+def resume(names: tuple[str, ...], as_json: bool) -> int:
+    """Claim from paused queues again.
+
+    Example:
+      daybreak queues resume mail
+
+    """
+    return _apply(names, {"paused": False}, new=None, as_json=as_json)
+
+
+for made in (set_, pause, resume):
+    store_options(made)
+
+
+def _setting(key: str, text: str) -> Any:
+    if key not in SETTINGS:
+        hint = closest(key, SETTINGS)
+        raise BadInput(
+            f"a queue has no setting {key!r}; "
+            + (f"did you mean {hint!r}?" if hint else f"there are {', '.join(SETTINGS)}")
+        )
+    word = text.strip().lower()
+    if key in ("max_running", "capacity") and word in ("none", "null", ""):
+        return None
+    if key in ("max_running", "capacity", "weight"):
+        if not word.isascii() or not word.isdigit():
+            raise BadInput(
+                f"{key}={text}: write a whole number" + ("" if key == "weight" else ", or none for no limit")
+            )
+        return int(word[:12])
+    if key == "paused":
+        if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
+            raise BadInput(f"paused={text}: write true or false")
+        return word in ("true", "yes", "on", "1")
+    if key == "discipline" and word not in ("fifo", "aging"):
+        raise BadInput(f"discipline={text}: write fifo or aging")
+    return word if key == "discipline" else text
+
+
+def _apply(names: Iterable[str], changes: dict[str, Any], *, new: bool | None, as_json: bool) -> int:
+    async def apply(client: Client) -> int:
+        for name in names:
+            await _check_known(client, name, new=new)
+        after = {name: await client.set_queue(name, **changes) for name in names}
+        if as_json:
+            say_json({"queues": [(await found(client, name)).data() for name in after]})
+        else:
+            for name, settings in after.items():
+                say(_told(name, settings, changes))
+        return 0
+
+    return session().run(apply, create=new is not None)
+
+
+async def _check_known(client: Client, name: str, *, new: bool | None) -> None:
+    """A queue may be set before its first job; but a name that is nearly another's is more likely a slip."""
+    known = [queue.name for queue in await read_queues(client)]
+    if name in known or new:
+        return
+    if new is None or closest(name, known):
+        raise NotFound(unknown(name, known) + ("" if new is None else " If not, add --new."))
+    note(f"queue {safe(name)!r} has no jobs yet")
+
+
+def _told(name: str, settings: QueueSettings, changes: dict[str, Any]) -> str:
+    if set(changes) == {"paused"}:
+        if settings.paused:
+            return f"{safe(name)} is paused. Go on with: {session().command('queues', 'resume', name)}"
+        return f"{safe(name)} goes on."
+    return f"{safe(name)}: " + ", ".join(f"{key} {_worth(getattr(settings, key))}" for key in changes) + "."
+
+
+def _worth(value: object) -> str:
+    match value:
+        case None:
+            return "without limit"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return number(value)
+        case str():
+            return value
+        case _:
+            return lasted(value)  # type: ignore[arg-type]
