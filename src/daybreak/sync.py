@@ -6,7 +6,6 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
-import contextvars
 import functools
 import logging
 import os
@@ -168,7 +167,6 @@ class _Call(Generic[T]):
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._work = work
-        self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
         self._answers: list[T] = []
         self._trouble: BaseException | None = None
@@ -179,7 +177,8 @@ class _Call(Generic[T]):
     # in the loop
 
     def begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._serve(), context=self._context)
+        # In a copy of the caller's context, which came with this call.
+        self._task = asyncio.get_running_loop().create_task(self._serve())
         self._task.add_done_callback(self._after)
 
     async def _serve(self) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -67,3 +71,25 @@ def test_what_is_removed_makes_no_rate_negative():
     rates.add(seen(0, completed=10))
     rates.add(seen(1, completed=2))
     assert rates.per_second() == {"submitted": 0, "completed": 0, "failed": 0}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_it_ends_when_its_terminal_is_closed(place):
+    import pty
+
+    place.submit()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(place.folder)
+        os.execv(sys.executable, [sys.executable, "-m", "daybreak.cli", "top", "--every", "100ms"])
+    try:
+        assert os.read(terminal, 1000)  # it draws
+    finally:
+        os.close(terminal)
+    deadline = time.monotonic() + 20
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            pytest.fail("top went on without a terminal")
+        time.sleep(0.05)

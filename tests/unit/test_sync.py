@@ -98,6 +98,20 @@ def test_there_is_one_thread_and_not_before_it_is_needed(portal):
     assert portal._thread.daemon
 
 
+def test_threads_that_come_first_together_begin_one_loop(portal, monkeypatch):
+    begun, make = [], asyncio.new_event_loop
+
+    def slowly():
+        begun.append(make())
+        time.sleep(0.05)  # in which the others come
+        return begun[-1]
+
+    monkeypatch.setattr(asyncio, "new_event_loop", slowly)
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda n: portal.run(answer(n)), range(8))) == list(range(8))
+    assert begun == [portal.loop]
+
+
 async def ident():
     return threading.get_ident()
 

@@ -44,7 +44,10 @@ else:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            data = os.read(fd, 64)
+            try:
+                data = os.read(fd, 64)
+            except OSError:  # the terminal was closed: nobody looks any more
+                data = b""
             # Arrow keys and the like come as escape sequences, several characters at once: only a lone key counts.
             if not data or data.decode("utf-8", "replace") in QUIT:
                 pressed.set()
@@ -55,4 +58,5 @@ else:
             yield pressed
         finally:
             loop.remove_reader(fd)
-            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(fd, termios.TCSADRAIN, before)
