@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import inspect
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
@@ -22,7 +23,6 @@ from daybreak.jobs import JobHandle, as_completed
 from daybreak.model import JobSpec
 from daybreak.policy.words import options_of, spec_of
 from daybreak.sessions import Sessions
-from daybreak.store import Store
 from daybreak.stores import store_for
 from daybreak.submitting import Task
 from daybreak.sync import Portal, blocking_iter
@@ -65,7 +65,7 @@ class Daybreak:
         self.hooks = Hooks(self.world)
         self._settings: config.Settings | None = None
         self._made: Sessions | None = None
-        self._store_maker: Callable[[], Store] | None = None
+        self._making = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Daybreak {self.settings.url}, {len(self.program)} tasks>"
@@ -89,8 +89,10 @@ class Daybreak:
     @property
     def _sessions(self) -> Sessions:
         if self._made is None:
-            make = self._store_maker or (lambda: store_for(self.settings.url))
-            self._made = Sessions(make, self.world, self.by)
+            with self._making:  # or two threads that begin together would each have their own store
+                if self._made is None:
+                    url = self.settings.url
+                    self._made = Sessions(lambda: store_for(url), self.world, self.by)
         return self._made
 
     @property
@@ -273,6 +275,19 @@ class Daybreak:
             raise BadInput(f"work(until={until!r}): write 'idle' or a job's handle")
         with self.worker(**settings):
             until.wait()
+
+    async def awork(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Any) -> None:
+        """Work here until every job this app could run has ended, or until a job has."""
+        refuse_during_import("work")
+        from daybreak.working import auntil_idle  # noqa: PLC0415
+
+        if until == "idle":
+            await auntil_idle(self, self.worker_settings(**settings))
+            return
+        if not isinstance(until, JobHandle):
+            raise BadInput(f"work(until={until!r}): write 'idle' or a job's handle")
+        async with self.aworker(**settings):
+            await until.await_()
 
     def run_worker(self, settings: WorkerSettings, target: str | None = None) -> int:
         """Work in this thread until a signal says otherwise: what `daybreak worker` does. Answers the exit code."""

@@ -89,9 +89,10 @@ class Refused(DaybreakError):
 
 
 class QueueFull(Refused):
-    def __init__(self, queue: str, retry_after: timedelta = timedelta(seconds=5)) -> None:
+    def __init__(self, queue: str, retry_after: timedelta = timedelta(seconds=5), note: str = "") -> None:
         super().__init__(
-            f"queue {queue!r} is full: it holds as many unfinished jobs as its capacity allows; "
+            f"{note + ': ' if note else ''}queue {queue!r} is full: "
+            "it holds as many unfinished jobs as its capacity allows; "
             f"try again in {retry_after.total_seconds():g} s, or raise the queue's capacity"
         )
         self.queue = queue

@@ -84,8 +84,8 @@ class JobHandle(Generic[R]):
         try:
             return await client.wait(self.id, first)
         except TimeoutError:
-            pass
-        await self._tell_if_nobody_knows(client)
+            if first == PATIENCE:
+                await self._tell_if_nobody_knows(client)
         try:
             return await client.wait(self.id, None if limit is None else limit - first)
         except TimeoutError:

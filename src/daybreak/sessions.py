@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from daybreak.client import Client
-from daybreak.errors import StoreUnavailable
+from daybreak.errors import DaybreakError, StoreUnavailable
 from daybreak.model import JobSpec
 from daybreak.store import InsertsNow, Store
 from daybreak.sync import Portal
-from daybreak.world import World
+from daybreak.world import Ids, World
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,6 +31,7 @@ class Sessions:
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._shared = make().traits.shared
         self._now: InsertsNow | None = None
+        self.new_id = Ids(world)
         self.portal.on_fork(self._forget)
         self.portal.on_close(self.aclose)
 
@@ -45,6 +46,11 @@ class Sessions:
     async def client(self) -> Client:
         """The client of the running loop, its store open."""
         loop = asyncio.get_running_loop()
+        if not self._shared and loop is not self.portal.loop:
+            raise DaybreakError(
+                "this store lives in one process, on the loop of its app: use the app's own methods (asubmit, aresult, "
+                "aworker ...) here; a worker in a process of its own would never see a job of it"
+            )
         found = self._open.get(loop)
         if found is None:
             async with self._opening.setdefault(loop, asyncio.Lock()):

@@ -18,7 +18,6 @@ from daybreak.sessions import Sessions, homed
 from daybreak.store import Inserted, Verdict
 from daybreak.sync import Portal, blocking
 from daybreak.tasks import Definition, Program, Upgrade
-from daybreak.world import Ids
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,7 +51,6 @@ class Task(Generic[P, R]):
         self._submitted = submitted
         self._options = dict(options or {})
         self._template: JobSpec | None = None
-        self._ids: Ids | None = None
         functools.update_wrapper(self, definition.function)
 
     @property
@@ -173,10 +171,9 @@ class Task(Generic[P, R]):
         """Options are read once; only the id and the arguments differ from job to job."""
         if self._template is None:
             self._template = self._make(self.definition, self._options)
-            self._ids = Ids(self._sessions.world)
-        assert self._ids is not None
         template = self._template
-        new = msgspec.structs.replace(template, id=self._options.get("id") or self._ids(), args=args)
+        new_id = self._options.get("id") or self._sessions.new_id()
+        new = msgspec.structs.replace(template, id=new_id, args=args)
         return new if template.key is None else msgspec.structs.replace(new, digest=digest(new))
 
     def _handle(self, id: str) -> JobHandle[R]:  # noqa: A002
@@ -186,7 +183,7 @@ class Task(Generic[P, R]):
 def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:
     match answer.verdict:
         case Verdict.FULL:
-            raise QueueFull(f"{spec.queue} (at row {row}; the rows before it were accepted)")
+            raise QueueFull(spec.queue, note=f"row {row} was refused, the rows before it were accepted")
         case Verdict.CONFLICT if answer.same == "unique":
             raise UniqueConflict(spec.unique or "", answer.job)
         case Verdict.CONFLICT:

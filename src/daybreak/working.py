@@ -173,6 +173,12 @@ async def in_async_background(app: Daybreak, settings: WorkerSettings) -> AsyncI
         await asyncio.wrap_future(app.portal.spawn(working.wait()))
 
 
+async def auntil_idle(app: Daybreak, settings: WorkerSettings) -> None:
+    idle = msgspec.structs.replace(settings, until_idle=True)
+    async with in_async_background(app, idle) as worker:
+        await asyncio.wrap_future(app.portal.spawn(worker.stopped()))
+
+
 def until_idle(app: Daybreak, settings: WorkerSettings) -> None:
     working = app.portal.run(_start(app, msgspec.structs.replace(settings, until_idle=True)))
     try:

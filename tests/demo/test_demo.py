@@ -21,6 +21,7 @@ from rich.console import Console
 from daybreak.client import Client
 from daybreak.demo import buck, licence, story
 from daybreak.demo.measure import measure
+from daybreak.errors import BadInput
 from daybreak.model import Done, Failed, Failure, Lost
 from daybreak.policy.settle import settle
 from daybreak.store import Claim, Exchange, Reap
@@ -35,7 +36,7 @@ SECOND = timedelta(seconds=1)
 
 def test_the_demo_ends_by_itself_and_reports_that_nothing_was_lost(tmp_path):
     ran = subprocess.run(
-        [sys.executable, "-m", "daybreak.demo", "--quick"],
+        [sys.executable, "-m", "daybreak.cli", "demo", "--quick"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -75,6 +76,12 @@ def _steal_from(path):
     asyncio.run(_steal(path))
 
 
+def test_a_folder_that_holds_another_demo_is_refused(tmp_path):
+    (tmp_path / "demo.db").touch()
+    with pytest.raises(BadInput, match="another folder"):
+        story.run(quick=True, folder=tmp_path, console=Console(file=io.StringIO()))
+
+
 async def _steal(path):
     deadline = time.monotonic() + DEADLINE
     async with SqliteStore(path) as store:
@@ -90,7 +97,7 @@ async def _steal(path):
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other signals")
 def test_ctrl_c_ends_the_demo_and_its_workers_and_leaves_nothing(tmp_path):
     demo = subprocess.Popen(
-        [sys.executable, "-u", "-m", "daybreak.demo"],
+        [sys.executable, "-u", "-m", "daybreak.cli", "demo"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,

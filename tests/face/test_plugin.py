@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
+# Where it is installed as an entry point it is known by that name, and must not be named a second time.
+NAME = "daybreak" if entry_points(group="pytest11", name="daybreak") else "daybreak.testing.plugin"
+
 TESTS = """
     from datetime import timedelta
     import pytest
@@ -39,7 +44,7 @@ TESTS = """
 def test_the_fixtures_work_in_a_user_s_tests(script):
     tests = script(TESTS, name="test_mine.py")
     ran = tests.run(
-        "-m", "pytest", "-q", "-W", "error", "-p", "daybreak.testing.plugin", "-p", "no:cacheprovider",
+        "-m", "pytest", "-q", "-W", "error", "-p", NAME, "-p", "no:cacheprovider",
         "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout

@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import sys
+import types
 from pathlib import Path
 from typing import Literal
 
@@ -84,11 +85,12 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
-async def test_what_a_page_shows_runs_and_prints_what_it_says(page, folder):
-    names: dict[str, object] = {"__name__": page.stem}
+async def test_what_a_page_shows_runs_and_prints_what_it_says(page, folder, monkeypatch):
+    shell = types.ModuleType(f"page_{page.stem}")  # classes of the page have a module, as in a shell of one's own
+    monkeypatch.setitem(sys.modules, shell.__name__, shell)
     async with asyncio.timeout(120):
         for example in examples(page):
-            printed = await run(example, f"{page.relative_to(ROOT)}:{example.line}", names)
+            printed = await run(example, f"{page.relative_to(ROOT)}:{example.line}", vars(shell))
             if example.told is not None:
                 assert is_like(printed, example.told), (
                     f"{page.relative_to(ROOT)}:{example.line} prints something else:\n{printed}"

@@ -50,6 +50,14 @@ async def anap(ctx: Context, seconds: float) -> float:
     return seconds
 
 
+@app.task(retry=ONCE)
+async def anap_once(ctx: Context, seconds: float) -> float:
+    """Has one attempt: a death that was not its fault must not take it."""
+    tell(ctx, "began")
+    await asyncio.sleep(seconds)
+    return seconds
+
+
 @app.task(retry=SOON)
 def wait_for_file(ctx: Context, path: str) -> str:
     """Until someone lays the file down."""

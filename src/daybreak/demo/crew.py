@@ -17,6 +17,9 @@ from daybreak.demo import tasks
 _CODE: Final = "from daybreak.platform import die_with_parent as d; d(); from daybreak.cli import main; main()"
 
 
+STOP_WITHIN: Final = 30.0
+
+
 class WorkerGone(Exception):
     """A worker that nobody killed has ended."""
 
@@ -76,11 +79,14 @@ class Crew:
                     f"worker {name} ended by itself with code {worker.returncode}: {self._last_words(name)}"
                 )
 
-    async def stop(self, name: str) -> int:
-        """SIGTERM, and its exit code once it has let go of everything."""
+    async def stop(self, name: str) -> int | None:
+        """SIGTERM, and its exit code once it has let go of everything; None if that takes too long."""
         worker = self._workers[name]
         worker.terminate()
-        return await asyncio.to_thread(worker.wait, 30)
+        try:
+            return await asyncio.to_thread(worker.wait, STOP_WITHIN)
+        except subprocess.TimeoutExpired:
+            return None
 
     def _last_words(self, name: str) -> str:
         return self.log(name).read_text(encoding="utf-8", errors="replace").strip()[-500:] or "it said nothing"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 import time
@@ -16,54 +15,21 @@ from typing import Final
 from rich.console import Console
 
 from daybreak.client import Client
-from daybreak.demo import buck, licence
+from daybreak.demo import licence
 from daybreak.demo.buck import FS, VI, C, Converter, L
 from daybreak.demo.crew import Crew, WorkerGone
 from daybreak.demo.measure import Measured, measure
+from daybreak.demo.plan import QUICK, SHOWN_LOAD, Plan, full
 from daybreak.demo.show import Seen, Show, seconds
 from daybreak.demo.tasks import app, simulate
-from daybreak.errors import DaybreakError
+from daybreak.errors import BadInput, DaybreakError
 from daybreak.jobs import JobHandle
 from daybreak.model import UNFINISHED, State
 from daybreak.store import LATEST
 
 INTERRUPTED: Final = 130  # what shells answer for a program that Ctrl-C ended
 LOOK_EVERY: Final = 0.1
-SHOWN_LOAD: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much happens: the points of the sweep, how long a lease is, and how long nothing may happen."""
-
-    duties: tuple[float, ...]
-    loads: tuple[float, ...]
-    lease_for: timedelta
-    patience: timedelta = timedelta(minutes=2)
-
-    @property
-    def points(self) -> list[tuple[float, float]]:
-        return [(duty, load) for load in self.loads for duty in self.duties]
-
-
-QUICK: Final = Plan(
-    duties=tuple(n / 10 for n in range(1, 10)),
-    loads=tuple(n / 2 for n in range(1, 9)),
-    lease_for=timedelta(seconds=1),
-)
-
-
-def full(lasts_for: timedelta = timedelta(seconds=28)) -> Plan:
-    """As many points as this machine computes in about half a minute, busy as it is: hundreds, on any."""
-    began = time.perf_counter()
-    for _ in range(3):
-        buck.simulate(0.5, SHOWN_LOAD)
-    one = (time.perf_counter() - began) / 3
-    duties = tuple(n / 20 for n in range(1, 20))
-    at_once = min(os.cpu_count() or 1, 3)  # four children at first, two after the kill
-    wanted = round(lasts_for.total_seconds() * at_once / one / len(duties))
-    loads = tuple(n / 4 for n in range(2, 2 + min(max(wanted, 10), 40)))
-    return Plan(duties=duties, loads=loads, lease_for=timedelta(seconds=2))
+FILE: Final = "demo.db"
 
 
 def run(
@@ -73,7 +39,9 @@ def run(
 
     The store is kept in `folder`; without one in a temporary folder, which stays only if something went wrong."""
     show = Show(console or Console(highlight=False, markup=False, emoji=False), live=live)
-    place = Path(tempfile.mkdtemp(prefix="daybreak-demo-")) if folder is None else folder
+    place = Path(tempfile.mkdtemp(prefix="daybreak-demo-")) if folder is None else folder.resolve()
+    if (place / FILE).exists():
+        raise BadInput(f"{place / FILE} is of another night: name another folder, or remove it")
     code = 1
     try:
         code = asyncio.run(_tell(QUICK if quick else full(), place, show))
@@ -84,12 +52,12 @@ def run(
         if folder is None and code != 1:
             shutil.rmtree(place, ignore_errors=True)
     if code == 1:
-        show.plain(f"What the workers said, and the store, are in {place}: daybreak jobs --url {place / 'demo.db'}")
+        show.plain(f"What the workers said, and the store, are in {place}: daybreak jobs --url {place / FILE}")
     return code
 
 
 async def _tell(plan: Plan, folder: Path, show: Show) -> int:
-    path = folder / "demo.db"
+    path = folder / FILE
     app.use(str(path))
     try:
         async with licence.server(drops_every=12) as port:
@@ -156,7 +124,7 @@ class Acts:
         self._report(first, second)
         if not first.troubles:
             await self._plot()
-        ended = [f"worker B ended with code {stopped} when it was asked to stop"] if stopped else []
+        ended = [] if stopped == 0 else [f"worker B was asked to stop and {_how(stopped)}"]
         return [*first.troubles, *second.troubles, *ended]
 
     # -- the acts ------------------------------------------------------------------------------------------------------
@@ -265,3 +233,7 @@ class Acts:
 def _is_held_by(name: str, worker: str | None) -> bool:
     """A worker's id is its name and what makes this start of it unique."""
     return worker is not None and worker.startswith(f"{name}-")
+
+
+def _how(code: int | None) -> str:
+    return "did not" if code is None else f"ended with code {code}"

@@ -21,10 +21,10 @@ from daybreak.store import LATEST, Inserted, Verdict
 from daybreak.testing.clock import HandClock
 from daybreak.testing.stand_ins import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
 from daybreak.units import duration, span
-from daybreak.worker.__main__ import _entered
-from daybreak.worker.child import Held, _limit, _work
-from daybreak.worker.pool import _outcome
+from daybreak.worker.child import Held, limit_of, work_of
+from daybreak.worker.pool import outcome_of
 from daybreak.worker.runner import Runner
+from daybreak.worker.setup import entered
 from daybreak.worker.source import LocalSource, Settled, Want
 from daybreak.worker.wire import Ended, Work
 
@@ -116,7 +116,7 @@ class Inline:
                 given = await _enter(around, lifespan())
                 if isinstance(given, dict):
                     shared.__dict__.update(values.decode(values.encode(given, "lifespan")))
-            await around.enter_async_context(await _entered(app.program.setups, shared))
+            await around.enter_async_context(await entered(app.program.setups, shared))
             self._runner = Runner(app.program, shared)
             self._around = around.pop_all()
 
@@ -217,13 +217,13 @@ class Inline:
             raise DaybreakError(self._endless)
 
     async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
-        held = Held(lease, _limit(lease))
-        work = _work(held)
+        held = Held(lease, limit_of(lease))
+        work = work_of(held)
         ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)))
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
             await source.exchange([(lease, HandedBack())], None)
             raise KeyboardInterrupt
-        return _outcome(held, ended)
+        return outcome_of(held, ended)
 
     async def _run_async(self, work: Work, ctx: Context) -> Ended:
         """In the running loop; a sync task holds it up, as it would in the caller's own code."""

@@ -199,7 +199,7 @@ class PathLike(Codec):
         self.kinds = (type(kind()), PurePath)  # of which all share one tag
 
     def write(self, value: Any, _depth: int, /) -> object:
-        if not isinstance(value, PurePath) or self._kind(value) != value:
+        if not isinstance(value, PurePath):
             raise self.unfit(value)
         return {TAG: ["path", text(str(value))]}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import mmap
 import os
@@ -16,10 +15,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from daybreak import platform, values
-from daybreak.tasks import Program, Setup
+from daybreak.tasks import Program
 from daybreak.worker.cell import Cell, size_for
 from daybreak.worker.inside import AsyncChild, SyncChild
 from daybreak.worker.runner import Runner
+from daybreak.worker.setup import entered
 from daybreak.worker.target import load, load_modules, sentence
 from daybreak.worker.wire import Broken, Frames, Hello, Ready, frame, to_child
 
@@ -104,7 +104,7 @@ def _serve_sync(child: SyncChild, sock: socket.socket, program: Program, shared:
         loop = asyncio.Runner()
         ending.callback(loop.close)
         try:
-            around = loop.run(_entered(program.setups, shared))
+            around = loop.run(entered(program.setups, shared))
         except BaseException as trouble:  # noqa: BLE001
             _tell_broken(sock, trouble)
             return
@@ -121,7 +121,7 @@ async def _serve_async(
     on_orphaned: Callable[[], None],
 ) -> None:
     try:
-        around = await _entered(program.setups, shared)
+        around = await entered(program.setups, shared)
     except BaseException as trouble:  # noqa: BLE001
         _tell_broken(sock, trouble)
         return
@@ -130,22 +130,6 @@ async def _serve_async(
     if not await child.serve():
         on_orphaned()
     await around.aclose()
-
-
-async def _entered(setups: list[Setup], shared: SimpleNamespace) -> contextlib.AsyncExitStack:
-    """Run every setup; those that yield go on after the last job."""
-    async with contextlib.AsyncExitStack() as around:
-        for setup in setups:
-            args = (shared,) if inspect.signature(setup).parameters else ()
-            if inspect.isasyncgenfunction(setup):
-                await around.enter_async_context(contextlib.asynccontextmanager(setup)(*args))
-            elif inspect.isgeneratorfunction(setup):
-                around.enter_context(contextlib.contextmanager(setup)(*args))
-            elif inspect.iscoroutinefunction(setup):
-                await setup(*args)
-            else:
-                setup(*args)
-        return around.pop_all()
 
 
 def _tell_broken(sock: socket.socket, trouble: BaseException) -> None:

@@ -127,9 +127,9 @@ class Child:
         if not self.held:
             self.heard_at = time.monotonic()
         for lease in leases:
-            held = Held(lease, _limit(lease), alone=alone)
+            held = Held(lease, limit_of(lease), alone=alone)
             self.held[lease.seq] = held
-            works.append(_work(held))
+            works.append(work_of(held))
         self._send(Run(works))
 
     def stop(self, seq: int, why: Why) -> None:
@@ -212,12 +212,12 @@ class Child:
         return {seq: since for seq, since in self.body.cell.read().items() if seq in self.held}
 
 
-def _limit(lease: Lease) -> float | None:
+def limit_of(lease: Lease) -> float | None:
     limit = limit_for(lease.spec.options, lease.timeouts)
     return None if limit is None else limit.total_seconds()
 
 
-def _work(held: Held) -> Work:
+def work_of(held: Held) -> Work:
     lease, spec = held.lease, held.lease.spec
     return Work(
         lease.seq,

@@ -177,7 +177,7 @@ class Pool:
 
     def on_ended(self, child: Child, ended: list[tuple[Held, Ended]]) -> None:
         for held, said in ended:
-            self._conclude(held, _outcome(held, said))
+            self._conclude(held, outcome_of(held, said))
         self.children.recycle(child)
         self.changed.set()
 
@@ -334,7 +334,7 @@ class Pool:
                 self._end_all(child, "")
 
 
-def _outcome(held: Held, said: Ended) -> Outcome:
+def outcome_of(held: Held, said: Ended) -> Outcome:
     match said.what:
         case "done":
             return Done(said.result)

@@ -113,6 +113,10 @@ class Worker:
             with contextlib.suppress(RuntimeError):  # its loop has closed: it has stopped
                 self._loop.call_soon_threadsafe(self.stop)
 
+    async def stopped(self) -> None:
+        """Until it was told to stop, or stopped by itself."""
+        await self._stopping.wait()
+
     async def run(self) -> None:
         """Until stopped. Raises what makes going on pointless: user code that cannot be imported, a store too new."""
         self._loop = asyncio.get_running_loop()
