@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.starts import Starts, wait_until
@@ -64,37 +63,22 @@ def urgent(name: str, place: Path, jobs: int, backlog: int) -> Timed:
 # -- behind many -------------------------------------------------------------------------------------------------------
 
 
-def behind(place: Path, jobs: int, waiting: int, few: int) -> Timed:
-    """How much later an urgent job starts behind very many of low priority than behind hardly any.
+def behind(place: Path, jobs: int, waiting: int) -> Timed:
+    """How much later an urgent job starts behind very many of low priority than behind none, on a free slot: the worker
+    knows only the urgent task, and the others wait for somebody else in the same queue.
 
-    The figure is the ratio for a free slot: the worker knows only the urgent task, and the others wait for somebody
-    else in the same queue. `busy` is the ratio for a worker whose only slot is taken by one 5 ms job of the many after
-    the other, and whose `few` are enough to last."""
-    free = busy = 0.0
-    parts: dict[str, float] = {}
-    for many in (few, waiting):
-        directory = place / str(many)
-        directory.mkdir()
-        was_free, was_busy = free, busy
-        free, busy = _behind(directory, place, jobs, many, is_idle_alone=many == few)
-        parts |= {f"free slot behind {0 if many == few else many:,}": free, f"busy slot behind {many:,}": busy}
-    return Timed(figure=free / was_free, parts={"busy": busy / was_busy, **parts})
-
-
-def _behind(directory: Path, place: Path, jobs: int, waiting: int, *, is_idle_alone: bool) -> tuple[float, float]:
+    `busy slot` is the wait at a worker whose only slot is always taken by one 5 ms job of the many."""
+    ours = Ours(place, "coro", "nap")
     starts = Starts(place)
-    with ExitStack() as around:
-        ours = Ours(directory, "coro", "nap")
-        ours.app.use(f"sqlite:///{directory / 'daybreak.db'}")
-        around.callback(ours.app.close)
-        urgent_task = ours.app.find_task("noop").using(priority="critical")
-        if not is_idle_alone:
-            ours.fill(waiting, seconds=NAP)
+    urgent_task = ours.app.find_task("noop").using(priority="critical")
+    try:
+        alone = _measured(ours, urgent_task.submit, starts, jobs, app="narrow")
+        ours.fill(waiting, seconds=NAP)
         free = _measured(ours, urgent_task.submit, starts, jobs, app="narrow")
-        if is_idle_alone:
-            ours.fill(waiting, seconds=NAP)
         busy = _measured(ours, urgent_task.submit, starts, jobs, app="coro")
-        return free, busy
+    finally:
+        ours.app.close()
+    return Timed(figure=free / alone, parts={"busy slot": busy, "free slot": free, "free slot behind none": alone})
 
 
 def _measured(ours: Ours, submit: Callable[[int], object], starts: Starts, jobs: int, *, app: str) -> float:

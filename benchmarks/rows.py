@@ -50,7 +50,6 @@ class Row:
 # peers.md measured drains of 2,000 to 5,000 jobs; some peers slow down with the backlog, so this favours them.
 PEER_BACKLOG = 3000
 DEEP = (1000, 1_000_000)
-FEW = 3000  # 5 ms naps in one slot: enough to last while urgent ones are measured
 PEERS = {
     "huey": ("huey", "huey SqliteHuey"),
     "huey-process": ("huey", "huey SqliteHuey, 2 processes"),
@@ -156,16 +155,18 @@ def _latencies(*, quick: bool) -> list[Row]:
     p50 = {"of": "figure", "unit": "ms", "at_most": True}
     p99 = {"of": "p99", "unit": "ms", "at_most": True}
     times = {"of": "figure", "unit": "x as late", "at_most": True}
+    waiting = 100_000 if quick else DEEP[1]
     return [
         _latency("sqlite", "idle", 100 if quick else 200, {}, Goal(must=2, aim=1, **p50)),
         _latency(
             "sqlite", "urgent", 50, {"backlog": 130_000}, Goal(must=5, aim=2.5, **p50), Goal(must=25, aim=10, **p99)
         ),
-        *([] if quick else [_latency("huey", "idle", 200, {}), _latency("huey", "urgent", 50, {"backlog": 20_000})]),
+        *([] if quick else [_latency("huey", "idle", 200, {})]),
         Row(
-            name=f"sqlite urgent behind {100_000 if quick else DEEP[1]}", side="ours", work="behind", jobs=100,
-            options={"waiting": 100_000 if quick else DEEP[1], "few": FEW}, unit="x as late", rounds=1,
-            goals=(Goal(must=1.5, aim=1.1, **times), Goal(must=1.5, aim=1.1, **{**times, "of": "busy"})),
+            name=f"sqlite urgent behind {waiting:,}", side="ours", work="behind", jobs=100,
+            options={"waiting": waiting}, unit="x as late", rounds=1,
+            # What an urgent job may wait under a backlog, and the 5 ms of the job in its way.
+            goals=(Goal(must=1.5, aim=1.1, **times), Goal(must=10, aim=7.5, **{**p50, "of": "busy slot"})),
         ),
     ]  # fmt: skip
 

@@ -29,6 +29,12 @@ def note(ctx: Context, n: int = 0) -> int:
 
 
 @app.task
+def unheard_of(n: int) -> int:
+    """Nobody has waited for one of these before."""
+    return n
+
+
+@app.task
 def work(ctx: Context, seconds: float, n: int = 0) -> int:
     tell(ctx, "began", n=n)
     time.sleep(seconds)

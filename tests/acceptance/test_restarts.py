@@ -6,7 +6,7 @@ import re
 import signal
 
 import pytest
-from acceptance_tasks import app, note, stumble, wait_for, work
+from acceptance_tasks import app, note, stumble, unheard_of, wait_for, work
 from worker_hand import is_alive, read_lines, thaw, until
 
 from daybreak import JobFailed, ResultTimeout, State
@@ -61,10 +61,10 @@ def test_case_12_a_lost_lease_is_freed_and_a_late_completion_refused(place, bega
 
 def test_case_17_without_a_worker_nothing_is_lost(place, capsys):
     """No executor: nothing lost."""
-    jobs = [note.submit(n=n) for n in range(20)]
+    jobs = [unheard_of.submit(n) for n in range(20)]
     with pytest.raises(ResultTimeout, match="is queued after"):
         jobs[0].result(timeout="2200ms")
-    assert "no live worker knows the task 'note'; start one with: daybreak worker" in capsys.readouterr().err
+    assert "no live worker knows the task 'unheard_of'; start one with: daybreak worker" in capsys.readouterr().err
     app.close()
     with place.worker("--processes", "2") as worker:
         assert [job.result(timeout="30s") for job in jobs] == list(range(20))

@@ -82,7 +82,7 @@ def test_it_ends_when_its_terminal_is_closed(place):
     if pid == 0:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup, so that the closed terminal is all it notices
         os.chdir(place.folder)
-        os.execv(sys.executable, [sys.executable, "-m", "daybreak.cli", "top", "--every", "100ms"])
+        os.execv(sys.executable, [sys.executable, "-m", "daybreak.cli", "top", "--every", "100ms"])  # noqa: S606
     try:
         assert os.read(terminal, 1000)  # it draws
     finally:

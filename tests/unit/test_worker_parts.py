@@ -11,6 +11,8 @@ from daybreak import Daybreak
 from daybreak.errors import BadInput, CalledDuringImport, TargetNotFound
 from daybreak.importing import importing
 from daybreak.model import JobSpec, Lease
+from daybreak.stores.sqlite import SqliteStore
+from daybreak.worker import record
 from daybreak.worker.cell import Cell
 from daybreak.worker.failures import failure_of
 from daybreak.worker.inside import _Line
@@ -228,3 +230,13 @@ class TestTarget:
 def test_settings_that_cannot_be_right_are_refused(settings):
     with pytest.raises(BadInput):
         WorkerSettings(**settings).check()
+
+
+async def test_what_long_dead_workers_left_is_removed(tmp_path):
+    def about(name: str, seen_at: datetime) -> record.WorkerRecord:
+        return record.WorkerRecord(id=name, name=name, started_at=seen_at, seen_at=seen_at)
+
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        await store.put([about("old", NOON - timedelta(days=2)).put(), about("new", NOON).put()])
+        await record.forget_the_dead(store, NOON)
+        assert [found.name for found in await store.records(record.KIND)] == ["new"]

@@ -72,7 +72,7 @@ def test_a_hundred_thousand_jobs_that_it_does_not_know_do_not_hold_a_worker_up(a
 
 
 def test_a_job_of_a_task_that_nobody_knows_says_how_to_start_a_worker(apps, stage, capsys):
-    job = worker_new.only_now.submit()
+    job = worker_new.nobody_asked.submit()
     with pytest.raises(TimeoutError):
         job.result(timeout="2500ms")
-    assert "no live worker knows the task 'only_now'; start one with: daybreak worker" in capsys.readouterr().err
+    assert "no live worker knows the task 'nobody_asked'; start one with: daybreak worker" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from worker_deeds import anap, anap_in_time, app, hold_the_gil, nap, nap_in_time, noop
+from worker_deeds import anap, app, atick, hold_the_gil, nap, noop, tick
 from worker_hand import read_lines, thaw, until
 
 from daybreak import State
@@ -49,18 +49,19 @@ def test_everyone_stopped_for_ten_leases_goes_on_as_if_nothing_had_been(stage, b
 @pytest.mark.parametrize(
     "task",
     [
-        nap_in_time,
         pytest.param(
-            anap_in_time,
-            marks=pytest.mark.xfail(
-                strict=True, reason="the limit of an async task runs on while its child is stopped"
-            ),
+            tick, marks=pytest.mark.xfail(strict=True, reason="all but a second and a half of a standstill is forgiven")
+        ),
+        pytest.param(
+            atick,
+            marks=pytest.mark.xfail(strict=True, reason="the limit of an async task runs on in its stopped child"),
         ),
     ],
     ids=["sync", "async"],
 )
 def test_time_in_which_everyone_was_stopped_counts_for_no_limit(stage, began, task):
-    job = task.submit(0.8)
+    """Half of its limit is needed; the rest is for a machine that has other things to do."""
+    job = task.submit(100)
     with stage.process("--processes", "1") as worker:
         began(job)
         stopped = worker.freeze()

@@ -27,3 +27,8 @@ def only_now() -> str:
 @app.task(aliases=["rename_me"])
 def renamed(n: int) -> str:
     return f"new {n}"
+
+
+@app.task
+def nobody_asked() -> str:
+    return "new"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from daybreak import Daybreak
+from daybreak.sessions import Sessions
 from daybreak.stores.sqlite import SqliteStore
 
 OPERATIONS = (
@@ -60,11 +61,9 @@ def meddled(app: Daybreak, path: Path) -> Iterator[Meddled]:
     """The app's own store, as this process sees it, with someone between."""
     store = Meddled(path)
     app.close()
-    app._made = None
-    app._store_maker = lambda: store  # type: ignore[assignment, return-value]
+    app._made = Sessions(lambda: store, app.world, app.by)
     try:
         yield store
     finally:
         app.close()
         app._made = None
-        app._store_maker = None

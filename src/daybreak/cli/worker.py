@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -109,20 +109,22 @@ def command(target: str | None, until_idle: bool, verbose: bool, how: dict[str, 
     with here.said():
         logs.to_stderr(verbose=verbose)
         tell(f"Worker for {safe(here.target or 'command lines')} on {safe(_store(app, here))}. Ctrl-C stops it.")
-        return int(app.run_worker(settings, here.target))
+        return int(app.run_worker(settings, here.target or BARE))
 
 
 store_options(command)
+
+BARE: Final = "daybreak.cli.bare:app"
 
 
 def _app(here: Session, how: dict[str, Any]) -> Any:
     """The app; an empty one for a worker that only runs command lines."""
     allowed = how.get("allow_commands", here.project.worker.get("allow_commands"))
     if here.target is None and allowed:
-        from daybreak.app import Daybreak  # noqa: PLC0415 - only a worker needs it
+        from daybreak.worker.target import load  # noqa: PLC0415 - only a worker needs it
 
         with here.said():
-            return Daybreak()
+            return load(BARE)
     return here.loaded
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from daybreak.model import Put, Record
+from daybreak.store import Store
 
-KIND = "worker"
+KIND: Final = "worker"
+REMEMBERED: Final = timedelta(days=1)
 
 
 class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,3 +46,14 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def read(record: Record) -> WorkerRecord:
     return msgspec.json.decode(record.value, type=WorkerRecord)
+
+
+async def forget_the_dead(store: Store, now: datetime) -> None:
+    """Remove what workers left that were killed long ago; the recent dead are still of interest to people."""
+    dead = [
+        Put(kind=KIND, name=found.name, value=None, expect=found.revision)
+        for found in await store.records(KIND)
+        if now - read(found).seen_at > REMEMBERED
+    ]
+    if dead:
+        await store.put(dead)

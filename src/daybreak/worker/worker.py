@@ -317,6 +317,8 @@ class Worker:
                 task.cancel()
 
     async def _tell_of_myself(self) -> None:
+        with contextlib.suppress(StoreError):
+            await record.forget_the_dead(self._store, self._now())
         while True:
             self._about = msgspec.structs.replace(
                 self._about,

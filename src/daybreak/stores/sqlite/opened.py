@@ -144,6 +144,11 @@ def start_thread(do: Callable[[], None], name: str) -> threading.Thread | None:
 async def in_thread(do: Callable[[], T]) -> T:
     """Do it beside the loop, in a thread of its own."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    if start_thread(lambda: deliver([(future, _answer(do))]), "daybreak-open") is None:
+    thread = start_thread(lambda: deliver([(future, _answer(do))]), "daybreak-open")
+    if thread is None:
         return do()
-    return await future
+    try:
+        return await future
+    finally:
+        if future.done() and not future.cancelled():
+            thread.join()  # it has nothing left to do, and whoever closed a store leaves no thread behind
