@@ -55,7 +55,11 @@ def measure(asked: argparse.Namespace, place: Path) -> int:
     if asked.record and (form != "quick" or asked.only):
         print("compare runs the quick form, so only a whole --quick run can be recorded")
         return 2
-    chosen = [row for row in rows(quick=asked.quick, backlog=asked.backlog) if _wanted(row, asked.only)]
+    every = rows(quick=asked.quick, backlog=asked.backlog)
+    chosen = [row for row in every if _wanted(row, asked.only)]
+    if not chosen:
+        print(f"no row is called so; there are: {', '.join(row.name for row in every)}")
+        return 2
     run = run_rounds(chosen, repeat=asked.repeat, place=place, patience=asked.patience)
     told = report.as_json(
         run, name=asked.name or form, form=form, repeat=asked.repeat, place=place, command=_command(asked)

@@ -61,6 +61,7 @@ class Context:
         checkpoint: bytes | None = None,
         shared: SimpleNamespace | None = None,
         voice: Voice | None = None,
+        scratch: str | None = None,
     ) -> None:
         self.job = job
         self.task = task
@@ -77,6 +78,7 @@ class Context:
         self._voice = voice or Silent()
         self._stop: str | None = None
         self._scratch: Path | None = None
+        self._scratch_in = scratch
         kept = values.decode(checkpoint) if checkpoint else {}
         self._state: Any = kept.get("state")
         self._steps: dict[str, Any] = kept.get("steps", {})
@@ -134,7 +136,9 @@ class Context:
     def scratch(self) -> Path:
         """A folder of this attempt's own, gone when it ends."""
         if self._scratch is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="daybreak-"))
+            if self._scratch_in is not None:
+                Path(self._scratch_in).mkdir(mode=0o700, exist_ok=True)
+            self._scratch = Path(tempfile.mkdtemp(prefix="daybreak-", dir=self._scratch_in))
         return self._scratch
 
     @property

@@ -150,7 +150,8 @@ class Portal:
             _log.warning("what runs for blocking callers did not end within %s and is left to itself", CLOSED_WITHIN)
 
     def _forget(self) -> None:
-        _left_behind.append((self._loop, self._thread, self._end))
+        if self._loop is not None:
+            _left_behind.append((self._loop, self._thread, self._end))
         self._lock = threading.Lock()
         self._loop = self._thread = self._end = None
         self._generation += 1
@@ -229,7 +230,9 @@ class _Call(Generic[T]):
             return self._answers[0]
         try:
             if isinstance(trouble, asyncio.CancelledError):
-                raise concurrent.futures.CancelledError("cancelled: its portal was closed") from trouble
+                raise concurrent.futures.CancelledError(
+                    "cancelled, as all that runs when its portal is closed"
+                ) from trouble
             raise trouble
         finally:
             del trouble  # or it would hold itself, by way of this frame

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +16,7 @@ from daybreak.tasks import Program
 from daybreak.units import duration
 from daybreak.worker.launch import Launch
 from daybreak.worker.settings import WorkerSettings
-from daybreak.worker.target import target_of
+from daybreak.worker.target import find, target_of
 from daybreak.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -102,14 +101,7 @@ def _modules(app: Daybreak) -> list[str]:
     """Modules that a child must import besides the app's own to know all tasks."""
     mine = (definition.function.__module__ for definition in app.program)
     names = [name for name in mine if name != "__main__" and not name.startswith(("daybreak.", "daybreak_script_"))]
-    return list(dict.fromkeys([*app.imports, *(name for name in names if _is_findable(name))]))
-
-
-def _is_findable(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
+    return list(dict.fromkeys([*app.imports, *(name for name in names if find(name) is not None)]))
 
 
 # -- in the background -------------------------------------------------------------------------------------------------

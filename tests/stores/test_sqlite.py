@@ -7,6 +7,7 @@ import os
 import random
 import re
 import stat
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from daybreak.stores.sqlite import SqliteStore, schema
 from daybreak.stores.sqlite.engine import Request
 from daybreak.stores.sqlite.ledger import LINES_PER_ROW
 from daybreak.stores.sqlite.statements import Statements, sql
+from daybreak.sync import Portal
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -232,6 +234,80 @@ def test_watches_on_a_second_loop_are_woken_too(tmp_path):
 
     store = asyncio.run(first())
     assert asyncio.run(second(store))
+
+
+def test_watches_on_two_loops_are_both_woken_and_stay_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("daybreak.stores.sqlite.store.SLOW_LOOK", timedelta(hours=1))
+    portal = Portal()
+    store = portal.run(SqliteStore(tmp_path / "jobs.db").open())
+    begun, heard = threading.Event(), threading.Semaphore(0)
+
+    async def listen():
+        watch = store.watch([work_topic("default")])
+        begun.set()
+        while True:
+            if await watch.wait(60 * SECOND):
+                heard.release()
+
+    async def visit():
+        watch = store.watch([work_topic("default")])
+        await watch.wait(SECOND / 10)  # whatever the first look at the file says
+        await submit_elsewhere(tmp_path)
+        assert await watch.wait(60 * SECOND)
+        watch.close()
+
+    portal.spawn(listen())
+    assert begun.wait(10)
+    asyncio.run(visit())
+    while heard.acquire(timeout=0.1):
+        pass
+    asyncio.run(submit_elsewhere(tmp_path))
+    assert heard.acquire(timeout=30), "the first loop goes on listening"
+    portal.run(store.close())
+    portal.close()
+
+
+async def submit_elsewhere(folder):
+    """As another process would."""
+    async with SqliteStore(folder / "jobs.db") as other:
+        await Client(other).submit("t")
+
+
+async def test_opening_that_nobody_waits_for_any_more_leaves_it_open_for_the_next(tmp_path, monkeypatch):
+    begun, leave = threading.Event(), threading.Event()
+    check = schema.check_place
+
+    def slowly(path):
+        begun.set()
+        assert leave.wait(30)
+        check(path)
+
+    monkeypatch.setattr(schema, "check_place", slowly)
+    store = SqliteStore(tmp_path / "jobs.db")
+    opening = asyncio.ensure_future(store.open())
+    await asyncio.to_thread(begun.wait)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    leave.set()
+    await asyncio.gather(store.open(), store.open())
+    await Client(store).submit("t")
+    await store.close()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("daybreak")] == []
+
+
+async def test_a_store_can_be_read_and_closed_where_no_more_threads_start(tmp_path, monkeypatch):
+    """As while the interpreter ends, from Python 3.12 on."""
+
+    def refuse(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    store = await SqliteStore(tmp_path / "jobs.db").open()
+    client = Client(store)
+    job = await client.submit("t")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert (await client.get(job)).state is State.QUEUED
+    await store.close()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("daybreak")] == []
 
 
 # -- its clock ---------------------------------------------------------------------------------------------------------

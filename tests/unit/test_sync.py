@@ -459,7 +459,7 @@ def test_closing_cancels_what_runs_and_its_caller_hears_of_it():
         await asyncio.Event().wait()
 
     def ask():
-        with pytest.raises(concurrent.futures.CancelledError, match="its portal was closed"):
+        with pytest.raises(concurrent.futures.CancelledError, match="when its portal is closed"):
             portal.run(work())
         return True
 

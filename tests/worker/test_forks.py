@@ -268,7 +268,7 @@ def test_a_child_forked_in_the_middle_of_a_write_is_told_so(tmp_path):
         """,
     )
     assert (ended.stderr, ended.returncode) == ("", 0)
-    assert "forked in the middle of a write" in ended.stdout
+    assert "forked while another thread was at work in a SQLite store" in ended.stdout
     assert "the spawn method" in ended.stdout
 
 

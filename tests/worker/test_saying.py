@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from worker_deeds import (
     acount_on,
+    alog_much,
     app,
     count_on,
     deaf,
@@ -22,6 +23,7 @@ from worker_deeds import (
     give,
     hold_until_resumed,
     leave,
+    log_much,
     noop,
     refuse,
     report,
@@ -37,8 +39,11 @@ from daybreak import JobCancelled, JobFailed, State
 
 @pytest.fixture(scope="module")
 def worker(shared_stage):
+    # Which lines jobs need not send is asked when their child is started.
+    logging.getLogger("daybreak.job").setLevel(logging.INFO)
     with app.worker(lease_for="1s", processes=2, cancel_grace="300ms") as worker:
         yield worker
+    logging.getLogger("daybreak.job").setLevel(logging.NOTSET)
 
 
 # -- log lines ---------------------------------------------------------------------------------------------------------
@@ -67,6 +72,18 @@ def test_a_job_that_succeeds_at_once_and_one_that_fails_for_good_say_so_at_their
     assert [line.levelname for line in said[good.id]] == ["DEBUG"]
     assert [line.levelname for line in said[bad.id]] == ["ERROR"]
     assert "attempt 1/3 failed Permanent: never; it will not be tried again" in said[bad.id][0].getMessage()
+
+
+def test_what_jobs_log_is_written_by_the_workers_logging_beside_large_results(worker, caplog):
+    """Many talk and hand in at the same time over one line to their supervisor."""
+    jobs = [task.submit(100) for task in (log_much, alog_much) for _ in range(12)]
+    for job in jobs:
+        assert job.result(timeout="60s") == "x" * 200_000
+    for job in jobs:
+        said = [record.getMessage() for record in caplog.records if job.id in record.getMessage()]
+        said = [line for line in said if "line " in line]
+        assert [line.rpartition("line ")[2] for line in said] == [str(n) for n in range(100)]
+        assert job.info().attempt == 1
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------

@@ -352,6 +352,22 @@ def use_scratch(ctx: Context, how: str) -> str:
 
 
 @app.task
+def log_much(ctx: Context, lines: int) -> str:
+    for n in range(lines):
+        ctx.log.info("line %d", n)
+    return "x" * 200_000
+
+
+@app.task
+async def alog_much(ctx: Context, lines: int) -> str:
+    for n in range(lines):
+        ctx.log.info("line %d", n)
+        if n % 10 == 0:
+            await asyncio.sleep(0)
+    return "x" * 200_000
+
+
+@app.task
 def submit_more(ctx: Context, n: int) -> list[int]:
     """A job that makes jobs, and does not wait for them."""
     return [len(noop.submit(i).id) for i in range(n)]

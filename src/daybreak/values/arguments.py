@@ -10,7 +10,7 @@ import msgspec
 
 from daybreak.errors import BadArguments, TooLarge
 from daybreak.values.refusal import DEPTH_LIMIT, Refusal, step
-from daybreak.values.tags import escaped, opened_dict, plain, read_json, text, write_json
+from daybreak.values.tags import TAG, escaped, opened_dict, plain, read_json, text, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec
@@ -45,7 +45,7 @@ class Arguments:
             self._refuse(shape.unnamed & kwargs.keys(), "by name, which can be given by position only")
         if not args:
             return self.encode_named(kwargs)
-        named = dict(zip(shape.positional, args, strict=False))
+        named: dict[str, Any] = dict(zip(shape.positional, args))  # noqa: B905 - a third faster, in a hot place
         if len(args) > len(shape.positional):
             if shape.rest is None:
                 takes = f"takes {len(shape.positional)} by position" if shape.positional else "takes none by position"
@@ -108,8 +108,11 @@ class Arguments:
         return (self._positions(found) if shape.unnamed else []), found
 
     def _stored(self, data: bytes) -> dict[str, Any]:
+        stored: dict[str, Any] | None
         try:
-            stored = opened_dict(read_json(data))
+            stored = read_json(data)
+            if type(stored) is not dict or TAG in stored:
+                stored = opened_dict(stored)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Refusal):
             stored = None
         if stored is None:

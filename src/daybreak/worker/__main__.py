@@ -84,7 +84,7 @@ def serve(
 ) -> None:
     """Set up and run works until told to leave."""
     shared = SimpleNamespace(**values.decode(hello.shared))
-    runner = Runner(program, shared)
+    runner = Runner(program, shared, hello.scratch)
     log_level = hello.log_level if forward_logs else None
     try:
         if hello.is_async:

@@ -34,6 +34,10 @@ class Cell:
         _SEQ.pack_into(self._memory, place * 16, 0)
         self._free.append(place)
 
+    def blocked_by(self, seq: int) -> None:
+        """The loop of this child stands still, and this job is why; 0 for none."""
+        _SEQ.pack_into(self._memory, self._slots * 16, seq)
+
     # -- in the supervisor ---------------------------------------------------------------------------------------------
 
     def read(self) -> dict[int, float]:
@@ -41,6 +45,10 @@ class Cell:
         found = _PLACE.iter_unpack(bytes(self._memory[: self._slots * 16]))
         return {seq: since / 1e6 for seq, since in found if seq}
 
+    @property
+    def blocker(self) -> int:
+        return int(_SEQ.unpack_from(self._memory, self._slots * 16)[0])
+
 
 def size_for(slots: int) -> int:
-    return slots * 16
+    return slots * 16 + 8

@@ -230,7 +230,6 @@ def work_of(held: Held) -> Work:
         lease.attempt,
         spec.options.retry.attempts,
         lease.fence,
-        held.limit,
         lease.checkpoint,
         spec.tags,
         spec.meta or None,
@@ -255,8 +254,11 @@ class _Ear(asyncio.Protocol):
         self._child.lost()
 
 
-async def buried(body: Body) -> str:
-    """Wait for a child that is done for, and say how it ended."""
+async def buried(body: Body, patience: float) -> str:
+    """Wait for a child that is done for, and say how it ended. One that was let go may take a while for its exit."""
+    deadline = time.monotonic() + patience
+    while body.how_it_ended() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
     body.end()
     with contextlib.suppress(Exception):
         await asyncio.get_running_loop().run_in_executor(None, body.bury)

@@ -17,7 +17,8 @@ _log = logging.getLogger("daybreak.worker")
 
 RESPAWN: Final = (0.1, 5.0)  # seconds before the next start, after one that died at once
 SOLO_IDLE: Final = 10.0
-CLOSE_WITHIN: Final = 2.0
+CLOSE_WITHIN: Final = 3.0
+LET_GO_WITHIN: Final = 3.0  # seconds for what a child does at its exit
 
 
 class Broke(DaybreakError):
@@ -39,6 +40,7 @@ class Children:
         self._settings = settings
         self._all: list[Child] = []
         self._abandoned: list[Child] = []
+        self._dying: list[Child] = []
         self._was_ready = False
         self._next_start = 0.0
         self._pause = RESPAWN[0]
@@ -48,6 +50,11 @@ class Children:
 
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._all))
+
+    @property
+    def holding(self) -> list[Child]:
+        """All whose jobs are not yet accounted for, those that are being buried included."""
+        return [*self._all, *self._dying]
 
     @property
     def regular(self) -> list[Child]:
@@ -160,15 +167,18 @@ class Children:
         """It is gone; once that is certain, and how, say so."""
         if child in self._all:
             self._all.remove(child)
+        self._dying.append(child)
         self._chore(self._bury(child, then))
 
     async def _bury(self, child: Child, then: Callable[[str], None]) -> None:
-        how = await buried(child.body)
+        is_let_go = child.leaving and child.blamed is None
+        how = await buried(child.body, LET_GO_WITHIN if is_let_go else 0.0)
         expected = self.closing or child.blamed is not None or (child.leaving and not child.held)
         if not expected:
             held = f"; it held {len(child.held)} {'job' if len(child.held) == 1 else 'jobs'}" if child.held else ""
             _log.warning("a child for %s tasks is gone: %s%s", self.kind, how, held)
         then(how)
+        self._dying.remove(child)
         if not child.was_ready and not expected:
             self._wait_before_next()  # it died as soon as it was started
             if not self._was_ready and self.trouble is None:

@@ -68,9 +68,18 @@ def _wait(ctx: Context, process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             if ctx.cancelled and not asked:
                 asked = True
-                process.terminate()
+                _terminate(process)
         else:
             return
+
+
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """Ask the command and all it started. They share the group of this child, which leaves stopping to its supervisor
+    and goes on; in a thread of someone else's process only the command itself can be asked."""
+    if hasattr(os, "getpgrp") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGTERM)
+    else:
+        process.terminate()
 
 
 def _how(code: int) -> str:

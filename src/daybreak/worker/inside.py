@@ -40,6 +40,8 @@ from daybreak.worker.wire import (
 )
 
 FLUSH_AFTER: Final = 0.001
+SHORT: Final = 0.001
+STUCK_AFTER: Final = 0.25
 PROGRESS_EVERY: Final = 0.1
 LINE_LIMIT: Final = 16_000
 RECEIVE: Final = 1 << 16
@@ -66,6 +68,7 @@ class SyncChild:
         self._sending = threading.Lock()
         self._ended: list[Ended] = []
         self._flushed_at = 0.0
+        self._lasts: dict[str, float] = {}
         self._at: tuple[int, Context] | None = None
         self._voices = _Voices(self._send)
         self._log_level = log_level
@@ -88,6 +91,9 @@ class SyncChild:
         return work
 
     def _run(self, work: Work) -> None:
+        # What has ended must not wait for a job that may take long: only known short ones go before its report.
+        if self._ended and self._lasts.get(work.task, SHORT) >= SHORT:
+            self._flush()
         ctx = self._runner.context_of(work, self._voices.of(work))
         self._at = (work.seq, ctx)
         place = self._cell.begin(work.seq)
@@ -96,6 +102,8 @@ class SyncChild:
         self._at = None
         self._voices.forget(work.seq)
         self._ended.append(ended)
+        before = self._lasts.get(work.task, ended.ran_for)
+        self._lasts[work.task] = max(ended.ran_for, before + 0.1 * (ended.ran_for - before))
         if time.monotonic() - self._flushed_at > FLUSH_AFTER:
             self._flush()
 
@@ -154,6 +162,7 @@ class AsyncChild:
         self._running: dict[int, tuple[asyncio.Task[Ended], Context, int]] = {}
         self._ended: list[Ended] = []
         self._leaving = asyncio.Event()
+        self._busy = threading.Event()
         self._flushing: asyncio.Handle | None = None
 
     async def serve(self) -> bool:
@@ -163,7 +172,9 @@ class AsyncChild:
         self._transport, _ = await self._loop.create_connection(lambda: _Ear(self), sock=self._sock)
         self._voices = _Voices(self._write)
         _forward_logs(self._write, self._log_level)
+        threading.Thread(target=self._watch, name="daybreak-child-watch", daemon=True).start()
         await self._leaving.wait()
+        self._busy.set()
         self._flush()
         if not self._orphaned:
             self._transport.close()
@@ -198,6 +209,8 @@ class AsyncChild:
             task = self._loop.create_task(self._runner.arun(work, ctx))
             self._running[work.seq] = (task, ctx, place)
             task.add_done_callback(self._end)
+            if len(self._running) == 1:
+                self._busy.set()
 
     def _end(self, task: asyncio.Task[Ended]) -> None:
         ended = task.result()
@@ -208,6 +221,27 @@ class AsyncChild:
         if self._flushing is None:
             self._flushing = self._loop.call_soon(self._flush)
         self._fill()
+
+    def _watch(self) -> None:
+        """In a thread: whether the loop goes round; if not, the job that is in the midst of a step holds it up."""
+        while not self._leaving.is_set():
+            self._busy.wait()
+            round_made = threading.Event()
+            with contextlib.suppress(RuntimeError):  # closed
+                self._loop.call_soon_threadsafe(round_made.set)
+            time.sleep(STUCK_AFTER)
+            while not round_made.is_set() and not self._leaving.is_set():
+                self._cell.blocked_by(self._who())
+                round_made.wait(STUCK_AFTER)
+            self._cell.blocked_by(0)
+            if not self._running:
+                self._busy.clear()
+                if self._running:
+                    self._busy.set()
+
+    def _who(self) -> int:
+        at = asyncio.current_task(self._loop)
+        return next((seq for seq, (task, _, _) in list(self._running.items()) if task is at), 0)
 
     def _flush(self) -> None:
         self._flushing = None

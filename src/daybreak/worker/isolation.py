@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import shutil
 import signal
 import socket
 import tempfile
@@ -42,6 +43,7 @@ class Body(Protocol):
 class ProcessBody:
     def __init__(self, hello: Hello) -> None:
         self.sock, theirs = socket.socketpair()
+        self._scratch = hello.scratch
         try:
             with theirs, tempfile.NamedTemporaryFile(prefix="daybreak-cell-") as file:
                 file.truncate(size_for(hello.slots))
@@ -73,6 +75,7 @@ class ProcessBody:
 
     def bury(self) -> None:
         self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 _CODE = (

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -59,6 +62,7 @@ class Launch(Struct, frozen=True, kw_only=True):
                 is_async=is_async,
                 commands=self.settings.allow_commands,
                 log_level=logging.getLogger("daybreak.job").getEffectiveLevel(),
+                scratch=str(Path(tempfile.gettempdir()) / f"daybreak-{secrets.token_hex(8)}"),
             )
             return ThreadBody(hello, self.program) if self.settings.isolation == "thread" else ProcessBody(hello)
 

@@ -33,7 +33,7 @@ from daybreak.worker.wire import Ended, Keep, Progress, Why
 
 _log = logging.getLogger("daybreak.worker")
 
-EVERY_SO_OFTEN: Final = 1.5  # seconds between two looks at most, while this process runs at all
+EVERY_SO_OFTEN: Final = 0.5  # seconds between two looks at jobs, at most, while this process runs at all
 STUCK_AFTER: Final = 0.05  # a child that ended nothing for so long gives back what waits in it
 ASYNC_GRACE: Final = 2.0  # what an async task gets to end after its time limit, before its child is ended
 SUSPECTS: Final = 200
@@ -81,11 +81,11 @@ class Pool:
 
     @property
     def in_hand(self) -> int:
-        return sum(len(child.held) for child in self.children) + len(self._trial) + len(self._marking)
+        return sum(len(child.held) for child in self.children.holding) + len(self._trial) + len(self._marking)
 
     def held(self) -> list[Lease]:
         """Every lease that must be kept alive."""
-        leases = [held.lease for child in self.children for held in child.held.values()]
+        leases = [held.lease for child in self.children.holding for held in child.held.values()]
         return leases + self._trial.waiting + list(self._marking.values())
 
     def hand_out(self, leases: list[Lease]) -> None:
@@ -173,6 +173,8 @@ class Pool:
                 outcome = Cancelled()
             case "suspend", Lost() | HandedBack():
                 outcome = Suspended()
+            case "timeout", Lost() | HandedBack() | Cancelled():
+                outcome = TimedOut(timedelta(seconds=held.limit or 0))
         self.ended.append((held.lease, outcome))
 
     def on_ended(self, child: Child, ended: list[tuple[Held, Ended]]) -> None:
@@ -258,7 +260,7 @@ class Pool:
         """Now and then: who ran too long, who may begin, who is missing."""
         now = time.monotonic()
         # Time in which this process itself stood still is nobody's running time.
-        if (stood_still := now - self._looked_at - EVERY_SO_OFTEN) > 0:
+        if (stood_still := now - self._looked_at) > EVERY_SO_OFTEN:
             for child in self.children:
                 child.forgive(stood_still)
         self._looked_at = now
@@ -271,23 +273,34 @@ class Pool:
 
     def _look_at(self, child: Child, now: float) -> None:
         begun = child.begun()
-        grace = ASYNC_GRACE if self.is_async else 0.0  # an async task is cancelled first, by its own child
         for seq, since in begun.items():
             held = child.held[seq]
-            over = held.limit is not None and now - since > held.limit + grace
-            if over or (held.end_at is not None and now > held.end_at):
-                self._stop_by_force(child, held, timed_out=over)
-                return
+            if held.end_at is not None:
+                if now > held.end_at:
+                    self._stop_by_force(child, held)
+                    return
+            elif held.limit is not None and now - since > held.limit:
+                held.asked = "timeout"
+                held.end_at = now
+                if self.is_async:  # it can be cancelled where it waits
+                    held.end_at += ASYNC_GRACE
+                    child.stop(seq, "timeout")
         if begun and len(child.held) > len(begun) and now - child.heard_at > STUCK_AFTER:
             child.recall()
 
-    def _stop_by_force(self, child: Child, held: Held, *, timed_out: bool) -> None:
-        """End a child for the sake of one job; its neighbours go back, uncharged, once its last words are read."""
+    def _stop_by_force(self, child: Child, held: Held) -> None:
+        """End a child for the sake of one job; its neighbours go back, uncharged, once its last words are read.
+
+        Where another one blocks the loop, that one is to blame: it counts as dead, and runs alone next time."""
         if child.blamed is not None:
             return
-        outcome: Outcome = TimedOut(timedelta(seconds=held.limit or 0)) if timed_out else HandedBack()
         child.leaving = True
-        child.blamed = (held.lease.seq, outcome)
+        blocker = child.body.cell.blocker
+        if blocker in child.held and blocker != held.lease.seq:
+            held.asked = None if held.asked == "timeout" else held.asked
+            child.blamed = (blocker, Lost("it blocked the loop, so that others could not end in time"))
+        else:
+            child.blamed = (held.lease.seq, HandedBack())
         if not child.end():
             _log.error(
                 "%s %s runs in a thread, which cannot be ended: its slot is lost until it returns",

@@ -18,8 +18,9 @@ from daybreak.worker.wire import Ended, Work
 
 
 class Runner:
-    def __init__(self, program: Program, shared: SimpleNamespace | None = None) -> None:
+    def __init__(self, program: Program, shared: SimpleNamespace | None = None, scratch: str | None = None) -> None:
         self._program = program
+        self._scratch = scratch
         self._shared = shared or SimpleNamespace()
 
     def context_of(self, work: Work, voice: Voice) -> Context:
@@ -38,6 +39,7 @@ class Runner:
             checkpoint=work.checkpoint,
             shared=self._shared,
             voice=voice,
+            scratch=self._scratch,
         )
 
     def run(self, work: Work, ctx: Context) -> Ended:
@@ -47,6 +49,7 @@ class Runner:
         try:
             task = self._program[work.task]
             args, kwargs = self._arguments(task, work)
+            returned = None  # what it is if a wrap swallows an error
             with self._wrapped(ctx):
                 returned = task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
             return _done(work, task, returned, began)
@@ -57,21 +60,16 @@ class Runner:
             ctx.clear()
 
     async def arun(self, work: Work, ctx: Context) -> Ended:
-        """Run an async task on this loop. Its time limit is kept here as far as the task yields."""
+        """Run an async task on this loop."""
         began = time.monotonic()
         current.set(ctx)
-        timer = None if work.limit is None else asyncio.timeout(work.limit)
         try:
             task = self._program[work.task]
             args, kwargs = self._arguments(task, work)
-            async with timer or _NOTHING:
-                with self._wrapped(ctx):
-                    returned = await task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
+            returned = None
+            with self._wrapped(ctx):
+                returned = await task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
             return _done(work, task, returned, began)
-        except TimeoutError as trouble:
-            if timer is not None and timer.expired():
-                return Ended(work.seq, "timed out", time.monotonic() - began)
-            return _raised(work, ctx, trouble, began)
         except BaseException as trouble:  # noqa: BLE001
             return _raised(work, ctx, trouble, began)
         finally:
@@ -126,6 +124,8 @@ def _raised(work: Work, ctx: Context, trouble: BaseException, began: float) -> E
                 return Ended(work.seq, "cancelled", ran_for)
             case "suspend":
                 return Ended(work.seq, "suspended", ran_for)
+            case "timeout":
+                return Ended(work.seq, "timed out", ran_for)
             case _:
                 return Ended(work.seq, "handed back", ran_for)
     failure = failure_of(trouble)

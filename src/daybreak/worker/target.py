@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -133,11 +135,23 @@ def _named(module: ModuleType, attribute: str) -> str | None:
 
 def _is_importable(module: ModuleType) -> bool:
     """Whether its name leads to it: a file loaded by its path has a name that nobody else knows."""
-    try:
-        spec = importlib.util.find_spec(module.__name__)
-    except (ImportError, ValueError):
-        return False
+    spec = find(module.__name__)
     return spec is not None and spec.origin == getattr(module, "__file__", None)
+
+
+def find(name: str) -> ModuleSpec | None:
+    """Where another process would find a module; what this one has loaded already says nothing of that."""
+    parent, _, _ = name.rpartition(".")
+    path = None
+    if parent:
+        if find(parent) is None or parent not in sys.modules:
+            return None
+        path = getattr(sys.modules[parent], "__path__", None)
+    for finder in sys.meta_path:
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            if (spec := finder.find_spec(name, path)) is not None:
+                return spec
+    return None
 
 
 def sentence(trouble: BaseException) -> str:

@@ -13,7 +13,7 @@ from daybreak.model import Failure
 
 _LENGTH: Final = struct.Struct("!I")
 
-Why = Literal["cancel", "suspend", "lost", "shutdown"]
+Why = Literal["cancel", "suspend", "timeout", "lost", "shutdown"]
 
 
 # -- to the child ------------------------------------------------------------------------------------------------------
@@ -31,6 +31,7 @@ class Hello(Struct, array_like=True, tag=0, kw_only=True):
     is_async: bool
     commands: bool
     log_level: int
+    scratch: str
 
 
 class Work(Struct, array_like=True, gc=False):
@@ -46,7 +47,6 @@ class Work(Struct, array_like=True, gc=False):
     attempt: int
     max_attempts: int
     fence: int
-    limit: float | None = None
     checkpoint: bytes | None = None
     tags: tuple[str, ...] = ()
     meta: dict[str, str] | None = None

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -75,6 +76,7 @@ class Worker:
         self._shared: dict[str, Any] = {}
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._leaving = False
         self._fatal: BaseException | None = None
         self._pools: list[Pool] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,20 +146,20 @@ class Worker:
             self._look_after(),
             self._tell_of_myself(),
             run(crew(self._store, self._world, name=self.id, lease_for=self.settings.lease_for), self._world),
+            self._stop_when_idle(),
             *(work() for work in self._beside),
         ]
         async with _together(background, self._on_trouble):
             self.is_ready.set()
             tending = [asyncio.create_task(self._tend(pool)) for pool in self._pools]
-            tending.append(asyncio.create_task(self._stop_when_idle()))
             try:
                 await self._stopping.wait()
                 await self._drain()
+                await self._settle_the_rest(tending)
             finally:
                 for task in tending:
                     task.cancel()
                 await asyncio.gather(*tending, return_exceptions=True)
-            await self._settle_the_rest()
         with contextlib.suppress(StoreError):
             await self._store.put([Put(kind=record.KIND, name=self.id, value=None)])
 
@@ -181,11 +183,14 @@ class Worker:
 
     async def _enter_lifespans(self, around: contextlib.AsyncExitStack) -> None:
         for lifespan in self._program.lifespans:
-            manager = lifespan()
-            if isinstance(manager, contextlib.AbstractAsyncContextManager):
-                given = await around.enter_async_context(manager)
-            else:
-                given = around.enter_context(manager)
+            try:
+                manager = lifespan()
+                if isinstance(manager, contextlib.AbstractAsyncContextManager):
+                    given = await around.enter_async_context(manager)
+                else:
+                    given = around.enter_context(manager)
+            except Exception as trouble:
+                raise Broke("".join(traceback.format_exception(trouble)).strip()) from trouble
             if isinstance(given, dict):
                 self._shared.update(given)
 
@@ -217,7 +222,7 @@ class Worker:
         waker = asyncio.create_task(self._wake_by(watch.wait, pool))
         timer: asyncio.TimerHandle | None = None
         try:
-            while True:
+            while not (self._leaving and not pool.ended):
                 pool.changed.clear()
                 room = 0 if self._stopping.is_set() else pool.room
                 if not (pool.ended or (room > 0 and pool.may_find)):
@@ -342,7 +347,7 @@ class Worker:
                 continue
             if await is_idle(self._store, self._program, self._queues):
                 self.stop()
-                return
+                await asyncio.Event().wait()
 
     # -- stopping ------------------------------------------------------------------------------------------------------
 
@@ -357,13 +362,15 @@ class Worker:
                 grace,
             )
         await self._wait_empty(grace)
-        for pool in self._pools:
-            pool.stop_politely()
-        await self._wait_empty(0 if self._hurry.is_set() else 1.0)
-        for pool in self._pools:
-            pool.stop_now()
-        self._hurry.clear()
-        await self._wait_empty(5.0)
+        if self.running:
+            for pool in self._pools:
+                pool.stop_politely()
+            await self._wait_empty(1.0)
+        if self.running:
+            for pool in self._pools:
+                pool.stop_now()
+            self._hurry.clear()
+            await self._wait_empty(5.0)
 
     async def _wait_empty(self, seconds: float) -> None:
         """Until nothing is in hand, at most so long, and not at all if someone is in a hurry."""
@@ -371,13 +378,13 @@ class Worker:
         while self.running and time.monotonic() < deadline and not self._hurry.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
-    async def _settle_the_rest(self) -> None:
-        try:
-            async with asyncio.timeout(10):
-                for pool in self._pools:
-                    while pool.ended:
-                        await self._exchange(pool, 0)
-        except TimeoutError:
+    async def _settle_the_rest(self, tending: list[asyncio.Task[None]]) -> None:
+        """Let exchanges that are under way come back: they may bring leases, which are handed back in their turn."""
+        self._leaving = True
+        for pool in self._pools:
+            pool.changed.set()
+        _, late = await asyncio.wait(tending, timeout=10)
+        if late:
             left = sum(len(pool.ended) for pool in self._pools)
             _log.error("the store cannot be reached: %d jobs are left to run out of their leases", left)
         _log.info("stopped: %d completed, %d failed", self.done, self.failed)

@@ -59,8 +59,8 @@ def close_inherited() -> None:
     """To be called before a connection is opened."""
     if _torn:
         raise StoreUnavailable(
-            "this process was forked in the middle of a write to a SQLite store, and cannot open one: fork before the "
-            "store is in use, or start the process anew (multiprocessing: the spawn method)"
+            "this process was forked while another thread was at work in a SQLite store, and cannot open one itself: "
+            "fork before the store is in use, or start the process anew (multiprocessing: the spawn method)"
         )
     while _inherited:
         with contextlib.suppress(IndexError, apsw.Error):
