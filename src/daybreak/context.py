@@ -10,10 +10,12 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from daybreak import values
-from daybreak.errors import BadInput, DaybreakError
+from daybreak.errors import BadInput, DaybreakError, TooLarge
+
+LARGEST: Final = 256 * 1024 * 1024  # bytes of a result or a checkpoint; stores keep them whole
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,7 +125,10 @@ class Context:
         return self._steps[name]  # type: ignore[no-any-return]
 
     def _kept(self) -> bytes:
-        return values.encode({"state": self._state, "steps": self._steps}, "checkpoint")
+        kept = values.encode({"state": self._state, "steps": self._steps}, "checkpoint")
+        if len(kept) > LARGEST:
+            raise TooLarge(f"checkpoint: {len(kept):,} bytes are more than {LARGEST:,}; keep a file's path instead")
+        return kept
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

@@ -156,15 +156,15 @@ def inherited(argv: list[str]) -> tuple[socket.socket, int]:
 
 def end_family(child: subprocess.Popen[bytes]) -> None:
     """End a child and what it started, at once."""
-    if child.poll() is not None:
-        return
     if sys.platform == "win32":
-        child.kill()
+        if child.poll() is None:
+            child.kill()
     else:
         try:
-            os.killpg(child.pid, signal.SIGKILL)
+            os.killpg(child.pid, signal.SIGKILL)  # also of a leader that is dead: its number is its group's meanwhile
         except (ProcessLookupError, PermissionError):
-            child.kill()
+            if child.poll() is None:
+                child.kill()
 
 
 def die_with_parent() -> None:

@@ -136,6 +136,8 @@ class Task(Generic[P, R]):
         sent; what a full queue or a conflict refuses is an error that names the row."""
         refuse_during_import("submit_many")
         specs = list(self._rows(rows))
+        if "id" in self._options and len(specs) > 1:
+            raise BadInput("using(id=...) names one job; submit_many and map make one for each row: leave the id out")
         sessions = self._sessions
         client = await sessions.client()
         handles: list[JobHandle[R]] = []

@@ -21,10 +21,11 @@ import pytest
 from herd import LONG, count
 from story import retell
 from worker_hand import LINES, WorkerProcess, ask, live_pids, nobody_left, read_lines, rss, until
-from worker_load import aeffect, app, effect
+from worker_load import aeffect, alimited, app, effect, limited
 
-from daybreak.events import Event
-from daybreak.model import UNFINISHED, State
+from daybreak import Client, JobHandle
+from daybreak.events import Event, fold
+from daybreak.model import FINAL, UNFINISHED, Reason, State
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.torture
@@ -143,6 +144,80 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_childr
         story_of(events[job.id]) for job in jobs if max(orphaned(events[job.id], crew.deaths), default=0) > AGAIN_WITHIN
     ]
     assert not late, f"deaths: {crew.deaths}; {late[:3]}"
+
+
+async def test_requests_and_limits_amid_deaths_are_answered_as_promised(folder, tell):
+    """People cancel, suspend and resume whatever comes under their hands while limits run out and processes die."""
+    chance = random.Random(31)
+    crew = Crew(folder, chance)
+    jobs: list[JobHandle[int]] = []
+    cancelled: dict[str, str] = {}
+    asked: Counter[str] = Counter()
+    with contextlib.ExitStack() as ending:
+        for n in range(2):
+            crew.start(n)
+        ending.callback(lambda: [worker.kill() for worker in crew.workers])
+        for worker in crew.workers:
+            worker.wait_ready(app)
+        for _ in range(count(8, 60)):
+            for task in (effect, aeffect, limited, alimited):
+                jobs += task.submit_many([{"seconds": chance.random() * 0.4} for _ in range(8)])
+            next_kill = time.monotonic() + 0.5 + chance.random()
+            while time.monotonic() < next_kill:
+                ask_something(chance, jobs, cancelled, asked)
+                time.sleep(0.01)
+            crew.kill_someone()
+        until(lambda: not resume_all(), "nothing is suspended any more", DRAIN)
+        drain()
+        crew.stop()
+
+    async with SqliteStore(folder / "jobs.db") as store:
+        events = await all_events(store)
+        found = [job for job in await store.get([job.id for job in jobs]) if job is not None]
+    assert len(found) == len(jobs)
+    leases = Counter((line["job"], line["fence"]) for line in read_lines(word="began"))
+    assert max(leases.values()) == 1, "one lease was begun twice"
+    ended = Counter((job.state, job.reason) for job in found)
+    for job in found:
+        told = fold(events[job.id])
+        assert (told.state, told.reason, told.attempt, told.fence) == (job.state, job.reason, job.attempt, job.fence)
+        assert sum(event.state in FINAL for event in events[job.id]) == 1, story_of(events[job.id])
+        if job.id in cancelled:
+            assert job.state is State.CANCELLED, f"{cancelled[job.id]}: {story_of(events[job.id])}"
+        else:
+            assert (job.state, job.reason) in {(State.COMPLETED, None), (State.FAILED, Reason.TIMEOUT)}
+    tell(
+        f"{crew.kills['workers']} workers and {crew.kills['children']} children killed over {len(jobs)} jobs, {asked}: "
+        + ", ".join(
+            f"{n} {state.value}{f' ({reason.value})' if reason else ''}" for (state, reason), n in ended.items()
+        )
+    )
+    assert {"cancel done", "cancel requested", "suspend done", "suspend requested", "resume done"} <= asked.keys()
+
+
+def ask_something(
+    chance: random.Random, jobs: list[JobHandle[int]], cancelled: dict[str, str], asked: Counter[str]
+) -> None:
+    job = chance.choice(jobs[-100:])
+    action = chance.choice(["cancel", "suspend", "suspend", "resume", "resume"])
+    verdict = getattr(job, action)().verdict
+    asked[f"{action} {verdict}"] += 1
+    if action == "cancel" and verdict in {"done", "requested"}:
+        cancelled[job.id] = verdict
+
+
+def resume_all() -> int:
+    """How many were still suspended, or about to be."""
+
+    async def resume(client: Client) -> int:
+        suspended = [
+            job async for job in client.find_all(state=UNFINISHED) if job.state is State.SUSPENDED or job.suspending
+        ]
+        for job in suspended:
+            await client.resume(job.id)
+        return len(suspended)
+
+    return ask(app, resume)
 
 
 def drain() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 
 from worker_hand import write_line
 
@@ -25,6 +26,23 @@ def effect(ctx: Context, seconds: float) -> int:
 
 @app.task(queue="async", **STUBBORN)
 async def aeffect(ctx: Context, seconds: float) -> int:
+    write_line(job=ctx.job, fence=ctx.fence, word="began")
+    await asyncio.sleep(seconds)
+    write_line(job=ctx.job, fence=ctx.fence, word="did")
+    return ctx.fence
+
+
+@app.task(queue="sync", timeout="200ms", retry=Retry(attempts=2, delay=timedelta(milliseconds=100)), deaths=10_000)
+def limited(ctx: Context, seconds: float) -> int:
+    """May be too long for its limit."""
+    write_line(job=ctx.job, fence=ctx.fence, word="began")
+    time.sleep(seconds)
+    write_line(job=ctx.job, fence=ctx.fence, word="did")
+    return ctx.fence
+
+
+@app.task(queue="async", timeout="200ms", retry=Retry(attempts=2, delay=timedelta(milliseconds=100)), deaths=10_000)
+async def alimited(ctx: Context, seconds: float) -> int:
     write_line(job=ctx.job, fence=ctx.fence, word="began")
     await asyncio.sleep(seconds)
     write_line(job=ctx.job, fence=ctx.fence, word="did")

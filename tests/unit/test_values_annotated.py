@@ -1020,7 +1020,7 @@ def test_any_json_for_any_annotation_is_refused_or_read_as_what_the_annotation_s
 # -- what it costs ---------------------------------------------------------------------------------------------------
 
 
-def test_neither_numpy_nor_pydantic_nor_dataclasses_are_imported_for_it():
+def test_neither_numpy_nor_pydantic_is_imported_for_it():
     code = (
         "import sys\n"
         "from datetime import date\n"

@@ -78,7 +78,6 @@ def test_a_time_limit_ends_the_command_and_what_it_started(worker, shared_stage)
     all_gone(pids)
 
 
-@pytest.mark.xfail(strict=True, reason="a cancelled command gets SIGTERM, what it started is left running")
 def test_a_cancelled_command_takes_what_it_started_with_it(worker, shared_stage):
     job, pids = submit_family(shared_stage)
     job.cancel()

@@ -81,7 +81,6 @@ def test_what_waits_behind_a_sync_task_that_is_ended_is_not_charged(worker, bega
         assert job.info().attempt == 1
 
 
-@pytest.mark.xfail(strict=True, reason="who is first over its limit is blamed, not who blocks the loop")
 def test_who_could_not_end_in_time_because_another_blocked_the_loop_is_not_blamed(worker, began):
     innocent = anap_in_time.submit(0.6)
     began(innocent)

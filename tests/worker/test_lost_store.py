@@ -111,7 +111,7 @@ def test_a_worker_that_is_stopped_while_the_store_is_away_ends_and_says_what_it_
             began(job, word="ended")
             stopped_at = time.monotonic()
         assert time.monotonic() - stopped_at < 20
-        assert "left to run out of" in caplog.text
+        assert "1 job is left to run out of its lease" in caplog.text
         failing = False
     with app.worker(processes=1, lease_for="1s"):
         assert job.result(timeout="30s") == 0.2, "another worker runs it again"

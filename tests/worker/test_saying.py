@@ -144,7 +144,6 @@ def test_the_scratch_folder_is_gone_when_the_attempt_has_ended(worker, how):
     assert not Path(line["path"]).exists()
 
 
-@pytest.mark.xfail(strict=True, reason="nobody clears the scratch folder of an attempt whose process was ended")
 def test_the_scratch_folder_of_an_attempt_whose_process_died_is_gone_too(worker):
     job = use_scratch.submit("die")
     job.wait(timeout="20s")

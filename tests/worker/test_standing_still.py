@@ -46,19 +46,7 @@ def test_everyone_stopped_for_ten_leases_goes_on_as_if_nothing_had_been(stage, b
         assert worker.stop() == idle.stop() == 0
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        pytest.param(
-            tick, marks=pytest.mark.xfail(strict=True, reason="all but a second and a half of a standstill is forgiven")
-        ),
-        pytest.param(
-            atick,
-            marks=pytest.mark.xfail(strict=True, reason="the limit of an async task runs on in its stopped child"),
-        ),
-    ],
-    ids=["sync", "async"],
-)
+@pytest.mark.parametrize("task", [tick, atick], ids=["sync", "async"])
 def test_time_in_which_everyone_was_stopped_counts_for_no_limit(stage, began, task):
     """Half of its limit is needed; the rest is for a machine that has other things to do."""
     job = task.submit(100)

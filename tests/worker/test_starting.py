@@ -36,11 +36,7 @@ def broken(stage, text: str, name: str = "broken.py"):
         (HEAD + "work.submit()\n", "while a worker imports this module"),
         (HEAD + "@app.setup\ndef prepare():\n    raise OSError('no licence server')\n", "no licence server"),
         (HEAD + "@app.setup\nasync def prepare():\n    raise OSError('no licence server')\n", "no licence server"),
-        pytest.param(
-            HEAD + "@app.lifespan\ndef life():\n    raise OSError('no licence server')\n    yield\n",
-            "no licence server",
-            marks=pytest.mark.xfail(strict=True, reason="exit code 70: 'this should not have happened'"),
-        ),
+        (HEAD + "@app.lifespan\ndef life():\n    raise OSError('no licence server')\n    yield\n", "no licence server"),
         (HEAD + "import os\n@app.setup\ndef prepare():\n    os._exit(5)\n", "exit code 5"),
         (HEAD + "import os, signal\n@app.setup\ndef prepare():\n    os.kill(os.getpid(), signal.SIGSEGV)\n", "SIGSEGV"),
     ],
@@ -121,6 +117,7 @@ def test_lifespan_setup_and_wrap_stand_around_jobs(around):
         job = around.look.submit()
         job.result(timeout="30s")
         assert [line["word"] for line in read_lines(job=job.id)] == ["before", "at work", "after"]
+        until(lambda: len(read_lines(word="async set up")) == 3, "every child is set up")
         assert not read_lines(word="life ends")
     words = [line["word"] for line in read_lines()]
     assert words.count("life begins") == words.count("life ends") == 1
@@ -129,10 +126,10 @@ def test_lifespan_setup_and_wrap_stand_around_jobs(around):
     assert words.index("life begins") < words.index("set up")
 
 
-@pytest.mark.xfail(strict=True, reason="a worker that stops kills its children also when they are idle")
 def test_what_was_set_up_in_a_child_is_torn_down_when_the_worker_stops(around):
     with around.app.worker(processes=2):
         around.look.submit().result(timeout="30s")
+        until(lambda: len(read_lines(word="async set up")) == 3, "every child is set up")
     words = [line["word"] for line in read_lines()]
     assert words.count("torn down") == 3, "once in each child"
     assert max(n for n, word in enumerate(words) if word == "torn down") < words.index("life ends")
@@ -145,7 +142,6 @@ def test_what_was_set_up_in_a_child_is_torn_down_when_it_is_replaced(around):
         until(lambda: len(read_lines(word="torn down")) >= 2, "the first two were let go")
 
 
-@pytest.mark.xfail(strict=True, reason="what a wrap swallows leaves the runner without a result, an UnboundLocalError")
 def test_an_error_that_a_wrap_swallows_does_not_break_the_runner(around):
     with around.app.worker(processes=1):
         job = around.miss.submit().wait(timeout="30s")
@@ -176,9 +172,6 @@ def test_a_worker_adds_no_handler_to_the_root_logger_and_its_children_neither(st
         quiet.app.close()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="find_spec answers for a loaded module from sys.modules: it says nothing of its path"
-)
 def test_an_app_in_a_file_that_was_loaded_by_its_path_is_found_by_children(stage):
     """As test runners and notebooks load files: under a name that leads nowhere."""
     path = broken(stage, HEAD, "loaded_by_path.py")

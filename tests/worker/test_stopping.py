@@ -98,7 +98,6 @@ def test_a_stop_while_the_worker_starts_is_heard(stage):
             assert worker.wait() in {0, -signal.SIGTERM}, worker.said
 
 
-@pytest.mark.xfail(strict=True, reason="a claim that is under way when the worker stops is forgotten with its leases")
 def test_what_was_claimed_while_the_worker_was_told_to_stop_is_handed_back(stage):
     claimed = threading.Event()
 
@@ -117,7 +116,6 @@ def test_what_was_claimed_while_the_worker_was_told_to_stop_is_handed_back(stage
         assert all(job.info().attempt == 0 for job in jobs if job.state() is State.QUEUED)
 
 
-@pytest.mark.xfail(strict=True, reason="jobs of a child that is being buried count as settled when the worker stops")
 def test_a_child_that_takes_its_time_to_die_takes_no_job_with_it(stage, began, monkeypatch):
     """A large process takes a while from the end of its talk to its death."""
     bury = ProcessBody.bury

@@ -35,6 +35,14 @@ def noop(n: int = 0) -> int:
 
 
 @app.task(retry=SOON)
+def idle(seconds: float) -> float:
+    """As short as can be, or not."""
+    if seconds:
+        time.sleep(seconds)
+    return seconds
+
+
+@app.task(retry=SOON)
 def nap(ctx: Context, seconds: float) -> float:
     tell(ctx, "began")
     time.sleep(seconds)

@@ -14,7 +14,7 @@ _SEQ: Final = struct.Struct("=q")
 
 
 class Cell:
-    """Places of (seq, steady microseconds); seq 0 is a free one."""
+    """Places of (seq, steady microseconds); one that was never used has seq 0, one that was left a negative one."""
 
     def __init__(self, slots: int, memory: mmap.mmap | bytearray | None = None) -> None:
         self._memory = bytearray(size_for(slots)) if memory is None else memory
@@ -31,7 +31,9 @@ class Cell:
         return place
 
     def end(self, place: int) -> None:
-        _SEQ.pack_into(self._memory, place * 16, 0)
+        # Its negative stays: should its report never be read, it is known to have run.
+        (seq,) = _SEQ.unpack_from(self._memory, place * 16)
+        _SEQ.pack_into(self._memory, place * 16, -seq)
         self._free.append(place)
 
     def blocked_by(self, seq: int) -> None:
@@ -42,8 +44,14 @@ class Cell:
 
     def read(self) -> dict[int, float]:
         """Since when each job runs that has begun, in seconds of the steady clock."""
-        found = _PLACE.iter_unpack(bytes(self._memory[: self._slots * 16]))
-        return {seq: since / 1e6 for seq, since in found if seq}
+        return {seq: since / 1e6 for seq, since in self._places() if seq > 0}
+
+    def ended(self) -> set[int]:
+        """Jobs that have ended; of each place only the latest."""
+        return {-seq for seq, _ in self._places() if seq < 0}
+
+    def _places(self) -> list[tuple[int, int]]:
+        return list(_PLACE.iter_unpack(bytes(self._memory[: self._slots * 16])))
 
     @property
     def blocker(self) -> int:

@@ -83,6 +83,8 @@ class Child:
     held: dict[int, Held] = field(default_factory=dict)
     ready: bool = False
     was_ready: bool = False
+    bye_at: float | None = None
+    ended_at: float | None = None
     leaving: bool = False
     gone: bool = False
     blamed: tuple[int, Outcome] | None = None
@@ -145,10 +147,12 @@ class Child:
 
     def bye(self) -> None:
         self.leaving = True
+        self.bye_at = self.bye_at or time.monotonic()
         self._send(Bye())
 
     def _send(self, message: Any) -> None:
-        if self._transport is not None and not self.gone:
+        # Writing to one that is dead would close the socket before its last words are read.
+        if self._transport is not None and not self.gone and self.ended_at is None:
             self._transport.write(frame(message))
 
     def end(self) -> bool:
@@ -201,6 +205,7 @@ class Child:
 
     def forgive(self, gap: float) -> None:
         """Time in which everything stood still does not count against its jobs."""
+        self.heard_at += gap
         for held in self.held.values():
             if held.limit is not None:
                 held.limit += gap
@@ -259,7 +264,8 @@ async def buried(body: Body, patience: float) -> str:
     deadline = time.monotonic() + patience
     while body.how_it_ended() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
-    body.end()
+    if body.how_it_ended() is None or not patience:
+        body.end()
     with contextlib.suppress(Exception):
         await asyncio.get_running_loop().run_in_executor(None, body.bury)
     return body.how_it_ended() or "it was given up"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -18,6 +19,8 @@ _log = logging.getLogger("daybreak.worker")
 RESPAWN: Final = (0.1, 5.0)  # seconds before the next start, after one that died at once
 SOLO_IDLE: Final = 10.0
 CLOSE_WITHIN: Final = 3.0
+LAST_WORDS_WITHIN: Final = 1.0
+EXIT_WITHIN: Final = 30.0
 LET_GO_WITHIN: Final = 3.0  # seconds for what a child does at its exit
 
 
@@ -95,7 +98,10 @@ class Children:
             if self.trouble is not None:
                 raise Broke(self.trouble)
             self._moved.clear()
-            await self._moved.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await self._moved.wait()
+            await self._refill()  # those that could not be started
 
     def is_ready(self) -> None:
         self._was_ready = True
@@ -118,7 +124,13 @@ class Children:
         """Who died unheard, who has grown too large, who is missing."""
         for child in self:
             if child.body.how_it_ended() is not None:
-                child.lost()
+                # Its last words come first; only where someone else holds its socket open does no end of them come.
+                child.leaving = True
+                child.ended_at = child.ended_at or now
+                if now - child.ended_at > LAST_WORDS_WITHIN:
+                    child.lost()
+            elif child.bye_at is not None and now - child.bye_at > EXIT_WITHIN:
+                child.end()  # what it does at its exit hangs
             elif self._is_too_large(child):
                 self.replace(child, "it takes more memory than it may")
             elif child.solo and child.is_idle and now - child.heard_at > SOLO_IDLE:

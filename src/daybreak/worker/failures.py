@@ -19,8 +19,8 @@ _HERE: Final = str(Path(__file__).parent.parent)
 
 def failure_of(trouble: BaseException) -> Failure:
     return Failure(
-        message=_message(trouble),
-        kinds=tuple(_name(kind) for kind in type(trouble).__mro__ if kind not in (object, BaseException)),
+        message=message_of(trouble),
+        kinds=tuple(clean(_name(kind)) for kind in type(trouble).__mro__ if kind not in (object, BaseException)),
         traceback=_traceback(trouble),
         verdict=_verdict(trouble),
         status=_status(trouble),
@@ -28,7 +28,7 @@ def failure_of(trouble: BaseException) -> Failure:
     )
 
 
-def _message(trouble: BaseException) -> str:
+def message_of(trouble: BaseException) -> str:
     try:
         text = str(trouble)
     except Exception as worse:  # noqa: BLE001 - an error whose own text fails is still an error
@@ -59,22 +59,29 @@ def _verdict(trouble: BaseException) -> Any:
     return "transient" if isinstance(trouble, Transient) else None
 
 
+def _get(thing: object, name: str) -> Any:
+    try:
+        return getattr(thing, name, None)
+    except Exception:  # noqa: BLE001 - a property of the user's own
+        return None
+
+
 def _status(trouble: BaseException) -> int | None:
     """The HTTP status behind an error of any of the usual clients (requests, httpx, aiohttp, urllib)."""
-    response = getattr(trouble, "response", None)
+    response = _get(trouble, "response")
     for place, name in ((response, "status_code"), (response, "status"), (trouble, "status"), (trouble, "code")):
-        found = getattr(place, name, None)
+        found = _get(place, name)
         if isinstance(found, int) and not isinstance(found, bool) and 100 <= found <= 599:
             return int(found)
     return None
 
 
 def _retry_after(trouble: BaseException) -> timedelta | None:
-    if isinstance(said := getattr(trouble, "retry_after", None), timedelta):
+    if isinstance(said := _get(trouble, "retry_after"), timedelta):
         return said
-    headers = getattr(getattr(trouble, "response", None), "headers", None) or getattr(trouble, "headers", None)
     try:
-        text = str(headers["Retry-After"]).strip()  # type: ignore[index]
+        headers = _get(_get(trouble, "response"), "headers") or _get(trouble, "headers")
+        text = str(headers["Retry-After"]).strip()
         if text.isdigit():
             return timedelta(seconds=int(text))
         wait = email.utils.parsedate_to_datetime(text) - datetime.now(UTC)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import socket
@@ -19,8 +20,10 @@ from typing import Any, Final
 
 from daybreak.context import Context
 from daybreak.errors import DaybreakError, LeaseLost
+from daybreak.model import Failure
+from daybreak.units import clean
 from daybreak.worker.cell import Cell
-from daybreak.worker.runner import Runner
+from daybreak.worker.runner import Runner, told
 from daybreak.worker.wire import (
     Bye,
     Ended,
@@ -38,6 +41,8 @@ from daybreak.worker.wire import (
     frame,
     to_child,
 )
+
+_log = logging.getLogger("daybreak.worker")
 
 FLUSH_AFTER: Final = 0.001
 SHORT: Final = 0.001
@@ -94,12 +99,16 @@ class SyncChild:
         # What has ended must not wait for a job that may take long: only known short ones go before its report.
         if self._ended and self._lasts.get(work.task, SHORT) >= SHORT:
             self._flush()
-        ctx = self._runner.context_of(work, self._voices.of(work))
-        self._at = (work.seq, ctx)
         place = self._cell.begin(work.seq)
-        ended = self._runner.run(work, ctx)
+        try:
+            ctx = self._runner.context_of(work, self._voices.of(work))
+        except Exception as trouble:  # noqa: BLE001 - a checkpoint that nobody can read is the job's trouble alone
+            ended = told(work, None, trouble, time.monotonic())
+        else:
+            self._at = (work.seq, ctx)
+            ended = self._runner.run(work, ctx)
+            self._at = None
         self._cell.end(place)
-        self._at = None
         self._voices.forget(work.seq)
         self._ended.append(ended)
         before = self._lasts.get(work.task, ended.ran_for)
@@ -110,7 +119,7 @@ class SyncChild:
     def _flush(self) -> None:
         if self._ended:
             ended, self._ended = self._ended, []
-            self._send(frame(Report(ended)))
+            self._send(_framed(ended))
         self._flushed_at = time.monotonic()
 
     def _send(self, data: bytes) -> None:
@@ -124,7 +133,13 @@ class SyncChild:
         with contextlib.suppress(OSError):
             while data := self._sock.recv(RECEIVE):
                 for message in frames.feed(data):
-                    self._hear(message)
+                    try:
+                        self._hear(message)
+                    except OSError:
+                        raise
+                    except Exception:  # one message must not make a child deaf
+                        _log.exception("a child could not follow its supervisor")
+        self._voices.give_up()
         if not self._leaving:
             self._leaving = True
             self._on_orphaned()
@@ -198,29 +213,40 @@ class AsyncChild:
                 self._leaving.set()
 
     def orphaned(self) -> None:
+        self._voices.give_up()
         if not self._leaving.is_set():
             self._orphaned = True
             self._leaving.set()
 
     def _fill(self) -> None:
         while len(self._running) < self._slots and (work := self._waiting.pop()) is not None:
-            ctx = self._runner.context_of(work, self._voices.of(work))
+            try:
+                ctx = self._runner.context_of(work, self._voices.of(work))
+            except Exception as trouble:  # noqa: BLE001 - a checkpoint that nobody can read is the job's trouble alone
+                self._tell(told(work, None, trouble, time.monotonic()))
+                continue
             place = self._cell.begin(work.seq)
             task = self._loop.create_task(self._runner.arun(work, ctx))
             self._running[work.seq] = (task, ctx, place)
-            task.add_done_callback(self._end)
+            task.add_done_callback(functools.partial(self._end, work))
             if len(self._running) == 1:
                 self._busy.set()
 
-    def _end(self, task: asyncio.Task[Ended]) -> None:
-        ended = task.result()
-        _, _, place = self._running.pop(ended.seq)
+    def _end(self, work: Work, task: asyncio.Task[Ended]) -> None:
+        _, ctx, place = self._running.pop(work.seq)
+        try:
+            ended = task.result()
+        except BaseException as trouble:  # noqa: BLE001 - cancelled before its first step
+            ended = told(work, ctx, trouble, time.monotonic())
         self._cell.end(place)
-        self._voices.forget(ended.seq)
+        self._voices.forget(work.seq)
+        self._tell(ended)
+        self._fill()
+
+    def _tell(self, ended: Ended) -> None:
         self._ended.append(ended)
         if self._flushing is None:
             self._flushing = self._loop.call_soon(self._flush)
-        self._fill()
 
     def _watch(self) -> None:
         """In a thread: whether the loop goes round; if not, the job that is in the midst of a step holds it up."""
@@ -247,7 +273,7 @@ class AsyncChild:
         self._flushing = None
         if self._ended:
             ended, self._ended = self._ended, []
-            self._write(frame(Report(ended)))
+            self._write(_framed(ended))
 
     def _write(self, data: bytes) -> None:
         # Progress and checkpoints may come from threads that a task started.
@@ -272,6 +298,17 @@ class _Ear(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._child.orphaned()
+
+
+def _framed(ended: list[Ended]) -> bytes:
+    """Reports as a frame; one that cannot be told takes no other with it."""
+    try:
+        return frame(Report(ended))
+    except Exception as trouble:  # noqa: BLE001
+        if len(ended) > 1:
+            return b"".join(_framed([one]) for one in ended)
+        failure = Failure(message=f"how it ended cannot be told: {type(trouble).__name__}", verdict="permanent")
+        return frame(Report([Ended(ended[0].seq, "failed", ended[0].ran_for, failure=failure)]))
 
 
 class _Line:
@@ -307,8 +344,10 @@ class _Forward(logging.Handler):
         self._say = send
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError, RuntimeError):
-            self._say(frame(Said(record.levelno, self.format(record)[:LINE_LIMIT])))
+        try:
+            self._say(frame(Said(record.levelno, clean(self.format(record)[:LINE_LIMIT]))))
+        except Exception:  # noqa: BLE001 - as with every handler: a line that cannot be told harms no job
+            self.handleError(record)
 
 
 def _forward_logs(send: Callable[[bytes], None], level: int | None) -> None:
@@ -368,6 +407,12 @@ class _Voices:
         self._asked[seq, token] = answer
         self._send(frame(Keep(seq, token, checkpoint)))
 
+    def give_up(self) -> None:
+        """Nobody will answer any more."""
+        while self._asked:
+            with contextlib.suppress(KeyError):
+                self._asked.popitem()[1](False)
+
     def kept(self, seq: int, token: int, *, held: bool) -> None:
         if (answer := self._asked.pop((seq, token), None)) is not None:
             answer(held)
@@ -381,7 +426,7 @@ class _Voice:
         self._fence = work.fence
 
     def progress(self, fraction: float, message: str) -> None:
-        self._voices.progress(Progress(self._seq, fraction, message))
+        self._voices.progress(Progress(self._seq, fraction, clean(message)))
 
     def keep(self, checkpoint: bytes) -> None:
         if _on_a_loop():
@@ -405,7 +450,8 @@ class _Voice:
         future: asyncio.Future[bool] = loop.create_future()
 
         def answer(held: bool) -> None:
-            loop.call_soon_threadsafe(_resolve, future, held)
+            with contextlib.suppress(RuntimeError):  # the loop that asked has closed
+                loop.call_soon_threadsafe(_resolve, future, held)
 
         self._voices.keep(self._seq, checkpoint, answer)
         if not await future:

@@ -44,6 +44,7 @@ class ProcessBody:
     def __init__(self, hello: Hello) -> None:
         self.sock, theirs = socket.socketpair()
         self._scratch = hello.scratch
+        self._ended = False
         try:
             with theirs, tempfile.NamedTemporaryFile(prefix="daybreak-cell-") as file:
                 file.truncate(size_for(hello.slots))
@@ -56,7 +57,9 @@ class ProcessBody:
         self.sock.sendall(frame(hello))  # a hello fits into any socket's buffer
 
     def end(self) -> bool:
-        platform.end_family(self._process)
+        if not self._ended:  # once: later its number may be another's
+            self._ended = True
+            platform.end_family(self._process)
         return True
 
     def how_it_ended(self) -> str | None:

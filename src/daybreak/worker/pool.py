@@ -35,6 +35,7 @@ _log = logging.getLogger("daybreak.worker")
 
 EVERY_SO_OFTEN: Final = 0.5  # seconds between two looks at jobs, at most, while this process runs at all
 STUCK_AFTER: Final = 0.05  # a child that ended nothing for so long gives back what waits in it
+DEAF_AFTER: Final = 30.0
 ASYNC_GRACE: Final = 2.0  # what an async task gets to end after its time limit, before its child is ended
 SUSPECTS: Final = 200
 
@@ -60,6 +61,7 @@ class Pool:
         self.busy = asyncio.Event()  # set whenever something was handed out
         self.may_find = True  # False once the store had nothing more, until something changes
         self.ended: list[tuple[Lease, Outcome]] = []
+        self.reporting: list[tuple[Lease, Outcome]] = []  # on its way to the store
         self.keeper: Keeper | None = None
         self._cancel_grace = settings.cancel_grace.total_seconds()
         self._trial = trial
@@ -86,11 +88,18 @@ class Pool:
     def held(self) -> list[Lease]:
         """Every lease that must be kept alive."""
         leases = [held.lease for child in self.children.holding for held in child.held.values()]
-        return leases + self._trial.waiting + list(self._marking.values())
+        unsettled = [lease for lease, _ in (*self.reporting, *self.ended)]
+        return leases + self._trial.waiting + list(self._marking.values()) + unsettled
+
+    def runs(self, lease: Lease) -> bool:
+        """Whether a child is at it, under this very lease."""
+        found = (child.held.get(lease.seq) for child in self.children.holding)
+        return any(held is not None and held.lease.fence == lease.fence for held in found)
 
     def hand_out(self, leases: list[Lease]) -> None:
         fresh = []
         for lease in leases:
+            self._give_up_older_run(lease)
             if lease.lost and not self.children.closing:
                 self._trial.add(lease)
             else:
@@ -98,6 +107,13 @@ class Pool:
         self._share_out(fresh)
         self._try_next()
         self.busy.set()
+
+    def _give_up_older_run(self, lease: Lease) -> None:
+        """A job that came back to this worker under a new fence may still run here under an older one."""
+        for child in self.children:
+            if (old := child.held.get(lease.seq)) is not None and old.asked is None:
+                old.asked, old.end_at = "lost", time.monotonic() + self._cancel_grace
+                child.stop(lease.seq, "lost")
 
     def _share_out(self, leases: list[Lease]) -> None:
         """To whom has the fewest in hand: free slots first, then work ahead. What nobody can take goes back."""
@@ -201,7 +217,7 @@ class Pool:
 
     def on_ready(self, child: Child, tasks: Tasks) -> None:
         if missing := sorted({name for name, _ in self.tasks - tasks}):
-            child.ready = False
+            child.ready = child.was_ready = False  # so that the next start waits
             child.end()
             self.children.is_broken(
                 f"a child process that imported your code did not find the tasks {', '.join(missing)}: define them "
@@ -218,15 +234,20 @@ class Pool:
         self.children.bury(child, lambda how: self._end_all(child, how))
 
     def _end_all(self, child: Child, how: str) -> None:
-        """A child died: what it had not begun goes back, uncharged; what it was at is lost."""
+        """A child died: what it had not begun goes back, uncharged; what it was at is lost, and so is what it had just
+        ended and could not tell: a job that ruins its child's voice must not run for ever."""
         begun = child.begun()
+        silent = child.body.cell.ended() & child.held.keys()
+        alone = len(begun) + len(silent) == 1
         held_by_it, child.held = list(child.held.values()), {}
         for held in held_by_it:
             seq = held.lease.seq
             if child.blamed is not None:
                 self._conclude(held, child.blamed[1] if seq == child.blamed[0] else HandedBack())
             elif seq in begun:
-                self._conclude(held, Lost(how, alone=len(begun) == 1))
+                self._conclude(held, Lost(how, alone=alone))
+            elif seq in silent:
+                self._conclude(held, Lost(f"{how}; the job had ended, and could not say how", alone=alone))
             else:
                 self._conclude(held, HandedBack())
         self.changed.set()
@@ -244,8 +265,8 @@ class Pool:
             why = "suspend"
         else:
             return
-        for child in self.children:
-            if (held := child.held.get(lease.seq)) is not None:
+        for child in self.children.holding:
+            if (held := child.held.get(lease.seq)) is not None and held.lease.fence == lease.fence:
                 if held.asked is None:
                     held.asked = why
                     held.end_at = time.monotonic() + self._cancel_grace
@@ -253,7 +274,7 @@ class Pool:
                     if lease.seq not in child.begun():
                         child.recall()
                 return
-        if self._trial.drop(lease.seq) and why != "lost":
+        if self._trial.drop(lease) and why != "lost":
             self._report([(lease, Cancelled() if why == "cancel" else Suspended())])
 
     async def look(self) -> None:
@@ -287,6 +308,12 @@ class Pool:
                     child.stop(seq, "timeout")
         if begun and len(child.held) > len(begun) and now - child.heard_at > STUCK_AFTER:
             child.recall()
+        if child.held and not begun and not child.leaving and now - child.heard_at > DEAF_AFTER:
+            _log.error("a child holds work and begins none of it: it is replaced")
+            child.leaving = True
+            if not child.end():
+                self.children.abandon(child)
+                self._end_all(child, "")
 
     def _stop_by_force(self, child: Child, held: Held) -> None:
         """End a child for the sake of one job; its neighbours go back, uncharged, once its last words are read.

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from daybreak import values
-from daybreak.context import Context, Voice, current
-from daybreak.errors import BadArguments, DaybreakError, Suspend
+from daybreak.context import LARGEST, Context, Voice, current
+from daybreak.errors import BadArguments, DaybreakError, Suspend, TooLarge
 from daybreak.model import Failure
 from daybreak.tasks import Definition, Program
-from daybreak.worker.failures import failure_of
+from daybreak.units import clean
+from daybreak.worker.failures import failure_of, message_of
 from daybreak.worker.wire import Ended, Work
 
 
@@ -54,7 +55,7 @@ class Runner:
                 returned = task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
             return _done(work, task, returned, began)
         except BaseException as trouble:  # noqa: BLE001 - whatever a task raises is its outcome
-            return _raised(work, ctx, trouble, began)
+            return told(work, ctx, trouble, began)
         finally:
             current.reset(token)
             ctx.clear()
@@ -71,7 +72,7 @@ class Runner:
                 returned = await task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
             return _done(work, task, returned, began)
         except BaseException as trouble:  # noqa: BLE001
-            return _raised(work, ctx, trouble, began)
+            return told(work, ctx, trouble, began)
         finally:
             ctx.clear()
 
@@ -96,10 +97,12 @@ _NOTHING = contextlib.nullcontext()
 def _done(work: Work, task: Definition, returned: object, began: float) -> Ended:
     try:
         result = task.result.encode(returned)
+        if len(result) > LARGEST:
+            raise TooLarge(f"it takes {len(result):,} bytes, more than {LARGEST:,}; write a file and return its path")
     except (DaybreakError, ValueError, TypeError, RecursionError) as trouble:
         # The work is done and cannot be undone: what it returned is at least shown.
         failure = Failure(
-            message=f"its result cannot be kept: {trouble}\nrepr of the result: {_repr(returned)}",
+            message=clean(f"its result cannot be kept: {trouble}\nrepr of the result: {_repr(returned)}"),
             kinds=("daybreak.errors.NotEncodable", "ValueError"),
             verdict="permanent",
         )
@@ -114,11 +117,21 @@ def _repr(value: object) -> str:
         return f"(none: {type(trouble).__name__})"
 
 
-def _raised(work: Work, ctx: Context, trouble: BaseException, began: float) -> Ended:
+def told(work: Work, ctx: Context | None, trouble: BaseException, began: float) -> Ended:
+    """How work ended that raised; whatever the error is made of, it is told."""
+    try:
+        return _raised(work, ctx, trouble, began)
+    except BaseException as worse:  # noqa: BLE001
+        name = type(trouble).__name__
+        failure = Failure(message=f"{name}; more cannot be told: {type(worse).__name__}", kinds=(clean(name),))
+        return Ended(work.seq, "failed", time.monotonic() - began, failure=failure)
+
+
+def _raised(work: Work, ctx: Context | None, trouble: BaseException, began: float) -> Ended:
     ran_for = time.monotonic() - began
     if isinstance(trouble, Suspend):
-        return Ended(work.seq, "suspended", ran_for, note=str(trouble))
-    if isinstance(trouble, asyncio.CancelledError) and ctx.stopping is not None:
+        return Ended(work.seq, "suspended", ran_for, note=message_of(trouble))
+    if isinstance(trouble, asyncio.CancelledError) and ctx is not None and ctx.stopping is not None:
         match ctx.stopping:
             case "cancel":
                 return Ended(work.seq, "cancelled", ran_for)

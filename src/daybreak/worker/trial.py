@@ -18,6 +18,7 @@ class Trial:
     def __init__(self, on: dict[int, float]) -> None:
         self._waiting: deque[Lease] = deque()
         self._on = on  # shared by all pools of a worker: one at a time in all of them
+        self._mine: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -37,22 +38,25 @@ class Trial:
         """Who begins now; it is on trial from here."""
         lease = self._waiting.popleft()
         self._on[lease.seq] = now + FIRST * LONGER ** min(lease.lost - 1, 10)
+        self._mine.add(lease.seq)
         return lease
 
     def end(self, seq: int) -> None:
-        self._on.pop(seq, None)
+        if seq in self._mine:
+            self._mine.discard(seq)
+            self._on.pop(seq, None)
 
     def survived(self, now: float) -> list[int]:
         """Those who have lived through their time: from now on they are not alone."""
-        through = [seq for seq, until in self._on.items() if now >= until]
+        through = [seq for seq in self._mine if now >= self._on[seq]]
         for seq in through:
-            del self._on[seq]
+            self.end(seq)
         return through
 
-    def drop(self, seq: int) -> bool:
+    def drop(self, lost: Lease) -> bool:
         """Whether it waited."""
         before = len(self._waiting)
-        self._waiting = deque(lease for lease in self._waiting if lease.seq != seq)
+        self._waiting = deque(one for one in self._waiting if (one.seq, one.fence) != (lost.seq, lost.fence))
         return len(self._waiting) < before
 
     def clear(self) -> list[Lease]:

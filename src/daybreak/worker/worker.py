@@ -152,6 +152,8 @@ class Worker:
         async with _together(background, self._on_trouble):
             self.is_ready.set()
             tending = [asyncio.create_task(self._tend(pool)) for pool in self._pools]
+            for task in tending:
+                task.add_done_callback(self._tending_ended)
             try:
                 await self._stopping.wait()
                 await self._drain()
@@ -175,6 +177,10 @@ class Worker:
                 one.cancel()
             await asyncio.gather(task, stopping, return_exceptions=True)
 
+    def _tending_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (trouble := task.exception()) is not None:
+            self._on_trouble(trouble)
+
     def _on_trouble(self, trouble: BaseException) -> None:
         """Something that should go on for ever has ended: say so and stop, rather than idle with half a worker."""
         _log.critical("the worker stops: %r", trouble, exc_info=trouble)
@@ -197,10 +203,11 @@ class Worker:
     # -- pools ---------------------------------------------------------------------------------------------------------
 
     def _held(self) -> list[Lease]:
-        return [lease for pool in self._pools for lease in pool.held()]
+        # By fence, so that of two leases of one job the newer is the one that is kept.
+        return sorted((lease for pool in self._pools for lease in pool.held()), key=lambda lease: lease.fence)
 
     def _heard(self, lease: Lease, answer: Extended) -> None:
-        if not answer.held:
+        if not answer.held and any(pool.runs(lease) for pool in self._pools):
             telemetry.lost(lease)
         for pool in self._pools:
             pool.heard(lease, answer)
@@ -248,6 +255,7 @@ class Worker:
 
     async def _exchange(self, pool: Pool, room: int) -> Taken:
         ended, pool.ended = pool.ended, []
+        pool.reporting = ended
         want = Want(pool.tasks, min(room, 1000)) if room > 0 else None
         # Before the question: what comes in while it is under way must not be taken for answered.
         pool.may_find = False
@@ -256,13 +264,15 @@ class Worker:
         except BaseException:
             pool.ended = [*ended, *pool.ended]  # told again later; a repeat is harmless
             raise
+        finally:
+            pool.reporting = []
+        if taken.leases:
+            pool.hand_out(taken.leases)
         for settled in taken.settled:
             self._settled(settled)
-        if taken.leases:
-            if self._ears is not None:
-                for lease in taken.leases:
-                    self._ears.began(lease)
-            pool.hand_out(taken.leases)
+        if self._ears is not None:
+            for lease in taken.leases:
+                self._ears.began(lease)
         return taken
 
     async def _persist(self, ask: Callable[[], Coroutine[Any, Any, Taken]]) -> Taken:
@@ -275,7 +285,8 @@ class Worker:
                 raise
             except StoreError as trouble:
                 wait = pause * (0.5 + self._world.chance.random())
-                pause = min(pause * 2, LONGEST_PAUSE)
+                # Back well within the one lease that every holder is given after an outage.
+                pause = min(pause * 2, LONGEST_PAUSE, self.settings.lease_for / 4)
                 _log.warning("store: %s; trying again in %.1f s", trouble, wait.total_seconds())
                 await self._world.sleep(wait)
 
