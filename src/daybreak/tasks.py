@@ -59,7 +59,7 @@ class Definition:
 
     @cached_property
     def result(self) -> Result:
-        return Result(_returns(self.function))
+        return Result.of(self.function)
 
     @cached_property
     def parameters(self) -> list[str]:
@@ -153,14 +153,6 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     if isinstance(first.annotation, str):
         return first.annotation.rsplit(".", 1)[-1].strip("'\"") == "Context"
     return isinstance(first.annotation, type) and issubclass(first.annotation, Context)
-
-
-def _returns(function: Callable[..., Any]) -> Any:
-    """What the function says it returns, Any where that cannot be found out."""
-    try:
-        return inspect.get_annotations(function, eval_str=True).get("return", Any)
-    except Exception:  # noqa: BLE001 - a name imported for type checkers only
-        return Any
 
 
 def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:

@@ -36,7 +36,8 @@ from daybreak.worker.wire import (
 
 _job_log = logging.getLogger("daybreak.job")
 
-AHEAD: Final = 0.003  # seconds of measured work that a child may hold beyond what it is at
+AHEAD: Final = 0.003  # seconds of measured work that a child may hold beyond what it is at, at least
+WINDOW: Final = 0.002
 AHEAD_AT_MOST: Final = 256
 SHORT: Final = 0.002  # seconds; jobs shorter than this compute rather than wait, and need no slots side by side
 
@@ -89,6 +90,9 @@ class Child:
     gone: bool = False
     blamed: tuple[int, Outcome] | None = None
     done: int = 0
+    ahead: float = AHEAD
+    _counted: int = 0
+    _busy_for: float = 0.0
     _rate: float = 0.0
     _mean: float = 1.0
     heard_at: float = field(default_factory=time.monotonic)
@@ -111,7 +115,7 @@ class Child:
     def _may_hold(self) -> int:
         """Its slots and a little work ahead. Jobs so short that they only compute would stand in line for the same
         core: of those it holds what it does in that little time, so that an urgent one finds the line short."""
-        ahead = min(int(self._rate * AHEAD), AHEAD_AT_MOST)
+        ahead = min(int(self._rate * self.ahead), int(self.ahead * self.slots / max(self._mean, 1e-6)), AHEAD_AT_MOST)
         if self._rate and self._mean < SHORT:
             return min(self.slots, max(8, int(self._rate * self._mean * 2))) + ahead
         return self.slots + ahead
@@ -187,12 +191,21 @@ class Child:
         found = [(held, said) for said in ended if (held := self.held.pop(said.seq, None)) is not None]
         self.done += len(ended)
         now = time.monotonic()
-        rate = len(ended) / max(now - self.heard_at, 1e-6)
-        self._rate += 0.3 * (rate - self._rate)
-        if ended:
-            self._mean += 0.3 * (sum(said.ran_for for said in ended) / len(ended) - self._mean)
+        self._measure(ended, now - self.heard_at)
         self.heard_at = now
         self.listener.on_ended(self, found)
+
+    def _measure(self, ended: list[Ended], busy_for: float) -> None:
+        """How fast it is. Over a window, for two reports may come within microseconds; and a long job is believed at
+        once, a short one slowly: what it holds ahead of a long one would wait for it."""
+        self._counted += len(ended)
+        self._busy_for += busy_for
+        if self._busy_for >= WINDOW:
+            self._rate += 0.3 * (self._counted / self._busy_for - self._rate)
+            self._counted, self._busy_for = 0, 0.0
+        if ended:
+            mean = sum(said.ran_for for said in ended) / len(ended)
+            self._mean = mean if mean > self._mean else self._mean + 0.3 * (mean - self._mean)
 
     def lost(self) -> None:
         if not self.gone:

@@ -137,7 +137,7 @@ class SyncChild:
                         self._hear(message)
                     except OSError:
                         raise
-                    except Exception:  # one message must not make a child deaf
+                    except Exception:  # noqa: BLE001 - one message must not make a child deaf
                         _log.exception("a child could not follow its supervisor")
         self._voices.give_up()
         if not self._leaving:

@@ -22,7 +22,7 @@ from daybreak.model import (
     TimedOut,
 )
 from daybreak.store import Extended
-from daybreak.worker.child import Child, Held
+from daybreak.worker.child import AHEAD, Child, Held
 from daybreak.worker.children import Children
 from daybreak.worker.isolation import Body
 from daybreak.worker.keeper import Keeper
@@ -37,6 +37,7 @@ EVERY_SO_OFTEN: Final = 0.5  # seconds between two looks at jobs, at most, while
 STUCK_AFTER: Final = 0.05  # a child that ended nothing for so long gives back what waits in it
 DEAF_AFTER: Final = 30.0
 ASYNC_GRACE: Final = 2.0  # what an async task gets to end after its time limit, before its child is ended
+AHEAD_LONGEST: Final = 0.05
 SUSPECTS: Final = 200
 
 
@@ -67,6 +68,7 @@ class Pool:
         self._trial = trial
         self._marking: dict[int, Lease] = {}
         self._looked_at = time.monotonic()
+        self._exchange_lasts = 0.0
 
     def look_again(self) -> None:
         self.may_find = True
@@ -114,6 +116,13 @@ class Pool:
             if (old := child.held.get(lease.seq)) is not None and old.asked is None:
                 old.asked, old.end_at = "lost", time.monotonic() + self._cancel_grace
                 child.stop(lease.seq, "lost")
+
+    def took(self, seconds: float) -> None:
+        """How long an exchange took: what children hold ahead must last until the next is back, on a slow disk too."""
+        self._exchange_lasts += 0.2 * (seconds - self._exchange_lasts)
+        ahead = min(max(AHEAD, 1.2 * self._exchange_lasts), AHEAD_LONGEST)
+        for child in self.children:
+            child.ahead = ahead
 
     def _share_out(self, leases: list[Lease]) -> None:
         """To whom has the fewest in hand: free slots first, then work ahead. What nobody can take goes back."""

@@ -80,7 +80,7 @@ class Runner:
         if work.version == task.version:
             return task.arguments.decode(work.args)
         stored = task.upgraded(values.decode(work.args), work.version)
-        return task.arguments.decode(task.arguments.encode_named(stored))
+        return task.arguments.decode(task.arguments.encode_named(task.arguments.accept(stored)))
 
     def _wrapped(self, ctx: Context) -> contextlib.AbstractContextManager[Any]:
         if not self._program.wraps:

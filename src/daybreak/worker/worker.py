@@ -259,6 +259,7 @@ class Worker:
         want = Want(pool.tasks, min(room, 1000)) if room > 0 else None
         # Before the question: what comes in while it is under way must not be taken for answered.
         pool.may_find = False
+        asked_at = time.monotonic()
         try:
             taken = await self._persist(lambda: self._source.exchange(ended, want))
         except BaseException:
@@ -266,6 +267,7 @@ class Worker:
             raise
         finally:
             pool.reporting = []
+        pool.took(time.monotonic() - asked_at)
         if taken.leases:
             pool.hand_out(taken.leases)
         for settled in taken.settled:
