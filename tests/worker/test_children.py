@@ -35,7 +35,7 @@ def test_a_child_is_replaced_after_its_number_of_jobs(stage):
 
 def test_recycling_in_the_midst_of_many_short_jobs_loses_none_and_leaves_no_child_over(stage):
     with app.worker(processes=2, recycle_after=20) as worker:
-        assert noop.map(range(600), timeout="60s") == list(range(600))
+        assert noop.map(range(300), timeout="60s") == list(range(300))
         until(lambda: len(children()) == sync_children(worker), "as many children as slots")
 
 
