@@ -76,7 +76,7 @@ def _wait(ctx: Context, process: subprocess.Popen[bytes]) -> None:
 def _terminate(process: subprocess.Popen[bytes]) -> None:
     """Ask the command and all it started. They share the group of this child, which leaves stopping to its supervisor
     and goes on; in a thread of someone else's process only the command itself can be asked."""
-    if hasattr(os, "getpgrp") and os.getpgrp() == os.getpid():
+    if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGTERM)
     else:
         process.terminate()
