@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -12,14 +13,18 @@ from daybreak.errors import BadInput, CalledDuringImport, TargetNotFound
 from daybreak.importing import importing
 from daybreak.model import JobSpec, Lease
 from daybreak.stores.sqlite import SqliteStore
+from daybreak.tasks import Definition, Program
 from daybreak.worker import record
 from daybreak.worker.cell import Cell
+from daybreak.worker.children import Children
 from daybreak.worker.failures import failure_of
 from daybreak.worker.inside import _Line
+from daybreak.worker.isolation import Body, ThreadBody
+from daybreak.worker.pool import Pool
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.target import load, target_of
 from daybreak.worker.trial import FIRST, LONGER, Trial
-from daybreak.worker.wire import Frames, Progress, Stop, Work, frame, to_child, to_supervisor
+from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -52,6 +57,13 @@ class TestCell:
             cell.end(cell.begin(seq))
         cell.begin(100)
         assert set(cell.read()) == {100}
+
+    def test_what_has_ended_is_known_until_its_place_is_used_again(self):
+        cell = Cell(1)
+        cell.end(cell.begin(7))
+        assert cell.ended() == {7}
+        cell.begin(8)
+        assert cell.ended() == set()
 
 
 class TestLine:
@@ -98,6 +110,14 @@ class TestTrial:
         assert trial.survived(FIRST - 1) == []
         assert trial.survived(FIRST) == [1]
         assert trial.may_begin
+
+    def test_who_survives_is_told_to_its_own_pool(self):
+        on: dict[int, float] = {}
+        one, other = Trial(on), Trial(on)
+        other.add(lease(2))
+        other.next(0.0)
+        assert one.survived(FIRST) == []
+        assert other.survived(FIRST) == [2]
 
     def test_the_time_grows_with_each_death(self):
         trial = Trial({})
@@ -240,3 +260,44 @@ async def test_what_long_dead_workers_left_is_removed(tmp_path):
         await store.put([about("old", NOON - timedelta(days=2)).put(), about("new", NOON).put()])
         await record.forget_the_dead(store, NOON)
         assert [found.name for found in await store.records(record.KIND)] == ["new"]
+
+
+async def test_children_that_cannot_be_started_are_tried_again():
+    tries = []
+
+    def start(slots: int) -> Body:
+        tries.append(slots)
+        if len(tries) < 3:
+            raise OSError("too many processes")
+        return ThreadBody(launch_hello(slots), program)
+
+    program = Program()
+    program.add(Definition(print))
+    children = Children(kind="sync", wanted=1, slots=1, start=start, settings=WorkerSettings())
+    pool = Pool(
+        is_async=False, tasks=program.known(), children=1, slots=1, start=start, settings=WorkerSettings(),
+        trial=Trial({}),
+    )  # fmt: skip
+    pool.children = children
+    await children.open(pool)
+    async with asyncio.timeout(20):
+        await children.ready()
+    await children.close()
+    assert len(tries) == 3
+
+
+def launch_hello(slots: int) -> Hello:
+    return Hello(
+        target="", imports=[], path=[], url="", shared=b"{}", slots=slots, is_async=False, commands=False,
+        log_level=30, scratch="",
+    )  # fmt: skip
+
+
+def test_many_rows_under_one_id_are_refused():
+    app = Daybreak("memory://")
+
+    @app.task
+    def f(n: int) -> None: ...
+
+    with app, pytest.raises(BadInput, match="names one job"):
+        f.using(id="x").submit_many([{"n": 1}, {"n": 2}])

@@ -115,6 +115,10 @@ class Worker:
             with contextlib.suppress(RuntimeError):  # its loop has closed: it has stopped
                 self._loop.call_soon_threadsafe(self.stop)
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     async def stopped(self) -> None:
         """Until it was told to stop, or stopped by itself."""
         await self._stopping.wait()
