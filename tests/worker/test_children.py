@@ -50,14 +50,7 @@ def test_a_child_that_has_grown_too_large_is_replaced_between_jobs(stage):
         until(lambda: len(children()) == sync_children(worker), "as many children as slots")
 
 
-STUCK = pytest.mark.xfail(
-    strict=True, reason="a task that was short so far may be long: its child is not asked to report"
-)
-
-
-@pytest.mark.parametrize(
-    "short", [noop, pytest.param(idle, marks=STUCK)], ids=["behind another task", "behind the same task"]
-)
+@pytest.mark.parametrize("short", [noop, idle], ids=["behind another task", "behind the same task"])
 def test_a_job_that_has_ended_is_told_of_while_the_next_one_runs(stage, short):
     """Short jobs travel together; one that has ended must not wait for a long one behind it."""
     with app.worker(processes=1, cancel_grace="100ms"):

@@ -77,7 +77,6 @@ def test_outcomes_are_offered_again_until_the_store_answers(stage, began, caplog
             assert len(read_lines(job=job.id, word="began")) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="what is on its way to the store is not counted: '0 jobs are left'")
 def test_a_worker_that_is_stopped_while_the_store_is_away_ends_and_says_what_it_leaves(stage, began, caplog):
     caplog.set_level(logging.INFO)
     failing = False

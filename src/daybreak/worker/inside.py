@@ -71,6 +71,7 @@ class SyncChild:
         self._more = threading.Semaphore(0)
         self._leaving = False
         self._sending = threading.Lock()
+        self._telling = threading.Lock()
         self._ended: list[Ended] = []
         self._flushed_at = 0.0
         self._lasts: dict[str, float] = {}
@@ -110,15 +111,17 @@ class SyncChild:
             self._at = None
         self._cell.end(place)
         self._voices.forget(work.seq)
-        self._ended.append(ended)
+        with self._telling:
+            self._ended.append(ended)
         before = self._lasts.get(work.task, ended.ran_for)
         self._lasts[work.task] = max(ended.ran_for, before + 0.1 * (ended.ran_for - before))
         if time.monotonic() - self._flushed_at > FLUSH_AFTER:
             self._flush()
 
     def _flush(self) -> None:
-        if self._ended:
+        with self._telling:
             ended, self._ended = self._ended, []
+        if ended:
             self._send(_framed(ended))
         self._flushed_at = time.monotonic()
 
@@ -156,6 +159,7 @@ class SyncChild:
             case Kept(seq, token, held):
                 self._voices.kept(seq, token, held=held)
             case Recall():
+                self._flush()  # asked of one that was silent for long: what has ended was waiting for the next to end
                 self._send(frame(Returned(self._waiting.empty())))
             case Bye():
                 self._leaving = True

@@ -402,7 +402,7 @@ class Worker:
             pool.changed.set()
         _, late = await asyncio.wait(tending, timeout=10)
         if late:
-            left = sum(len(pool.ended) for pool in self._pools)
+            left = sum(len(pool.ended) + len(pool.reporting) for pool in self._pools)
             _log.error("the store cannot be reached: %d jobs are left to run out of their leases", left)
         _log.info("stopped: %d completed, %d failed", self.done, self.failed)
 
