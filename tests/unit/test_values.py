@@ -107,7 +107,7 @@ def test_what_is_written_is_plain_json(value):
         set(), {1, "a", None, (2, b"")}, frozenset({frozenset()}), {math.nan}, bytearray(b"\xff"), {7: "x", None: 1},
         {True: "yes", "$": "own"}, {(1, 2): {3: 4}}, {math.nan: math.nan}, Secret("x"), [Secret({"a": Secret(1)})],
     ],
-    ids=lambda value: repr(value)[:30] if not isinstance(value, int) else hex(value)[:20],
+    ids=lambda value: type(value).__name__,  # the order of a set is another in every process
 )  # fmt: skip
 def test_a_value_comes_back_equal_and_of_its_type(value):
     assert same(decode(encode(value)), value)

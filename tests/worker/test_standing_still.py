@@ -93,3 +93,26 @@ def test_one_frozen_child_is_no_death(stage, began):
         assert job.result(timeout="20s") == 1.0
         assert job.info().attempt == 1
         assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("task", [nap, anap], ids=["sync", "async"])
+def test_a_job_that_comes_back_to_the_worker_where_it_still_runs_is_told_apart(stage, began, task):
+    """Taken over while its worker stood still, and claimed again by that very worker as soon as it goes on."""
+    job = task.submit(3.0)
+    with stage.process("--processes", "2") as worker:
+        began(job)
+        stopped = worker.freeze()
+        with stage.process("--processes", "1", "--name", "reaper", "--queues", "elsewhere") as reaper:
+            until(lambda: job.state() is State.QUEUED, "another one took it over")
+            thaw(stopped)
+            began(job, times=2)
+            assert job.result(timeout="30s") == 3.0
+            assert [task.submit(0.0).result(timeout="30s") for _ in range(5)] == [0.0] * 5
+            assert reaper.stop() == 0
+        assert worker.stop() == 0
+        assert "stopped: 6 completed, 0 failed" in worker.said
+    second = max(line["t"] for line in read_lines(job=job.id, word="began"))
+    ended = [line for line in read_lines(job=job.id, word="ended") if line["t"] > second]
+    assert ended[-1]["t"] - second >= 2.9, "the outcome of the first run was not taken for that of the second"
+    assert [event.kind for event in job.history()].count("completed") == 1
+    assert job.info().attempt == 2
