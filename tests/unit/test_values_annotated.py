@@ -40,9 +40,9 @@ if typing.TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def called(it: object) -> str:
+def case_of(it: object) -> str:
     """The name of a case; without braces, for the order of a set is another in every process."""
-    text = hex(it) if isinstance(it, int) else repr(it)
+    text = hex(it) if type(it) is int else repr(it)
     return type(it).__name__ if "{" in text else text[:40]
 
 
@@ -260,7 +260,7 @@ NAIVE = MOMENT.replace(tzinfo=None)
         (typing.Hashable, (1, 2)), ("list[Point | None]", [None, Point(1.0)]), ("Ghost", {"a": 1}),
         ("list[Ghost]", [1]), ("no type at all", 1), (7, 7),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_a_value_of_its_annotation_comes_back_equal_and_of_its_type(annotation, value):
     assert parts(passed(annotation, value)) == parts(value)
@@ -294,7 +294,7 @@ def test_a_value_of_its_annotation_comes_back_equal_and_of_its_type(annotation, 
         (Model, {"theName": "a"}, "is no Model"), (datetime, Nano(2026, 1, 1), "is no datetime"),
         (date, Nano(2026, 1, 1), "is no date"), (typing.SupportsFloat, "a", "'a' is no SupportsFloat"),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_a_value_of_another_type_is_refused_naming_the_parameter(annotation, value, told):
     with pytest.raises(BadArguments) as refused:
@@ -386,7 +386,7 @@ def grown(value: Any, **changes: Any) -> Any:
         (complex, 1j, "would not come back equal"),
         (datetime, datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")), "pass it in UTC"),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_what_would_not_come_back_equal_is_refused_naming_the_place(annotation, value, told):
     with pytest.raises(NotEncodable) as refused:
@@ -416,7 +416,7 @@ class Moment(datetime):
         (PurePath, Path("a"), PurePath("a")), (int | None, np.int64(3), 3),
         (Secret[PurePath] | PurePath, Path("a"), PurePath("a")), (Secret[float] | float, 24, 24.0),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_an_equal_value_of_a_plainer_type_is_what_the_annotation_asked_for(annotation, value, plainer):
     assert parts(passed(annotation, value)) == parts(plainer)
@@ -438,7 +438,7 @@ def test_an_equal_value_of_a_plainer_type_is_what_the_annotation_asked_for(annot
         (Literal["a", 1], 1, 1), (list[date] | None, ["2026-01-31"], [DAY]),
         (pydantic.SecretStr, "x", pydantic.SecretStr("x")),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_json_of_others_is_read_by_annotation(annotation, stored, value):
     [], got = arguments(annotation).decode(json.dumps({"it": stored}).encode())
@@ -471,7 +471,7 @@ def test_json_of_others_is_read_by_annotation(annotation, stored, value):
         (Secret[float], {"$": ["secret", "hunter2"]}, "what *** holds is no float"),
         (list[int], {"$": ["tuple", [1]]}, "(1,) is no list[int]"),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_stored_arguments_that_no_longer_fit_are_refused_naming_the_parameter(annotation, stored, told):
     with pytest.raises(BadArguments) as refused:
@@ -741,7 +741,7 @@ def test_what_is_not_written_in_python_has_arguments_too():
         (Any, '{"$": 1}', {"$": 1}), (Any, "true", True), (None, "null", None), (Path | None, "null", None),
         (Path | int, "7", 7), (Any | int, "7", 7), (Secret[str] | None, "null", None), ("Ghost", "7", 7),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_what_is_typed_is_read_by_annotation(annotation, typed, value):
     takes = arguments(annotation)
@@ -761,7 +761,7 @@ def test_what_is_typed_is_read_by_annotation(annotation, typed, value):
         (Literal["a"], "b", "choose 'a'"), (Point, "{}", "a Point needs x"),
         (Secret[float], "hunter2", "what *** holds is no float"), (None, "x", "'x' is no None"),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_what_is_typed_wrong_is_refused(annotation, typed, told):
     with pytest.raises(BadArguments) as refused:
@@ -806,7 +806,7 @@ class Locked:
         (Box[Secret[str]], {"held": "hunter2"}), (dict[str, Secret[str]], ["hunter2"]),
         (tuple[Secret[str], int], ("hunter2",)), (Locked, {"password": "hunter2"}), (pydantic.SecretStr, "hunter2"),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_no_refusal_shows_a_secret(annotation, value):
     with pytest.raises(BadInput) as refused:
@@ -833,7 +833,7 @@ def returned(annotation: Any, value: object) -> Any:
         (Color, "red"), (dict[int, int], {"1": 1}), (int, True), (Point, {"x": 1.0}), (Secret[int], Secret("a")),
         (set[int], [1]),
     ],
-    ids=called,
+    ids=case_of,
 )  # fmt: skip
 def test_a_result_comes_back_equal_also_if_its_annotation_was_wrong(annotation, value):
     assert parts(returned(annotation, value)) == parts(value)
