@@ -222,7 +222,7 @@ class HeartbeatForgetsAlone(Ledger):
 class LastFirst(Ready):
     def head(self, queue, tasks):
         heads = [
-            max(rank for rank in ranks if rank.band == ranks[0].band)
+            max(rank for rank in ranks if rank.band == ranks.first.band)
             for (name, task, version), ranks in self._lanes.items()
             if name == queue and (tasks is None or (task, version) in tasks)
         ]

@@ -53,6 +53,7 @@ def test_log_lines_say_which_attempt_failed_how_and_when_it_is_tried_again(worke
     caplog.set_level(logging.INFO)
     job = fail_until.submit(3)
     assert job.result(timeout="20s") == 3
+    until(lambda: "succeeded on attempt 3/3" in caplog.text, "the last is told of")
     lines = [line.getMessage() for line in caplog.records if job.id in line.getMessage()]
     assert len(lines) == 3, lines
     assert re.search(r"attempt 1/3 failed ConnectionError: no answer at try 1, retrying in 0\.\d s", lines[0])
@@ -68,6 +69,7 @@ def test_a_job_that_succeeds_at_once_and_one_that_fails_for_good_say_so_at_their
     good.wait(timeout="20s")
     with pytest.raises(JobFailed, match="Permanent: never"):
         bad.result(timeout="20s")
+    until(lambda: all(job.id in caplog.text for job in (good, bad)), "both are told of")
     said = {job.id: [line for line in caplog.records if job.id in line.getMessage()] for job in (good, bad)}
     assert [line.levelname for line in said[good.id]] == ["DEBUG"]
     assert [line.levelname for line in said[bad.id]] == ["ERROR"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 
 from daybreak.rank import Rank
 
@@ -43,6 +44,9 @@ class Ranks:
 
     def __len__(self) -> int:
         return len(self._all) - self._start
+
+    def __iter__(self) -> Iterator[Rank]:
+        return iter(self._all[self._start :])
 
     @property
     def first(self) -> Rank:
