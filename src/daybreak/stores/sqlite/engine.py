@@ -251,7 +251,7 @@ class Engine:
         version = data_version(db)
         self.looks += 1
         if version != self._version:
-            self.foreign += 1
+            self.foreign += self.looks > 1  # the first look compares with nothing
             if self._version is not None:
                 schema.refuse_newer(db, self._place.path)  # someone may have migrated it under us
             self._known, self._version = Known(), version
