@@ -64,7 +64,7 @@ def test_log_lines_say_which_attempt_failed_how_and_when_it_is_tried_again(worke
 
 
 def test_a_job_that_succeeds_at_once_and_one_that_fails_for_good_say_so_at_their_level(worker, caplog):
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="daybreak.worker")
     good, bad = noop.submit(1), refuse.submit()
     good.wait(timeout="20s")
     with pytest.raises(JobFailed, match="Permanent: never"):

@@ -77,8 +77,6 @@ class Engine:
         self._identity = (0, 0)
         self._known = Known()
         self._version: int | None = None
-        self.looks = 0  # transactions, each of which saw what others had committed before it
-        self.foreign = 0  # how often that was something
         self._wal_pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES
         self._truncated_at = 0.0
@@ -249,9 +247,7 @@ class Engine:
 
     def _forget_if_changed(self, db: apsw.Connection) -> None:
         version = data_version(db)
-        self.looks += 1
         if version != self._version:
-            self.foreign += self.looks > 1  # the first look compares with nothing
             if self._version is not None:
                 schema.refuse_newer(db, self._place.path)  # someone may have migrated it under us
             self._known, self._version = Known(), version

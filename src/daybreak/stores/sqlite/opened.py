@@ -29,7 +29,6 @@ class Opened:
         self._turn = turn
         self._engine = engine
         self._hub = hub
-        self._looked = (0, 0)
         self._writer = Writer(engine, self._changed) if threaded else None
         # Searches may be long; a look at one job must not wait behind them.
         self._quick = ReadingThread(Reader(place, engine), threaded=threaded)
@@ -62,11 +61,7 @@ class Opened:
         return await (self._long if long else self._quick).read(request)
 
     async def has_changed(self) -> bool:
-        """Whether another process has committed since the last look. What this one committed is no news: who waits was
-        woken then. While it writes, the writer's own connection tells the two apart."""
-        before, self._looked = self._looked, (self._engine.looks, self._engine.foreign)
-        changed = await self._quick.has_changed()
-        return changed if before[0] == self._engine.looks else before[1] != self._engine.foreign
+        return await self._quick.has_changed()
 
     def _changed(self, topics: set[str]) -> None:
         if topics:
