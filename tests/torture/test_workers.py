@@ -10,14 +10,12 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
 import pytest
 from herd import LONG, count
@@ -27,7 +25,7 @@ from worker_load import aeffect, alimited, app, effect, limited
 
 from daybreak import Client, JobHandle
 from daybreak.events import Event, fold
-from daybreak.model import FINAL, UNFINISHED, Put, Reason, State
+from daybreak.model import FINAL, UNFINISHED, Reason, State
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.torture
@@ -35,8 +33,8 @@ pytestmark = pytest.mark.torture
 TARGET = Path(__file__).with_name("worker_load.py")
 KILLS = count(25, 200)
 JOBS = count(400, 2_000)
-LEASE = count(2, 7)  # seconds; the long form has the default
-AGAIN_WITHIN = count(2 * LEASE + 2, 15)  # seconds from a death to the next start of what was at it
+LEASE = count(1, 7)  # seconds; the long form has the default
+AGAIN_WITHIN = count(4, 15)  # seconds from a death to the next start of what was at it
 DRAIN = 60.0
 KIB = 1024
 
@@ -64,7 +62,7 @@ class Crew:
 
     def start(self, n: int) -> None:
         name = f"w{n}x{sum(self.kills.values())}"
-        words = ("--lease", f"{LEASE}s", "--processes", "1", "--async-jobs", "8", "--name", name)
+        words = ("--lease", f"{LEASE}s", "--processes", "2", "--async-jobs", "8", "--name", name)
         worker = WorkerProcess(TARGET, app.settings.url, self.folder, *words)
         self.workers[n : n + 1], self.names[n : n + 1] = [worker], [name]
 
@@ -96,42 +94,6 @@ class Crew:
             assert worker.wait() == 0, worker.said
 
 
-class Pulse:
-    """Writes to the store all the while, and remembers when that took long. A reaper that does not hear from the store
-    for half a lease begins its watch anew, so that a busy disk costs nobody an attempt: such time is no reaper's fault."""
-
-    def __init__(self) -> None:
-        self.slow: list[tuple[datetime, datetime]] = []
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._end.wait(0.05):
-            began_at = datetime.now(UTC)
-            ask(app, lambda client: client.store.put([Put(kind="pulse", name="pulse", value=b"1")]))
-            ended_at = datetime.now(UTC)
-            if ended_at - began_at > timedelta(seconds=LEASE / 5):
-                self.slow.append((began_at, ended_at + timedelta(seconds=LEASE)))  # and a lease of watching after it
-
-    def lost_between(self, since: datetime, until_: datetime) -> float:
-        """Seconds of a span in which a reaper could not be expected to reap."""
-        lost, reached = 0.0, since
-        for began_at, ended_at in self.slow:
-            start, end = max(began_at, reached), min(ended_at, until_)
-            if end > start:
-                lost += (end - start).total_seconds()
-                reached = end
-        return lost
-
-
 async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_children_are_killed(folder, tell):
     chance = random.Random(23)
     crew = Crew(folder, chance)
@@ -141,14 +103,13 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_childr
         for n in range(3):
             crew.start(n)
         ending.callback(lambda: [worker.kill() for worker in crew.workers])
-        pulse = ending.enter_context(Pulse())
         for worker in crew.workers:
             worker.wait_ready(app)
         for round_ in range(KILLS):
             share = JOBS * (round_ + 1) // KILLS - len(jobs)
             rows = [{"seconds": chance.random() * 0.5} for _ in range(share)]
             jobs += effect.submit_many(rows[::2]) + aeffect.submit_many(rows[1::2])
-            time.sleep(0.3 + chance.random() * count(1, 2))
+            time.sleep(chance.random() * count(1, 2))
             crew.kill_someone()
         killed_in = time.monotonic() - began_at
         drained_in = drain()
@@ -169,19 +130,20 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_childr
         assert fence == job.fence, "the result is not of the lease that was settled"
         assert (job.id, fence) in did, "a result without its effect"
         assert sum(event.kind == "completed" for event in events[job.id]) == 1
-    orphans = [orphan for job in jobs for orphan in orphaned(events[job.id], crew.deaths)]
-    waits = [(again - since).total_seconds() for since, again in orphans]
-    judged = [wait - pulse.lost_between(since, again) for wait, (since, again) in zip(waits, orphans, strict=True)]
+    waits = [wait for job in jobs for wait in orphaned(events[job.id], crew.deaths)]
+    slowest = max(waits, default=0.0)
     tell(
         f"{crew.kills['workers']} workers and {crew.kills['children']} children killed in {killed_in:.0f} s over "
         f"{JOBS} jobs, 0 lost, 0 counted twice; {len(leases) - JOBS} runs were repeats; {len(waits)} orphans of dead "
-        f"workers ran again within {max(waits, default=0):.1f} s at leases of {LEASE} s, {max(judged, default=0):.1f} s "
-        f"without the {len(pulse.slow)} times in which the store was slow; {len(story.handovers)} leases taken over; "
+        f"workers ran again within {slowest:.1f} s at leases of {LEASE} s; {len(story.handovers)} leases taken over; "
         f"drained in {drained_in:.1f} s"
     )
     assert waits, "no killed worker held a lease: the test showed nothing"
     assert crew.kills["children"] >= KILLS // 5
-    assert max(judged) <= AGAIN_WITHIN
+    late = [
+        story_of(events[job.id]) for job in jobs if max(orphaned(events[job.id], crew.deaths), default=0) > AGAIN_WITHIN
+    ]
+    assert not late, f"deaths: {crew.deaths}; {late[:3]}"
 
 
 async def test_requests_and_limits_amid_deaths_are_answered_as_promised(folder, tell):
@@ -276,15 +238,16 @@ async def all_events(store: SqliteStore) -> dict[str, list[Event]]:
     return found
 
 
-def orphaned(events: list[Event], deaths: dict[str, datetime]) -> Iterator[tuple[datetime, datetime]]:
-    """For each lease that a dead worker held when it died: when that was, and when the job was started again."""
+def orphaned(events: list[Event], deaths: dict[str, datetime]) -> Iterator[float]:
+    """For each lease that a dead worker held when it died: how long after the death the job was started again."""
     for n, event in enumerate(events):
         died_at = deaths.get(event.by.partition("-")[0]) if event.kind == "started" else None
         if died_at is None:
             continue
         after = [later for later in events[n + 1 :] if later.kind != "progress"]
         if after and after[0].kind == "lease_expired":
-            yield max(died_at, event.at), next(later.at for later in after if later.kind == "started")
+            again = next(later for later in after if later.kind == "started")
+            yield (again.at - max(died_at, event.at)).total_seconds()
 
 
 def story_of(events: list[Event]) -> str:
@@ -293,7 +256,6 @@ def story_of(events: list[Event]) -> str:
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
-WARM_UP = count(15_000, 100_000)  # jobs until arenas and caches have found their size
 THROUGH = count(30_000, 1_000_000)
 PER_JOB = 40  # bytes that a job may leave behind in a process, by measurement noise
 
@@ -319,21 +281,20 @@ def test_memory_of_supervisor_children_and_client_stays_flat(folder, tell):
         watched = {"supervisor": worker.pid, "client": caller.pid}
         watched |= {f"child {n}": pid for n, pid in enumerate(worker.children)}
         done = 0
-        while done < WARM_UP + THROUGH:
+        while done < THROUGH:
             caller.stdin.write("go on\n")
             caller.stdin.flush()
             done += int(caller.stdout.readline())
             for name, pid in watched.items():
-                if done >= WARM_UP:
-                    samples[name].append((done, rss(pid)))
+                samples[name].append((done, rss(pid)))
         took = time.monotonic() - began_at
         assert sorted(worker.children) == sorted(watched[name] for name in watched if name.startswith("child"))
         caller.stdin.close()
         assert caller.wait(30) == 0
         assert worker.stop() == 0
-    grown = {name: slope(points) for name, points in samples.items()}
+    grown = {name: slope(points[len(points) // 2 :]) for name, points in samples.items()}
     told = "; ".join(
-        f"{name} {points[0][1] // KIB} then {points[-1][1] // KIB} KiB, {grown[name]:+.1f} bytes a job"
+        f"{name} {points[len(points) // 2][1] // KIB} then {points[-1][1] // KIB} KiB, {grown[name]:+.1f} bytes a job"
         for name, points in samples.items()
     )
     tell(f"{done} jobs at {done / took:.0f}/s: {told}")
