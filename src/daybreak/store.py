@@ -68,7 +68,11 @@ class Claim(Struct, frozen=True, kw_only=True):
     """Ask for up to `limit` jobs of these queues, of these (task, version) pairs; None takes any task.
 
     `served` says how many jobs this claimant has had from each queue: the store gives turns by it (rank.turn). A queue
-    is named once."""
+    is named once.
+
+    `call` names this asking. One that `repeats` is asked again because its answer was lost: what it took the first time
+    and still holds is answered once more, in the order of seq, before anything new, so that no lease is left unknown
+    to its holder."""
 
     worker: str
     queues: tuple[str, ...] = ("default",)
@@ -77,6 +81,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     limit: int = 1
     lease_for: timedelta = timedelta(seconds=10)
     call: str | None = None
+    repeats: bool = False
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
@@ -380,3 +385,18 @@ class InsertsNow(Protocol):
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         """As `insert`, from any thread, which waits: where nobody else writes, it does the work itself."""
         ...
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was looked at. `is_well` is False for what is wrong; then `cure` says what to do."""
+
+    what: str
+    is_well: bool = False
+    cure: str = ""
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """An optional operation: stores that can say how they are, what they would lose, and what should be changed."""
+
+    async def examine(self) -> list[Finding]: ...

@@ -36,7 +36,7 @@ class Leasing(Accepting):
         due, expired = self.promote(PROMOTED_PER_CLAIM, now), 0
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
         room = {queue: self._room(queue) for queue in claim.queues}
-        taken: list[Entry] = []
+        taken = self._taken_before(claim)
         while len(taken) < claim.limit and expired < PROMOTED_PER_CLAIM:
             head = self._next(claim, room, served, now)
             if head is None:
@@ -51,6 +51,12 @@ class Leasing(Accepting):
             room[queue] -= 1
             served[queue] += 1
         return taken, True
+
+    def _taken_before(self, claim: Claim) -> list[Entry]:
+        if not claim.repeats or claim.call is None:
+            return []
+        held = (e for e in self.running.values() if e.worker == claim.worker and e.call == claim.call)
+        return sorted(held, key=lambda entry: entry.seq)
 
     def _next(self, claim: Claim, room: dict[str, float], served: dict[str, int], now: Now) -> Entry | None:
         best: tuple[tuple[int, int, int], Entry] | None = None

@@ -99,7 +99,7 @@ class Claiming:
         return leases
 
     def _take(self, lines: list[Line]) -> tuple[list[Lease], bool]:
-        steady, leases = self._ledger.steady, list[Lease]()
+        steady, leases = self._ledger.steady, self._taken_before()
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)
         while len(leases) < self._claim.limit and len(self._overdue) < PROMOTED_PER_CLAIM:
@@ -117,6 +117,13 @@ class Claiming:
             if (key := line.key(steady)) is not None:
                 heappush(waiting, (key, line))
         return leases, False
+
+    def _taken_before(self) -> list[Lease]:
+        ledger, claim = self._ledger, self._claim
+        if not claim.repeats or claim.call is None:
+            return []
+        rows = (places.load(ledger, seq) for (seq,) in ledger.rows(sql.leases_of_call, (claim.worker, claim.call)))
+        return [row.as_lease() for row in rows if row is not None]
 
     def _lease(self, lane: int, row: Values) -> Lease:
         ledger, claim = self._ledger, self._claim

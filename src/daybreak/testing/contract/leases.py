@@ -55,6 +55,25 @@ class Fences:
         await take_one(store)
         assert await take(store, 9, worker="w2", now=NOON + DAY) == []
 
+    async def test_a_claim_whose_answer_was_lost_is_answered_again(self, store: Store) -> None:
+        await accept_all(store, 5)
+        first, second, third = await take(store, 3, call="c1")
+        assert await end(store, second)
+        again = await take(store, 3, call="c1", repeats=True, now=NOON + SECOND)
+        assert again[:2] == [first, third]  # as they were: no new fence, no new attempt, no longer lease
+        assert [lease.attempt for lease in again] == [1, 1, 1]
+        assert again[2].seq not in {first.seq, second.seq, third.seq}
+        assert await take(store, 1, call="c1", now=NOON + SECOND) != [first]  # a name alone repeats nothing
+
+    async def test_a_repeated_claim_knows_its_own_leases_only(self, store: Store) -> None:
+        await accept_all(store, 3)
+        await take(store, 1, call="c1")
+        await take(store, 1, call="c2")
+        [gone] = await take(store, 1, call="c3", lease_for=SECOND)
+        assert await reap(store, now=NOON + LEASE / 2) != []
+        for said in ({"worker": "w2", "call": "c1"}, {"call": "c4"}, {"call": gone.call}, {"call": None}):
+            assert await take(store, 3, repeats=True, now=NOON + LEASE / 2, **said) == []
+
     async def test_a_lost_lease_cannot_settle(self, store: Store) -> None:
         job = await accept(store)
         slow = await take_one(store)

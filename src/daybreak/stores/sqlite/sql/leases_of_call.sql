@@ -1,0 +1,1 @@
+SELECT seq FROM lease WHERE worker = ? AND call = ? ORDER BY seq
