@@ -387,6 +387,15 @@ class InsertsNow(Protocol):
         ...
 
 
+@runtime_checkable
+class OwnLoop(Protocol):
+    """An optional operation: stores that work faster for callers whose loop serves nothing but Daybreak."""
+
+    def own_loop(self) -> None:
+        """From now on short work may be done on the loop that asks, instead of in a thread beside it."""
+        ...
+
+
 class Finding(Struct, frozen=True):
     """One thing that was looked at. `is_well` is False for what is wrong; then `cure` says what to do."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
@@ -103,6 +104,7 @@ def micros(value: datetime) -> int:
     return (value - EPOCH) // MICROSECOND
 
 
+@functools.lru_cache(maxsize=512)  # a batch names the same few instants again and again
 def moment(value: int) -> datetime:
     """The instant that a store kept as microseconds."""
     return EPOCH + timedelta(microseconds=value)

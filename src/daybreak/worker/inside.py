@@ -44,9 +44,10 @@ from daybreak.worker.wire import (
 
 _log = logging.getLogger("daybreak.worker")
 
-FLUSH_AFTER: Final = 0.001
-SHORT: Final = 0.001
+FLUSH_AFTER: Final = 0.003
+SHORT: Final = 0.003
 STUCK_AFTER: Final = 0.25
+AT_ONCE: Final = 8
 PROGRESS_EVERY: Final = 0.1
 LINE_LIMIT: Final = 16_000
 RECEIVE: Final = 1 << 16
@@ -183,6 +184,8 @@ class AsyncChild:
         self._leaving = asyncio.Event()
         self._busy = threading.Event()
         self._flushing: asyncio.Handle | None = None
+        self._filling: asyncio.Handle | None = None
+        self._flushed_at = 0.0
 
     async def serve(self) -> bool:
         """Until told to leave (True) or left alone (False)."""
@@ -203,7 +206,7 @@ class AsyncChild:
         match message:
             case Run(works):
                 self._waiting.add(works)
-                self._fill()
+                self._fill_soon()
             case Stop(seq, why):
                 if (found := self._running.get(seq)) is not None:
                     task, ctx, _ = found
@@ -223,6 +226,10 @@ class AsyncChild:
             self._leaving.set()
 
     def _fill(self) -> None:
+        """Begin what there is room for, a few in each round of the loop: an urgent one that comes meanwhile is heard
+        between two rounds and goes first."""
+        self._filling = None
+        begun = 0
         while len(self._running) < self._slots and (work := self._waiting.pop()) is not None:
             try:
                 ctx = self._runner.context_of(work, self._voices.of(work))
@@ -235,6 +242,14 @@ class AsyncChild:
             task.add_done_callback(functools.partial(self._end, work))
             if len(self._running) == 1:
                 self._busy.set()
+            begun += 1
+            if begun == AT_ONCE:
+                self._fill_soon()
+                return
+
+    def _fill_soon(self) -> None:
+        if self._filling is None:
+            self._filling = self._loop.call_soon(self._fill)
 
     def _end(self, work: Work, task: asyncio.Task[Ended]) -> None:
         _, ctx, place = self._running.pop(work.seq)
@@ -245,12 +260,16 @@ class AsyncChild:
         self._cell.end(place)
         self._voices.forget(work.seq)
         self._tell(ended)
-        self._fill()
+        self._fill_soon()
 
     def _tell(self, ended: Ended) -> None:
+        """Reports wait for others, while more is at hand, for a millisecond; else they go at the end of the round."""
         self._ended.append(ended)
         if self._flushing is None:
-            self._flushing = self._loop.call_soon(self._flush)
+            later = self._loop.time() - self._flushed_at < FLUSH_AFTER / 2 and len(self._waiting) > 0
+            self._flushing = (
+                self._loop.call_later(FLUSH_AFTER / 2, self._flush) if later else self._loop.call_soon(self._flush)
+            )
 
     def _watch(self) -> None:
         """In a thread: whether the loop goes round; if not, the job that is in the midst of a step holds it up."""
@@ -275,6 +294,7 @@ class AsyncChild:
 
     def _flush(self) -> None:
         self._flushing = None
+        self._flushed_at = self._loop.time()
         if self._ended:
             ended, self._ended = self._ended, []
             self._write(_framed(ended))
@@ -328,6 +348,9 @@ class _Line:
             self._works.extend(works)
             if not in_order:
                 self._works = deque(sorted(self._works, key=lambda work: work.priority))
+
+    def __len__(self) -> int:
+        return len(self._works)
 
     def pop(self) -> Work | None:
         with self._lock:

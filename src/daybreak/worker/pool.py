@@ -26,6 +26,7 @@ from daybreak.worker.child import AHEAD, Child, Held
 from daybreak.worker.children import Children
 from daybreak.worker.isolation import Body
 from daybreak.worker.keeper import Keeper
+from daybreak.worker.pace import Pace
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.source import Tasks
 from daybreak.worker.trial import Trial
@@ -68,7 +69,7 @@ class Pool:
         self._trial = trial
         self._marking: dict[int, Lease] = {}
         self._looked_at = time.monotonic()
-        self._exchange_lasts = 0.0
+        self._pace = Pace()
 
     def look_again(self) -> None:
         self.may_find = True
@@ -81,7 +82,7 @@ class Pool:
         """How many leases can be put to use now."""
         if len(self._trial) >= SUSPECTS:  # enough of them in hand: they run one by one
             return 0
-        return sum(max(child.room, 0) for child in self.children.regular)
+        return min(sum(max(child.room, 0) for child in self.children.regular), self._pace.limit)
 
     @property
     def in_hand(self) -> int:
@@ -117,10 +118,10 @@ class Pool:
                 old.asked, old.end_at = "lost", time.monotonic() + self._cancel_grace
                 child.stop(lease.seq, "lost")
 
-    def took(self, seconds: float) -> None:
+    def took(self, items: int, seconds: float) -> None:
         """How long an exchange took: what children hold ahead must last until the next is back, on a slow disk too."""
-        self._exchange_lasts += 0.2 * (seconds - self._exchange_lasts)
-        ahead = min(max(AHEAD, 1.2 * self._exchange_lasts), AHEAD_LONGEST)
+        self._pace.took(items, seconds)
+        ahead = min(max(AHEAD, 1.2 * self._pace.lasts), AHEAD_LONGEST)
         for child in self.children:
             child.ahead = ahead
 

@@ -17,7 +17,7 @@ from daybreak import telemetry
 from daybreak.errors import BadInput, StoreError, StoreTooNew
 from daybreak.model import FINAL, Lease, Put, State
 from daybreak.services.crew import crew, run
-from daybreak.store import Extended, Store
+from daybreak.store import Extended, OwnLoop, Store
 from daybreak.units import moment
 from daybreak.worker import record
 from daybreak.worker.children import Broke
@@ -126,6 +126,8 @@ class Worker:
     async def run(self) -> None:
         """Until stopped. Raises what makes going on pointless: user code that cannot be imported, a store too new."""
         self._loop = asyncio.get_running_loop()
+        if isinstance(self._store, OwnLoop):
+            self._store.own_loop()
         async with contextlib.AsyncExitStack() as around:
             await self._enter_lifespans(around)
             self._pools = self._launch.pools(self._shared)
@@ -240,6 +242,7 @@ class Worker:
                     await pool.changed.wait()
                     continue
                 taken = await self._exchange(pool, room)
+                await _a_round()
                 if timer is not None:
                     timer.cancel()
                     timer = None
@@ -260,7 +263,7 @@ class Worker:
     async def _exchange(self, pool: Pool, room: int) -> Taken:
         ended, pool.ended = pool.ended, []
         pool.reporting = ended
-        want = Want(pool.tasks, min(room, 1000)) if room > 0 else None
+        want = Want(pool.tasks, room) if room > 0 else None
         # Before the question: what comes in while it is under way must not be taken for answered.
         pool.may_find = False
         asked_at = time.monotonic()
@@ -271,7 +274,7 @@ class Worker:
             raise
         finally:
             pool.reporting = []
-        pool.took(time.monotonic() - asked_at)
+        pool.took(len(ended) + len(taken.leases), time.monotonic() - asked_at)
         if taken.leases:
             pool.hand_out(taken.leases)
         for settled in taken.settled:
@@ -405,6 +408,12 @@ class Worker:
             left = sum(len(pool.ended) + len(pool.reporting) for pool in self._pools)
             _log.error("the store cannot be reached: %d jobs are left to run out of their leases", left)
         _log.info("stopped: %d completed, %d failed", self.done, self.failed)
+
+
+async def _a_round() -> None:
+    """Let the loop read what children said meanwhile: an exchange may have been answered without a wait."""
+    await asyncio.sleep(0)  # what this round found is run after whoever sleeps so
+    await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager

@@ -169,16 +169,38 @@ class Engine:
         self._is_whole = False
         db = self._db or self._connect()
         with self._turn.here, self._turn:
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                self._forget_if_changed(db)
-                answers, parts, last = self._answer(db, requests)
-                topics = last.flush(parts) if last else set()
-            except BaseException:
-                self._roll_back(db)
-                raise
-            self._commit(db)
+            answers, topics = self._transact(db, requests)
         self._is_whole = True
+        return answers, topics
+
+    def run_if_free(self, request: Request) -> tuple[list[Any], set[str]] | None:
+        """As `run`, where it need wait for nobody, of this process or another; else None, and nothing was done."""
+        if not self._is_whole or (db := self._db) is None or not self._turn.here.acquire(blocking=False):
+            return None
+        try:
+            if not self._turn.enter_if_free():
+                return None
+            try:
+                with self.translated():
+                    self._check_still_there()
+                    return None if self._db is None else self._transact(db, [request])
+            except StoreError as trouble:
+                return [trouble], set()
+            finally:
+                self._turn.__exit__()
+        finally:
+            self._turn.here.release()
+
+    def _transact(self, db: apsw.Connection, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            self._forget_if_changed(db)
+            answers, parts, last = self._answer(db, requests)
+            topics = last.flush(parts) if last else set()
+        except BaseException:
+            self._roll_back(db)
+            raise
+        self._commit(db)
         return answers, topics
 
     def _answer(

@@ -54,6 +54,10 @@ class Opened:
             raise answer
         return answer
 
+    def own_loop(self) -> None:
+        if self._writer is not None:
+            self._writer.on_loop = True
+
     def hands(self, now: datetime | None) -> tuple[int, int]:
         return self._engine.hands(now)
 

@@ -162,6 +162,9 @@ class SqliteStore:
         """`insert` for a thread that waits: it writes itself if nobody else does, else it shares the next commit."""
         return self._in_use().write_now(Request.insert(specs))  # type: ignore[no-any-return]
 
+    def own_loop(self) -> None:
+        self._in_use().own_loop()
+
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
         return await self._write(lambda ledger: _exchange(ledger, exchange), now, _weight(exchange))  # type: ignore[no-any-return]
 

@@ -52,6 +52,15 @@ class Turn:
     def __exit__(self, *_: object) -> None:
         platform.unlock_byte(self._fd, ROOM)
 
+    def enter_if_free(self) -> bool:
+        """Take the turn if no other process has it or stands at the door; to be left as any other."""
+        if not platform.lock_byte(self._fd, DOOR, wait=False):
+            return False
+        try:
+            return platform.lock_byte(self._fd, ROOM, wait=False)
+        finally:
+            platform.unlock_byte(self._fd, DOOR)
+
     def mend(self) -> None:
         """Let go of what someone still held who was torn out of the turn."""
         with self.here:

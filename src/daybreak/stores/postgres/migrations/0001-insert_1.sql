@@ -1,0 +1,39 @@
+-- Accept plain jobs: new ids, no key, no unique name, no delay, no limit on their queues. Answers their seqs in the order
+-- asked, or NULL when one of them is not plain after all; then nothing was written.
+CREATE FUNCTION daybreak.insert_1(
+    p_now bigint, p_queues text[], p_ids text[], p_lanes integer[], p_priorities smallint[], p_fences integer[],
+    p_expires bigint[], p_by text[], p_runs text[], p_owners text[], p_options bytea[], p_extras bytea[],
+    p_args bytea[], p_tails text[], OUT at bigint, OUT seqs bigint[])
+LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE
+    hand bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+BEGIN
+    at := hand;
+    IF EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (p_queues) AND (q.capacity IS NOT NULL OR q.aging))
+       OR EXISTS (SELECT 1 FROM unnest(p_ids) a(id) CROSS JOIN LATERAL (
+                    SELECT 1 FROM daybreak.job j WHERE j.id = a.id OFFSET 0) known) THEN
+        RETURN;
+    END IF;
+    seqs := ARRAY(SELECT nextval('daybreak.seq') FROM generate_series(1, cardinality(p_ids)));
+    WITH asked AS MATERIALIZED (
+        SELECT * FROM unnest(seqs, p_ids, p_lanes, p_priorities, p_fences, p_expires, p_by, p_runs, p_owners, p_options,
+                             p_extras, p_args, p_tails) WITH ORDINALITY
+            AS t(seq, id, lane, priority, fence, expires, by, run, owner, options, extra, args, tail, o)
+    ), jobs AS (
+        INSERT INTO daybreak.job (seq, created, arrived, ord, expires, lane, band, priority, asked, id, by, run, owner,
+                                  options, extra, args)
+        SELECT seq, hand, hand, 0, hand + expires, lane, priority, priority, priority, id, by, run, owner, options, extra,
+               args
+        FROM asked ORDER BY o
+    ), queued AS (
+        INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n)
+        SELECT lane, priority, priority, 0, seq, hand + expires, 0, fence, 1 FROM asked ORDER BY o
+    ), counted AS (
+        INSERT INTO daybreak.tally (lane, priority, state, n)
+        SELECT lane, priority, 'queued', count(*) FROM asked GROUP BY lane, priority
+    )
+    INSERT INTO daybreak.feed (at, ids, lines)
+    SELECT hand, array_agg(id ORDER BY o), string_agg('{"n":1,"at":' || hand || tail, E'\n' ORDER BY o)
+    FROM asked GROUP BY (o - 1) / 500 ORDER BY (o - 1) / 500;
+END
+$body$;

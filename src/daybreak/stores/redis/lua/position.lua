@@ -1,0 +1,16 @@
+-- How many jobs of its queue are claimed before a queued job; -1 if it is not queued.
+local seq = hget('id', arg())
+local job = seq and job_of(seq)
+if not job or job.state ~= QUEUED then return { text(server), -1 } end
+local lanes, ahead = lanes_of(queue_of(job.lane)), 0
+local score = text(job.x)
+for i = 1, #lanes do
+  local name = P .. 'queued:' .. text(lanes[i])
+  local low, high = call('ZCOUNT', name, '-inf', '(' .. score), call('ZCOUNT', name, '-inf', score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if call('ZRANGE', name, middle, middle)[1] < seq then low = middle + 1 else high = middle end
+  end
+  ahead = ahead + low
+end
+return { text(server), ahead }

@@ -1,0 +1,61 @@
+-- Take over leases that ran out by the time of asking, which may be earlier than now: what lapsed while the question
+-- was on its way lapsed while the holders' heartbeats were, too.
+local worker, asked, watched, limit, lease_for = arg(), number(), number(), number(), number()
+asked = math.min(asked, now)
+
+-- After the server's clock was set back, leases would reach too far: none is longer than its own length from now.
+local function clamp()
+  local from = 0
+  while true do
+    local seqs = call('ZRANGEBYSCORE', P .. 'lease', '(' .. text(now), '+inf', 'LIMIT', from, CHUNK)
+    fetch_jobs(seqs)
+    for i = 1, #seqs do
+      local job = job_of(seqs[i])
+      if job.x > now + job.y then
+        job.x = now + job.y
+        zset('lease', job.seq, job.x)
+        save(job)
+      end
+    end
+    if #seqs < CHUNK then break end
+    from = from + CHUNK
+  end
+  call('HDEL', META, 'back')
+  flush()
+end
+
+begin()
+if ARGV[1] == '' and call('HGET', META, 'back') then clamp() end
+
+local taken, from = {}, 0
+while #taken < limit do
+  local seqs = call('ZRANGEBYSCORE', P .. 'lease', '-inf', text(asked), 'LIMIT', from, CHUNK)
+  fetch_jobs(seqs)
+  for i = 1, #seqs do
+    local job = job_of(seqs[i])
+    if job.y <= watched and #taken < limit then taken[#taken + 1] = job end
+  end
+  if #seqs < CHUNK then break end
+  from = from + CHUNK
+end
+
+local seqs, heads, jobs, checkpoints = {}, {}, {}, {}
+for i = 1, #taken do
+  local job = taken[i]
+  job.fence = job.fence + 1
+  job.flags = with(without(job.flags, CALLED), REAPED)
+  local _, _, canceller = unpack_from(HELD, job.holder)
+  job.holder = pack(HELD, #worker, worker, 0, '', #canceller, canceller)
+  job.x, job.y = now + lease_for, lease_for
+  zset('lease', job.seq, job.x)
+  change(job, KIND.lease_expired, nil, worker, nil, nil, nil, job.fence)
+  save(job)
+  seqs[i], heads[i] = job.seq, head_of(known.at[job.seq])
+end
+finish_script()
+fetch('job', seqs)
+for i = 1, #seqs do
+  jobs[i] = known.job[seqs[i]]
+  if has(taken[i].marks, CHECKPOINT) then checkpoints[#checkpoints + 1] = hget('checkpoint', seqs[i]) end
+end
+return { text(server), { seqs, heads, jobs, checkpoints } }

@@ -1,0 +1,60 @@
+-- A piece of a listing: the next candidates of some sets, merged, behind a cursor.
+--
+-- descending  newest first, by seq; else as the sets are sorted
+-- score, seq  the cursor: what comes behind it is meant; empty is the start
+-- states, reason, priority: what is told of a job without looking into what was submitted
+-- bare        answers only the seqs
+local descending, score, seq = number() == 1, arg(), arg()
+local states, reason, priority, limit, bare = arg(), number(), number(), number(), number() == 1
+local sets = {}
+for i = 1, number() do sets[i] = arg() end
+
+-- The first `limit` of one set behind the cursor. Members with the cursor's own score are told apart by their text.
+local function behind(name)
+  local found
+  if descending then
+    found = call('ZREVRANGEBYSCORE', P .. name, score == '' and '+inf' or '(' .. seq, '-inf', 'WITHSCORES', 'LIMIT', 0, limit)
+    return found
+  end
+  if score == '' then return call('ZRANGE', P .. name, 0, limit - 1, 'WITHSCORES') end
+  local low, high = call('ZCOUNT', P .. name, '-inf', '(' .. score), call('ZCOUNT', P .. name, '-inf', score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if call('ZRANGE', P .. name, middle, middle)[1] <= seq then low = middle + 1 else high = middle end
+  end
+  return call('ZRANGE', P .. name, low, low + limit - 1, 'WITHSCORES')
+end
+
+local found = {}
+for i = 1, #sets do
+  local part = behind(sets[i])
+  for j = 1, #part, 2 do found[#found + 1] = { tonumber(part[j + 1]), part[j], part[j + 1] } end
+end
+table.sort(found, function(a, b)
+  if a[1] ~= b[1] then return (a[1] < b[1]) ~= descending end
+  if a[2] == b[2] then return false end
+  return (a[2] < b[2]) ~= descending
+end)
+
+local seqs, n = {}, math.min(limit, #found)
+for i = 1, n do seqs[i] = found[i][2] end
+fetch_jobs(seqs)
+local answers, meant = {}, {}
+for i = 1, n do
+  local record = known.at[seqs[i]]
+  if record and (states == '' or states:find(text(record:byte(1)), 1, true)) and (reason < 0 or reason == record:byte(2))
+    and (priority < 0 or priority == record:byte(5)) then
+    meant[#meant + 1] = i
+  end
+end
+if not bare then
+  local chosen = {}
+  for i = 1, #meant do chosen[i] = seqs[meant[i]] end
+  fetch('job', chosen)
+end
+for i = 1, #meant do
+  local at = meant[i]
+  answers[i] = { found[at][3], bare and seqs[at] or whole(seqs[at]) }
+end
+-- How many were looked at, the last of them, and what was meant among them.
+return { text(server), n, n > 0 and found[n][3] or '', n > 0 and seqs[n] or '', answers }

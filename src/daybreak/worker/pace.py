@@ -1,0 +1,40 @@
+"""How much one exchange may carry. While it is under way others wait for it, an urgent job too; but a small one costs
+nearly as much as a large one where a commit is slow. Both are measured, never assumed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GOAL: Final = 0.002  # seconds that an exchange should last
+WORTH: Final = 3.0  # but so many times what it costs empty
+BOUNDS: Final = (16, 1000)
+_FORGET: Final = 0.97
+
+
+class Pace:
+    """A running straight line through how long exchanges took by how much they carried."""
+
+    def __init__(self) -> None:
+        self.lasts = 0.0
+        self._n = self._t = self._nn = self._nt = self._weight = 0.0
+
+    def took(self, items: int, seconds: float) -> None:
+        self.lasts += 0.2 * (seconds - self.lasts)
+        self._weight = self._weight * _FORGET + 1
+        self._n = self._n * _FORGET + items
+        self._t = self._t * _FORGET + seconds
+        self._nn = self._nn * _FORGET + items * items
+        self._nt = self._nt * _FORGET + items * seconds
+
+    @property
+    def limit(self) -> int:
+        """How many leases to ask for, when as many settlements go with them."""
+        if self._weight < 5 or not self._n:
+            return BOUNDS[0] * 4
+        n, t = self._n / self._weight, self._t / self._weight
+        spread = self._nn / self._weight - n * n
+        each = (self._nt / self._weight - n * t) / spread if spread > 0.05 * n * n else t / n / 2
+        each = min(max(each, 0.1 * t / n), t / n)
+        empty = t - each * n
+        items = (max(GOAL, WORTH * empty) - empty) / each
+        return int(min(max(items / 2, BOUNDS[0]), BOUNDS[1]))
