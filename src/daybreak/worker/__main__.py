@@ -21,6 +21,7 @@ from daybreak.worker.inside import AsyncChild, SyncChild
 from daybreak.worker.runner import Runner
 from daybreak.worker.setup import entered
 from daybreak.worker.target import load, load_modules, sentence
+from daybreak.worker.timers import exact_loop
 from daybreak.worker.wire import Broken, Frames, Hello, Ready, frame, to_child
 
 _log = logging.getLogger("daybreak.worker")
@@ -89,7 +90,8 @@ def serve(
     try:
         if hello.is_async:
             child = AsyncChild(sock, cell, runner, hello.slots, log_level)
-            asyncio.run(_serve_async(child, sock, program, shared, on_orphaned))
+            with asyncio.Runner(loop_factory=exact_loop) as loop:
+                loop.run(_serve_async(child, sock, program, shared, on_orphaned))
         else:
             _serve_sync(SyncChild(sock, cell, runner, on_orphaned, log_level), sock, program, shared)
     except BaseException as trouble:

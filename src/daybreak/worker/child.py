@@ -36,7 +36,7 @@ from daybreak.worker.wire import (
 
 _job_log = logging.getLogger("daybreak.job")
 
-AHEAD: Final = 0.006  # seconds of measured work that a child may hold beyond what it is at, at least
+AHEAD: Final = 0.010  # seconds of measured work that a child may hold beyond what it is at, at least
 WINDOW: Final = 0.002
 AHEAD_AT_MOST: Final = 256
 SHORT: Final = 0.002  # seconds; jobs shorter than this compute rather than wait, and need no slots side by side
@@ -115,10 +115,20 @@ class Child:
     def _may_hold(self) -> int:
         """Its slots and a little work ahead. Jobs so short that they only compute would stand in line for the same
         core: of those it holds what it does in that little time, so that an urgent one finds the line short."""
-        ahead = min(int(self._rate * self.ahead), int(self.ahead * self.slots / max(self._mean, 1e-6)), AHEAD_AT_MOST)
+        ahead = min(int(self.pace * self.ahead), AHEAD_AT_MOST)
         if self._rate and self._mean < SHORT:
             return min(self.slots, max(8, int(self._rate * self._mean * 2))) + ahead
         return self.slots + ahead
+
+    @property
+    def pace(self) -> float:
+        """Jobs a second. Twice what it did lately, where its slots could: one that waits for work shows less."""
+        return min(2 * self._rate, self.slots / max(self._mean, 1e-6))
+
+    @property
+    def lasts_for(self) -> float:
+        """Seconds for which it has work beyond what it is at."""
+        return max(len(self.held) - self.slots, 0) / self.pace if self.pace else 0.0
 
     @property
     def takes_work(self) -> bool:
@@ -191,7 +201,7 @@ class Child:
         found = [(held, said) for said in ended if (held := self.held.pop(said.seq, None)) is not None]
         self.done += len(ended)
         now = time.monotonic()
-        self._measure(ended, now - self.heard_at)
+        self._measure(ended, max(now - self.heard_at, 0.0))
         self.heard_at = now
         self.listener.on_ended(self, found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from daybreak.worker.keeper import Keeper
 from daybreak.worker.pace import Pace
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.source import Tasks
+from daybreak.worker.spares import LONG, Foresight, Spares
 from daybreak.worker.trial import Trial
 from daybreak.worker.wire import Ended, Keep, Progress, Why
 
@@ -38,8 +40,10 @@ EVERY_SO_OFTEN: Final = 0.5  # seconds between two looks at jobs, at most, while
 STUCK_AFTER: Final = 0.05  # a child that ended nothing for so long gives back what waits in it
 DEAF_AFTER: Final = 30.0
 ASYNC_GRACE: Final = 2.0  # what an async task gets to end after its time limit, before its child is ended
+REST: Final = 0.002
 AHEAD_LONGEST: Final = 0.05
 SUSPECTS: Final = 200
+LEAD: Final = 0.002
 
 
 class Pool:
@@ -60,6 +64,7 @@ class Pool:
             kind="async" if is_async else "sync", wanted=children, slots=slots, start=start, settings=settings
         )
         self.changed = asyncio.Event()
+        self._hasty = asyncio.Event()
         self.busy = asyncio.Event()  # set whenever something was handed out
         self.may_find = True  # False once the store had nothing more, until something changes
         self.ended: list[tuple[Lease, Outcome]] = []
@@ -70,10 +75,26 @@ class Pool:
         self._marking: dict[int, Lease] = {}
         self._looked_at = time.monotonic()
         self._pace = Pace()
+        self._spares = Spares()
+        self._foresight = Foresight()
 
     def look_again(self) -> None:
         self.may_find = True
         self.changed.set()
+        self._hasty.set()
+
+    async def gather(self) -> None:
+        """While children have enough in hand, let more of what ends come together in one exchange; not when new work
+        was announced, which may be urgent."""
+        self._hasty.clear()
+        if self._lasts_for() - 1.5 * self._pace.lasts > REST:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REST):
+                    await self._hasty.wait()
+
+    def _lasts_for(self) -> float:
+        """Seconds until the first child has a slot and no work for it."""
+        return min((child.lasts_for for child in self.children.regular), default=0.0)
 
     # -- handing out ---------------------------------------------------------------------------------------------------
 
@@ -82,17 +103,37 @@ class Pool:
         """How many leases can be put to use now."""
         if len(self._trial) >= SUSPECTS:  # enough of them in hand: they run one by one
             return 0
-        return min(sum(max(child.room, 0) for child in self.children.regular), self._pace.limit)
+        regular = self.children.regular
+        soon = sum(left <= self._lead for child in regular if child.takes_work for left in self._ends_in(child))
+        return min(sum(max(child.room, 0) for child in regular) + soon - len(self._spares), self._pace.limit)
+
+    @property
+    def _lead(self) -> float:
+        """How long before a slot is free its next job should be asked for."""
+        return 1.5 * self._pace.lasts + LEAD
+
+    def _ends_in(self, child: Child) -> list[float]:
+        if len(child.held) > child.slots or child.reserved:  # it has something ahead, or must have nothing
+            return []
+        tasks = {seq: held.lease.spec.task for seq, held in child.held.items()}
+        return self._foresight.ends_in(child.begun(), tasks, time.monotonic())
+
+    def frees_in(self) -> float | None:
+        """In how many seconds it is time to ask for the next jobs, as far as that can be foreseen."""
+        lead = self._lead
+        ends = (left - lead for child in self.children.regular for left in self._ends_in(child))
+        return min((left for left in ends if left > 0), default=None)
 
     @property
     def in_hand(self) -> int:
-        return sum(len(child.held) for child in self.children.holding) + len(self._trial) + len(self._marking)
+        held = sum(len(child.held) for child in self.children.holding)
+        return held + len(self._spares) + len(self._trial) + len(self._marking)
 
     def held(self) -> list[Lease]:
         """Every lease that must be kept alive."""
         leases = [held.lease for child in self.children.holding for held in child.held.values()]
         unsettled = [lease for lease, _ in (*self.reporting, *self.ended)]
-        return leases + self._trial.waiting + list(self._marking.values()) + unsettled
+        return leases + self._spares.leases + self._trial.waiting + list(self._marking.values()) + unsettled
 
     def runs(self, lease: Lease) -> bool:
         """Whether a child is at it, under this very lease."""
@@ -100,6 +141,8 @@ class Pool:
         return any(held is not None and held.lease.fence == lease.fence for held in found)
 
     def hand_out(self, leases: list[Lease]) -> None:
+        if not self.in_hand:
+            self._looked_at = time.monotonic()  # nobody looks while there is nothing: that is no standstill
         fresh = []
         for lease in leases:
             self._give_up_older_run(lease)
@@ -113,6 +156,9 @@ class Pool:
 
     def _give_up_older_run(self, lease: Lease) -> None:
         """A job that came back to this worker under a new fence may still run here under an older one."""
+        for spare in self._spares.leases:
+            if spare.seq == lease.seq:
+                self._spares.drop(spare)
         for child in self.children:
             if (old := child.held.get(lease.seq)) is not None and old.asked is None:
                 old.asked, old.end_at = "lost", time.monotonic() + self._cancel_grace
@@ -126,20 +172,27 @@ class Pool:
             child.ahead = ahead
 
     def _share_out(self, leases: list[Lease]) -> None:
-        """To whom has the fewest in hand: free slots first, then work ahead. What nobody can take goes back."""
-        given: dict[Child, list[Lease]] = {child: [] for child in self.children.regular}
-        if not given or self.children.closing:
+        """To whom has the fewest in hand: free slots first, then work ahead. The rest waits for the next free slot."""
+        room = {child: child.room for child in self.children.regular if child.room > 0}
+        if self.children.closing:
             self._report([(lease, HandedBack()) for lease in leases])
-        elif len(given) == 1:
-            next(iter(given.values())).extend(leases)
+            return
+        now_free = sum(room.values())
+        self._spares.add(leases[now_free:], time.monotonic())
+        given: dict[Child, list[Lease]] = {child: [] for child in room}
+        if len(given) == 1:
+            next(iter(given.values())).extend(leases[:now_free])
         else:
-            room = {child: child.room for child in given}
-            for lease in leases:
-                open_to = [child for child in given if len(given[child]) < room[child]] or list(given)
+            for lease in leases[:now_free]:
+                open_to = [child for child in given if len(given[child]) < room[child]]
                 given[min(open_to, key=lambda one: len(one.held) + len(given[one]))].append(lease)
         for child, works in given.items():
             if works:
                 child.give(works)
+
+    def _give_spares(self, child: Child) -> None:
+        if len(self._spares) and (room := child.room) > 0 and not self.children.closing:
+            child.give(self._spares.take(room))
 
     # -- trials --------------------------------------------------------------------------------------------------------
 
@@ -186,8 +239,9 @@ class Pool:
     # -- collecting ----------------------------------------------------------------------------------------------------
 
     def _report(self, ended: list[tuple[Lease, Outcome]]) -> None:
-        self.ended += ended
-        self.changed.set()
+        if ended:
+            self.ended += ended
+            self.changed.set()
 
     def _conclude(self, held: Held, outcome: Outcome) -> None:
         """How a held lease ends, given what was asked of it meanwhile."""
@@ -205,8 +259,11 @@ class Pool:
 
     def on_ended(self, child: Child, ended: list[tuple[Held, Ended]]) -> None:
         for held, said in ended:
+            if said.ran_for >= LONG:
+                self._foresight.learn(held.lease.spec.task, said.ran_for)
             self._conclude(held, outcome_of(held, said))
         self.children.recycle(child)
+        self._give_spares(child)
         self.changed.set()
 
     def on_returned(self, child: Child, leases: list[Held]) -> None:
@@ -284,7 +341,7 @@ class Pool:
                     if lease.seq not in child.begun():
                         child.recall()
                 return
-        if self._trial.drop(lease) and why != "lost":
+        if (self._trial.drop(lease) or self._spares.drop(lease)) and why != "lost":
             self._report([(lease, Cancelled() if why == "cancel" else Suspended())])
 
     async def look(self) -> None:
@@ -297,6 +354,7 @@ class Pool:
         self._looked_at = now
         for child in self.children:
             self._look_at(child, now)
+        self._report([(lease, HandedBack()) for lease in self._spares.kept_too_long(now)])
         for seq in self._trial.survived(now):
             self._release(seq)
         self._try_next()
@@ -359,7 +417,7 @@ class Pool:
     def drain(self) -> None:
         """Begin nothing more: what waits in children and for its trial goes back."""
         self.children.closing = True
-        waiting = [*self._trial.clear(), *self._marking.values()]
+        waiting = [*self._trial.clear(), *self._marking.values(), *self._spares.take(len(self._spares))]
         self._marking.clear()
         for lease in waiting:
             self._trial.end(lease.seq)

@@ -17,10 +17,12 @@ Tasks = frozenset[tuple[str, int]]
 
 
 class Want(Struct, frozen=True):
-    """Up to `limit` jobs of these tasks."""
+    """Up to `limit` jobs of these tasks. `call` names the asking, `repeats` says that its answer was lost."""
 
     tasks: Tasks
     limit: int
+    call: str | None = None
+    repeats: bool = False
 
 
 class Settled(Struct, frozen=True):
@@ -87,6 +89,8 @@ class LocalSource:
             tasks=want.tasks,
             limit=want.limit,
             lease_for=self._lease_for,
+            call=want.call,
+            repeats=want.repeats,
         )
 
     async def extend(self, beats: Sequence[Beat]) -> list[Extended]:

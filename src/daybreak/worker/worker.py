@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 import traceback
@@ -15,7 +16,7 @@ import msgspec
 
 from daybreak import telemetry
 from daybreak.errors import BadInput, StoreError, StoreTooNew
-from daybreak.model import FINAL, Lease, Put, State
+from daybreak.model import FINAL, Lease, Outcome, Put, State
 from daybreak.services.crew import crew, run
 from daybreak.store import Extended, OwnLoop, Store
 from daybreak.units import moment
@@ -79,6 +80,7 @@ class Worker:
         self._leaving = False
         self._fatal: BaseException | None = None
         self._pools: list[Pool] = []
+        self._calls = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._about = record.WorkerRecord(
             id=self.id,
@@ -239,8 +241,10 @@ class Worker:
                 pool.changed.clear()
                 room = 0 if self._stopping.is_set() else pool.room
                 if not (pool.ended or (room > 0 and pool.may_find)):
-                    await pool.changed.wait()
+                    await self._until_changed(pool)
                     continue
+                await pool.gather()
+                room = 0 if self._stopping.is_set() else pool.room
                 taken = await self._exchange(pool, room)
                 await _a_round()
                 if timer is not None:
@@ -255,6 +259,16 @@ class Worker:
             waker.cancel()
             watch.close()
 
+    async def _until_changed(self, pool: Pool) -> None:
+        """Until there is something to do; also when a slot should soon be free, so that its next job is at hand."""
+        soon = pool.frees_in() if pool.may_find and not self._stopping.is_set() else None
+        timer = None if soon is None else asyncio.get_running_loop().call_later(soon, pool.changed.set)
+        try:
+            await pool.changed.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
     async def _wake_by(self, wait: Callable[[timedelta], Coroutine[Any, Any, bool]], pool: Pool) -> None:
         while True:
             await wait(POLL)
@@ -263,12 +277,12 @@ class Worker:
     async def _exchange(self, pool: Pool, room: int) -> Taken:
         ended, pool.ended = pool.ended, []
         pool.reporting = ended
-        want = Want(pool.tasks, room) if room > 0 else None
+        want = Want(pool.tasks, room, str(next(self._calls))) if room > 0 else None
         # Before the question: what comes in while it is under way must not be taken for answered.
         pool.may_find = False
         asked_at = time.monotonic()
         try:
-            taken = await self._persist(lambda: self._source.exchange(ended, want))
+            taken = await self._persist(ended, want)
         except BaseException:
             pool.ended = [*ended, *pool.ended]  # told again later; a repeat is harmless
             raise
@@ -284,12 +298,12 @@ class Worker:
                 self._ears.began(lease)
         return taken
 
-    async def _persist(self, ask: Callable[[], Coroutine[Any, Any, Taken]]) -> Taken:
-        """Ask until the store answers: what was reported may be repeated."""
+    async def _persist(self, ended: list[tuple[Lease, Outcome]], want: Want | None) -> Taken:
+        """Ask until the store answers: what was reported may be repeated, and what was taken is answered again."""
         pause = timedelta(milliseconds=100)
         while True:
             try:
-                return await ask()
+                return await self._source.exchange(ended, want)
             except StoreTooNew:
                 raise
             except StoreError as trouble:
@@ -298,6 +312,8 @@ class Worker:
                 pause = min(pause * 2, LONGEST_PAUSE, self.settings.lease_for / 4)
                 _log.warning("store: %s; trying again in %.1f s", trouble, wait.total_seconds())
                 await self._world.sleep(wait)
+                if want is not None:
+                    want = msgspec.structs.replace(want, repeats=True)
 
     def _settled(self, settled: Settled) -> None:
         if not settled.accepted:

@@ -1,0 +1,71 @@
+"""Work fetched a moment before a slot is free for it, where the running jobs are known to end soon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from daybreak.model import Lease
+
+LONG: Final = 0.01  # seconds; shorter jobs are given to children ahead of time anyway
+STEADY: Final = 0.005  # how far durations may scatter and still be foreseen
+SEEN: Final = 5
+LATE: Final = 0.02  # a job so late is no longer expected
+KEPT_FOR: Final = 0.1  # spares for which no slot came free go back
+
+
+class Foresight:
+    """How long jobs of each task take, where that is always about the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, float, float]] = {}  # times seen, mean, mean deviation
+
+    def learn(self, task: str, seconds: float) -> None:
+        seen, mean, scatter = self._known.get(task, (0, seconds, 0.0))
+        scatter += 0.2 * (abs(seconds - mean) - scatter)
+        self._known[task] = (seen + 1, mean + 0.2 * (seconds - mean), scatter)
+
+    def ends_in(self, begun: Mapping[int, float], tasks: Mapping[int, str], now: float) -> list[float]:
+        """In how many seconds each of these should end; nothing is said of those that cannot be foreseen."""
+        return [
+            left
+            for seq, since in begun.items()
+            if (lasts := self._lasts(tasks.get(seq, ""))) is not None and (left := since + lasts - now) > -LATE
+        ]
+
+    def _lasts(self, task: str) -> float | None:
+        seen, mean, scatter = self._known.get(task, (0, 0.0, 0.0))
+        return mean if seen >= SEEN and mean >= LONG and scatter <= STEADY else None
+
+
+class Spares:
+    """Leases in hand for which no slot is free yet, the most urgent first."""
+
+    def __init__(self) -> None:
+        self._leases: list[tuple[Lease, float]] = []
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    @property
+    def leases(self) -> list[Lease]:
+        return [lease for lease, _ in self._leases]
+
+    def add(self, leases: Iterable[Lease], now: float) -> None:
+        self._leases += [(lease, now) for lease in leases]
+        self._leases.sort(key=lambda spare: spare[0].priority)
+
+    def take(self, n: int) -> list[Lease]:
+        taken, self._leases = self._leases[:n], self._leases[n:]
+        return [lease for lease, _ in taken]
+
+    def drop(self, lost: Lease) -> bool:
+        """Whether it was here."""
+        before = len(self._leases)
+        self._leases = [one for one in self._leases if (one[0].seq, one[0].fence) != (lost.seq, lost.fence)]
+        return len(self._leases) < before
+
+    def kept_too_long(self, now: float) -> list[Lease]:
+        late = [lease for lease, since in self._leases if now - since > KEPT_FOR]
+        self._leases = [(lease, since) for lease, since in self._leases if now - since <= KEPT_FOR]
+        return late
