@@ -1,22 +1,21 @@
-"""The loop of a worker: exchange what ended for what can start, and keep everything around it alive."""
+"""A worker: starts and stops its pools, and keeps everything around them alive."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from daybreak import telemetry
-from daybreak.errors import BadInput, StoreError, StoreTooNew
-from daybreak.model import FINAL, Lease, Outcome, Put, State
+from daybreak.errors import BadInput, StoreError
+from daybreak.model import FINAL, Lease, Put, State
 from daybreak.services.crew import crew, run
 from daybreak.store import Extended, OwnLoop, Store
 from daybreak.units import moment
@@ -26,15 +25,14 @@ from daybreak.worker.idle import is_idle
 from daybreak.worker.keeper import Keeper
 from daybreak.worker.launch import Launch
 from daybreak.worker.pool import Pool
-from daybreak.worker.source import LocalSource, Settled, Taken, Want
+from daybreak.worker.source import LocalSource, Settled, Taken
+from daybreak.worker.tending import POLL, Tending
 from daybreak.world import Ids, World
 
 _log = logging.getLogger("daybreak.worker")
 
 LOOK_BUSY: Final = 0.1
 LOOK_IDLE: Final = 1.0
-POLL: Final = timedelta(seconds=30)
-LONGEST_PAUSE: Final = timedelta(seconds=5)
 
 
 class Ears(Protocol):
@@ -77,10 +75,9 @@ class Worker:
         self._shared: dict[str, Any] = {}
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._leaving = False
         self._fatal: BaseException | None = None
         self._pools: list[Pool] = []
-        self._calls = itertools.count(1)
+        self._tending: list[Tending] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._about = record.WorkerRecord(
             id=self.id,
@@ -159,7 +156,8 @@ class Worker:
         ]
         async with _together(background, self._on_trouble):
             self.is_ready.set()
-            tending = [asyncio.create_task(self._tend(pool)) for pool in self._pools]
+            self._tending = [self._tend(pool) for pool in self._pools]
+            tending = [asyncio.create_task(one.run()) for one in self._tending]
             for task in tending:
                 task.add_done_callback(self._tending_ended)
             try:
@@ -228,92 +226,24 @@ class Worker:
         for pool in self._pools:
             await pool.children.close()
 
-    # -- the loop ------------------------------------------------------------------------------------------------------
+    # -- what was settled ----------------------------------------------------------------------------------------------
 
-    async def _tend(self, pool: Pool) -> None:
-        """Exchange what ended for what can start; sleep while neither is there. One exchange at a time: what ends
-        meanwhile goes with the next."""
-        watch = self._source.watch_work()
-        waker = asyncio.create_task(self._wake_by(watch.wait, pool))
-        timer: asyncio.TimerHandle | None = None
-        try:
-            while not (self._leaving and not pool.ended):
-                pool.changed.clear()
-                room = 0 if self._stopping.is_set() else pool.room
-                if not (pool.ended or (room > 0 and pool.may_find)):
-                    await self._until_changed(pool)
-                    continue
-                await pool.gather()
-                room = 0 if self._stopping.is_set() else pool.room
-                taken = await self._exchange(pool, room)
-                await _a_round()
-                if timer is not None:
-                    timer.cancel()
-                    timer = None
-                if len(taken.leases) >= room or taken.again:
-                    pool.may_find = True
-                elif taken.next_in is not None:
-                    wait = max(taken.next_in.total_seconds(), 0.001)
-                    timer = asyncio.get_running_loop().call_later(wait, pool.look_again)
-        finally:
-            waker.cancel()
-            watch.close()
+    def _tend(self, pool: Pool) -> Tending:
+        return Tending(
+            pool,
+            self._source,
+            self._world,
+            lease_for=self.settings.lease_for,
+            stopping=self._stopping,
+            told=self._exchanged,
+        )
 
-    async def _until_changed(self, pool: Pool) -> None:
-        """Until there is something to do; also when a slot should soon be free, so that its next job is at hand."""
-        soon = pool.frees_in() if pool.may_find and not self._stopping.is_set() else None
-        timer = None if soon is None else asyncio.get_running_loop().call_later(soon, pool.changed.set)
-        try:
-            await pool.changed.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
-
-    async def _wake_by(self, wait: Callable[[timedelta], Coroutine[Any, Any, bool]], pool: Pool) -> None:
-        while True:
-            await wait(POLL)
-            pool.look_again()
-
-    async def _exchange(self, pool: Pool, room: int) -> Taken:
-        ended, pool.ended = pool.ended, []
-        pool.reporting = ended
-        want = Want(pool.tasks, room, str(next(self._calls))) if room > 0 else None
-        # Before the question: what comes in while it is under way must not be taken for answered.
-        pool.may_find = False
-        asked_at = time.monotonic()
-        try:
-            taken = await self._persist(ended, want)
-        except BaseException:
-            pool.ended = [*ended, *pool.ended]  # told again later; a repeat is harmless
-            raise
-        finally:
-            pool.reporting = []
-        pool.took(len(ended) + len(taken.leases), time.monotonic() - asked_at)
-        if taken.leases:
-            pool.hand_out(taken.leases)
+    def _exchanged(self, taken: Taken) -> None:
         for settled in taken.settled:
             self._settled(settled)
         if self._ears is not None:
             for lease in taken.leases:
                 self._ears.began(lease)
-        return taken
-
-    async def _persist(self, ended: list[tuple[Lease, Outcome]], want: Want | None) -> Taken:
-        """Ask until the store answers: what was reported may be repeated, and what was taken is answered again."""
-        pause = timedelta(milliseconds=100)
-        while True:
-            try:
-                return await self._source.exchange(ended, want)
-            except StoreTooNew:
-                raise
-            except StoreError as trouble:
-                wait = pause * (0.5 + self._world.chance.random())
-                # Back well within the one lease that every holder is given after an outage.
-                pause = min(pause * 2, LONGEST_PAUSE, self.settings.lease_for / 4)
-                _log.warning("store: %s; trying again in %.1f s", trouble, wait.total_seconds())
-                await self._world.sleep(wait)
-                if want is not None:
-                    want = msgspec.structs.replace(want, repeats=True)
 
     def _settled(self, settled: Settled) -> None:
         if not settled.accepted:
@@ -360,17 +290,20 @@ class Worker:
     async def _tell_of_myself(self) -> None:
         with contextlib.suppress(StoreError):
             await record.forget_the_dead(self._store, self._now())
+        rested = True
         while True:
-            self._about = msgspec.structs.replace(
+            about = msgspec.structs.replace(
                 self._about,
-                seen_at=self._now(),
                 running=self.running,
                 done=self.done,
                 failed=self.failed,
                 stopping=self._stopping.is_set(),
             )
-            with contextlib.suppress(StoreError):  # the loop speaks of trouble with the store
-                await self._store.put([self._about.put()])
+            rested = about == self._about and not rested  # with no news, every other time is enough
+            if not rested:
+                self._about = msgspec.structs.replace(about, seen_at=self._now())
+                with contextlib.suppress(StoreError):  # the loop speaks of trouble with the store
+                    await self._store.put([self._about.put()])
             await self._world.sleep(self.settings.lease_for)
 
     async def _stop_when_idle(self) -> None:
@@ -416,20 +349,14 @@ class Worker:
 
     async def _settle_the_rest(self, tending: list[asyncio.Task[None]]) -> None:
         """Let exchanges that are under way come back: they may bring leases, which are handed back in their turn."""
-        self._leaving = True
-        for pool in self._pools:
-            pool.changed.set()
+        for one in self._tending:
+            one.leaving = True
+            one.pool.changed.set()
         _, late = await asyncio.wait(tending, timeout=10)
         if late:
             left = sum(len(pool.ended) + len(pool.reporting) for pool in self._pools)
             _log.error("the store cannot be reached: %d jobs are left to run out of their leases", left)
         _log.info("stopped: %d completed, %d failed", self.done, self.failed)
-
-
-async def _a_round() -> None:
-    """Let the loop read what children said meanwhile: an exchange may have been answered without a wait."""
-    await asyncio.sleep(0)  # what this round found is run after whoever sleeps so
-    await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
