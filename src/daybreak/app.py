@@ -68,7 +68,7 @@ class Daybreak:
         self._making = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<Daybreak {self.settings.url}, {len(self.program)} tasks>"
+        return f"<Daybreak on {self.settings.store}, {len(self.program)} tasks>"
 
     @property
     def settings(self) -> config.Settings:

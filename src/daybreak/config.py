@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from daybreak.errors import BadInput, Unsupported
 from daybreak.units import duration
@@ -31,9 +31,11 @@ IN_CODE: Final = "an argument in code"
 BY_DEFAULT: Final = "the default"
 
 # Known by name, so that the error says "not yet" and not "no such thing".
-_NOT_YET: Final = {
-    "postgresql": "PostgreSQL", "postgres": "PostgreSQL", "redis": "Redis", "rediss": "Redis", "valkey": "Valkey",
-    "directory": "directory", "sqs": "SQS",
+_NOT_YET: Final = {"directory": "directory", "sqs": "SQS"}
+# What people write, and the scheme that stands for it in full.
+_SERVERS: Final = {
+    "postgresql": "postgresql", "postgres": "postgresql", "redis": "redis", "rediss": "rediss", "valkey": "redis",
+    "valkeys": "rediss", "redis+unix": "redis+unix", "unix": "redis+unix",
 }  # fmt: skip
 
 
@@ -58,7 +60,7 @@ class Settings:
     @property
     def store(self) -> str:
         """The store and where it was named, for people."""
-        return f"{self.path or self.url} (from {self.origins.get('url', BY_DEFAULT)})"
+        return f"{self.path or shown(self.url)} (from {self.origins.get('url', BY_DEFAULT)})"
 
 
 # -- the layers --------------------------------------------------------------------------------------------------------
@@ -136,8 +138,8 @@ def from_folder(app: str, folder: Path) -> str:
 
 
 def url_of(text: str, folder: Path, origin: str = "") -> str:
-    """What people write for a store, in full: `sqlite:////abs/jobs.db` or `memory://`. Relative paths count from
-    `folder`."""
+    """What people write for a store, in full: `sqlite:////abs/jobs.db`, `postgresql://...`, `redis://...` or
+    `memory://`. Relative paths count from `folder`."""
     told = f" (from {origin})" if origin else ""
     if not isinstance(text, str):
         raise BadInput(f"{text!r}{told} is no store: write a path such as jobs.db, or a URL such as sqlite:///jobs.db")
@@ -146,6 +148,8 @@ def url_of(text: str, folder: Path, origin: str = "") -> str:
         return text
     if separator and scheme.lower() == "sqlite":
         return _sqlite(unquote(_file_part(rest, text, told)), folder, told)
+    if separator and (server := _SERVERS.get(scheme.lower())) is not None:
+        return _server(server, rest, told)
     if separator:
         # Only the scheme is repeated: the rest may hold a password.
         kind = _NOT_YET.get(scheme.lower())
@@ -154,7 +158,10 @@ def url_of(text: str, folder: Path, origin: str = "") -> str:
                 f"{scheme}://{told}: there is no {kind} store yet in this version; "
                 "use a SQLite file, such as sqlite:///daybreak.db"
             )
-        raise BadInput(f"{scheme}://{told} is no store that Daybreak knows: write sqlite:///jobs.db or memory://")
+        raise BadInput(
+            f"{scheme}://{told} is no store that Daybreak knows: write sqlite:///jobs.db, postgresql://host/database, "
+            "redis://host or memory://"
+        )
     if not text.endswith(SUFFIXES):
         raise BadInput(
             f"{text!r}{told} is no store: write a path that ends in {', '.join(SUFFIXES)}, or a URL such as "
@@ -180,6 +187,31 @@ def _sqlite(place: str, folder: Path, told: str) -> str:
         raise BadInput(f"{place!r}{told} names no file: write sqlite:///jobs.db")
     path = Path(os.path.abspath(folder / Path(place).expanduser()))  # noqa: PTH100 - links stay as they were written
     return "sqlite:///" + quote(path.as_posix(), safe="/:")
+
+
+def _server(scheme: str, rest: str, told: str) -> str:
+    if any(not char.isprintable() or char.isspace() for char in rest):
+        raise BadInput(f"{scheme}://{told}: a URL has no spaces: write them as %20")
+    try:
+        urlsplit(f"{scheme}://{rest}").port  # noqa: B018 - raises if it is none
+    except ValueError as trouble:
+        # What stands in the URL may be a password that was not quoted.
+        what = "its port is no number" if "ort" in str(trouble) else "it is no URL"
+        raise BadInput(
+            f"{scheme}://{told}: {what}; write special characters of a password as %XX, such as %40 for @"
+        ) from None
+    return f"{scheme}://{rest}"
+
+
+def shown(url: str) -> str:
+    """A URL as people may see it: without its password."""
+    scheme, separator, rest = url.partition("://")
+    place, question, options = rest.partition("?")
+    options = re.sub(r"(^|&)((?:ssl)?password)=[^&]*", r"\1\2=***", options)
+    name, at, host = place.rpartition("@")
+    if at and ":" in name:
+        name = f"{name.partition(':')[0]}:***"
+    return f"{scheme}{separator}{name}{at}{host}{question}{options}"
 
 
 def path_of(url: str) -> Path | None:

@@ -404,8 +404,14 @@ class Finding(Struct, frozen=True):
     cure: str = ""
 
 
+def well(what: str) -> Finding:
+    return Finding(what, is_well=True)
+
+
 @runtime_checkable
 class Examines(Protocol):
     """An optional operation: stores that can say how they are, what they would lose, and what should be changed."""
 
-    async def examine(self) -> list[Finding]: ...
+    async def examine(self) -> list[Finding]:
+        """Also of a store that could not be opened, as far as it can be seen from outside."""
+        ...

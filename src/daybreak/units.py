@@ -113,3 +113,11 @@ def moment(value: int) -> datetime:
 def span(value: timedelta) -> int:
     """A duration as stores keep it: whole microseconds."""
     return value // MICROSECOND
+
+
+def bytes_text(n: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"

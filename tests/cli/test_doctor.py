@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import daybreak.stores.sqlite.examine as about_place
 from daybreak import platform
-from daybreak.cli.doctor import place as about_place
 from daybreak.model import Lost
 from daybreak.policy.retry import Retry
 from daybreak.store import Claim, Exchange
@@ -151,7 +151,7 @@ def test_a_file_that_others_can_read(ask, place):
 def test_a_file_system_that_does_not_keep_its_promises(place, monkeypatch, kind, told):
     place.submit()
     monkeypatch.setattr(platform, "file_system", lambda _: kind)
-    assert any(told in one.what for one in about_place.about_file(place.path) if not one.is_well)
+    assert any(told in one.what for one in about_place.examine(place.path) if not one.is_well)
 
 
 def test_a_disk_that_is_nearly_full_and_a_log_that_has_grown(place, monkeypatch):
@@ -159,7 +159,7 @@ def test_a_disk_that_is_nearly_full_and_a_log_that_has_grown(place, monkeypatch)
     Path(f"{place.path}-wal").write_bytes(b"x" * 100)
     monkeypatch.setattr(about_place, "LEAST_SPACE", 1 << 60)
     monkeypatch.setattr(about_place, "LARGE_LOG", 10)
-    found = [one.what for one in about_place.about_file(place.path) if not one.is_well]
+    found = [one.what for one in about_place.examine(place.path) if not one.is_well]
     assert "are free on the disk" in found[0]
     assert "has grown to 100 bytes" in found[1]
 

@@ -208,7 +208,8 @@ def test_a_store_beside_us_is_not_the_one_of_the_project(cli, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("url", "code", "told"),
     [
-        ("postgresql://ann:hunter2@db/x", 2, "no PostgreSQL store yet in this version"),
+        ("sqs://queue", 2, "no SQS store yet in this version"),
+        ("postgresql://ann:p@ss@db:port/x", 2, "its port is no number"),
         ("ftp://x", 2, "no store that Daybreak knows"),
         ("jobs", 2, "write a path that ends in .db"),
         ("memory://", 2, "lives inside one process"),

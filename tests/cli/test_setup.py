@@ -159,8 +159,11 @@ def test_what_is_no_store_is_not_copied(tmp_path, content, error, told):
     assert not (tmp_path / "copy.db").exists()
 
 
-def test_memory_cannot_be_copied(cli):
-    assert "lives inside one process" in cli("backup", "x.db", "--url", "memory://", code=2).stderr
+@pytest.mark.parametrize("url", ["memory://", "postgresql://ann:hunter2@db/jobs"])
+def test_what_is_no_file_cannot_be_copied(cli, url):
+    told = cli("backup", "x.db", "--url", url, code=2).stderr
+    assert "is no file that could be copied" in told
+    assert "hunter2" not in told
 
 
 # -- completion --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from daybreak.cli import text
 from daybreak.cli.printing import Column, as_json, table_lines
 from daybreak.cli.views import shown
-from daybreak.units import Priority
+from daybreak.units import Priority, bytes_text
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -114,8 +114,8 @@ def test_priorities_have_names(level, told):
 def test_counts_and_sizes():
     assert text.counted(1, "job") == "1 job"
     assert text.counted(1204, "job") == "1,204 jobs"
-    assert text.bytes_text(12) == "12 bytes"
-    assert text.bytes_text(3 * 1024**3) == "3.0 GiB"
+    assert bytes_text(12) == "12 bytes"
+    assert bytes_text(3 * 1024**3) == "3.0 GiB"
     assert text.percent(0.4) == "40 %"
     assert text.any_of(["a", "b", "c"]) == "a, b or c"
 

@@ -180,7 +180,45 @@ def test_memory(folder):
     assert isinstance(store_for(found.url), MemoryStore)
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "redis", "rediss", "valkey"])
+@pytest.mark.parametrize(
+    ("said", "full"),
+    [
+        ("postgres://ann:hunter2@db/jobs", "postgresql://ann:hunter2@db/jobs"),
+        ("PostgreSQL://db:5433/jobs?schema=x", "postgresql://db:5433/jobs?schema=x"),
+        ("postgresql:///jobs", "postgresql:///jobs"),
+        ("valkey://:hunter2@db:6380/2", "redis://:hunter2@db:6380/2"),
+        ("rediss://db", "rediss://db"),
+        ("unix:///run/redis.sock?db=1", "redis+unix:///run/redis.sock?db=1"),
+    ],
+)
+def test_servers_are_named_by_url(folder, said, full):
+    found = resolve(folder, said)
+    assert (found.url, found.path) == (full, None)
+    assert "hunter2" not in found.store
+    assert store_for(found.url).traits.shared
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://ann:p%40ss@db/jobs?password=x&a=b", "postgresql://ann:***@db/jobs?password=***&a=b"),
+        ("redis://:hunter2@db", "redis://:***@db"),
+        ("redis://ann@db", "redis://ann@db"),
+        ("sqlite:////srv/jobs.db", "sqlite:////srv/jobs.db"),
+    ],
+)
+def test_what_people_see_of_a_url_has_no_password(url, told):
+    assert config.shown(url) == told
+
+
+@pytest.mark.parametrize("url", ["postgresql://ann:hunter2@db:54x/jobs", "redis://ann:hunter 2@db", "redis://[::1/0"])
+def test_a_url_of_a_server_that_is_none(folder, url):
+    with pytest.raises(BadInput) as caught:
+        resolve(folder, url)
+    assert "hunter" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["sqs", "directory"])
 def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, scheme):
     with pytest.raises(Unsupported, match=r"no .* store yet in this version") as caught:
         resolve(folder, f"{scheme}://ann:hunter2@db/jobs")

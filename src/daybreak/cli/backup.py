@@ -10,8 +10,9 @@ import click
 from daybreak.cli.printing import console, say
 from daybreak.cli.root import store_options
 from daybreak.cli.session import missing, session
-from daybreak.cli.text import bytes_text, safe
+from daybreak.cli.text import safe
 from daybreak.errors import StoreUnavailable, Unsupported
+from daybreak.units import bytes_text
 
 
 @click.command("backup", short_help="Copy the store while it is in use.")
@@ -28,7 +29,7 @@ def command(file: Path, force: bool) -> int:
     settings = session().settings
     source = settings.path
     if source is None:
-        raise Unsupported(f"{settings.store} cannot be copied: it lives inside one process")
+        raise Unsupported(f"{settings.store} is no file that could be copied: use the backup of its server")
     if not source.exists():
         raise StoreUnavailable(missing(settings))
     target = file.absolute()

@@ -108,7 +108,7 @@ def store_options(command: click.Command) -> click.Command:
     command.params += [
         click.Option(
             ["--url"], metavar="URL", expose_value=False, callback=_keep,
-            help="The store: a file such as jobs.db, or sqlite:////srv/jobs.db.",
+            help="The store: a file such as jobs.db, postgresql://host/database or redis://host.",
         ),
         click.Option(
             ["--app"], metavar="TARGET", expose_value=False, callback=_keep,

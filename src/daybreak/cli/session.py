@@ -23,6 +23,7 @@ from daybreak.cli.text import safe
 from daybreak.client import Client
 from daybreak.errors import BadInput, DaybreakError, StoreUnavailable, TargetNotFound
 from daybreak.policy.admit import NAME_LIMIT
+from daybreak.store import Store
 from daybreak.stores import store_for
 
 T = TypeVar("T")
@@ -103,6 +104,16 @@ class Session:
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
+    @cached_property
+    def store(self) -> Store:
+        return store_for(self.settings.url)
+
+    @property
+    def absent(self) -> str | None:
+        """What to say of a store that is not there, where that can be seen."""
+        path = self.settings.path
+        return None if path is None or path.exists() else missing(self.settings)
+
     def run(self, do: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
         """Open the store, do it, close the store. Only what writes may make a store that was not there."""
 
@@ -114,20 +125,19 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def client(self, *, create: bool = False) -> AsyncIterator[Client]:
-        settings = self.settings
-        if settings.path is None:
+        store = self.store
+        if not store.traits.shared:
             raise BadInput(
-                f"{settings.store} lives inside one process and ends with it: name a store that outlives this command, "
-                "such as --url jobs.db"
+                f"{self.settings.store} lives inside one process and ends with it: name a store that outlives this "
+                "command, such as --url jobs.db"
             )
-        is_new = not settings.path.exists()
-        if is_new and not create:
-            raise StoreUnavailable(missing(settings))
-        store = store_for(settings.url)
+        absent = self.absent
+        if absent is not None and not create:
+            raise StoreUnavailable(absent)
         await store.open()
         try:
-            if is_new:
-                note(f"made the store {safe(settings.store)}")
+            if absent is not None:
+                note(f"made the store {safe(self.settings.store)}")
             yield Client(store, by=whoami())
         finally:
             await store.close()

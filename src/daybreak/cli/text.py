@@ -119,11 +119,3 @@ def priority_name(priority: int) -> str:
     """`normal` for 5, `normal 4` for what is counted under it."""
     named = bucket(priority)
     return named.name.lower() if named == priority else f"{named.name.lower()} {priority}"
-
-
-def bytes_text(n: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TiB"

@@ -22,4 +22,15 @@ def store_for(url: str) -> Store:
         from daybreak.stores.memory import MemoryStore  # noqa: PLC0415
 
         return MemoryStore()
-    raise Unsupported(f"there is no store for {scheme}:// in this version; there are sqlite:///jobs.db and memory://")
+    if scheme == "postgresql":
+        from daybreak.stores.postgres import PostgresStore  # noqa: PLC0415
+
+        return PostgresStore(url)
+    if scheme in ("redis", "rediss", "redis+unix"):
+        from daybreak.stores.redis import RedisStore  # noqa: PLC0415
+
+        return RedisStore(url)
+    raise Unsupported(
+        f"there is no store for {scheme}:// in this version; there are sqlite:///jobs.db, postgresql://, redis:// and "
+        "memory://"
+    )

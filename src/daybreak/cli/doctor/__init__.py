@@ -1,7 +1,6 @@
 """`daybreak doctor`: finds what is wrong and says the cure.
 
-finding    one thing that was looked at, and what to do about it
-place      the settings, the file and the disk it lies on
+place      the settings, and the store they name
 work       queues, workers and jobs
 """
 

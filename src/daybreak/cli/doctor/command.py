@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import click
 from rich.text import Text
 
-from daybreak.cli.doctor.finding import Finding
-from daybreak.cli.doctor.place import about_file, about_library, about_settings, about_writing
+from daybreak.cli.doctor.place import about_settings, about_store, about_writing
 from daybreak.cli.doctor.work import about_work
 from daybreak.cli.failing import Exit
 from daybreak.cli.options import as_json
 from daybreak.cli.printing import console, say, say_json
 from daybreak.cli.root import store_options
-from daybreak.cli.session import Session, missing, session
+from daybreak.cli.session import Session, session
 from daybreak.cli.text import counted, safe
 from daybreak.client import Client
+from daybreak.config import shown
 from daybreak.errors import StoreError
+from daybreak.store import Finding
 
 
 @click.command("doctor", short_help="Find what is wrong, and say the cure.")
@@ -34,7 +36,7 @@ def command(as_json: bool) -> int:
     findings, code = _examine(here)
     if as_json:
         data = [{"well": one.is_well, "what": one.what, "cure": one.cure or None} for one in findings]
-        say_json({"store": here.settings.url, "from": here.settings.origins.get("url"), "findings": data})
+        say_json({"store": shown(here.settings.url), "from": here.settings.origins.get("url"), "findings": data})
     else:
         _say(findings)
     return int(code)
@@ -45,30 +47,23 @@ store_options(command)
 
 def _examine(here: Session) -> tuple[list[Finding], Exit]:
     findings = list(about_settings(here))
-    path = here.settings.path
-    if path is None:
-        findings.append(
-            Finding(
-                f"{here.settings.url} lives inside one process", cure="name a store that outlives it: --url jobs.db"
-            )
-        )
-        return findings, Exit.FAILED
-    findings += about_library()
-    if not path.exists():
-        findings.append(Finding(missing(here.settings)))
-        return findings, Exit.UNREACHABLE
-    findings += about_file(path)
+    if not here.store.traits.shared:
+        what = f"{here.settings.url} lives inside one process"
+        return [*findings, Finding(what, cure="name a store that outlives it: --url jobs.db")], Exit.FAILED
+    if (absent := here.absent) is not None:
+        return [*findings, Finding(absent)], Exit.UNREACHABLE
     try:
-        findings += here.run(lambda client: _work(client, here))
+        findings += here.run(lambda client: _look(client, here))
     except StoreError as trouble:
-        findings.append(Finding(str(trouble)))
+        findings += [*asyncio.run(about_store(here.store)), Finding(str(trouble))]
         return findings, Exit.UNREACHABLE
     return findings, Exit.OK if all(one.is_well for one in findings) else Exit.FAILED
 
 
-async def _work(client: Client, here: Session) -> list[Finding]:
-    written = await about_writing(client)
-    return [written, *[finding async for finding in about_work(client, here, datetime.now(UTC))]]
+async def _look(client: Client, here: Session) -> list[Finding]:
+    findings = await about_store(client.store)
+    findings.append(await about_writing(client))
+    return [*findings, *[finding async for finding in about_work(client, here, datetime.now(UTC))]]
 
 
 def _say(findings: list[Finding]) -> None:

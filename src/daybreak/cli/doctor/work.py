@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from daybreak.cli.doctor.finding import Finding, well
 from daybreak.cli.queues.reading import Queue, read_queues
 from daybreak.cli.seen import Seen, known_tasks, workers
 from daybreak.cli.session import Session
@@ -15,7 +14,7 @@ from daybreak.cli.text import ago, counted, number, safe
 from daybreak.client import Client
 from daybreak.config import closest
 from daybreak.model import UNFINISHED, Reason, State
-from daybreak.store import Tally
+from daybreak.store import Finding, Tally, well
 
 RECENT: Final = timedelta(hours=24)
 SKEW: Final = timedelta(seconds=30)

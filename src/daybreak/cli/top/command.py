@@ -20,6 +20,7 @@ from daybreak.cli.top.frame import frame
 from daybreak.cli.top.keys import quitting
 from daybreak.cli.top.look import Look, Rates, look
 from daybreak.client import Client
+from daybreak.config import shown
 from daybreak.errors import BadInput, StoreUnavailable
 
 
@@ -44,7 +45,7 @@ store_options(command)
 
 async def _top(client: Client, every: timedelta, *, once: bool) -> int:
     out = console()
-    store = str(session().settings.path)
+    store = str(session().settings.path or shown(session().settings.url))
     if once or not out.is_terminal:
         for line in frame(await look(client), {}, store, out.width if out.is_terminal else None):
             out.print(line)

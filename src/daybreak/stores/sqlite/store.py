@@ -24,6 +24,7 @@ from daybreak.store import (
     Extended,
     Feed,
     Filter,
+    Finding,
     Inserted,
     Page,
     Position,
@@ -42,6 +43,7 @@ from daybreak.stores.hub import ANY, Hub, HubWatch
 from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle
 from daybreak.stores.sqlite.claim import Claiming
 from daybreak.stores.sqlite.engine import Engine, Place, Request
+from daybreak.stores.sqlite.examine import examine
 from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Ledger
@@ -214,6 +216,9 @@ class SqliteStore:
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         return await self._read(lambda ledger: records.records(ledger, kind, name))  # type: ignore[no-any-return]
+
+    async def examine(self) -> list[Finding]:
+        return await in_thread(lambda: list(examine(self.path)))
 
     # -- waking --------------------------------------------------------------------------------------------------------
 
