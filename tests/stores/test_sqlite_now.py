@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 
 import daybreak
 from daybreak import platform
 from daybreak.client import Client
-from daybreak.errors import StoreUnavailable
+from daybreak.errors import StoreError, StoreUnavailable
 from daybreak.model import State
 from daybreak.store import InsertsNow, Verdict, work_topic
 from daybreak.stores.memory import MemoryStore
@@ -524,3 +525,92 @@ def test_ctrl_c_at_any_moment_holds_nobody_up(tmp_path):
         _, trouble = program.communicate("\n", timeout=60)
     assert (line, program.returncode) == ("whole\n", 0), trouble
     assert is_free
+
+
+# -- on a loop of one's own --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_whom(monkeypatch):
+    """The threads that ran transactions."""
+    seen = []
+    answer = engine.Engine._answer
+
+    def watched(self, *args):
+        seen.append(threading.current_thread())
+        return answer(self, *args)
+
+    monkeypatch.setattr(engine.Engine, "_answer", watched)
+    return seen
+
+
+async def test_whoever_has_a_loop_of_their_own_writes_on_it(tmp_path, by_whom):
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        await Client(store).submit("t")
+        assert by_whom.pop() is not threading.current_thread()
+        with store._opened._engine.using:  # once the thread has done what it does after a commit
+            store.own_loop()
+        job = await Client(store).submit("t")
+        assert by_whom.pop() is threading.current_thread()
+        assert (await Client(store).get(job)).state is State.QUEUED
+
+
+async def test_nobody_is_waited_for_on_a_loop(tmp_path, by_whom):
+    async with SqliteStore(tmp_path / "jobs.db") as store, SqliteStore(tmp_path / "jobs.db") as other:
+        store.own_loop()
+        turn = store._opened._turn
+        assert turn is other._opened._turn, "one turn for both, in one process"
+        with turn.here:
+            asked = asyncio.create_task(Client(store).submit("t"))
+            await asyncio.sleep(0.05)  # the loop goes round meanwhile
+            assert not asked.done()
+        await asked
+        assert by_whom.pop() is not threading.current_thread()
+
+
+async def test_another_process_in_its_turn_is_waited_for_beside_the_loop(tmp_path, by_whom):
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        store.own_loop()
+        code = """
+            import fcntl, sys
+            with open(sys.argv[1], "r+b") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+                print("mine", flush=True)
+                sys.stdin.read()
+        """
+        command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "jobs.db-turn")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
+            assert process.stdout.readline() == b"mine\n"
+            asked = asyncio.create_task(Client(store).submit("t"))
+            await asyncio.sleep(0.1)
+            assert not asked.done()
+            process.stdin.close()
+        await asked
+        assert by_whom.pop() is not threading.current_thread()
+
+
+async def test_a_slow_disk_holds_up_no_loop_for_long(tmp_path, by_whom, monkeypatch):
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        store.own_loop()
+        commit = engine.Engine._commit
+
+        def slow(self, db):
+            time.sleep(0.02)
+            commit(self, db)
+
+        monkeypatch.setattr(engine.Engine, "_commit", slow)
+        for _ in range(5):
+            await Client(store).submit("t")
+        assert [thread is threading.current_thread() for thread in by_whom] == [True, False, False, False, False]
+
+
+async def test_trouble_on_the_loop_is_told_and_leaves_nothing_half_done(tmp_path, monkeypatch):
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        store.own_loop()
+        client = Client(store, patience=timedelta(0))
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.Ledger, "flush", lambda *_: (_ for _ in ()).throw(apsw.FullError("full")))
+            with pytest.raises(StoreError):
+                await client.submit("t")
+        await client.submit("t")
+        assert sum(tally.n for tally in await store.count()) == 1

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from daybreak import Daybreak
@@ -20,8 +21,10 @@ from daybreak.worker.children import Children
 from daybreak.worker.failures import failure_of
 from daybreak.worker.inside import _Line
 from daybreak.worker.isolation import Body, ThreadBody
+from daybreak.worker.pace import BOUNDS, GOAL, Pace
 from daybreak.worker.pool import Pool
 from daybreak.worker.settings import WorkerSettings
+from daybreak.worker.spares import KEPT_FOR, LATE, SEEN, Foresight, Spares
 from daybreak.worker.target import load, target_of
 from daybreak.worker.trial import FIRST, LONGER, Trial
 from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
@@ -301,3 +304,77 @@ def test_many_rows_under_one_id_are_refused():
 
     with app, pytest.raises(BadInput, match="names one job"):
         f.using(id="x").submit_many([{"n": 1}, {"n": 2}])
+
+
+class TestPace:
+    @staticmethod
+    def after(empty: float, each: float) -> Pace:
+        pace = Pace()
+        for items in [1, 5, 20, 80, 40, 100] * 20:
+            pace.took(items, empty + each * items)
+        return pace
+
+    def test_an_exchange_carries_what_it_can_in_its_time(self):
+        limit = self.after(0.0005, 20e-6).limit
+        assert 0.5 * GOAL < 0.0005 + 20e-6 * 2 * limit < 1.5 * GOAL
+
+    def test_where_a_commit_is_slow_more_go_with_it(self):
+        quick, slow = self.after(0.0005, 20e-6).limit, self.after(0.02, 20e-6).limit
+        assert slow > 10 * quick
+        assert self.after(0.0, 0.1).limit == BOUNDS[0]
+
+    def test_it_begins_somewhere_and_survives_what_tells_nothing(self):
+        pace = Pace()
+        assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
+        for _ in range(100):
+            pace.took(7, 0.001)
+            assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
+        for _ in range(100):
+            pace.took(0, 0.0)
+            assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
+
+
+class TestForesight:
+    @staticmethod
+    def of(*seconds: float) -> Foresight:
+        foresight = Foresight()
+        for one in seconds:
+            foresight.learn("t", one)
+        return foresight
+
+    def test_jobs_that_always_take_as_long_are_foreseen(self):
+        foresight = self.of(*[0.1] * SEEN)
+        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
+        assert foresight.ends_in({7: 100.0}, {7: "other"}, 100.08) == []
+
+    def test_others_are_not(self):
+        assert self.of(0.1).ends_in({7: 100.0}, {7: "t"}, 100.08) == []
+        assert self.of(*[0.1, 0.3] * 10).ends_in({7: 100.0}, {7: "t"}, 100.08) == []
+        assert self.of(*[0.001] * 10).ends_in({7: 100.0}, {7: "t"}, 100.0) == []
+
+    def test_one_that_is_late_is_expected_no_more(self):
+        foresight = self.of(*[0.1] * SEEN)
+        assert len(foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + LATE / 2)) == 1
+        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + 2 * LATE) == []
+
+
+class TestSpares:
+    def test_the_most_urgent_goes_first_else_as_they_came(self):
+        spares = Spares()
+        spares.add([lease(1), lease(2), msgspec.structs.replace(lease(3), priority=0)], 0.0)
+        assert [one.seq for one in spares.take(2)] == [3, 1]
+        assert [one.seq for one in spares.leases] == [2]
+
+    def test_what_no_slot_came_free_for_goes_back(self):
+        spares = Spares()
+        spares.add([lease(1)], 0.0)
+        spares.add([lease(2)], KEPT_FOR)
+        assert [one.seq for one in spares.kept_too_long(KEPT_FOR * 1.5)] == [1]
+        assert [one.seq for one in spares.leases] == [2]
+
+    def test_a_lease_is_dropped_by_its_fence(self):
+        spares = Spares()
+        spares.add([lease(1)], 0.0)
+        assert not spares.drop(msgspec.structs.replace(lease(1), fence=2))
+        assert spares.drop(lease(1))
+        assert len(spares) == 0

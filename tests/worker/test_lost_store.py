@@ -77,6 +77,26 @@ def test_outcomes_are_offered_again_until_the_store_answers(stage, began, caplog
             assert len(read_lines(job=job.id, word="began")) == 1
 
 
+def test_leases_whose_answer_was_lost_are_not_lost_themselves(stage):
+    """What a claim took before its line broke is taken up by the same worker, as the same attempt, long before the
+    lease could run out."""
+    broken = []
+
+    async def after(name, answer):
+        if name == "exchange" and answer.leases and len(broken) < 3:
+            broken.extend(lease.job for lease in answer.leases)
+            raise OutcomeUnknown("the line broke")
+
+    with meddled(app, stage.folder / "jobs.db") as store:
+        store.after = after
+        with app.worker(processes=2, lease_for="1h"):
+            jobs = [noop.submit(n) for n in range(6)]
+            for job in jobs:
+                job.wait(timeout="20s")
+        assert broken, "no answer was lost: the test shows nothing"
+        assert {(job.state(), job.info().attempt) for job in jobs} == {(State.COMPLETED, 1)}
+
+
 def test_a_worker_that_is_stopped_while_the_store_is_away_ends_and_says_what_it_leaves(stage, began, caplog):
     caplog.set_level(logging.INFO)
     failing = False
