@@ -1,6 +1,6 @@
 -- Settle completed jobs and claim others, when all of it is plain. Each line answered is a lease; the first is not: its
 -- `seq` is 1 if it was done, 0 if something was not plain (then nothing was written), `created` the store's time, `due`
--- when the next delayed job falls due. The order of claims is that of rank.py: see the comment at the merge.
+-- when the next delayed job falls due, `id` the limited queues in which there is room now. The order of claims is that of rank.py: see the comment at the merge.
 CREATE FUNCTION daybreak.exchange_1(
     p_now bigint,
     s_seqs bigint[], s_fences integer[], s_attempts integer[], s_keeps bigint[], s_results bytea[], s_carries bytea[],
@@ -21,24 +21,17 @@ DECLARE
     more tid[];
     tried bigint[];
     looked integer;
+    deep integer := 0;
+    is_short boolean;
     skipped bigint[] := '{}';
+    met bigint[];
     found integer := 0;
     odd boolean;
     ids text[] := '{}';
     lines text[] := '{}';
+    freed integer[];
+    roomy text;
 BEGIN
-    -- What is not plain is seen before anything is written.
-    IF settling > 0 THEN
-        SELECT count(*) INTO found FROM unnest(s_seqs, s_fences) a(q, f) CROSS JOIN LATERAL (
-            SELECT 1 FROM daybreak.lease l
-            WHERE l.seq = a.q AND l.fence = a.f AND l.cancelling IS NULL AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
-            OFFSET 0) held;
-        IF found <> settling THEN
-            RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
-                NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
-            RETURN;
-        END IF;
-    END IF;
     IF c_limit IS NOT NULL THEN
         IF EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (c_queues) AND q.max_running IS NOT NULL)
            OR EXISTS (SELECT 1 FROM daybreak.delayed d WHERE d.clock = 0 AND d.due <= at)
@@ -66,18 +59,23 @@ BEGIN
             --
             -- The k-th job of a queue has the key (urgency, turn, place of the queue). Whoever stands behind another of
             -- his queue cannot go before him: his key is the greatest of those up to him.
+            --
+            -- Of each lane a few are looked at. If the last of these was chosen, more of that lane may belong before
+            -- others: then nothing is locked, and one looks deeper.
             picked := '{}';
             LOOP
                 looked := c_limit - cardinality(picked);
                 EXIT WHEN looked <= 0;
+                deep := least(looked, greatest(deep, 8, 2 * looked / cardinality(lanes)));
                 WITH heads AS (
-                    SELECT h.*, a.turn, q.aging, coalesce(q.weight, 1) AS weight, coalesce(q.patience, 1) AS patience
+                    SELECT h.*, row_number() OVER (PARTITION BY a.lane ORDER BY h.band, h.ord, h.seq) = deep AS is_last,
+                           a.turn, q.aging, coalesce(q.weight, 1) AS weight, coalesce(q.patience, 1) AS patience
                     FROM unnest(lanes, turns) a(lane, turn)
                     LEFT JOIN daybreak.queue q ON q.name = c_queues[a.turn]
                     CROSS JOIN LATERAL (
                         SELECT r.ctid AS c, r.band, r.ord, r.seq, r.priority, r.expires, r.n
                         FROM daybreak.ready r WHERE r.lane = a.lane AND r.seq <> ALL (skipped)
-                        ORDER BY r.band, r.ord, r.seq LIMIT looked) h
+                        ORDER BY r.band, r.ord, r.seq LIMIT deep) h
                 ), placed AS (
                     SELECT h.*, row_number() OVER (PARTITION BY turn ORDER BY band, ord, seq)
                                 + (SELECT count(*) FROM unnest(tried) t(turn) WHERE t.turn = h.turn) AS k
@@ -91,21 +89,30 @@ BEGIN
                         turn::bigint]) OVER (PARTITION BY turn ORDER BY band, ord, seq) AS best
                     FROM placed p
                 ), chosen AS MATERIALIZED (
-                    SELECT c, seq, turn, expires, n, row_number() OVER (ORDER BY best, band, ord, seq) AS o
+                    SELECT c, seq, turn, expires, n, is_last, row_number() OVER (ORDER BY best, band, ord, seq) AS o
                     FROM keyed ORDER BY best, band, ord, seq LIMIT looked
+                ), judged AS MATERIALIZED (
+                    SELECT deep < looked AND bool_or(x.is_last) AS is_short FROM chosen x
                 ), locked AS MATERIALIZED (
-                    SELECT l.c, l.seq FROM chosen x CROSS JOIN LATERAL (
+                    SELECT l.c, l.seq FROM (SELECT x.* FROM chosen x, judged j WHERE j.is_short IS NOT TRUE) x CROSS JOIN LATERAL (
                         SELECT r.ctid AS c, r.seq FROM daybreak.ready r WHERE r.ctid = x.c AND r.seq = x.seq
                         FOR UPDATE SKIP LOCKED) l
                 )
                 SELECT count(*), array_agg(l.c ORDER BY x.o) FILTER (WHERE l.c IS NOT NULL),
                        coalesce(tried, '{}') || coalesce(array_agg(x.turn::bigint) FILTER (WHERE l.c IS NOT NULL), '{}'),
                        skipped || coalesce(array_agg(x.seq), '{}'),
-                       bool_or(l.c IS NOT NULL AND (x.expires <= at OR (x.n >= 399 AND (x.n + 1) % 200 = 0))) OR odd
-                INTO looked, more, tried, skipped, odd
+                       coalesce(bool_or(l.c IS NOT NULL AND (x.expires <= at OR (x.n >= 399 AND (x.n + 1) % 200 = 0))), false)
+                           OR coalesce(odd, false),
+                       (SELECT j.is_short FROM judged j)
+                INTO found, more, tried, met, odd, is_short
                 FROM chosen x LEFT JOIN locked l ON l.seq = x.seq;
-                EXIT WHEN looked = 0;
+                IF is_short THEN
+                    deep := deep * 4;
+                    CONTINUE;
+                END IF;
+                EXIT WHEN found = 0;
                 picked := picked || more;
+                skipped := met;
             END LOOP;
         END IF;
         IF odd THEN
@@ -116,11 +123,12 @@ BEGIN
     END IF;
 
     IF settling > 0 THEN
+      BEGIN
         WITH gone AS (
             DELETE FROM daybreak.lease l
             USING unnest(s_seqs, s_fences, s_attempts, s_keeps, s_results, s_carries, s_notes, s_ids, s_tails)
                 WITH ORDINALITY AS a(q, f, attempt, keep, result, carry, note, id, tail, o)
-            WHERE l.seq = a.q AND l.fence = a.f AND l.cancelling IS NULL
+            WHERE l.seq = a.q AND l.fence = a.f AND l.cancelling IS NULL AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
             RETURNING l.seq, l.lane, l.priority, l.fence, l.n + 1 AS n, l.started, l.progress, l.message, l.uniq,
                       l.history, a.attempt, a.keep, a.result, a.carry, a.note, a.id, a.o,
                       '{"n":' || l.n + 1 || ',"at":' || at || a.tail AS line
@@ -138,17 +146,26 @@ BEGIN
         ), freed AS (
             DELETE FROM daybreak.uniq u USING gone g WHERE g.uniq IS NOT NULL AND u.name = g.uniq AND u.seq = g.seq
         )
-        SELECT count(*), array_agg(g.id ORDER BY g.o), array_agg(g.line ORDER BY g.o) INTO found, ids, lines FROM gone g;
-        IF found <> settling THEN  -- someone took or cancelled one since the look above: the caller asks otherwise
-            RAISE EXCEPTION 'not plain any more' USING ERRCODE = 'DBQ01';
+        SELECT count(*), array_agg(g.id), array_agg(g.line), array_agg(DISTINCT g.lane)
+        INTO found, ids, lines, freed FROM gone g;
+        IF found <> settling THEN
+            RAISE EXCEPTION 'not plain' USING ERRCODE = 'DBQ01';
         END IF;
+      EXCEPTION WHEN SQLSTATE 'DBQ01' THEN  -- one was lost, repeated, cancelled or has a long story: undo and say so
+        RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
+            NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+        RETURN;
+      END;
+        SELECT string_agg(DISTINCT q.name, chr(31)) INTO roomy
+        FROM daybreak.lane l JOIN daybreak.queue q ON q.name = l.queue
+        WHERE l.id = ANY (freed) AND q.max_running IS NOT NULL;
     END IF;
 
     RETURN QUERY SELECT 1::bigint, at,
         CASE WHEN c_limit > coalesce(cardinality(picked), 0)
              THEN least((SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
                         (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 1)) END,
-        NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text,
+        roomy, 0, 0::smallint, 0::smallint, 0, 0, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text,
         NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
 
     IF coalesce(cardinality(picked), 0) > 0 THEN
@@ -177,19 +194,21 @@ BEGIN
             FROM (SELECT lane, priority, count(*) AS n FROM taken GROUP BY lane, priority) t
             CROSS JOIN (VALUES ('queued', -1), ('running', 1)) s(state, sign)
         ), told AS (
-            INSERT INTO daybreak.feed (at, ids, lines)
-            SELECT at, array_agg(w.id ORDER BY w.o), string_agg(w.line, E'\n' ORDER BY w.o)
-            FROM (SELECT s.id, s.line, s.o FROM unnest(ids, lines) WITH ORDINALITY s(id, line, o)
-                  UNION ALL SELECT t.id, t.line, settling + t.o FROM taken t) w
-            GROUP BY (w.o - 1) / 500 ORDER BY (w.o - 1) / 500
+            INSERT INTO daybreak.feed (at, ids, runs, lines)
+            SELECT at, string_agg(w.ids, chr(31) ORDER BY w.o), array_agg(w.n ORDER BY w.o), string_agg(w.line, E'\n' ORDER BY w.o)
+            FROM (SELECT s.line, min(s.o) AS o, count(*)::integer AS n, string_agg(s.id, chr(31)) AS ids
+                  FROM unnest(ids, lines) WITH ORDINALITY s(id, line, o) GROUP BY s.line
+                  UNION ALL
+                  SELECT t.line, settling + min(t.o), count(*)::integer, string_agg(t.id, chr(31)) FROM taken t GROUP BY t.line) w
         )
         SELECT t.seq, t.created, NULL::bigint, t.id, t.lane, t.priority, t.asked, t.attempt, t.fence, t.by, t.run, t.owner,
                t.key, t.uniq, t.carry, t.options, t.extra, t.args
         FROM taken t ORDER BY t.o;
     ELSIF settling > 0 THEN
-        INSERT INTO daybreak.feed (at, ids, lines)
-        SELECT at, array_agg(w.id ORDER BY w.o), string_agg(w.line, E'\n' ORDER BY w.o)
-        FROM unnest(ids, lines) WITH ORDINALITY w(id, line, o) GROUP BY (w.o - 1) / 500 ORDER BY (w.o - 1) / 500;
+        INSERT INTO daybreak.feed (at, ids, runs, lines)
+        SELECT at, string_agg(w.ids, chr(31) ORDER BY w.o), array_agg(w.n ORDER BY w.o), string_agg(w.line, E'\n' ORDER BY w.o)
+        FROM (SELECT s.line, min(s.o) AS o, count(*)::integer AS n, string_agg(s.id, chr(31)) AS ids
+              FROM unnest(ids, lines) WITH ORDINALITY s(id, line, o) GROUP BY s.line) w;
     END IF;
 END
 $body$;

@@ -1,24 +1,26 @@
 -- Accept plain jobs: new ids, no key, no unique name, no delay, no limit on their queues. Answers their seqs in the order
--- asked, or NULL when one of them is not plain after all; then nothing was written.
+-- asked, or NULL when one of them is not plain after all; then nothing was written. p_told, p_runs and p_tails are the feed.
 CREATE FUNCTION daybreak.insert_1(
     p_now bigint, p_queues text[], p_ids text[], p_lanes integer[], p_priorities smallint[], p_fences integer[],
-    p_expires bigint[], p_by text[], p_runs text[], p_owners text[], p_options bytea[], p_extras bytea[],
-    p_args bytea[], p_tails text[], OUT at bigint, OUT seqs bigint[])
+    p_expires bigint[], p_by text[], p_runs_of text[], p_owners text[], p_options bytea[], p_extras bytea[],
+    p_args bytea[], p_told text[], p_runs integer[], p_tails text[], OUT at bigint, OUT seqs bigint[])
 LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
     hand bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 BEGIN
     at := hand;
     IF EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (p_queues) AND (q.capacity IS NOT NULL OR q.aging))
-       OR EXISTS (SELECT 1 FROM unnest(p_ids) a(id) CROSS JOIN LATERAL (
-                    SELECT 1 FROM daybreak.job j WHERE j.id = a.id OFFSET 0) known) THEN
+       -- Ids rise: mostly all of them are younger than any that is known, and one look is enough.
+       OR ((SELECT max(j.id) FROM daybreak.job j) >= (SELECT min(a.id COLLATE "C") FROM unnest(p_ids) a(id))
+           AND EXISTS (SELECT 1 FROM unnest(p_ids) a(id) CROSS JOIN LATERAL (
+                           SELECT 1 FROM daybreak.job j WHERE j.id = a.id OFFSET 0) known)) THEN
         RETURN;
     END IF;
     seqs := ARRAY(SELECT nextval('daybreak.seq') FROM generate_series(1, cardinality(p_ids)));
     WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest(seqs, p_ids, p_lanes, p_priorities, p_fences, p_expires, p_by, p_runs, p_owners, p_options,
-                             p_extras, p_args, p_tails) WITH ORDINALITY
-            AS t(seq, id, lane, priority, fence, expires, by, run, owner, options, extra, args, tail, o)
+        SELECT * FROM unnest(seqs, p_ids, p_lanes, p_priorities, p_fences, p_expires, p_by, p_runs_of, p_owners, p_options,
+                             p_extras, p_args) WITH ORDINALITY
+            AS t(seq, id, lane, priority, fence, expires, by, run, owner, options, extra, args, o)
     ), jobs AS (
         INSERT INTO daybreak.job (seq, created, arrived, ord, expires, lane, band, priority, asked, id, by, run, owner,
                                   options, extra, args)
@@ -32,8 +34,8 @@ BEGIN
         INSERT INTO daybreak.tally (lane, priority, state, n)
         SELECT lane, priority, 'queued', count(*) FROM asked GROUP BY lane, priority
     )
-    INSERT INTO daybreak.feed (at, ids, lines)
-    SELECT hand, array_agg(id ORDER BY o), string_agg('{"n":1,"at":' || hand || tail, E'\n' ORDER BY o)
-    FROM asked GROUP BY (o - 1) / 500 ORDER BY (o - 1) / 500;
+    INSERT INTO daybreak.feed (at, ids, runs, lines)
+    SELECT hand, array_to_string(p_told, chr(31)), p_runs, string_agg('{"n":1,"at":' || hand || t.tail, E'\n' ORDER BY t.o)
+    FROM unnest(p_tails) WITH ORDINALITY t(tail, o);
 END
 $body$;

@@ -176,14 +176,16 @@ CREATE TABLE daybreak.tally (
 );
 CREATE INDEX tally_lane ON daybreak.tally (lane);
 
--- All events of one transaction are one row: a JSON object a line, whose job is at the same place in `ids`.
+-- All events of one transaction are one row: a JSON object a line, told of as many jobs as `runs` says at its place, whose
+-- ids stand in `ids` (separated by the character 31), for in a batch most lines are the same.
 -- A follower asks for what his last snapshot did not show, in the order of pos, which is drawn at the end of each
 -- transaction, when all its rows are locked: so the events of one job stand in order.
 CREATE TABLE daybreak.feed (
     pos bigint PRIMARY KEY DEFAULT nextval('daybreak.pos'),
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
     at bigint NOT NULL,
-    ids text[] NOT NULL,
+    ids text NOT NULL,
+    runs integer[] NOT NULL,
     lines text NOT NULL
 );
 CREATE INDEX feed_xid ON daybreak.feed (xid);
@@ -217,4 +219,4 @@ ALTER TABLE daybreak.lease SET (autovacuum_vacuum_scale_factor = 0, autovacuum_v
 ALTER TABLE daybreak.delayed SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.tally SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.waiting SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-ALTER TABLE daybreak.feed ALTER COLUMN lines SET STORAGE EXTERNAL, ALTER COLUMN ids SET STORAGE EXTERNAL;
+ALTER TABLE daybreak.feed ALTER COLUMN ids SET STORAGE EXTERNAL;

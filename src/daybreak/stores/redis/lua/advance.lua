@@ -1,10 +1,11 @@
 -- What time alone decides: jobs that waited too long expire, delayed ones fall due.
 local limit = number()
-begin()
+parts.time()
+M.begin()
 local overdue = call('ZRANGEBYSCORE', P .. 'expiring', '-inf', text(now), 'LIMIT', 0, limit)
-fetch_jobs(overdue)
-for i = 1, #overdue do expire(job_of(overdue[i])) end
-flush()
-local due = promote(limit)
-finish_script()
-return { text(server), due, #overdue, next_in() }
+M.fetch('at', overdue)
+for i = 1, #overdue do M.expire(M.job_of(overdue[i])) end
+M.flush()
+local due = M.promote(limit)
+M.finish_script()
+return { text(server), due, #overdue, M.next_in() }

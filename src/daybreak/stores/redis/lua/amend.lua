@@ -11,90 +11,90 @@ local DONE, REQUESTED, REFUSED, MISSING = 0, 1, 2, 3
 local act = {}
 
 local function ask(job, flag, kind)
-  job.flags = with(job.flags, flag)
-  local worker, call_, canceller = unpack_from(HELD, job.holder)
-  if flag == CANCELLING then canceller = by end
-  job.holder = pack(HELD, #worker, worker, #call_, call_, #canceller, canceller)
-  change(job, kind, nil, by, tail)
-  topics['worker:' .. worker] = true
-  save(job)
+  job.flags = M.with(job.flags, flag)
+  local worker, call_, canceller = unpack_from(K.HELD, job.holder)
+  if flag == K.CANCELLING then canceller = by end
+  job.holder = pack(K.HELD, #worker, worker, #call_, call_, #canceller, canceller)
+  M.change(job, kind, nil, by, tail)
+  M.wake('worker:' .. worker)
+  M.save(job)
 end
 
 function act.cancel(job)
   if job.state >= COMPLETED then return REFUSED end
   if job.state == RUNNING then
-    if not has(job.flags, CANCELLING) then ask(job, CANCELLING, KIND.cancel_requested) end
+    if not M.has(job.flags, K.CANCELLING) then ask(job, K.CANCELLING, K.cancel_requested) end
     return REQUESTED
   end
-  finish(job, CANCELLED, by, KIND.cancelled, nil, note, tail)
+  M.finish(job, CANCELLED, by, K.cancelled, nil, note, tail)
   return DONE
 end
 
 function act.suspend(job)
   if job.state >= COMPLETED or job.state == SUSPENDED then return REFUSED end
   if job.state == RUNNING then
-    if not has(job.flags, SUSPENDING) then ask(job, SUSPENDING, KIND.suspend_requested) end
+    if not M.has(job.flags, K.SUSPENDING) then ask(job, K.SUSPENDING, K.suspend_requested) end
     return REQUESTED
   end
-  leave(job)
+  M.leave(job)
   job.state = SUSPENDED
-  mark(job, NOTE, 'note', note)
-  change(job, KIND.suspended, SUSPENDED, by, tail)
-  enter(job)
-  save(job)
+  M.mark(job, K.NOTE, 'note', note)
+  M.change(job, K.suspended, SUSPENDED, by, tail)
+  M.enter(job)
+  M.save(job)
   return DONE
 end
 
 function act.resume(job)
-  if job.state == RUNNING and has(job.flags, SUSPENDING) then
-    job.flags = job.flags - SUSPENDING
-    change(job, KIND.resumed, nil, by)
-    topics['worker:' .. unpack_from(HELD, job.holder)] = true
-    save(job)
+  if job.state == RUNNING and M.has(job.flags, K.SUSPENDING) then
+    job.flags = job.flags - K.SUSPENDING
+    M.change(job, K.resumed, nil, by)
+    M.wake('worker:' .. unpack_from(K.HELD, job.holder))
+    M.save(job)
     return DONE
   end
   if job.state ~= SUSPENDED then return REFUSED end
-  leave(job)
-  mark(job, NOTE, 'note', false)
-  if is_early(job) then
+  M.leave(job)
+  M.mark(job, K.NOTE, 'note', false)
+  if M.is_early(job) then
     job.state = SCHEDULED
   else
     job.state, job.clock, job.y = QUEUED, 0, NONE
   end
-  change(job, KIND.resumed, job.state, by, nil, nil, due_at(job))
-  enter(job)
-  save(job)
+  M.change(job, K.resumed, job.state, by, nil, nil, M.due_at(job))
+  M.enter(job)
+  M.save(job)
   return DONE
 end
 
 function act.retry(job)
   if job.state < COMPLETED then return REFUSED end
-  local unique = ties_of(job)
+  local unique = M.ties_of(job)
   if unique then
-    if hget('unique', unique) then return REFUSED end
-    hset('unique', unique, job.seq)
+    if M.hget('unique', unique) then return REFUSED end
+    M.hset('unique', unique, job.seq)
   end
-  leave(job)
+  M.leave(job)
   job.state, job.reason, job.attempt, job.lost, job.timeouts, job.clock, job.y = QUEUED, 0, 0, 0, 0, 0, NONE
-  mark(job, NOTE, 'note', false)
-  mark(job, RESULT, 'result', false)
-  place(job)
-  change(job, KIND.retried, QUEUED, by, tail, nil, nil, nil, 0)
-  enter(job)
-  save(job)
+  M.mark(job, K.NOTE, 'note', false)
+  M.mark(job, K.RESULT, 'result', false)
+  M.place(job)
+  M.change(job, K.retried, QUEUED, by, tail, nil, nil, nil, 0)
+  M.enter(job)
+  M.save(job)
   return DONE
 end
 
 function act.remove(job)
   if job.state < COMPLETED then return REFUSED end
-  change(job, KIND.removed, nil, by, tail)
-  drop(job)
+  M.change(job, K.removed, nil, by, tail)
+  M.drop(job)
   return DONE
 end
 
 function act.rerank(job)
   if job.state >= COMPLETED or job.state == RUNNING then return REFUSED end
-  rerank(job, priority, by)
+  M.rerank(job, priority, by)
   return DONE
 end
 
@@ -103,20 +103,20 @@ local function is_meant(job)
     and (of_priority < 0 or of_priority == job.priority)
 end
 
-begin()
+M.begin()
 local seqs, answers = names, {}
 if by_id then
-  local ids = fetch('id', names)
+  local ids = M.fetch('id', names)
   seqs = {}
   for i = 1, #names do
     if ids[names[i]] then seqs[#seqs + 1] = ids[names[i]] end
   end
 end
-fetch_jobs(seqs)
+M.fetch('at', seqs)
 for i = 1, #names do
   local seq = names[i]
-  if by_id then seq = hget('id', names[i]) end
-  local job = seq and job_of(seq) or nil
+  if by_id then seq = M.hget('id', names[i]) end
+  local job = seq and M.job_of(seq) or nil
   if job and (by_id or is_meant(job)) then
     local verdict = act[action](job)
     answers[#answers + 1] = pack('<BB', verdict, job.state) .. job.id
@@ -124,5 +124,5 @@ for i = 1, #names do
     answers[#answers + 1] = pack('<BB', MISSING, NO_STATE) .. names[i]
   end
 end
-finish_script()
+M.finish_script()
 return { text(server), answers }

@@ -3,7 +3,7 @@
 local PER_CLAIM = 100 -- at most so many are promoted, and so many found expired, in one claim
 local TURN = 720720
 
-local function read_claim()
+function M.read_claim()
   local claim = {
     worker = arg(), call = arg(), flags = number(), limit = number(), lease_for = number(), queues = {}, served = {},
   }
@@ -16,80 +16,112 @@ local function read_claim()
   return claim
 end
 
--- -- lanes: a lane is read a piece at a time ---------------------------------------------------------------------------
+-- -- lanes: a lane is read a piece at a time --------------------------------------------------------------------------
 
-local function refill(lane)
-  local found = call('ZRANGE', P .. lane.name, lane.from, lane.from + lane.piece - 1, 'WITHSCORES')
-  lane.members, lane.scores, lane.at = {}, {}, 1
-  for i = 1, #found, 2 do
-    lane.members[#lane.members + 1] = found[i]
-    lane.scores[#lane.scores + 1] = tonumber(found[i + 1])
+function M.refill(lane)
+  lane.at = 1
+  if lane.is_only then -- nothing to compare with: its scores do not matter
+    lane.members = call('ZRANGE', P .. lane.name, lane.from, lane.from + lane.piece - 1)
+  else
+    local found = call('ZRANGE', P .. lane.name, lane.from, lane.from + lane.piece - 1, 'WITHSCORES')
+    lane.members, lane.scores = {}, {}
+    for i = 1, #found, 2 do
+      lane.members[#lane.members + 1] = found[i]
+      lane.scores[#lane.scores + 1] = tonumber(found[i + 1])
+    end
   end
   lane.from = lane.from + lane.piece
-  fetch_jobs(lane.members)
   return #lane.members > 0
 end
 
-local function step(lane)
+-- To its next job; false when there is none.
+function M.step(lane)
   lane.at = lane.at + 1
-  return lane.at <= #lane.members or (#lane.members == lane.piece and refill(lane))
+  if lane.at <= #lane.members then return true end
+  if #lane.members < lane.piece or not M.refill(lane) then return false end
+  if lane.piece > 2 then M.fetch('at', lane.members) end
+  return true
 end
 
--- -- lines: one queue as its claimant sees it ---------------------------------------------------------------------------
+-- -- lines: one queue as its claimant sees it -------------------------------------------------------------------------
 
-local function open_lanes(line, queue, claim)
+function M.open_lanes(line, queue, claim, limit)
   local numbers = {}
   if claim.tasks then
     if #claim.tasks == 0 then return end
-    local known_lanes = fetch('lanes:' .. queue, claim.tasks)
+    local lanes = M.fetch('lanes:' .. queue, claim.tasks)
     for i = 1, #claim.tasks do
-      if known_lanes[claim.tasks[i]] then numbers[#numbers + 1] = tonumber(known_lanes[claim.tasks[i]]) end
+      local lane = lanes[claim.tasks[i]]
+      if lane then numbers[#numbers + 1] = tonumber(lane) end
     end
   else
-    numbers = lanes_of(queue)
+    numbers = M.lanes_of(queue)
   end
   -- Of one lane all that is wanted, of many a little each.
-  local piece = math.min(CHUNK, #numbers == 1 and claim.limit or math.ceil(2 * claim.limit / #numbers) + 2)
+  local piece = math.min(K.CHUNK, #numbers == 1 and limit or math.ceil(2 * limit / #numbers))
+  local is_only = #numbers == 1 and #claim.queues == 1
+  local lanes, all = line.lanes, {}
   for i = 1, #numbers do
-    local lane = { name = 'queued:' .. text(numbers[i]), number = numbers[i], piece = piece, from = 0 }
-    if refill(lane) then line.lanes[#line.lanes + 1] = lane end
+    local lane = { name = 'queued:' .. text(numbers[i]), piece = piece, from = 0, is_only = is_only }
+    if M.refill(lane) then
+      lanes[#lanes + 1] = lane
+      for j = 1, #lane.members do all[#all + 1] = lane.members[j] end
+    end
   end
+  if limit >= #lanes then M.fetch('at', all) end -- else each when its turn has come
+  for i = math.floor(#lanes / 2), 1, -1 do M.sink(lanes, i) end
 end
 
-local function open_line(claim, i, room_for)
+function M.open_line(claim, i, limit)
   local queue = claim.queues[i]
-  local settings = settings_of(queue)
+  local settings = M.settings_of(queue)
   local line = { settings = settings, served = claim.served[i], lanes = {}, room = math.huge, index = i }
   if settings.paused then
     line.room = 0
   elseif settings.max_running then
-    line.room = settings.max_running - counted('running', running, queue)
+    line.room = settings.max_running - M.counted(queue, RUNNING, RUNNING)
   end
-  if line.room >= 1 and room_for > 0 then open_lanes(line, queue, claim) end
+  if line.room >= 1 and limit > 0 then M.open_lanes(line, queue, claim, math.min(limit, line.room)) end
   return line
 end
 
--- The number of the lane whose head is first.
-local function head_of_line(line)
-  local lanes = line.lanes
-  local best = 1
-  for i = 2, #lanes do
-    local one, other = lanes[i], lanes[best]
-    local score, least = one.scores[one.at], other.scores[other.at]
-    if score < least or (score == least and one.members[one.at] < other.members[other.at]) then best = i end
-  end
-  return best
+-- The lanes of a line are a heap: the one whose head is first stands first.
+local function is_first(one, other)
+  local score, least = one.scores[one.at], other.scores[other.at]
+  return score < least or (score == least and one.members[one.at] < other.members[other.at])
 end
 
-local function urgency(line, lane)
+function M.sink(lanes, i)
+  local n = #lanes
+  while 2 * i <= n do
+    local child = 2 * i
+    if child < n and is_first(lanes[child + 1], lanes[child]) then child = child + 1 end
+    if not is_first(lanes[child], lanes[i]) then return end
+    lanes[i], lanes[child] = lanes[child], lanes[i]
+    i = child
+  end
+end
+
+-- The first lane of a line has given its head.
+function M.advance_line(line, lane)
+  local lanes = line.lanes
+  line.key = nil
+  if not M.step(lane) then
+    lanes[1] = lanes[#lanes]
+    lanes[#lanes] = nil
+  end
+  if #lanes > 1 then M.sink(lanes, 1) end
+end
+
+function M.urgency(line, lane)
   local score, settings = lane.scores[lane.at], line.settings
   if settings.aging then
-    local order = score >= FIFO and 0 or score
+    local order = score > K.FIFO and 0 or score
     return math.max(0, -math.floor((now - order) / math.max(1, settings.patience)))
   end
-  if score > FIFO then return score - FIFO end
+  if score > K.FIFO then return score - K.FIFO end
   if score == 0 then return 0 end
-  return job_of(lane.members[lane.at]).priority
+  return M.job_of(lane.members[lane.at]).priority
 end
 
 local function before(a, b)
@@ -98,117 +130,147 @@ local function before(a, b)
   return a[3] < b[3]
 end
 
-local function next_line(lines_)
-  if #lines_ == 1 then
-    local line = lines_[1]
-    if line.room < 1 or #line.lanes == 0 then return nil end
-    return line, head_of_line(line)
-  end
-  local best, best_key, best_lane
-  for i = 1, #lines_ do
-    local line = lines_[i]
+-- The queue whose turn it is.
+function M.next_line(queue_lines)
+  local best, best_key
+  for i = 1, #queue_lines do
+    local line = queue_lines[i]
     if line.room >= 1 and #line.lanes > 0 then
-      local at = line.best or head_of_line(line)
-      line.best = at
-      local turn = math.floor((line.served + 1) * TURN / math.max(1, line.settings.weight))
-      local key = { urgency(line, line.lanes[at]), turn, line.index }
-      if not best or before(key, best_key) then best, best_key, best_lane = line, key, at end
+      if #queue_lines == 1 then return line end
+      if not line.key then
+        local turn = math.floor((line.served + 1) * TURN / math.max(1, line.settings.weight))
+        line.key = { M.urgency(line, line.lanes[1]), turn, line.index }
+      end
+      if not best or before(line.key, best_key) then best, best_key = line, line.key end
     end
   end
-  return best, best_lane
+  return best
 end
 
 -- -- leases -----------------------------------------------------------------------------------------------------------
 
-local function taken_before(claim, taken)
-  local from = 0
+-- What this worker took under this call and still holds: its first answer was lost.
+function M.taken_before(claim)
+  local taken, from = {}, 0
   while true do
-    local seqs = call('ZRANGE', P .. 'lease', from, from + CHUNK - 1)
-    fetch_jobs(seqs)
+    local seqs = call('ZRANGE', P .. 'lease', from, from + K.CHUNK - 1)
+    M.fetch('at', seqs)
     for i = 1, #seqs do
-      local job = job_of(seqs[i])
-      if has(job.flags, CALLED) then
-        local worker, call_ = unpack_from(HELD, job.holder)
-        if worker == claim.worker and call_ == claim.call then taken[#taken + 1] = seqs[i] end
+      local job = M.job_of(seqs[i])
+      if M.has(job.flags, K.CALLED) then
+        local worker, name = unpack_from(K.HELD, job.holder)
+        if worker == claim.worker and name == claim.call then taken[#taken + 1] = seqs[i] end
       end
     end
-    if #seqs < CHUNK then break end
-    from = from + CHUNK
+    if #seqs < K.CHUNK then break end
+    from = from + K.CHUNK
   end
   table.sort(taken)
+  return taken
 end
 
-local STARTED = '<BBBBI4dddI4'
-local LEASED = '<BBBBBBI4I4dI4I4I4ddd'
-
-local function lease(claim, lane, seq, shared)
-  local record = known.at[seq]
-  local _, _, _, marks, priority, _, number_, attempt, fence, n, lost, timeouts, _, _, _, id, _, at =
-    unpack_from(HEAD, record)
-  if band(marks, 76) ~= 0 then -- a note, progress or an expiry: all end here
-    local job = { seq = seq, marks = marks }
-    forget_expiry(job)
-    mark(job, NOTE, 'note', false)
-    mark(job, PROGRESS, 'progress', false)
-    marks = job.marks
-  end
+-- Jobs that look alike become leases that look alike: worked out once for each look.
+function M.start_of(claim, shared, head)
+  local _, _, _, marks, priority, _, lane, attempt, fence, n, lost, timeouts = unpack_from(K.HEAD, head)
+  local ends = band(marks, K.NOTE + K.PROGRESS + K.EXPIRY)
   attempt, fence, n = attempt + 1, fence + 1, n + 1
-  local line = pack(STARTED, 2, RUNNING, 0, NO_PRIORITY, n, now, NONE, fence, attempt) .. shared.by
-  local name = pack('<Hc0', #id, id)
-  local head = pack(LEASED, RUNNING, 0, claim.flags, marks, priority, 0, number_, attempt, fence, n, lost, timeouts,
-    shared.till, claim.lease_for, now)
-  hset('at', seq, head .. name .. shared.holder .. shortened(record:sub(at) .. line, n))
-  lines[#lines + 1] = name .. line
-  zset(lane.name, seq, false)
-  zset('lease', seq, shared.till)
-  tally(number_, priority, QUEUED, -1)
-  tally(number_, priority, RUNNING, 1)
-  return head
+  return {
+    head = pack(K.HEAD, RUNNING, 0, claim.flags, marks - ends, priority, 0, lane, attempt, fence, n, lost,
+      timeouts, shared.till, claim.lease_for, now),
+    line = pack('<BBBBI4dddI4', K.started, RUNNING, 0, NO_PRIORITY, n, now, NONE, fence, attempt) .. shared.by,
+    marks = marks, ends = ends, lane = lane, priority = priority, n = n, count = 0,
+  }
 end
 
-local function claim_all(claim)
-  local due, expired, dry = promote(PER_CLAIM), 0, false
-  local seqs, heads, lines_ = {}, {}, {}
-  if has(claim.flags, 128) then
-    claim.flags = claim.flags - 128
-    taken_before(claim, seqs)
-    for i = 1, #seqs do heads[i] = head_of(hget('at', seqs[i])) end
-  end
-  for i = 1, #claim.queues do lines_[i] = open_line(claim, i, claim.limit - #seqs) end
-  local holder = pack(HELD, #claim.worker, claim.worker, #claim.call, claim.call, 0, '')
-  local shared = {
-    till = now + claim.lease_for, holder = pack('<Hc0', #holder, holder),
-    by = pack('<Hc0I4c0', #claim.worker, claim.worker, 0, ''),
-  }
-  while #seqs < claim.limit and expired < PER_CLAIM do
-    local line, at = next_line(lines_)
+-- A note, a progress and an expiry end with the wait.
+function M.end_wait(seq, marks)
+  local job = { seq = seq, marks = marks }
+  M.forget_expiry(job)
+  M.mark(job, K.NOTE, 'note', false)
+  M.mark(job, K.PROGRESS, 'progress', false)
+end
+
+function M.is_overdue(seq)
+  return tonumber(call('ZSCORE', P .. 'expiring', seq)) <= now
+end
+
+function M.take(claim, queue_lines, seqs, heads)
+  local holder = pack(K.HELD, #claim.worker, claim.worker, #claim.call, claim.call, 0, '')
+  local shared = { till = now + claim.lease_for, by = pack('<Hc0I4c0', #claim.worker, claim.worker, 0, '') }
+  local held, till, starts = pack('<Hc0', #holder, holder), text(shared.till), {}
+  local at, begun, leases, n = M.cache('at'), {}, {}, 0
+  local is_dry, expired, taken, found, gone = false, 0, #seqs, {}, {}
+  while taken < claim.limit and expired < PER_CLAIM do
+    local line = M.next_line(queue_lines)
     if not line then
-      dry = true
+      is_dry = true
       break
     end
-    local lane = line.lanes[at]
+    local lane = line.lanes[1]
     local seq = lane.members[lane.at]
-    local marks = known.at[seq]:byte(4)
-    if marks >= EXPIRY and tonumber(call('ZSCORE', P .. 'expiring', seq)) <= now then
-      expire(job_of(seq))
+    local record = at[seq] or M.hget('at', seq)
+    local head = record:sub(1, 58)
+    local start = starts[head]
+    if not start then
+      start = M.start_of(claim, shared, head)
+      starts[head] = start
+      found[#found + 1] = start
+    end
+    if start.marks >= K.EXPIRY and M.is_overdue(seq) then
+      M.expire(M.job_of(seq))
       expired = expired + 1
     else
-      heads[#seqs + 1] = lease(claim, lane, seq, shared)
-      seqs[#seqs + 1] = seq
-      line.room = line.room - 1
-      line.served = line.served + 1
+      if start.ends ~= 0 then M.end_wait(seq, start.marks) end
+      local low, high = record:byte(59, 60)
+      local stop = 60 + low + 256 * high
+      local name = record:sub(59, stop)
+      if start.n % 200 == 0 then
+        record = start.head .. name .. held .. M.shortened(record:sub(stop + 3) .. start.line, start.n)
+      else
+        record = start.head .. name .. held .. record:sub(stop + 3) .. start.line
+      end
+      n = n + 2
+      begun[n - 1], begun[n], leases[n - 1], leases[n] = seq, record, till, seq
+      local told_before = #lines
+      lines[told_before + 1], lines[told_before + 2] = name, start.line
+      told = told + 1
+      if told == K.ROW then M.end_row() end
+      start.count = start.count + 1
+      taken = taken + 1
+      seqs[taken], heads[taken] = seq, start.head
+      line.room, line.served = line.room - 1, line.served + 1
     end
-    line.best = nil
-    if not step(lane) then table.remove(line.lanes, at) end
+    gone[lane.name] = (gone[lane.name] or 0) + 1
+    M.advance_line(line, lane)
   end
-  local again = not dry or due == PER_CLAIM
-  local wait = #seqs < claim.limit and next_in() or false
-  flush()
-  local jobs, checkpoints = {}, {}
-  fetch('job', seqs)
+  M.run('HSET', 'at', begun)
+  M.run('ZADD', 'lease', leases)
+  -- Whatever went was at the head of its lane.
+  for name, count in pairs(gone) do call('ZREMRANGEBYRANK', P .. name, 0, count - 1) end
+  return is_dry, found
+end
+
+function M.claim_all(claim)
+  local due, seqs, heads, queue_lines = M.promote(PER_CLAIM), {}, {}, {}
+  if M.has(claim.flags, 128) then
+    claim.flags = claim.flags - 128
+    seqs = M.taken_before(claim)
+    for i = 1, #seqs do heads[i] = M.hget('at', seqs[i]):sub(1, 58) end
+  end
+  for i = 1, #claim.queues do queue_lines[i] = M.open_line(claim, i, claim.limit - #seqs) end
+  local is_dry, starts = M.take(claim, queue_lines, seqs, heads)
+  for i = 1, #starts do
+    local start = starts[i]
+    M.tally(start.lane, start.priority, QUEUED, -start.count)
+    M.tally(start.lane, start.priority, RUNNING, start.count)
+  end
+  local again = not is_dry or due == PER_CLAIM
+  local wait = #seqs < claim.limit and M.next_in() or false
+  M.flush()
+  local bodies, jobs, checkpoints = M.fetch('job', seqs), {}, {}
   for i = 1, #seqs do
-    jobs[i] = known.job[seqs[i]]
-    if has(heads[i]:byte(4), CHECKPOINT) then checkpoints[#checkpoints + 1] = hget('checkpoint', seqs[i]) end
+    jobs[i] = bodies[seqs[i]]
+    if M.has(heads[i]:byte(4), K.CHECKPOINT) then checkpoints[#checkpoints + 1] = M.hget('checkpoint', seqs[i]) end
   end
   return { seqs, heads, jobs, checkpoints, wait, again and 1 or 0 }
 end

@@ -1,157 +1,205 @@
--- Insert: jobs in bulk, each answering for itself.
+-- Insert: jobs in bulk, each answering for itself. What jobs of one kind have in common is said and worked out once.
 
-local SPEC = '<I4I4BBBdddddHc0'
+local CLASS = '<BBBddddd'
 local NEW, DUPLICATE, CONFLICT, FULL = 0, 1, 2, 3
 local BY_ID, BY_KEY, BY_UNIQUE = 1, 2, 3
 local REPLACE, RAISE, REFUSE = 2, 3, 4
 
--- The lanes and the tails of events that the jobs of this call share, then the jobs.
-local function read_specs()
-  local batch = { lanes = {}, queues = {}, tails = {}, specs = {} }
+-- The kinds of jobs in this call, then the jobs, in runs of one kind: id, what was submitted, what it is tied to.
+function M.read_specs()
+  local classes, of, ids, bodies, ties, n = {}, {}, {}, {}, {}, 0
   for i = 1, number() do
-    batch.queues[i] = arg()
-    batch.lanes[i] = arg()
+    local class = { queue = arg(), task = arg(), tail = arg() }
+    class.priority, class.conflict, class.clock, class.due, class.expires, class.fence, class.keep, class.keep_failed =
+      unpack_from(CLASS, arg())
+    classes[i] = class
   end
-  for i = 1, number() do batch.tails[i] = arg() end
-  for i = 1, number() do
-    local spec = { arg(), arg(), false }
-    if unpack_from('<B', spec[1], 10) ~= 0 then spec[3] = arg() end
-    batch.specs[i] = spec
+  for _ = 1, number() do
+    local class = classes[number()]
+    for _ = 1, number() do
+      n = n + 1
+      of[n], ids[n], bodies[n] = class, arg(), arg()
+      if class.conflict ~= 0 then ties[n] = arg() end
+    end
   end
-  return batch
+  return { classes = classes, of = of, ids = ids, bodies = bodies, ties = ties }
 end
 
-local function answer(verdict, same, job, seq, state)
-  return pack('<BBBd', verdict, same, state, seq), job
+-- The id of a job that stands for another is answered beside.
+function M.answer(verdict, same, job, seq, state)
+  return pack('<BBBd', verdict, same, state, seq), same > BY_ID and job or nil
 end
 
-local function answer_for(verdict, same, job)
-  return answer(verdict, same, job.id, tonumber(job.seq), job.state)
+function M.answer_for(verdict, same, job)
+  return M.answer(verdict, same, job.id, tonumber(job.seq), job.state)
 end
 
--- What a job is tied to: its key, the digest of its content, its unique name, and the run and owner it belongs to.
-local function read_ties(packed)
+-- -- what a job is tied to --------------------------------------------------------------------------------------------
+
+-- Its key, the digest of its content, its unique name, and the run and owner it belongs to.
+function M.read_ties(packed)
   local flags, key, digest, unique, run_, owner = unpack_from('<BHc0Hc0Hc0Hc0Hc0', packed)
   return {
-    key = has(flags, 1) and key or nil, digest = digest, unique = has(flags, 2) and unique or nil,
-    run = has(flags, 4) and run_ or nil, owner = has(flags, 8) and owner or nil,
+    key = M.has(flags, 1) and key or nil, digest = digest, unique = M.has(flags, 2) and unique or nil,
+    run = M.has(flags, 4) and run_ or nil, owner = M.has(flags, 8) and owner or nil,
   }
 end
 
-local function by_of(tail)
-  return (unpack_from('<Hc0', tail, 13))
-end
+function M.by_of(class) return (unpack_from('<Hc0', class.tail, 13)) end
 
-local function defer_to(holder, conflict, ties, priority, by)
-  if conflict == REFUSE then return answer_for(CONFLICT, BY_UNIQUE, holder) end
-  if conflict == RAISE and priority < holder.priority and holder.state ~= RUNNING then rerank(holder, priority, by) end
-  if ties.key then -- the holder answers for this key from now on, also when it has ended
-    know_key(holder, ties.key, ties.digest)
-    save(holder)
+function M.defer_to(holder, class, ties)
+  if class.conflict == REFUSE then return M.answer_for(CONFLICT, BY_UNIQUE, holder) end
+  if class.conflict == RAISE and class.priority < holder.priority and holder.state ~= RUNNING then
+    M.rerank(holder, class.priority, M.by_of(class))
   end
-  return answer_for(DUPLICATE, BY_UNIQUE, holder)
+  if ties.key then -- the holder answers for this key from now on, also when it has ended
+    M.know_key(holder, ties.key, ties.digest)
+    M.save(holder)
+  end
+  return M.answer_for(DUPLICATE, BY_UNIQUE, holder)
 end
 
-local function known_key(ties)
-  local there = hget('key', ties.key)
+function M.known_key(ties)
+  local there = M.hget('key', ties.key)
   if not there then return nil end
   local id, at = unpack_from('<Hc0', there)
   local verdict = there:sub(at) == ties.digest and DUPLICATE or CONFLICT
-  local seq = hget('id', id)
-  local job = seq and job_of(seq)
-  if job then return answer_for(verdict, BY_KEY, job) end
-  return answer(verdict, BY_KEY, id, 0, NO_STATE)
+  local seq = M.hget('id', id)
+  local job = seq and M.job_of(seq)
+  if job then return M.answer_for(verdict, BY_KEY, job) end
+  return M.answer(verdict, BY_KEY, id, 0, NO_STATE)
 end
 
-local function accept_ties(job, ties)
-  if ties.unique or ties.key then tie(job, ties.unique, {}) end
-  if ties.unique then hset('unique', ties.unique, job.seq) end
-  if ties.key then know_key(job, ties.key, ties.digest) end
+function M.accept_ties(seq, id, ties)
+  local job = { seq = seq, id = id, marks = 0 }
+  if ties.unique or ties.key then M.tie(job, ties.unique, {}) end
+  if ties.unique then M.hset('unique', ties.unique, seq) end
+  if ties.key then M.know_key(job, ties.key, ties.digest) end
   if ties.run or ties.owner then
     local run_, owner = ties.run and '=' .. ties.run or '', ties.owner and '=' .. ties.owner or ''
-    hset('belongs', job.seq, pack('<Hc0Hc0', #run_, run_, #owner, owner))
-    if ties.run then zset('run:' .. ties.run, job.seq, tonumber(job.seq)) end
-    if ties.owner then zset('owner:' .. ties.owner, job.seq, tonumber(job.seq)) end
+    M.hset('belongs', seq, pack('<Hc0Hc0', #run_, run_, #owner, owner))
+    if ties.run then M.moves('run:' .. ties.run)[seq] = seq end
+    if ties.owner then M.moves('owner:' .. ties.owner)[seq] = seq end
   end
+  return job.marks
+end
+
+-- -- accepting --------------------------------------------------------------------------------------------------------
+
+-- What all new jobs of a class have in common.
+function M.prepare(class, settings)
+  class.lane = M.lane_of(class.queue, class.task)
+  class.state, class.x, class.y, class.timed = QUEUED, M.score_of(settings, class.priority, now), NONE, 0
+  if class.clock ~= 0 then
+    local due = class.clock == K.WALL and class.due or now + class.due
+    if due > now then class.state, class.timed, class.y = SCHEDULED, class.clock, due end
+  end
+  if class.state == QUEUED then
+    class.place, class.score = M.moves('queued:' .. text(class.lane)), text(class.x)
+  else
+    class.place, class.score = M.moves(K.DUE[class.timed]), text(class.y)
+  end
+  class.all = M.moves('all:' .. text(class.lane))
+  class.expiring = class.expires >= 0 and M.moves('expiring')
+  class.expiry = class.expires >= 0 and text(now + class.expires)
+  class.heads = {}
+  class.prefix = pack('<ddd', now, class.keep, class.keep_failed)
+  class.line = pack('<BBBBI4dd', K.submitted, class.state, 0, class.priority, 1, now,
+    class.state == SCHEDULED and class.y or NONE) .. class.tail
+  M.wake_work(class.queue)
+end
+
+function M.head_of_class(class, marks)
+  local head = pack(K.HEAD, class.state, 0, 0, marks, class.priority, class.timed, class.lane, 0, class.fence, 1,
+    0, 0, class.x, class.y, NONE)
+  class.heads[marks] = head
+  return head
+end
+
+-- What stands in the way of a job; or the unfinished job that it replaces; or nothing.
+function M.in_the_way(id, class, ties, settings, bounded)
+  local holder
+  if ties and ties.key then
+    local verdict, other = M.known_key(ties)
+    if verdict then return verdict, other end
+  end
+  if ties and ties.unique then
+    local held = M.hget('unique', ties.unique)
+    holder = held and M.job_of(held)
+    if holder and not (class.conflict == REPLACE and holder.state ~= RUNNING) then
+      return M.defer_to(holder, class, ties)
+    end
+  end
+  if bounded and settings.capacity then
+    local freed = holder and M.queue_of(holder.lane) == class.queue and 1 or 0
+    if M.counted(class.queue, SCHEDULED, SUSPENDED) - freed >= settings.capacity then
+      return M.answer(FULL, 0, id, 0, NO_STATE)
+    end
+  end
+  return nil, nil, holder
 end
 
 -- Insert all; those that come with a settlement are part of it, and not refused for a full queue.
-local function insert_all(batch, bounded)
-  local specs, answers, others, ids = batch.specs, {}, {}, {}
-  if #specs == 0 then return '', others end
-  for i = 1, #specs do
-    local spec = specs[i]
-    spec.lane, spec.tail, spec.priority, spec.conflict, spec.clock, spec.due, spec.expires, spec.fence, spec.keep,
-      spec.keep_failed, spec.id = unpack_from(SPEC, spec[1])
-    ids[i] = spec.id
-  end
-  local known_ids = fetch('id', ids)
+-- Answers the first new seq, what became of each, and the ids of those for which others stand. Where all are new and of
+-- one kind, their state says it all.
+function M.insert_all(batch, bounded, replaced)
+  local ids, of, answers, others = batch.ids, batch.of, {}, {}
+  if #ids == 0 then return { 0, '', others } end
+  local seq_of_id, new_ids = M.fetch('id', ids), M.changes('id')
+  local at, jobs, new_at, new_jobs = M.cache('at'), M.cache('job'), M.changes('at'), M.changes('job')
   local last = tonumber(call('HGET', META, 'seq') or 0)
-  local before = last
-  for i = 1, #specs do
-    local spec = specs[i]
-    local verdict, other
-    local ties = spec[3] and read_ties(spec[3])
-    local seq = known_ids[spec.id]
-    local holder = nil
-    if seq then
-      verdict, other = answer_for(DUPLICATE, BY_ID, job_of(seq))
-    elseif ties and ties.key then
-      verdict, other = known_key(ties)
-    end
-    if not verdict and ties and ties.unique then
-      local held = hget('unique', ties.unique)
-      holder = held and job_of(held)
-      if holder and not (spec.conflict == REPLACE and holder.state ~= RUNNING) then
-        verdict, other = defer_to(holder, spec.conflict, ties, spec.priority, by_of(batch.tails[spec.tail]))
-      end
-    end
-    if not verdict then
-      local queue = batch.queues[spec.lane]
-      local settings = settings_of(queue)
-      if bounded and settings.capacity then
-        local freed = holder and queue_of(holder.lane) == queue and 1 or 0
-        if counted('unfinished', unfinished, queue) - freed >= settings.capacity then
-          verdict, other = answer(FULL, 0, spec.id, 0, NO_STATE)
-        end
-      end
+  local before, format, is_plain = last, string.format, #batch.classes == 1
+  for i = 1, #ids do
+    local class, id, ties = of[i], ids[i], batch.ties[i]
+    local verdict, other, holder
+    if seq_of_id[id] then
+      verdict, other = M.answer_for(DUPLICATE, BY_ID, M.job_of(seq_of_id[id]))
+    else
+      local settings = M.settings_of(class.queue)
+      ties = ties and M.read_ties(ties)
+      if ties or settings.capacity then verdict, other, holder = M.in_the_way(id, class, ties, settings, bounded) end
       if not verdict then
-        local tail = batch.tails[spec.tail]
-        if holder then finish(holder, CANCELLED, by_of(tail), KIND.cancelled, nil, 'replaced', batch.replaced) end
+        if holder then M.finish(holder, CANCELLED, M.by_of(class), K.cancelled, nil, 'replaced', replaced) end
+        if not class.lane then M.prepare(class, settings) end
         last = last + 1
-        seq = padded(last)
-        local lane = batch[spec.lane]
-        if not lane then
-          lane = lane_of(queue, batch.lanes[spec.lane])
-          batch[spec.lane] = lane
+        local seq = format('%016.0f', last)
+        local marks = ties and M.accept_ties(seq, id, ties) or 0
+        if class.expiring then
+          marks = marks + K.EXPIRY
+          class.expiring[seq] = class.expiry
         end
-        local job = {
-          seq = seq, id = spec.id, state = QUEUED, reason = 0, flags = 0, marks = 0, priority = spec.priority,
-          clock = 0, lane = lane, attempt = 0, fence = spec.fence, n = 1, lost = 0, timeouts = 0,
-          x = score_of(settings, spec.priority, now), y = NONE, started = NONE, holder = '', history = '',
-        }
-        if spec.clock ~= 0 then
-          local due = spec.clock == WALL and spec.due or now + spec.due
-          if due > now then job.state, job.clock, job.y = SCHEDULED, spec.clock, due end
-        end
-        if spec.expires >= 0 then
-          job.marks = EXPIRY
-          zset('expiring', seq, now + spec.expires)
-        end
-        if ties then accept_ties(job, ties) end
-        hset('id', spec.id, seq)
-        hset('job', seq, pack('<ddd', now, spec.keep, spec.keep_failed) .. spec[2])
-        zset('all:' .. text(lane), seq, last)
-        enter(job)
-        save(job)
-        tell_feed(spec.id, pack('<BBBBI4dd', KIND.submitted, job.state, 0, spec.priority, 1, now, due_at(job)) .. tail)
-        verdict, other = answer(NEW, 0, spec.id, last, job.state)
+        local size = M.size_of(id)
+        at[seq] = (class.heads[marks] or M.head_of_class(class, marks)) .. size .. id .. '\0\0'
+        jobs[seq] = class.prefix .. batch.bodies[i]
+        seq_of_id[id] = seq
+        new_at[#new_at + 1], new_jobs[#new_jobs + 1], new_ids[#new_ids + 1] = seq, seq, id
+        class.place[seq], class.all[seq] = class.score, seq
+        local n = #lines
+        lines[n + 1], lines[n + 2], lines[n + 3] = size, id, class.line
+        told = told + 1
+        if told == K.ROW then M.end_row() end
+        M.tally(class.lane, class.priority, class.state, 1)
       end
     end
-    answers[i] = verdict
-    if other ~= spec.id then others[#others + 1] = other end
+    if verdict then
+      is_plain = false
+      answers[i] = verdict
+      if other then others[#others + 1] = other end
+    else
+      answers[i] = false
+    end
   end
   if last ~= before then call('HSET', META, 'seq', text(last)) end
-  flush()
-  return table.concat(answers), others
+  M.flush()
+  return { text(before + 1), is_plain and string.char(of[1].state) or M.verdicts(answers, of, before), others }
+end
+
+function M.verdicts(answers, of, last)
+  for i = 1, #answers do
+    if not answers[i] then
+      last = last + 1
+      answers[i] = pack('<BBBd', NEW, 0, of[i].state, last)
+    end
+  end
+  return table.concat(answers)
 end

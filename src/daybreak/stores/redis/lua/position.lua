@@ -1,8 +1,8 @@
 -- How many jobs of its queue are claimed before a queued job; -1 if it is not queued.
-local seq = hget('id', arg())
-local job = seq and job_of(seq)
+local seq = M.hget('id', arg())
+local job = seq and M.job_of(seq)
 if not job or job.state ~= QUEUED then return { text(server), -1 } end
-local lanes, ahead = lanes_of(queue_of(job.lane)), 0
+local lanes, ahead = M.lanes_of(M.queue_of(job.lane)), 0
 local score = text(job.x)
 for i = 1, #lanes do
   local name = P .. 'queued:' .. text(lanes[i])

@@ -1,37 +1,37 @@
 -- Records: settings and other small things, compared by revision when they are written.
 
 -- kind, name, expected revision (empty: any), value, packed queue settings. Empty values delete.
-local function read_put()
+function M.read_put()
   return { kind = arg(), name = arg(), expect = arg(), value = arg(), settings = arg() }
 end
 
 -- The revision it got, as text; '0' if it had changed and nothing was written.
-local function put(record)
+function M.put(record)
   local name = 'records:' .. record.kind
   if record.expect ~= '' then
-    local there = hget(name, record.name)
+    local there = M.hget(name, record.name)
     local revision = there and unpack_from('<d', there) or 0
     if revision ~= tonumber(record.expect) then return '0' end
   end
   -- One series of revisions for all records: one that was deleted and written anew never has an old number.
   local revision = call('HINCRBY', META, 'revision', 1)
-  hset(name, record.name, record.value ~= '' and pack('<d', revision) .. record.value)
+  M.hset(name, record.name, record.value ~= '' and pack('<d', revision) .. record.value)
   if record.kind == 'queue' then
-    hset('settings', record.name, record.settings ~= '' and record.settings)
-    settings_known[record.name] = nil
-    wake_work(record.name)
+    M.hset('settings', record.name, record.settings ~= '' and record.settings)
+    M.forget_settings(record.name)
+    M.wake_work(record.name)
   end
   return text(revision)
 end
 
-local function read_puts()
+function M.read_puts()
   local puts = {}
-  for i = 1, number() do puts[i] = read_put() end
+  for i = 1, number() do puts[i] = M.read_put() end
   return puts
 end
 
-local function put_all(puts)
+function M.put_all(puts)
   local answers = {}
-  for i = 1, #puts do answers[i] = put(puts[i]) end
+  for i = 1, #puts do answers[i] = M.put(puts[i]) end
   return answers
 end

@@ -7,55 +7,55 @@ asked = math.min(asked, now)
 local function clamp()
   local from = 0
   while true do
-    local seqs = call('ZRANGEBYSCORE', P .. 'lease', '(' .. text(now), '+inf', 'LIMIT', from, CHUNK)
-    fetch_jobs(seqs)
+    local seqs = call('ZRANGEBYSCORE', P .. 'lease', '(' .. text(now), '+inf', 'LIMIT', from, K.CHUNK)
+    M.fetch('at', seqs)
     for i = 1, #seqs do
-      local job = job_of(seqs[i])
+      local job = M.job_of(seqs[i])
       if job.x > now + job.y then
         job.x = now + job.y
-        zset('lease', job.seq, job.x)
-        save(job)
+        M.zset('lease', job.seq, job.x)
+        M.save(job)
       end
     end
-    if #seqs < CHUNK then break end
-    from = from + CHUNK
+    if #seqs < K.CHUNK then break end
+    from = from + K.CHUNK
   end
   call('HDEL', META, 'back')
-  flush()
+  M.flush()
 end
 
-begin()
+M.begin()
 if ARGV[1] == '' and call('HGET', META, 'back') then clamp() end
 
 local taken, from = {}, 0
 while #taken < limit do
-  local seqs = call('ZRANGEBYSCORE', P .. 'lease', '-inf', text(asked), 'LIMIT', from, CHUNK)
-  fetch_jobs(seqs)
+  local seqs = call('ZRANGEBYSCORE', P .. 'lease', '-inf', text(asked), 'LIMIT', from, K.CHUNK)
+  M.fetch('at', seqs)
   for i = 1, #seqs do
-    local job = job_of(seqs[i])
+    local job = M.job_of(seqs[i])
     if job.y <= watched and #taken < limit then taken[#taken + 1] = job end
   end
-  if #seqs < CHUNK then break end
-  from = from + CHUNK
+  if #seqs < K.CHUNK then break end
+  from = from + K.CHUNK
 end
 
 local seqs, heads, jobs, checkpoints = {}, {}, {}, {}
 for i = 1, #taken do
   local job = taken[i]
   job.fence = job.fence + 1
-  job.flags = with(without(job.flags, CALLED), REAPED)
-  local _, _, canceller = unpack_from(HELD, job.holder)
-  job.holder = pack(HELD, #worker, worker, 0, '', #canceller, canceller)
+  job.flags = M.with(M.without(job.flags, K.CALLED), K.REAPED)
+  local _, _, canceller = unpack_from(K.HELD, job.holder)
+  job.holder = pack(K.HELD, #worker, worker, 0, '', #canceller, canceller)
   job.x, job.y = now + lease_for, lease_for
-  zset('lease', job.seq, job.x)
-  change(job, KIND.lease_expired, nil, worker, nil, nil, nil, job.fence)
-  save(job)
-  seqs[i], heads[i] = job.seq, head_of(known.at[job.seq])
+  M.zset('lease', job.seq, job.x)
+  M.change(job, K.lease_expired, nil, worker, nil, nil, nil, job.fence)
+  M.save(job)
+  seqs[i], heads[i] = job.seq, known.at[job.seq]:sub(1, 58)
 end
-finish_script()
-fetch('job', seqs)
+M.finish_script()
+M.fetch('job', seqs)
 for i = 1, #seqs do
   jobs[i] = known.job[seqs[i]]
-  if has(taken[i].marks, CHECKPOINT) then checkpoints[#checkpoints + 1] = hget('checkpoint', seqs[i]) end
+  if M.has(taken[i].marks, K.CHECKPOINT) then checkpoints[#checkpoints + 1] = M.hget('checkpoint', seqs[i]) end
 end
 return { text(server), { seqs, heads, jobs, checkpoints } }

@@ -3,18 +3,27 @@
 -- descending  newest first, by seq; else as the sets are sorted
 -- score, seq  the cursor: what comes behind it is meant; empty is the start
 -- states, reason, priority: what is told of a job without looking into what was submitted
--- bare        answers only the seqs
+parts.whole()
 local descending, score, seq = number() == 1, arg(), arg()
-local states, reason, priority, limit, bare = arg(), number(), number(), number(), number() == 1
+local states, reason, priority, limit = arg(), number(), number(), number()
 local sets = {}
 for i = 1, number() do sets[i] = arg() end
 
 -- The first `limit` of one set behind the cursor. Members with the cursor's own score are told apart by their text.
 local function behind(name)
-  local found
+  if name == 'lease' then -- sorted by another number, and never so many
+    local found, pairs_ = call('ZRANGE', P .. name, 0, -1), {}
+    for i = 1, #found do
+      if seq == '' or found[i] < seq then
+        pairs_[#pairs_ + 1] = found[i]
+        pairs_[#pairs_ + 1] = found[i]
+      end
+    end
+    return pairs_
+  end
   if descending then
-    found = call('ZREVRANGEBYSCORE', P .. name, score == '' and '+inf' or '(' .. seq, '-inf', 'WITHSCORES', 'LIMIT', 0, limit)
-    return found
+    local from = seq == '' and '+inf' or '(' .. seq
+    return call('ZREVRANGEBYSCORE', P .. name, from, '-inf', 'WITHSCORES', 'LIMIT', 0, limit)
   end
   if score == '' then return call('ZRANGE', P .. name, 0, limit - 1, 'WITHSCORES') end
   local low, high = call('ZCOUNT', P .. name, '-inf', '(' .. score), call('ZCOUNT', P .. name, '-inf', score)
@@ -38,7 +47,7 @@ end)
 
 local seqs, n = {}, math.min(limit, #found)
 for i = 1, n do seqs[i] = found[i][2] end
-fetch_jobs(seqs)
+M.fetch('at', seqs)
 local answers, meant = {}, {}
 for i = 1, n do
   local record = known.at[seqs[i]]
@@ -47,14 +56,12 @@ for i = 1, n do
     meant[#meant + 1] = i
   end
 end
-if not bare then
-  local chosen = {}
-  for i = 1, #meant do chosen[i] = seqs[meant[i]] end
-  fetch('job', chosen)
-end
+local chosen = {}
+for i = 1, #meant do chosen[i] = seqs[meant[i]] end
+M.fetch('job', chosen)
 for i = 1, #meant do
   local at = meant[i]
-  answers[i] = { found[at][3], bare and seqs[at] or whole(seqs[at]) }
+  answers[i] = { found[at][3], M.whole(seqs[at]) }
 end
 -- How many were looked at, the last of them, and what was meant among them.
 return { text(server), n, n > 0 and found[n][3] or '', n > 0 and seqs[n] or '', answers }

@@ -1,12 +1,12 @@
 -- All that is kept of a job, as read.py takes it apart.
-local function whole(seq)
-  local record = hget('at', seq)
+function M.whole(seq)
+  local record = M.hget('at', seq)
   local marks = record:byte(4)
-  local expires = has(marks, EXPIRY) and call('ZSCORE', P .. 'expiring', seq) or false
+  local expires = M.has(marks, K.EXPIRY) and call('ZSCORE', P .. 'expiring', seq) or false
   return {
-    seq, record, hget('job', seq), has(marks, CHECKPOINT) and hget('checkpoint', seq) or false,
-    has(marks, FAILURE) and hget('failure', seq) or false, has(marks, NOTE) and hget('note', seq) or false,
-    has(marks, PROGRESS) and hget('progress', seq) or false, has(marks, RESULT) and hget('result', seq) or false,
+    seq, record, M.hget('job', seq), M.has(marks, K.CHECKPOINT) and M.hget('checkpoint', seq) or false,
+    M.has(marks, K.FAILURE) and M.hget('failure', seq) or false, M.has(marks, K.NOTE) and M.hget('note', seq) or false,
+    M.has(marks, K.PROGRESS) and M.hget('progress', seq) or false, M.has(marks, K.RESULT) and M.hget('result', seq) or false,
     expires,
   }
 end
