@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from daybreak.events import Event
 from daybreak.model import Job, JobSpec, Lease, Put, Record, Settlement, State
-from daybreak.units import clean
+from daybreak.units import clean, micros, span
 
 POSITION_EXACT_TO: Final = 10_000
 SCANNED_PER_PAGE: Final = 10_000
@@ -240,14 +240,23 @@ class Feed(Struct, frozen=True):
     cursor: str
 
 
+class Moved(Struct, frozen=True):
+    """A job as another store kept it, in nobody's hands, with its history."""
+
+    job: Job
+    history: list[Event]
+
+
 class Purge(Struct, frozen=True, kw_only=True):
     """Retention, one bounded chunk. `forwarded` are leases (seq, fence) whose job has gone elsewhere: it is dropped
-    here if its fence still holds."""
+    here if its fence still holds. `moved` are jobs (id, revision) that another store has adopted: they are dropped if
+    nothing has happened to them since."""
 
     limit: int = 500
     events_for: timedelta = timedelta(days=2)
     keys_for: timedelta = timedelta(days=7)
     forwarded: tuple[tuple[int, int], ...] = ()
+    moved: tuple[tuple[str, int], ...] = ()
 
 
 class Purged(Struct, frozen=True, kw_only=True):
@@ -255,7 +264,16 @@ class Purged(Struct, frozen=True, kw_only=True):
     events: int = 0
     keys: int = 0
     forwarded: list[bool] = []
+    moved: list[bool] = []
     again: bool = False
+
+
+def kept_until(job: Job, wall: int, steady: int) -> int | None:
+    """When a job that ended elsewhere is to be forgotten, by a store's steady hand."""
+    options = job.spec.options
+    keep = options.keep_failed if job.state is State.FAILED else options.keep_completed
+    ended_for = 0 if job.finished_at is None else max(0, wall - micros(job.finished_at))
+    return None if keep is None else steady + max(0, span(keep) - ended_for)
 
 
 def cleaned_settlement(said: Settlement) -> Settlement:
@@ -364,6 +382,13 @@ class Store(Protocol):
         ...
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged: ...
+
+    async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
+        """Take over jobs that another store kept, under their own ids and a higher fence: state, attempts, result and
+        history stay. None of them may be running. Known ids answer DUPLICATE, so that a mover can ask again; keys and
+        unique names that stand for others answer CONFLICT. A full queue takes them all the same. The `run_at` of a
+        suspended job is the time it waits for when it is resumed."""
+        ...
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
         """Write records, each compared by revision; None where it had changed, and then nothing was written for it."""

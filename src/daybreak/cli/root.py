@@ -38,6 +38,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "demo": ("daybreak.cli.demo", "See Daybreak at work in half a minute."),
         "doctor": ("daybreak.cli.doctor", "Find what is wrong, and say the cure."),
         "backup": ("daybreak.cli.backup", "Copy the store while it is in use."),
+        "move": ("daybreak.cli.move", "Move all jobs and settings to another store."),
         "completion": ("daybreak.cli.completion", "Print the script that completes commands in a shell."),
     },
 }

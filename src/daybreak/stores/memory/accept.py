@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daybreak import events
 from daybreak.model import (
+    UNFINISHED,
     WAITING,
     JobSpec,
     QueueSettings,
@@ -12,11 +13,16 @@ from daybreak.model import (
 from daybreak.rank import place
 from daybreak.store import (
     Inserted,
+    Moved,
     Verdict,
+    job_topic,
+    kept_until,
 )
 from daybreak.stores.memory.book import Book, Key, Now, due_at
 from daybreak.stores.memory.entry import Entry
-from daybreak.units import moment, span
+from daybreak.units import micros, moment, span
+
+_MAY_BE_EARLY = (State.SCHEDULED, State.SUSPENDED)
 
 
 class Accepting(Book):
@@ -88,3 +94,67 @@ class Accepting(Book):
         assert spec.key is not None
         self.keys[spec.key] = Key(spec.digest, entry.spec.id)
         entry.keys.append(spec.key)
+
+    # -- from another store --------------------------------------------------------------------------------------------
+
+    def adopt(self, moved: Moved, by: str, now: Now) -> Inserted:
+        job, spec = moved.job, moved.job.spec
+        if known := self.ids.get(spec.id):
+            return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
+        if spec.key is not None and (key := self.keys.get(spec.key)) and key.job != spec.id:
+            there = self.ids.get(key.job)
+            return Inserted(Verdict.CONFLICT, key.job, there.seq if there else 0, there.state if there else None, "key")
+        is_open = job.state in UNFINISHED
+        if spec.unique is not None and is_open and (holder := self.uniques.get(spec.unique)):
+            return Inserted(Verdict.CONFLICT, holder.spec.id, holder.seq, holder.state, "unique")
+        self.seq += 1
+        entry = self._arrived(moved, now)
+        self.jobs[entry.seq] = self.ids[spec.id] = entry
+        if spec.key is not None and spec.key not in self.keys:
+            self._know_key(spec, entry)
+        if is_open:
+            self.unfinished[spec.queue] += 1
+            if spec.unique is not None:
+                self.uniques[spec.unique] = entry
+            if entry.expires is not None:
+                self.expiring.add(entry.expires, entry.seq)
+        else:
+            self.topics.add(job_topic(spec.id))
+        self._enter(entry)
+        self._change(entry, "moved", now, by, state=entry.state, reason=entry.reason, fence=entry.fence)
+        return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state)
+
+    def _arrived(self, moved: Moved, now: Now) -> Entry:
+        """As it was, with its waiting time counted from when it was first submitted."""
+        job, created = moved.job, micros(moved.job.created_at)
+        arrived = now.steady - max(0, now.wall - created)
+        expires = None
+        if job.expires_at is not None and job.state in UNFINISHED:
+            expires = now.steady + max(0, micros(job.expires_at) - now.wall)
+        return Entry(
+            spec=job.spec,
+            seq=self.seq,
+            state=job.state,
+            rank=place(self.settings(job.spec.queue), job.priority, arrived, self.seq),
+            priority=job.priority,
+            created=created,
+            arrived=arrived,
+            due=("wall", micros(job.run_at)) if job.run_at and job.state in _MAY_BE_EARLY else None,
+            expires=expires,
+            reason=job.reason,
+            attempt=job.attempt,
+            fence=job.fence + 1,
+            n=job.revision,
+            lost=job.lost,
+            timeouts=job.timeouts,
+            started=None if job.started_at is None else micros(job.started_at),
+            finished=None if job.finished_at is None else micros(job.finished_at),
+            purge_at=kept_until(job, now.wall, now.steady) if job.is_final else None,
+            progress=job.progress,
+            message=job.message,
+            note=job.note,
+            checkpoint=job.checkpoint,
+            result=job.result,
+            failure=job.failure,
+            history=list(moved.history),
+        )

@@ -145,6 +145,7 @@ class Book:
         if entry.state in UNFINISHED:
             self._exit(entry)
             self._leave_lease(entry)
+            self._forget_expiry(entry)
             self.unfinished[entry.spec.queue] -= 1
         del self.jobs[entry.seq], self.ids[entry.spec.id]
         if entry.spec.unique is not None and self.uniques.get(entry.spec.unique) is entry:

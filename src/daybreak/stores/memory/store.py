@@ -24,6 +24,7 @@ from daybreak.store import (
     Feed,
     Filter,
     Inserted,
+    Moved,
     Page,
     Position,
     Purge,
@@ -190,6 +191,7 @@ class MemoryStore:
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         at, ledger = self._now(now), self._ledger
         forwarded = [self._forward(seq, fence, at) for seq, fence in purge.forwarded]
+        moved = [self._moved(job, revision, at) for job, revision in purge.moved]
         old = [
             entry
             for entry in ledger.jobs.values()
@@ -210,7 +212,7 @@ class MemoryStore:
             del ledger.keys[key]
         self._wake()
         return Purged(
-            jobs=len(old[: purge.limit]), events=stale, keys=len(lapsed), forwarded=forwarded,
+            jobs=len(old[: purge.limit]), events=stale, keys=len(lapsed), forwarded=forwarded, moved=moved,
             again=len(old) >= purge.limit,
         )  # fmt: skip
 
@@ -220,6 +222,19 @@ class MemoryStore:
             return False
         self._ledger.drop(entry, at)
         return True
+
+    def _moved(self, job: str, revision: int, at: Now) -> bool:
+        entry = self._ledger.ids.get(job)
+        if entry is None or entry.state is State.RUNNING or entry.n != revision:
+            return False
+        self._ledger.drop(entry, at)
+        return True
+
+    async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
+        at = self._now(now)
+        answers = [self._ledger.adopt(one, by, at) for one in moved]
+        self._wake()
+        return answers
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
         check(puts)

@@ -15,6 +15,7 @@ from daybreak.units import span
 
 def purge(ledger: Ledger, wanted: Purge) -> Purged:
     forwarded = [_forward(ledger, seq, fence) for seq, fence in wanted.forwarded]
+    moved = [_moved(ledger, job, revision) for job, revision in wanted.moved]
     old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.steady, wanted.limit))]
     for seq in old:
         row = places.load(ledger, seq)
@@ -34,6 +35,7 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
         events=sum(lines.count(b"\n") + 1 for _, _, lines in stale),
         keys=keys,
         forwarded=forwarded,
+        moved=moved,
         again=wanted.limit in (len(old), len(stale)),
     )
 
@@ -53,6 +55,14 @@ def _give_back(ledger: Ledger) -> None:
 def _forward(ledger: Ledger, seq: int, fence: int) -> bool:
     row = places.load(ledger, seq)
     if row is None or row.state is not State.RUNNING or row.fence != fence:
+        return False
+    places.drop(ledger, row)
+    return True
+
+
+def _moved(ledger: Ledger, job: str, revision: int) -> bool:
+    row = places.load_id(ledger, job)
+    if row is None or row.state is State.RUNNING or row.n != revision:
         return False
     places.drop(ledger, row)
     return True

@@ -249,7 +249,7 @@ class Row:
         return submitted(spec, state, moment(self.created), None if due is None else moment(due[1]))
 
     def events(self) -> list[Event]:
-        return [self.first_event(), *(decode_lines(self.history) if self.history else ())]
+        return whole(self.first_event(), self.history)
 
 
 def first_due(spec: JobSpec, wall: int, steady: int) -> tuple[int, int] | None:
@@ -277,7 +277,13 @@ def may_shorten(n: int) -> bool:
 
 def shorten(first: Event, history: bytes) -> bytes:
     """The same history, folded where it has grown long; `first` is the event that is not stored with it."""
-    return b"\n".join(encode(event) for event in shortened([first, *decode_lines(history)])[1:])
+    return b"\n".join(encode(event) for event in shortened(whole(first, history))[1:])
+
+
+def whole(first: Event, history: bytes | None) -> list[Event]:
+    """All events. Jobs that were adopted brought their first one along."""
+    later = decode_lines(history) if history else []
+    return later if later and later[0].n == 1 else [first, *later]
 
 
 Values = tuple[Any, ...]

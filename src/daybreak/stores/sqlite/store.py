@@ -26,6 +26,7 @@ from daybreak.store import (
     Filter,
     Finding,
     Inserted,
+    Moved,
     Page,
     Position,
     Purge,
@@ -41,6 +42,7 @@ from daybreak.store import (
 )
 from daybreak.stores.hub import ANY, Hub, HubWatch
 from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle
+from daybreak.stores.sqlite.adopt import adopt
 from daybreak.stores.sqlite.claim import Claiming
 from daybreak.stores.sqlite.engine import Engine, Place, Request
 from daybreak.stores.sqlite.examine import examine
@@ -210,6 +212,9 @@ class SqliteStore:
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return await self._write(lambda ledger: purge_chunk(ledger, purge), now)  # type: ignore[no-any-return]
+
+    async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
+        return await self._write(lambda ledger: adopt(ledger, moved, by), now, len(moved))  # type: ignore[no-any-return]
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
         return await self._write(lambda ledger: records.put(ledger, puts), None)  # type: ignore[no-any-return]

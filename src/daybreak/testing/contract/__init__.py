@@ -16,6 +16,7 @@ from daybreak.testing.contract.keys import Keys, Uniques
 from daybreak.testing.contract.knowing import Knowing
 from daybreak.testing.contract.leases import Fences, Lapses
 from daybreak.testing.contract.limits import Capacity, MaxRunning
+from daybreak.testing.contract.moving import Moving
 from daybreak.testing.contract.order import Aging, Order, Positions, Turns
 from daybreak.testing.contract.people import Amending, Bulk, Holding
 from daybreak.testing.contract.reading import Finding
@@ -30,7 +31,7 @@ class StoreContract(
     Acceptance, Keys, Uniques,
     Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing,
     Fences, Lapses, Attempts, Deaths, Cancelling, Holding, Amending, Bulk,
-    Delays, Expiry, TwoClocks, Events, Tallies, Records, Retention, Finding, Waking,
+    Delays, Expiry, TwoClocks, Events, Tallies, Records, Retention, Moving, Finding, Waking,
 ):  # fmt: skip
     """Subclass it and bring a fixture `store`: an open, empty store, closed afterwards.
 

@@ -21,6 +21,7 @@ from daybreak.store import (
     Feed,
     Filter,
     Inserted,
+    Moved,
     Page,
     Position,
     Purge,
@@ -154,6 +155,9 @@ class Wire:
 
     async def amend(self, amend: Amend, *, now: datetime | None = None) -> Amended:
         return await self._call("amend", amend, lambda: self._store.amend(amend))
+
+    async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
+        return await self._call("adopt", moved, lambda: self._store.adopt(moved, by=by))
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return await self._call("purge", purge, lambda: self._store.purge(purge))

@@ -75,13 +75,17 @@ function M.accept_ties(seq, id, ties)
   if ties.unique or ties.key then M.tie(job, ties.unique, {}) end
   if ties.unique then M.hset('unique', ties.unique, seq) end
   if ties.key then M.know_key(job, ties.key, ties.digest) end
+  M.belong(seq, ties)
+  return job.marks
+end
+
+function M.belong(seq, ties)
   if ties.run or ties.owner then
     local run_, owner = ties.run and '=' .. ties.run or '', ties.owner and '=' .. ties.owner or ''
     M.hset('belongs', seq, pack('<Hc0Hc0', #run_, run_, #owner, owner))
     if ties.run then M.moves('run:' .. ties.run)[seq] = seq end
     if ties.owner then M.moves('owner:' .. ties.owner)[seq] = seq end
   end
-  return job.marks
 end
 
 -- -- accepting --------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ local NO_STATE, NO_PRIORITY, NO_ATTEMPT, NONE = 255, 255, 4294967295, -1
 local K = {
   submitted = 0, due = 1, started = 2, progress = 3, retrying = 4, released = 5, completed = 6, failed = 7,
   cancelled = 8, suspended = 9, resumed = 10, reprioritised = 11, expired = 12, shed = 13, lease_expired = 14,
-  cancel_requested = 15, suspend_requested = 16, retried = 17, removed = 18, folded = 19,
+  cancel_requested = 15, suspend_requested = 16, retried = 17, removed = 18, folded = 19, moved = 20,
   -- flags of a lease
   CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16,
   -- what is kept beside a job

@@ -2,6 +2,8 @@
 local limit, events_for, keys_for = number(), number(), number()
 local wanted = {}
 for i = 1, number() do wanted[i] = { arg(), number() } end
+local adopted = {} -- by another store: id and revision
+for i = 1, number() do adopted[i] = { arg(), number() } end
 
 M.begin()
 local forwarded = {}
@@ -12,6 +14,16 @@ for i = 1, #wanted do
     forwarded[i] = '1'
   else
     forwarded[i] = '0'
+  end
+end
+local gone = {}
+for i = 1, #adopted do
+  local seq = M.hget('id', adopted[i][1])
+  local job = seq and M.job_of(seq)
+  gone[i] = '0'
+  if job and job.state ~= RUNNING and job.n == adopted[i][2] then
+    M.drop(job)
+    gone[i] = '1'
   end
 end
 M.flush()
@@ -41,4 +53,4 @@ for i = 1, #keys do
   M.zset('dropped', keys[i], false)
 end
 M.finish_script()
-return { text(server), table.concat(forwarded), #old, events, #keys, (#old >= limit or rows >= limit or bytes >= 4000000) and 1 or 0 }
+return { text(server), table.concat(forwarded), table.concat(gone), #old, events, #keys, (#old >= limit or rows >= limit or bytes >= 4000000) and 1 or 0 }

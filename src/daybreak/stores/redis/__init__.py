@@ -1,0 +1,30 @@
+"""The Redis store: jobs on a Redis or Valkey server, one script and one round trip for each operation.
+
+    store      the seam
+    ask, specs operations as the arguments of scripts       answers    their replies as values
+    adopt      jobs of another store, likewise
+    short      the short way for plain submissions          read       pages, counts, events
+    line       runs scripts, knows what was sent            link       one connection, asyncio
+    caller     threads without a loop, sent together        wake       publish and subscribe
+    hands      the server's clock, and its jumps            examine    is the server fit, what would it lose
+    rows, told how jobs and events are packed               codes      numbers for names, as in prelude.lua
+    address    URLs        faults   what errors mean        library    the protocol
+    lua/       the scripts: prelude and gather under all, job for single jobs, a file for each operation
+
+Keys, all under {namespace}:
+
+    meta                    version, last sequence number, revision and feed position, latest time
+    job  at  id             what was submitted; where it stands, with its history; by seq, and the seq by id
+    ties  belongs           unique name and idempotency keys of a job; its run and owner
+    key  unique  dropped    who stands for a key or a unique name; keys whose job has gone
+    checkpoint  failure  note  progress  result    what few jobs have
+    lane  lanes:<queue>     lanes by number, and by queue and task
+    queued:<lane>           jobs in rank order          all:<lane>  run:<run>  owner:<owner>    by seq
+    due:steady  due:wall  expiring  lease  purge        by instant
+    held  failed  cancelled by seq                      tally      how many, by lane, priority and state
+    settings  records:<kind>                            feed       one row a commit, by position
+"""
+
+from daybreak.stores.redis.store import RedisStore
+
+__all__ = ["RedisStore"]

@@ -1,0 +1,95 @@
+"""Where the server is: a URL, read strictly, and shown without its password."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from msgspec import Struct
+
+from daybreak.errors import BadInput
+
+SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix")
+_SECURE = ("rediss", "valkeys")
+_OPTIONS = ("namespace", "db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """`path` is that of a unix socket; `secure` asks for TLS."""
+
+    host: str = "localhost"
+    port: int = 6379
+    path: str | None = None
+    db: int = 0
+    username: str | None = None
+    password: str | None = None
+    namespace: str | None = None
+    secure: bool = False
+    ca_certs: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    verified: bool = True
+
+    def __str__(self) -> str:
+        where = (
+            f"unix://{self.path}"
+            if self.path
+            else f"{'rediss' if self.secure else 'redis'}://{_host(self.host)}:{self.port}"
+        )
+        return f"{where}/{self.db}" if self.db and not self.path else where
+
+    def __repr__(self) -> str:
+        return f"<Address {self}>"
+
+    def context(self) -> ssl.SSLContext | None:
+        """How the server's certificate is checked; None without TLS."""
+        if not self.secure:
+            return None
+        context = ssl.create_default_context(cafile=self.ca_certs)
+        if not self.verified:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certfile:
+            context.load_cert_chain(self.certfile, self.keyfile)
+        return context
+
+
+def _host(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
+
+
+def parse(url: str) -> Address:
+    """redis://, rediss:// (TLS), valkey:// or unix://, e.g. redis://:password@host:6379/0?namespace=mail."""
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise BadInput(f"a Redis URL begins with redis://, rediss://, valkey:// or unix://, not {parts.scheme}://")
+    said = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+    if strange := sorted(set(said) - set(_OPTIONS)):
+        raise BadInput(f"{strange[0]!r} is no option of a Redis URL; there are {', '.join(_OPTIONS)}")
+    try:
+        port = parts.port or 6379
+    except ValueError:
+        raise BadInput("the port of a Redis URL is a number from 1 to 65535") from None
+    values: dict[str, Any] = {
+        "host": unquote(parts.hostname or "localhost"),
+        "port": port,
+        "secure": parts.scheme in _SECURE,
+        "username": unquote(parts.username) if parts.username else None,
+        "password": unquote(parts.password) if parts.password else None,
+        "namespace": said.get("namespace") or None,
+        "ca_certs": said.get("ssl_ca_certs"),
+        "certfile": said.get("ssl_certfile"),
+        "keyfile": said.get("ssl_keyfile"),
+        "verified": said.get("ssl_cert_reqs", "required") != "none",
+    }
+    if "unix" in parts.scheme:
+        values["path"] = unquote(parts.path)
+        return Address(db=_number(said.get("db", "0")), **values)
+    return Address(db=_number(said.get("db") or parts.path.strip("/") or "0"), **values)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise BadInput(f"{text!r} is no database of a Redis server: it is a number, as in redis://host:6379/0")
+    return int(text)

@@ -1,0 +1,51 @@
+"""Jobs that another store kept, as the arguments of a script."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from daybreak.store import Moved
+from daybreak.stores.redis import codes
+from daybreak.stores.redis.rows import pack_failure, pack_progress, pack_spec, squeeze
+from daybreak.stores.redis.specs import Args, check_priority, kept, pack_ties, task_of
+from daybreak.stores.redis.told import pack_event, sized
+from daybreak.units import clean, micros
+
+_STATE: Final = struct.Struct("<3BIIII8d")
+
+
+def adopt(moved: Sequence[Moved], by: str) -> Args:
+    by = clean(by)
+    sized(by.encode())
+    args: Args = [by, len(moved)]
+    for one in moved:
+        _add(args, one)
+    return args
+
+
+def _add(args: Args, moved: Moved) -> None:
+    job, spec = moved.job, moved.job.spec
+    check_priority(job.priority)
+    for name in (spec.id, spec.queue):
+        sized(name.encode())
+    args += (
+        spec.queue, task_of(spec.task, spec.version), spec.id, pack_spec(spec), pack_ties(spec),
+        b"".join(pack_event(event) for event in moved.history[1:]),  # the first is not stored: the job says it all
+        _STATE.pack(
+            codes.STATE[job.state], codes.REASON[job.reason], job.priority, job.attempt, job.revision, job.lost,
+            job.timeouts, job.fence, micros(job.created_at), _at(job.run_at), _at(job.expires_at), _at(job.started_at),
+            _at(job.finished_at), kept(spec.options.keep_completed), kept(spec.options.keep_failed),
+        ),
+        b"" if job.checkpoint is None else squeeze(job.checkpoint),
+        b"" if job.failure is None else pack_failure(job.failure),
+        clean(job.note),
+        b"" if job.progress is None else pack_progress(job.progress, clean(job.message)),
+        b"" if job.result is None else squeeze(job.result),
+    )  # fmt: skip
+
+
+def _at(value: datetime | None) -> int:
+    return codes.NONE if value is None else micros(value)

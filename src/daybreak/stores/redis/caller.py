@@ -1,0 +1,204 @@
+"""Callers without a loop: one blocking connection, shared by all threads that wait. One of them sends for all."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from daybreak.errors import StoreUnavailable
+from daybreak.model import JobSpec
+from daybreak.store import Inserted
+from daybreak.stores.redis import answers, ask, faults
+from daybreak.stores.redis.address import Address
+from daybreak.stores.redis.library import Command, Garbled, Refusal, pack, reader
+from daybreak.stores.redis.line import Line
+from daybreak.stores.redis.link import Lost, greeting
+from daybreak.stores.redis.scripts import EXCHANGE, SUBMIT, Script
+from daybreak.stores.redis.short import ShortWay
+from daybreak.stores.redis.specs import Args
+
+MOST: Final = 500  # jobs that are sent together
+
+
+class Wire:
+    """A connection that blocks its caller."""
+
+    def __init__(self, address: Address, timeout: float) -> None:
+        try:
+            if address.path is not None:
+                self._socket = socket.socket(socket.AF_UNIX)
+                self._socket.settimeout(timeout)
+                self._socket.connect(address.path)
+            else:
+                self._socket = socket.create_connection((address.host, address.port), timeout)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if (context := address.context()) is not None:
+                    self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
+        except (OSError, ssl.SSLError) as trouble:
+            if hasattr(self, "_socket"):
+                self._socket.close()
+            raise faults.unreachable(address, trouble) from None
+        self._reader = reader()
+        self.is_open = True
+        for command in greeting(address):
+            try:
+                reply = self.ask(command)
+            except Lost as trouble:
+                raise faults.unreachable(address, trouble) from None
+            if isinstance(reply, Refusal) and command[0] != "CLIENT":
+                self.close()
+                raise faults.refused(address, str(reply))
+
+    def ask(self, command: Command) -> Any:
+        """The reply, an error reply as a value; raises Lost."""
+        try:
+            self._socket.sendall(pack(command))
+            while (reply := self._reader.gets()) is False:
+                self._reader.feed(self._receive())
+        except (OSError, Garbled) as trouble:
+            self.close()
+            why = "no answer in time" if isinstance(trouble, TimeoutError) else f"the connection broke ({trouble})"
+            raise Lost(why) from None
+        except BaseException:  # interrupted: the answer would be taken for that of the next question
+            self.close()
+            raise
+        return reply
+
+    def _receive(self) -> bytes:
+        if data := self._socket.recv(65536):
+            return data
+        raise ConnectionError("closed by the server")
+
+    def close(self) -> None:
+        self.is_open = False
+        self._socket.close()
+
+
+class Turn:
+    """One call that waits: to be sent with others, or to send for them."""
+
+    __slots__ = ("answers", "leads", "specs", "trouble", "woken")
+
+    def __init__(self, specs: Sequence[JobSpec]) -> None:
+        self.specs = specs
+        self.answers: list[Inserted] | None = None
+        self.trouble: BaseException | None = None
+        self.leads = False
+        self.woken = threading.Event()
+
+
+class Caller:
+    def __init__(self, line: Line, short: ShortWay) -> None:
+        self._line = line
+        self._short = short
+        self._lock = threading.Lock()
+        self._waiting: list[Turn] = []
+        self._is_busy = False
+        self._wire: Wire | None = None
+        self._closed = False
+
+    def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        self._line.check_ours()
+        turn = Turn(specs)
+        with self._lock:
+            turn.leads = not self._is_busy
+            if turn.leads:
+                self._is_busy = True
+            else:
+                self._waiting.append(turn)
+        if not turn.leads:
+            turn.woken.wait()
+        if turn.leads:
+            self._lead(turn)
+        if turn.trouble is not None:
+            raise turn.trouble
+        assert turn.answers is not None
+        return turn.answers
+
+    def _lead(self, turn: Turn) -> None:
+        group = [turn, *self._others(len(turn.specs))]
+        try:
+            self._send(group)
+        finally:
+            self._pass_on()
+            for other in group[1:]:
+                other.woken.set()
+
+    def _others(self, jobs: int) -> list[Turn]:
+        """Those who came meanwhile, as many as fit."""
+        others: list[Turn] = []
+        with self._lock:
+            while self._waiting and jobs + len(self._waiting[0].specs) <= MOST:
+                others.append(self._waiting.pop(0))
+                jobs += len(others[-1].specs)
+        return others
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            if self._waiting:
+                following = self._waiting.pop(0)
+                following.leads = True
+                following.woken.set()
+            else:
+                self._is_busy = False
+
+    def _send(self, group: list[Turn]) -> None:
+        for turn in group:  # so that nobody is left without an answer, whatever happens
+            turn.trouble = faults.unknown(self._line.address, "the call was interrupted")
+        try:
+            specs = [spec for turn in group for spec in turn.specs]
+            found = self._insert(specs)
+        except Exception as trouble:  # noqa: BLE001 - each gets its own
+            if len(group) > 1 and not isinstance(trouble, StoreUnavailable):
+                for turn in group:  # one of them may be to blame, and nothing was written
+                    self._send([turn])
+                return
+            for turn in group:
+                turn.trouble = trouble
+            return
+        at = 0
+        for turn in group:
+            turn.answers, turn.trouble = found[at : at + len(turn.specs)], None
+            at += len(turn.specs)
+
+    def _insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        if (short := self._short.args(specs)) is not None:
+            accepted = self._short.answered(specs, self._ask(SUBMIT, short))
+            if accepted is not None:
+                return accepted
+        return answers.inserted(specs, self._ask(EXCHANGE, ask.insert(specs))[2])
+
+    def _ask(self, script: Script, args: Args) -> Any:
+        line = self._line
+        for _ in range(5):
+            wire = self._connected()
+            rest = (1, *line.header(None), *args)
+            try:
+                reply = wire.ask(("EVALSHA", script.sha, *rest))
+                if isinstance(reply, Refusal) and faults.word(str(reply)) == "NOSCRIPT":
+                    reply = wire.ask(("EVAL", script.text, *rest))
+            except Lost as trouble:
+                raise faults.unknown(line.address, str(trouble)) from None
+            if not isinstance(reply, Refusal):
+                return reply
+            if faults.word(str(reply)) in faults.STALE:
+                wire.close()
+            if not line.follow(str(reply)):
+                raise faults.refused(line.address, str(reply))
+            wire.close()
+        raise StoreUnavailable(f"{line.address}: the cluster sends us from node to node")
+
+    def _connected(self) -> Wire:
+        if self._closed:
+            raise StoreUnavailable(f"{self._line.address} is closed")
+        if self._wire is None or not self._wire.is_open:
+            self._wire = Wire(self._line.address, self._line.timeout)
+        return self._wire
+
+    def close(self) -> None:
+        self._closed = True
+        if self._wire is not None and self._line.is_ours:
+            self._wire.close()

@@ -1,0 +1,42 @@
+"""The numbers by which scripts and rows call states, reasons, kinds and marks; the same as in prelude.lua."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from daybreak.model import Reason, State
+from daybreak.store import Verdict
+
+STATES: Final = (
+    State.SCHEDULED, State.BLOCKED, State.QUEUED, State.RUNNING, State.SUSPENDED, State.COMPLETED, State.FAILED,
+    State.CANCELLED,
+)  # fmt: skip
+STATE: Final = {state: code for code, state in enumerate(STATES)}
+REASONS: Final = (
+    None, Reason.ERROR, Reason.EXHAUSTED, Reason.TIMEOUT, Reason.EXPIRED, Reason.SHED, Reason.LOST, Reason.UPSTREAM,
+)  # fmt: skip
+REASON: Final = {reason: code for code, reason in enumerate(REASONS)}
+# Kept in rows: a kind keeps its number for ever, new ones come last.
+KINDS: Final = (
+    "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
+    "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
+    "retried", "removed", "folded", "moved",
+)  # fmt: skip
+KIND: Final = {kind: code for code, kind in enumerate(KINDS)}
+VERDICTS: Final = (Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT, Verdict.FULL)
+SAME: Final = ("", "id", "key", "unique")
+ON_CONFLICT: Final = {"return": 1, "replace": 2, "raise": 3, "refuse": 4}
+
+NO_STATE: Final = 255
+NO_PRIORITY: Final = 255
+NO_ATTEMPT: Final = 0xFFFF_FFFF
+NONE: Final = -1
+
+# Flags of a lease.
+CANCELLING, SUSPENDING, REAPED, ALONE, CALLED, REPEATS = 1, 2, 4, 8, 16, 128
+# What is kept beside a job.
+CHECKPOINT, FAILURE, NOTE, PROGRESS, RESULT, TIES, EXPIRY = 1, 2, 4, 8, 16, 32, 64
+# How a delay is counted.
+STEADY, WALL = 1, 2
+# Parts that travel with a settlement.
+HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE = 1, 2, 4, 8

@@ -1,0 +1,78 @@
+"""What goes wrong between us and the server, as Daybreak says it."""
+
+from __future__ import annotations
+
+import re
+
+from daybreak.errors import (
+    OutcomeUnknown,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
+from daybreak.stores.redis.address import Address
+
+# The first word of an error reply says what it is. None of these has changed anything: a script's first write is the
+# one that is refused.
+_SAYINGS: dict[str, tuple[type[StoreError], str]] = {
+    "LOADING": (StoreUnavailable, "is still loading its data"),
+    "MASTERDOWN": (StoreUnavailable, "is a replica that has lost its master"),
+    "TRYAGAIN": (StoreUnavailable, "is moving this namespace to another node"),
+    "CLUSTERDOWN": (StoreUnavailable, "belongs to a cluster that is down"),
+    "READONLY": (StoreUnavailable, "is a read-only replica now"),
+    "NOREPLICAS": (StoreUnavailable, "has too few replicas to accept writes"),
+    "BUSY": (StoreUnavailable, "is busy with a script that does not end (SCRIPT KILL ends it)"),
+    "MISCONF": (StoreReadOnly, "cannot save to its disk and refuses writes"),
+    "OOM": (
+        StoreFull,
+        "has used all the memory it may (maxmemory): nothing was written; raise it",
+    ),
+    "NOAUTH": (StoreUnsuitable, "asks for a password: put it into the URL, redis://:password@host"),
+    "WRONGPASS": (StoreUnsuitable, "refuses this user name and password"),
+    "NOPERM": (StoreUnsuitable, "does not permit this user what the store needs"),
+}
+# After these the connection is of no use: the server that can help is found by connecting anew.
+STALE = ("READONLY", "MASTERDOWN", "CLUSTERDOWN", "LOADING")
+_PLACE = re.compile(r" ?script: \S+,? on @user_script:\d+\.?|@user_script: ?\d+: ?", re.ASCII)
+
+
+def word(reply: str) -> str:
+    """The first word of an error reply; those of scripts are sometimes wrapped."""
+    first = reply.removeprefix("ERR ").split(" ", 1)[0].removeprefix("-").rstrip(":")
+    if first in _SAYINGS or first in ("NOSCRIPT", "MOVED", "ASK"):
+        return first
+    found = re.search(r"@user_script: ?\d+: -?([A-Z]+) ", reply)
+    if found and found[1] in _SAYINGS:
+        return found[1]
+    if "-OOM" in reply or "OOM command not allowed" in reply:
+        return "OOM"
+    if "read only replica" in reply:
+        return "READONLY"
+    return first
+
+
+def refused(address: Address, reply: str) -> StoreError:
+    """The server answered with an error."""
+    saying = _SAYINGS.get(word(reply))
+    if saying is None and "max number of clients" in reply:
+        return StoreUnavailable(f"{address} has as many clients as it may have")
+    if saying is None and ("invalid password" in reply or "AUTH" in reply):
+        return StoreUnsuitable(f"{address} refuses this password")
+    if saying is None:
+        return StoreError(f"{address} refused: {_PLACE.sub('', reply)}")
+    kind, says = saying
+    detail = f": {reply}" if word(reply) in ("NOPERM", "MISCONF") else ""
+    return kind(f"{address} {says}{detail}")
+
+
+def unreachable(address: Address, trouble: BaseException) -> StoreUnavailable:
+    """No connection; nothing was sent."""
+    why = "no answer in time" if isinstance(trouble, TimeoutError) else str(trouble) or type(trouble).__name__
+    return StoreUnavailable(f"{address} cannot be reached: {why}")
+
+
+def unknown(address: Address, why: str) -> OutcomeUnknown:
+    """It was sent, and the answer was lost."""
+    return OutcomeUnknown(f"{address}: {why}; what was asked may or may not have been done, repeating it is safe")

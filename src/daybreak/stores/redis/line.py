@@ -1,0 +1,208 @@
+"""The line to the server: connects when needed, runs scripts, and says what became of a question."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
+
+from daybreak.errors import StoreTooNew, StoreUnavailable
+from daybreak.stores.redis import faults
+from daybreak.stores.redis.address import Address
+from daybreak.stores.redis.hands import Hands
+from daybreak.stores.redis.library import Refusal
+from daybreak.stores.redis.link import Link, Lost, greeting
+from daybreak.stores.redis.scripts import OPEN, Script
+from daybreak.units import micros
+
+VERSION: Final = 1  # of how things are kept
+NEEDS: Final = 1  # the oldest that can read what we write
+_ATTEMPTS: Final = 5
+
+Reply = list[Any]
+
+
+class Skew:
+    """What is added to the server's clock: a seam for tests."""
+
+    def __init__(self) -> None:
+        self.micros = 0
+
+
+class Seat:
+    """The connection of one loop, and the door before it: one connects for all."""
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.door = asyncio.Lock()
+
+
+class Line:
+    """From any number of loops; each has a connection of its own."""
+
+    def __init__(self, address: Address, namespace: str, timeout: timedelta, hands: Hands) -> None:
+        self.address = address
+        self.namespace = namespace
+        self.prefix = f"{{{namespace}}}:".encode()
+        self.timeout = timeout.total_seconds()
+        self.hands = hands
+        self.skew = Skew()
+        self._seats: WeakKeyDictionary[asyncio.AbstractEventLoop, Seat] = WeakKeyDictionary()
+        self._closed = False
+        self._pid = os.getpid()
+
+    # -- scripts -------------------------------------------------------------------------------------------------------
+
+    def header(self, now: datetime | None) -> tuple[bytes, bytes | str | int, int]:
+        return (self.prefix, "" if now is None else micros(now), self.skew.micros)
+
+    async def run(self, script: Script, args: Sequence[bytes | str | int], now: datetime | None = None) -> Reply:
+        """The script's answer. Sent once, unless it only reads or the server says that it did nothing."""
+        rest = (1, *self.header(now), *args)
+        for attempt in range(_ATTEMPTS):
+            link = await self.link()
+            sent = self.hands.steady()
+            try:
+                reply = await link.ask(("EVALSHA", script.sha, *rest))
+                if isinstance(reply, Refusal) and faults.word(str(reply)) == "NOSCRIPT":
+                    sent = self.hands.steady()
+                    reply = await link.ask(("EVAL", script.text, *rest))
+            except Lost as trouble:
+                if script.reads and attempt == 0 and not self._closed:
+                    continue
+                raise faults.unknown(self.address, str(trouble)) from None
+            if not isinstance(reply, Refusal):
+                self.hands.note(int(reply[0]), sent)
+                return reply  # type: ignore[no-any-return]
+            if not self.follow(str(reply)):
+                raise self._refusal(link, str(reply))
+            link.close()
+        raise StoreUnavailable(f"{self.address}: the cluster sends us from node to node")
+
+    def follow(self, reply: str) -> bool:
+        """In a cluster a namespace lives on one node; one that does not have it says who does, and did nothing."""
+        if faults.word(reply) != "MOVED":
+            return False
+        host, _, port = reply.split()[2].rpartition(":")
+        self.address = replace(self.address, host=host or self.address.host, port=int(port))
+        return True
+
+    def _refusal(self, link: Link, reply: str) -> Exception:
+        if faults.word(reply) in faults.STALE:
+            link.close()
+        return faults.refused(self.address, reply)
+
+    async def command(self, *command: bytes | str | int) -> Any:
+        """A plain question that changes nothing. Error replies are values."""
+        link = await self.link()
+        try:
+            return await link.ask(command)
+        except Lost as trouble:
+            raise StoreUnavailable(f"{self.address}: {trouble}") from None
+
+    # -- connecting ----------------------------------------------------------------------------------------------------
+
+    async def link(self) -> Link:
+        self.check_ours()
+        seat = self._seat()
+        if seat.link is not None and seat.link.is_open:
+            return seat.link
+        async with seat.door:
+            if self._closed:
+                raise StoreUnavailable(f"{self.address} is closed")
+            if seat.link is None or not seat.link.is_open:
+                seat.link = await self._dial()
+            return seat.link
+
+    def _seat(self) -> Seat:
+        loop = asyncio.get_running_loop()
+        if (seat := self._seats.get(loop)) is None:
+            seat = self._seats[loop] = Seat()
+        return seat
+
+    def check_ours(self) -> None:
+        if not self.is_ours:
+            raise StoreUnavailable(f"{self.address} was opened before a fork: open a store of its own in the child")
+
+    async def _dial(self) -> Link:
+        """A connection to the node that has our namespace, in a form we know."""
+        for _ in range(_ATTEMPTS):
+            link = await self.dial()
+            sent = self.hands.steady()
+            try:
+                reply = await link.ask(("EVAL", OPEN.text, 1, *self.header(None), VERSION, NEEDS))
+            except BaseException as trouble:
+                link.close()
+                if isinstance(trouble, Lost):
+                    raise faults.unreachable(self.address, trouble) from None
+                raise
+            if not isinstance(reply, Refusal):
+                self.hands.note(int(reply[0]), sent)
+                return self._check(link, reply)
+            link.close()
+            if not self.follow(str(reply)):
+                raise faults.refused(self.address, str(reply))
+        raise StoreUnavailable(f"{self.address}: the cluster sends us from node to node")
+
+    def _check(self, link: Link, reply: Reply) -> Link:
+        if int(reply[2]) > VERSION:
+            link.close()
+            raise StoreTooNew(
+                f"{self.address}: namespace {self.namespace!r} was written by a newer Daybreak "
+                f"(schema {int(reply[1])}, this one knows {VERSION}): upgrade this installation; nothing was changed"
+            )
+        return link
+
+    async def dial(self) -> Link:
+        """A new connection, greeted; nothing is asked of it yet."""
+        try:
+            link = await Link.connect(self.address, self.timeout)
+        except (OSError, TimeoutError, ssl.SSLError) as trouble:
+            raise faults.unreachable(self.address, trouble) from None
+        said = greeting(self.address)
+        try:
+            replies = await asyncio.gather(*(link.ask(command) for command in said))
+        except Lost as trouble:
+            raise faults.unreachable(self.address, trouble) from None
+        except BaseException:
+            link.close()
+            raise
+        for command, reply in zip(said, replies, strict=True):
+            if isinstance(reply, Refusal) and command[0] != "CLIENT":
+                link.close()
+                raise faults.refused(self.address, str(reply))
+        return link
+
+    @property
+    def is_ours(self) -> bool:
+        """Not inherited by a fork."""
+        return self._pid == os.getpid()
+
+    def reopen(self) -> None:
+        if not self.is_ours:  # a forked child that opens it anew: what was inherited is not its own
+            self._pid, self._seats = os.getpid(), WeakKeyDictionary()
+        self._closed = False
+
+    async def close(self) -> None:
+        """Let go of all connections; those of loops that have ended went with them."""
+        self._closed = True
+        seats, self._seats = self._seats, WeakKeyDictionary()
+        if not self.is_ours:
+            return
+        here = asyncio.get_running_loop()
+        for loop, seat in list(seats.items()):
+            if (link := seat.link) is None or loop.is_closed():
+                continue
+            if loop is here:
+                link.close()
+                await link.gone
+            else:
+                with contextlib.suppress(RuntimeError):  # it ended just now
+                    loop.call_soon_threadsafe(link.close)

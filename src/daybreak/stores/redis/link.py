@@ -1,0 +1,143 @@
+"""One connection, for asyncio: questions are sent at once, one behind the other, and answered in order.
+
+What was sent and what was not is known exactly, so a lost answer is never taken for a refusal, nor sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import Any
+
+from daybreak.stores.redis.address import Address
+from daybreak.stores.redis.library import Command, Garbled, pack, reader
+
+
+class Lost(Exception):
+    """The connection broke after the question was sent."""
+
+
+def greeting(address: Address) -> list[Command]:
+    """What is said first on a new connection."""
+    said: list[Command] = []
+    if address.password is not None:
+        said.append(("AUTH", *([address.username] if address.username else []), address.password))
+    if address.db:
+        said.append(("SELECT", address.db))
+    said.append(("CLIENT", "SETNAME", "daybreak"))
+    return said
+
+
+class Link(asyncio.Protocol):
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._reader = reader()
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._watch: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.gone: asyncio.Future[None] = self._loop.create_future()  # its socket, too
+        self.on_push: Any = None  # what to do with messages, on a connection that only listens
+
+    @classmethod
+    async def connect(cls, address: Address, timeout: float) -> Link:  # noqa: ASYNC109 - one time for all its steps
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout):
+            if address.path is not None:
+                _, link = await loop.create_unix_connection(lambda: cls(timeout), address.path)
+            else:
+                _, link = await loop.create_connection(
+                    lambda: cls(timeout), address.host, address.port, ssl=address.context()
+                )
+            return link
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self.closed.done()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def ask(self, command: Command) -> asyncio.Future[Any]:
+        """Sent now; the future is the reply, an error reply as a value; or raises Lost."""
+        packed = pack(command)
+        assert self._transport is not None
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append((answer, self._loop.time() + self._timeout))
+        self._transport.write(packed)
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._timeout, self._look)
+        return answer
+
+    def say(self, command: Command) -> None:
+        """Sent without an answer to wait for, on a connection that only listens."""
+        if self._transport is not None and not self.closed.done():
+            self._transport.write(pack(command))
+
+    def _look(self) -> None:
+        """Nothing may hang: who waits too long is told that the answer is lost."""
+        self._watch = None
+        if not self._waiting:
+            return
+        late = self._waiting[0][1] - self._loop.time()
+        if late <= 0:
+            self.break_off(f"no answer within {self._timeout:g} s")
+        else:
+            self._watch = self._loop.call_later(late, self._look)
+
+    # -- the protocol --------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        while True:
+            try:
+                reply = self._reader.gets()
+            except Garbled as trouble:
+                self.break_off(f"the answer makes no sense ({trouble})")
+                return
+            if reply is False:
+                return
+            if self.on_push is not None:
+                self.on_push(reply)
+            elif self._waiting:
+                answer, _ = self._waiting.popleft()
+                if not answer.done():
+                    answer.set_result(reply)
+
+    def connection_lost(self, trouble: Exception | None) -> None:
+        if not self.gone.done():
+            self.gone.set_result(None)
+        self._fail(f"the connection broke ({trouble or 'closed by the server'})")
+
+    def break_off(self, why: str) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail(why)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        self._fail("the store was closed")
+
+    def _fail(self, why: str) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if not self.closed.done():
+            self.closed.set_result(None)
+        while self._waiting:
+            answer, _ = self._waiting.popleft()
+            if not answer.done():
+                answer.set_exception(Lost(why))
+                answer.exception()  # looked at, also if nobody waits any more

@@ -1,0 +1,98 @@
+-- Take over jobs that another store kept: state, attempts, result and history stay, under a higher fence.
+parts.insert()
+local by, jobs = arg(), {}
+for i = 1, number() do
+  local job = { queue = arg(), task = arg(), id = arg(), body = arg(), ties = M.read_ties(arg()), history = arg() }
+  job.state, job.reason, job.priority, job.attempt, job.n, job.lost, job.timeouts, job.fence, job.created, job.due,
+    job.expires, job.started, job.finished, job.keep, job.keep_failed = unpack_from('<BBBI4I4I4I4dddddddd', arg())
+  job.checkpoint, job.failure, job.note, job.progress, job.result = arg(), arg(), arg(), arg(), arg()
+  jobs[i] = job
+end
+
+local DUPLICATE, CONFLICT, NEW = 1, 2, 0
+local BY_ID, BY_KEY, BY_UNIQUE = 1, 2, 3
+
+local function in_the_way(job, is_open)
+  local known_seq, ties = M.hget('id', job.id), job.ties
+  if known_seq then return M.answer_for(DUPLICATE, BY_ID, M.job_of(known_seq)) end
+  if ties.key then
+    local there = M.hget('key', ties.key)
+    local other = there and unpack_from('<Hc0', there)
+    if there and other ~= job.id then
+      local seq = M.hget('id', other)
+      if seq then return M.answer_for(CONFLICT, BY_KEY, M.job_of(seq)) end
+      return M.answer(CONFLICT, BY_KEY, other, 0, NO_STATE)
+    end
+  end
+  local held = ties.unique and is_open and M.hget('unique', ties.unique)
+  if held then return M.answer_for(CONFLICT, BY_UNIQUE, M.job_of(held)) end
+  return nil
+end
+
+-- Where it stands here: x and y of job.lua.
+local function stand(job, is_open)
+  job.clock, job.y, job.flags, job.holder = 0, NONE, 0, ''
+  if is_open then
+    job.x = M.score_of(M.settings_of(job.queue), job.priority, math.min(job.created, now))
+    if job.state == SCHEDULED then job.clock, job.y = K.WALL, job.due end
+    return
+  end
+  local keep = job.state == FAILED and job.keep_failed or job.keep
+  job.x = job.finished
+  if keep >= 0 then job.y = now + math.max(0, keep - math.max(0, now - job.finished)) end
+  finals[#finals + 1] = M.size_of(job.id) .. job.id
+end
+
+local function keep_parts(job)
+  M.mark(job, K.CHECKPOINT, 'checkpoint', job.checkpoint)
+  M.mark(job, K.FAILURE, 'failure', job.failure)
+  M.mark(job, K.NOTE, 'note', job.note)
+  M.mark(job, K.PROGRESS, 'progress', job.progress)
+  M.mark(job, K.RESULT, 'result', job.result)
+end
+
+-- A job that has ended is known by its unique name, but does not hold it.
+local function tie(job, ties, is_open)
+  local is_new_key = ties.key and not M.hget('key', ties.key)
+  if ties.unique or is_new_key then M.tie(job, ties.unique, {}) end
+  if ties.unique and is_open then M.hset('unique', ties.unique, job.seq) end
+  if is_new_key then M.know_key(job, ties.key, ties.digest) end
+  M.belong(job.seq, ties)
+end
+
+local function accept(job, is_open, last)
+  local seq = string.format('%016.0f', last)
+  job.seq, job.lane, job.marks, job.fence = seq, M.lane_of(job.queue, job.task), 0, job.fence + 1
+  M.hset('id', job.id, seq)
+  M.hset('job', seq, pack('<ddd', job.created, job.keep, job.keep_failed) .. job.body)
+  M.moves('all:' .. text(job.lane))[seq] = seq
+  tie(job, job.ties, is_open)
+  keep_parts(job)
+  if is_open and job.expires >= 0 then
+    job.marks = M.with(job.marks, K.EXPIRY)
+    M.zset('expiring', seq, math.max(now, job.expires))
+  end
+  stand(job, is_open)
+  M.change(job, K.moved, job.state, by, nil, job.reason, nil, job.fence)
+  M.enter(job)
+  M.save(job)
+end
+
+M.begin()
+local last = tonumber(call('HGET', META, 'seq') or 0)
+local answers, others = {}, {}
+for i = 1, #jobs do
+  local job = jobs[i]
+  local is_open = job.state < COMPLETED
+  local verdict, other = in_the_way(job, is_open)
+  if not verdict then
+    last = last + 1
+    accept(job, is_open, last)
+    verdict = M.answer(NEW, 0, job.id, last, job.state)
+  end
+  answers[i] = verdict
+  if other then others[#others + 1] = other end
+end
+call('HSET', META, 'seq', text(last))
+M.finish_script()
+return { text(server), { '0', table.concat(answers), others } }

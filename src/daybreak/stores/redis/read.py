@@ -1,0 +1,253 @@
+"""Reading: pages, counts and events. Listings are walked a piece at a time, in as few sets as the filter allows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Final
+
+from daybreak.errors import BadInput, CursorExpired
+from daybreak.events import Event
+from daybreak.model import Job, State
+from daybreak.store import (
+    LATEST,
+    SCANNED_PER_CHUNK,
+    SCANNED_PER_PAGE,
+    Amend,
+    Feed,
+    Filter,
+    Page,
+    Query,
+    Tally,
+)
+from daybreak.stores.redis import codes, scripts
+from daybreak.stores.redis.ask import filtered, seq_of
+from daybreak.stores.redis.line import Line
+from daybreak.stores.redis.rows import Whole
+from daybreak.stores.redis.specs import Args
+from daybreak.stores.redis.told import unpack_names, unpack_row
+from daybreak.units import clean
+
+PIECE: Final = 250
+HELD: Final = frozenset({State.SUSPENDED})
+UNHAPPY: Final = frozenset({State.FAILED, State.CANCELLED})
+LaneName = tuple[str, str, int]
+Cell = tuple[str, str, int, int, State]
+Found = tuple[str, Whole]  # where it stands in the listing, and the job
+
+
+async def lanes(line: Line) -> tuple[dict[int, LaneName], dict[tuple[int, int, State], int]]:
+    """All lanes by their number, and how many jobs there are by lane, priority and state."""
+    _, named, tallied = await line.run(scripts.LANES, ())
+    names = {int(number): _lane(name) for number, name in zip(named[::2], named[1::2], strict=True)}
+    tallies = {}
+    for field, n in zip(tallied[::2], tallied[1::2], strict=True):
+        rest, state = divmod(int(field), 8)
+        tallies[rest // 16, rest % 16, codes.STATES[state]] = int(n)
+    return names, tallies
+
+
+def _lane(packed: bytes) -> LaneName:
+    size = int.from_bytes(packed[:2], "little")
+    task, _, version = packed[2 + size :].decode().rpartition("\0")
+    return packed[2 : 2 + size].decode(), task, int(version)
+
+
+# -- pages -------------------------------------------------------------------------------------------------------------
+
+
+class Listing:
+    """The candidates of a filter, in the order of its listing."""
+
+    def __init__(self, line: Line, where: Filter, *, newest_first: bool = False) -> None:
+        self._line = line
+        self._where = where
+        self.descending = newest_first or where.states not in ({State.QUEUED}, {State.SCHEDULED})
+        self.scanned = 0
+        self.last = ""
+
+    async def sets(self) -> list[str]:
+        where, states = self._where, self._where.states
+        if not self.descending and states == {State.SCHEDULED}:
+            return ["due:steady", "due:wall"]
+        if self.descending:
+            if where.run is not None:
+                return [f"run:{where.run}"]
+            if where.owner is not None:
+                return [f"owner:{where.owner}"]
+            if states == {State.RUNNING}:
+                return ["lease"]
+            if states and states <= HELD:
+                return ["held"]
+            if states and states <= UNHAPPY:
+                return sorted(states)
+            if where.reason is not None:
+                return ["failed"]
+        names, _ = await lanes(self._line)
+        kind = "all" if self.descending else "queued"
+        return [
+            f"{kind}:{number}"
+            for number, (queue, task, _) in names.items()
+            if where.queue in (None, queue) and where.task in (None, task)
+        ]
+
+    async def walk(self, cursor: str | None, most: int, *, piece: int = PIECE) -> AsyncIterator[Found]:
+        """What matches behind the cursor, looking at no more than `most` jobs; `last` says how far the look went."""
+        where, sets = self._where, await self.sets()
+        score, seq = parse_cursor(cursor, 2) if cursor else ("", "")
+        while self.scanned < most:
+            size = min(piece, most - self.scanned)
+            args: Args = [int(self.descending), score, seq, *filtered(where), size, len(sets), *sets]
+            _, looked, last_score, last_seq, found = await self._line.run(scripts.SCAN, args)
+            for at, parts in found:
+                whole = Whole(parts)
+                if matches(whole, where):
+                    yield f"{at.decode()}:{parts[0].decode()}", whole
+            self.scanned += looked
+            if looked < size:
+                return
+            score, seq = last_score.decode(), last_seq.decode()
+            self.last = f"{score}:{seq}"
+
+
+def matches(whole: Whole, where: Filter) -> bool:
+    """What the script cannot see: it knows the state, the reason and the priority."""
+    spec = whole.spec
+    return (
+        where.queue in (None, spec.queue)
+        and where.task in (None, spec.task)
+        and where.run in (None, spec.run)
+        and where.owner in (None, spec.owner)
+        and where.key in (None, spec.key)
+        and (where.tag is None or where.tag in spec.tags)
+    )
+
+
+async def keyed(line: Line, where: Filter) -> list[Whole]:
+    """A key names one job at most."""
+    packed = await line.command("HGET", line.prefix + b"key", clean(where.key or ""))
+    if not isinstance(packed, bytes):
+        return []
+    found = await get(line, unpack_names(packed[: 2 + int.from_bytes(packed[:2], "little")]))
+    return [
+        whole
+        for whole in found
+        if whole is not None
+        and matches(whole, where)
+        and (not where.states or whole.job.state in where.states)
+        and where.reason in (None, whole.job.reason)
+        and where.priority in (None, whole.job.priority)
+    ]
+
+
+async def find(line: Line, query: Query) -> Page:
+    if query.filter.key is not None and query.cursor is None:
+        return Page([whole.job for whole in await keyed(line, query.filter)][: query.limit], None)
+    listing = Listing(line, query.filter)
+    found: list[Found] = []
+    async for each in listing.walk(query.cursor, SCANNED_PER_PAGE, piece=min(PIECE, query.limit + 1)):
+        if len(found) == query.limit:
+            return Page([whole.job for _, whole in found], found[-1][0])
+        found.append(each)
+    jobs = [whole.job for _, whole in found]
+    return Page(jobs, listing.last if listing.scanned >= SCANNED_PER_PAGE else None)
+
+
+async def find_chunk(line: Line, wanted: Amend) -> tuple[list[bytes], str | None]:
+    """Which jobs the next chunk of a bulk change means, newest first and downwards: what arrives meanwhile is not
+    meant, or a bulk change under load might never end."""
+    assert wanted.filter is not None
+    if wanted.filter.key is not None and wanted.cursor is None:
+        found = [seq_of(whole.job.seq) for whole in await keyed(line, wanted.filter)]
+        return found, str(int(found[-1])) if len(found) == wanted.limit else None
+    listing = Listing(line, wanted.filter, newest_first=True)
+    cursor = None if wanted.cursor is None else f"0:{parse_cursor(wanted.cursor, 1)[0]}"
+    seqs: list[bytes] = []
+    async for _, whole in listing.walk(cursor, SCANNED_PER_CHUNK):
+        seqs.append(seq_of(whole.job.seq))
+        if len(seqs) == wanted.limit:
+            return seqs, str(whole.job.seq)
+    return seqs, str(int(listing.last.rpartition(":")[2])) if listing.scanned >= SCANNED_PER_CHUNK else None
+
+
+def parse_cursor(cursor: str, parts: int) -> list[str]:
+    """Numbers, the last of them a seq, spelt as scripts compare them."""
+    numbers = cursor.split(":")
+    if len(numbers) != parts or not all(number.removeprefix("-").isdecimal() for number in numbers):
+        raise BadInput(f"{cursor!r} is no cursor of this store: pass on what the last page gave")
+    return [*numbers[:-1], numbers[-1].zfill(16)]
+
+
+# -- counts and events -------------------------------------------------------------------------------------------------
+
+
+async def count(line: Line, where: Filter) -> list[Tally]:
+    if where.reason is where.run is where.owner is where.key is where.tag is None:
+        names, cells = await lanes(line)
+        tallies = [_tally((*names[lane], priority, state), n) for (lane, priority, state), n in cells.items()]
+    elif where.key is not None:
+        found = (whole.job for whole in await keyed(line, where))
+        tallies = [_tally((*_lane_of(job), job.priority, job.state), 1) for job in found]
+    else:
+        counted: Counter[Cell] = Counter()
+        listing = Listing(line, where)
+        async for _, whole in listing.walk(None, 1 << 60):
+            counted[*_lane_of(whole.job), whole.job.priority, whole.job.state] += 1
+        tallies = [_tally(cell, n) for cell, n in counted.items()]
+    return sorted(tally for tally in tallies if _is_meant(tally, where))
+
+
+def _lane_of(job: Job) -> LaneName:
+    return job.spec.queue, job.spec.task, job.spec.version
+
+
+def _tally(cell: Cell, n: int) -> Tally:
+    queue, task, version, priority, state = cell
+    return Tally(queue, task, version, priority, state, n)
+
+
+def _is_meant(tally: Tally, where: Filter) -> bool:
+    return (
+        (not where.states or tally.state in where.states)
+        and where.queue in (None, tally.queue)
+        and where.task in (None, tally.task)
+        and where.priority in (None, tally.priority)
+    )
+
+
+async def events(line: Line, after: str | None, limit: int) -> Feed:
+    """A cursor is the next row and how many of its events were seen."""
+    pos, seen = (None, 0) if after in (None, LATEST) else map(int, parse_cursor(str(after), 2))
+    wanted = 0 if after == LATEST else seen + limit
+    _, first, last, rows = await line.run(scripts.FEED, ("" if pos is None else pos, wanted))
+    oldest, end = int(first), int(last) + 1
+    if after == LATEST:
+        return Feed([], f"{end}:0")
+    at = oldest if pos is None else pos
+    if not oldest <= at <= end:
+        raise CursorExpired(str(after))
+    return _feed(rows, at, seen, limit)
+
+
+def _feed(rows: Sequence[bytes], at: int, seen: int, limit: int) -> Feed:
+    found: list[Event] = []
+    for packed in rows:
+        row = unpack_row(packed)
+        taken = row[seen : seen + limit - len(found)]
+        found += taken
+        if seen + len(taken) < len(row):
+            return Feed(found, f"{at}:{seen + len(taken)}")
+        at, seen = at + 1, 0
+        if len(found) == limit:
+            break
+    return Feed(found, f"{at}:{seen}")
+
+
+async def get(line: Line, jobs: Sequence[str]) -> list[Whole | None]:
+    _, found = await line.run(scripts.GET, (len(jobs), *(clean(job) for job in jobs)))
+    return [None if parts is None else Whole(parts) for parts in found]
+
+
+def delay(said: bytes | None) -> timedelta | None:
+    return None if said is None else timedelta(microseconds=int(said))

@@ -1,0 +1,41 @@
+"""The scripts: Lua files beside this one, put together and known to the server by their hash."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from typing import Final
+
+
+class Script:
+    """`reads` says that it changes nothing, so that asking again is harmless. One that is `alone` has no prelude."""
+
+    __slots__ = ("name", "reads", "sha", "text")
+
+    def __init__(self, name: str, *parts: str, reads: bool = False, alone: bool = False) -> None:
+        folder = files(__package__) / "lua"
+        self.name = name
+        self.reads = reads
+        # A part is a function: what it defines is made when it is called, and only then.
+        lua = {part: (folder / f"{part}.lua").read_text("utf-8") for part in ("prelude", "gather", *parts, name)}
+        wrapped = (f"function parts.{part}()\n{lua[part]}\nend\n" for part in ("gather", *parts))
+        whole = (lua["prelude"], *wrapped, "parts.gather()\n", lua[name])
+        self.text = (lua[name] if alone else "".join(whole)).encode()
+        self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
+
+
+EXCHANGE: Final = Script("exchange", "job", "time", "put", "insert", "settle", "claim")
+SUBMIT: Final = Script("submit", alone=True)
+EXTEND: Final = Script("extend", "job")
+REAP: Final = Script("reap", "job")
+ADVANCE: Final = Script("advance", "job", "time")
+AMEND: Final = Script("amend", "job")
+ADOPT: Final = Script("adopt", "job", "insert")
+PURGE: Final = Script("purge", "job")
+OPEN: Final = Script("open")
+GET: Final = Script("get", "whole", reads=True)
+SCAN: Final = Script("scan", "whole", reads=True)
+LANES: Final = Script("lanes", reads=True)
+POSITION: Final = Script("position", "job", reads=True)
+FEED: Final = Script("feed", reads=True)
+RECORDS: Final = Script("records", reads=True)

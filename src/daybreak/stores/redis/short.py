@@ -1,0 +1,69 @@
+"""The short way for what is submitted most: a script of its own, for new jobs of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from daybreak.model import JobSpec
+from daybreak.store import Inserted
+from daybreak.stores.redis import answers
+from daybreak.stores.redis.hands import Hands
+from daybreak.stores.redis.line import Reply
+from daybreak.stores.redis.rows import pack_spec
+from daybreak.stores.redis.specs import Args, check_priority, class_of, kept, task_of
+from daybreak.stores.redis.told import Tail, pack_end, pack_tail, sized
+
+MOST: Final = 500  # jobs in one script
+LONG_FOR: Final = 10_000_000  # microseconds for which a queue that refused is not asked again
+
+
+class ShortWay:
+    """Which jobs may go it. Queues whose settings forbid it are remembered for a while."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+        self._long: dict[str, int] = {}
+
+    def args(self, specs: Sequence[JobSpec]) -> Args | None:
+        """For jobs that are due now, tied to nothing, and of one kind; None if they are not."""
+        if not 0 < len(specs) <= MOST:
+            return None
+        first = specs[0]
+        kind, options = class_of(first), first.options
+        if (
+            kind[-1] is not False or first.delay is not None or first.run_at is not None or first.fence
+            or options.expires_in is not None or self._is_long(first.queue)
+        ):  # fmt: skip
+            return None
+        check_priority(first.priority)
+        sized(first.queue.encode())
+        args: Args = [
+            first.queue, task_of(first.task, first.version),
+            pack_end(None, None, first.by, pack_tail(Tail(task=first.task, queue=first.queue))), first.priority,
+            kept(options.keep_completed), kept(options.keep_failed),
+        ]  # fmt: skip
+        for spec in specs:
+            if spec is not first and class_of(spec) != kind:
+                return None
+            sized(spec.id.encode())
+            args.append(spec.id)
+            args.append(pack_spec(spec))
+        return args
+
+    def answered(self, specs: Sequence[JobSpec], reply: Reply) -> list[Inserted] | None:
+        """None if nothing was written: then the long way must be taken."""
+        _, accepted, is_queue = reply
+        if accepted is not None:
+            return answers.inserted(specs, accepted)
+        if is_queue:
+            self._long[specs[0].queue] = self._hands.steady() + LONG_FOR
+        return None
+
+    def _is_long(self, queue: str) -> bool:
+        until = self._long.get(queue)
+        if until is None:
+            return False
+        if until < self._hands.steady():
+            self._long.pop(queue, None)
+        return True

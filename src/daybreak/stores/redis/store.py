@@ -1,0 +1,208 @@
+"""The seam over a Redis or Valkey server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, Self
+
+from daybreak.errors import StoreUnavailable
+from daybreak.events import Event
+from daybreak.model import Job, JobSpec, Lease, Put, Record
+from daybreak.store import (
+    POSITION_EXACT_TO,
+    Advanced,
+    Amend,
+    Amended,
+    Beat,
+    Exchange,
+    Exchanged,
+    Extended,
+    Feed,
+    Filter,
+    Finding,
+    Inserted,
+    Moved,
+    Page,
+    Position,
+    Purge,
+    Purged,
+    Query,
+    Reap,
+    Tally,
+    Traits,
+    Watch,
+    cleaned_amend,
+)
+from daybreak.stores.redis import adopt, answers, ask, examine, read, scripts
+from daybreak.stores.redis.address import parse
+from daybreak.stores.redis.caller import Caller
+from daybreak.stores.redis.hands import Hands
+from daybreak.stores.redis.library import need_library
+from daybreak.stores.redis.line import Line
+from daybreak.stores.redis.rows import leases_of
+from daybreak.stores.redis.short import ShortWay
+from daybreak.stores.redis.wake import Wake
+from daybreak.units import clean, span
+from daybreak.world import RealWorld, World
+
+NAMESPACE = "daybreak"
+
+
+class RedisStore:
+    """Jobs on a server, for any number of processes on any machines.
+
+    What a crash of the server may lose depends on its settings: `traits` and `examine` say it. `timeout` is how long
+    an answer may take before the connection is given up."""
+
+    def __init__(
+        self,
+        url: str = "redis://localhost:6379",
+        *,
+        world: World | None = None,
+        namespace: str | None = None,
+        timeout: timedelta = timedelta(seconds=10),
+    ) -> None:
+        need_library()
+        address = parse(url)
+        self.namespace = namespace or address.namespace or NAMESPACE
+        self._world = world or RealWorld()
+        self._line = Line(address, examine.checked_namespace(self.namespace), timeout, Hands(self._world))
+        self._short = ShortWay(self._line.hands)
+        self._wake = Wake(self._line)
+        self._caller: Caller | None = None
+        self._durable = "as the server's settings say"
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {self._line.address} {self.namespace!r}>"
+
+    @property
+    def traits(self) -> Traits:
+        return Traits(name="redis", durable=self._durable, shared=True)
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        if self._caller is None:
+            self._line.reopen()
+            try:
+                self._durable = await examine.suit(self._line)
+            except BaseException:
+                await self._line.close()
+                raise
+            self._caller = Caller(self._line, self._short)
+        return self
+
+    async def close(self) -> None:
+        """Let go of all connections. Closing twice is fine; a forked child only forgets."""
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            await self._wake.close()
+            caller.close()
+            await self._line.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _in_use(self) -> Line:
+        if self._caller is None:
+            raise StoreUnavailable(
+                f"{self._line.address} is not open: use 'async with RedisStore(...)', or await open() first"
+            )
+        return self._line
+
+    # -- the seam ------------------------------------------------------------------------------------------------------
+
+    async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
+        line = self._in_use()
+        if (short := self._short.args(specs)) is not None:
+            accepted = self._short.answered(specs, await line.run(scripts.SUBMIT, short, now))
+            if accepted is not None:
+                return accepted
+        reply = await line.run(scripts.EXCHANGE, ask.insert(specs), now)
+        return answers.inserted(specs, reply[2])
+
+    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        """`insert` for a thread that waits: those who wait at the same time are sent together."""
+        self._in_use()
+        assert self._caller is not None
+        return self._caller.insert(specs)
+
+    async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
+        reply = await self._in_use().run(scripts.EXCHANGE, ask.exchange(exchange), now)
+        return answers.exchanged(exchange, reply)
+
+    async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
+        _, held = await self._in_use().run(scripts.EXTEND, ask.beats(beats), now)
+        return [answers.EXTENDED[code] for code in held]
+
+    async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
+        line, watched, asked = self._in_use(), span(reap.watched_for), ask.LATER
+        if now is None:
+            # By the time of asking: whoever could not report while the question was on its way is not given up.
+            before = line.hands.asked_at()
+            await line.link()
+            asked = before or line.hands.asked_at() or asked
+            watched = line.hands.watched_for(watched)
+        _, taken = await line.run(scripts.REAP, ask.reap(reap, asked, watched), now)
+        return leases_of(reap.worker, None, taken)
+
+    async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
+        _, due, expired, wait = await self._in_use().run(scripts.ADVANCE, (limit,), now)
+        return Advanced(due=due, expired=expired, next_in=read.delay(wait), again=limit in (due, expired))
+
+    async def amend(self, wanted: Amend, *, now: datetime | None = None) -> Amended:
+        line, wanted, cursor = self._in_use(), cleaned_amend(wanted), None
+        names: Sequence[str | bytes] = [clean(job) for job in wanted.jobs]
+        if wanted.filter is not None:
+            names, cursor = await read.find_chunk(line, wanted)
+        _, amended = await line.run(scripts.AMEND, ask.amend(wanted, names), now)
+        return Amended(answers.amended(wanted, amended), cursor)
+
+    async def get(self, jobs: Sequence[str]) -> list[Job | None]:
+        return [None if found is None else found.job for found in await read.get(self._in_use(), jobs)]
+
+    async def find(self, query: Query) -> Page:
+        return await read.find(self._in_use(), query)
+
+    async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
+        return await read.count(self._in_use(), where)
+
+    async def position(self, job: str) -> Position | None:
+        _, ahead = await self._in_use().run(scripts.POSITION, (clean(job),))
+        return None if ahead < 0 else Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
+
+    async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
+        return await read.events(self._in_use(), after, limit)
+
+    async def history(self, job: str) -> list[Event]:
+        [found] = await read.get(self._in_use(), [job])
+        return [] if found is None else found.history()
+
+    async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
+        return answers.purged(await self._in_use().run(scripts.PURGE, ask.purge(purge), now))
+
+    async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
+        _, adopted = await self._in_use().run(scripts.ADOPT, adopt.adopt(moved, by), now)
+        return answers.inserted([one.job.spec for one in moved], adopted)
+
+    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        return (await self.exchange(Exchange(put=puts))).put
+
+    async def records(self, kind: str, name: str | None = None) -> list[Record]:
+        one: Literal[0, 1] = 0 if name is None else 1
+        _, found = await self._in_use().run(scripts.RECORDS, (clean(kind), clean(name or ""), one))
+        return answers.records(kind, found)
+
+    async def examine(self) -> list[Finding]:
+        """Also when it is not open."""
+        return await examine.examine(self._line)
+
+    # -- waking --------------------------------------------------------------------------------------------------------
+
+    def watch(self, topics: Iterable[str]) -> Watch:
+        self._in_use()
+        return self._wake.watch(topics)

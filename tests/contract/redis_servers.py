@@ -1,0 +1,188 @@
+"""Redis for tests: the one that is there, in a namespace of one's own, or a private one that may be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from daybreak.stores.redis.address import parse
+from daybreak.stores.redis.caller import Wire
+
+REDIS = os.environ.get("DAYBREAK_TEST_REDIS", "redis://127.0.0.1:6379")
+
+
+def missing(what: str) -> None:
+    """At home a missing server skips, and says so; in CI it fails."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what}: the tests of the Redis store need one")
+    pytest.skip(f"{what}: the tests of the Redis store are SKIPPED")
+
+
+def need_redis() -> None:
+    try:
+        Wire(parse(REDIS), 2).close()
+    except Exception as trouble:  # noqa: BLE001 - whatever it is, there is no server to test with
+        missing(f"no Redis server at {REDIS} ({trouble})")
+
+
+@contextlib.contextmanager
+def wire(url: str = REDIS):
+    """A plain connection, to look behind the store."""
+    connection = Wire(parse(url), 5)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def fresh(url: str = REDIS):
+    """A namespace that nobody else uses, and that is gone afterwards."""
+    namespace = f"test-{secrets.token_hex(6)}"
+    try:
+        yield namespace
+    finally:
+        clear(url, namespace)
+
+
+def clear(url: str, namespace: str) -> None:
+    with wire(url) as connection:
+        for key in keys_of(connection, namespace):
+            connection.ask(("UNLINK", key))
+
+
+def keys_of(connection: Wire, namespace: str) -> list[bytes]:
+    cursor, found = b"0", []
+    while True:
+        cursor, keys = connection.ask(("SCAN", cursor, "MATCH", f"{{{namespace}}}:*", "COUNT", 1000))
+        found += keys
+        if cursor == b"0":
+            return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A private server, which syncs every commit unless told otherwise."""
+
+    def __init__(self, folder: Path, *settings: str, program: str = "redis-server", password: str = "") -> None:
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self._own_url = self.url.replace("//", f"//:{password}@") if password else self.url
+        self._folder = folder
+        self._command = [
+            program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "",
+            "--appendonly", "yes", "--appendfsync", "always", *settings,
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(400):
+            with contextlib.suppress(Exception), wire(self._own_url) as connection:
+                if connection.ask(("PING",)) == b"PONG":
+                    return
+            time.sleep(0.025)
+        raise AssertionError("the private server does not answer")
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+@contextlib.contextmanager
+def private(folder: Path, *settings: str, program: str = "redis-server", password: str = ""):
+    if shutil.which(program) is None:
+        missing(f"no {program} on this machine")
+    server = Server(folder, *settings, program=program, password=password)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+class Proxy:
+    """Between a store and its server: passes on, holds back questions, or swallows answers and then cuts."""
+
+    def __init__(self, url: str) -> None:
+        self._to = parse(url)
+        self._open = asyncio.Event()
+        self._open.set()
+        self._cuts = False
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._meet, "127.0.0.1", 0)
+        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def hold(self) -> None:
+        """Questions wait here until they are let go."""
+        self._open.clear()
+
+    def let_go(self) -> None:
+        self._open.set()
+
+    def swallow(self) -> None:
+        """The next answer is lost: the connection is cut when it comes."""
+        self._cuts = True
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _meet(self, reader, writer) -> None:
+        up_reader, up_writer = await asyncio.open_connection(self._to.host, self._to.port)
+        self._writers |= {writer, up_writer}
+        for pump in (self._ask(reader, up_writer), self._answer(up_reader, writer)):
+            task = asyncio.create_task(pump)
+            self._tasks.add(task)
+
+    async def _ask(self, reader, writer) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self._open.wait()
+                writer.write(data)
+        writer.close()
+
+    async def _answer(self, reader, writer) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                if self._cuts:
+                    self._cuts = False
+                    self.cut()
+                    return
+                writer.write(data)
+        writer.close()
