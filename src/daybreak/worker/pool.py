@@ -87,7 +87,7 @@ class Pool:
         """While children have enough in hand, let more of what ends come together in one exchange; not when new work
         was announced, which may be urgent."""
         self._hasty.clear()
-        if self._lasts_for() - 1.5 * self._pace.lasts > REST:
+        if len(self.ended) < self._pace.limit // 2 and self._lasts_for() - 1.5 * self._pace.lasts > REST:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REST):
                     await self._hasty.wait()
