@@ -15,6 +15,7 @@ PLAIN_STAMP := $(VENV)/.installed-plain
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 PYTEST := $(BIN)/python -m pytest
+SERVED := $(BIN)/python tests/with_servers.py
 # These must be there; whatever else stands in tests/ is run as well.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
     tests/acceptance tests/demo
@@ -24,7 +25,7 @@ QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*pro
     --deselect=tests/unit/test_docs.py::test_what_a_page_shows_runs_and_prints_what_it_says
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static unit bench bench-compare torture docs clean
+.PHONY: help demo test servers check static unit bench bench-compare torture docs clean
 
 help:
 	@echo "make demo           a night's work in half a minute: a sweep, an urgent job, a worker that is killed"
@@ -79,6 +80,18 @@ unit: $(STAMP)
 
 check: static unit
 
+# PostgreSQL, Redis and PgBouncer, installed where that is allowed. What is missing is skipped loudly, or fails in CI.
+servers:
+	@missing=""; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || missing="$$missing pgbouncer"; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "== servers:$$missing"; \
+	    { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y install $$missing; } >/dev/null 2>&1 || \
+	    echo "!! could not be installed:$$missing"; \
+	elif [ -n "$$missing" ]; then echo "!! not installed:$$missing; as root: apt-get install$$missing"; fi
+
 # $(call found,folder): the folder, if it holds tests; otherwise a loud word, which is a failure in CI.
 define found
 if ! ls $(1)/test_*.py >/dev/null 2>&1; then \
@@ -87,12 +100,12 @@ else
 endef
 
 # Short torture first, alone: it measures time. The suites come last, so that their count is the last line.
-test: static
+test: static servers
 	@echo "== torture, short form"
-	@$(call found,tests/torture) $(PYTEST) tests/torture; fi
+	@$(call found,tests/torture) $(SERVED) $(PYTEST) tests/torture; fi
 	@for suite in $(SUITES); do $(call found,$$suite) :; fi; done
 	@echo "== all other suites, with the examples of README and docs, $(PARALLEL) at a time"
-	@$(PYTEST) -n $(PARALLEL) tests --ignore=tests/torture
+	@$(SERVED) $(PYTEST) -n $(PARALLEL) tests --ignore=tests/torture
 
 docs: $(STAMP)
 	@echo "== examples and links of README and docs"
@@ -102,7 +115,7 @@ docs: $(STAMP)
 
 torture: $(STAMP)
 	@echo "== torture, long form"
-	@$(call found,tests/torture) DAYBREAK_TORTURE=long $(PYTEST) tests/torture; fi
+	@$(call found,tests/torture) DAYBREAK_TORTURE=long $(SERVED) $(PYTEST) tests/torture; fi
 
 bench: $(BENCH_STAMP)
 	@test -f benchmarks/__main__.py || { echo "!! the benchmarks are not there yet"; exit 1; }

@@ -77,7 +77,7 @@ class _Teller:
 
 
 def _say(report: Report, here: Session, url: str) -> None:
-    say(f"{counted(report.moved, 'job', 'jobs')} moved to {safe(config.shown(url))}")
+    say(f"{counted(report.moved, 'job', 'jobs')} moved to {safe(str(config.path_of(url) or config.shown(url)))}")
     if report.known:
         say(f"{counted(report.known, 'job was', 'jobs were')} there already")
     if report.settings:

@@ -19,17 +19,17 @@ BEGIN
     seqs := ARRAY(SELECT nextval('daybreak.seq') FROM generate_series(1, cardinality(p_ids)));
     WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(seqs, p_ids, p_lanes, p_priorities, p_fences, p_expires, p_by, p_runs_of, p_owners, p_options,
-                             p_extras, p_args) WITH ORDINALITY
-            AS t(seq, id, lane, priority, fence, expires, by, run, owner, options, extra, args, o)
+                             p_extras, p_args)
+            AS t(seq, id, lane, priority, fence, expires, by, run, owner, options, extra, args)
     ), jobs AS (
         INSERT INTO daybreak.job (seq, created, arrived, ord, expires, lane, band, priority, asked, id, by, run, owner,
                                   options, extra, args)
         SELECT seq, hand, hand, 0, hand + expires, lane, priority, priority, priority, id, by, run, owner, options, extra,
                args
-        FROM asked ORDER BY o
+        FROM asked
     ), queued AS (
         INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n)
-        SELECT lane, priority, priority, 0, seq, hand + expires, 0, fence, 1 FROM asked ORDER BY o
+        SELECT lane, priority, priority, 0, seq, hand + expires, 0, fence, 1 FROM asked
     ), counted AS (
         INSERT INTO daybreak.tally (lane, priority, state, n)
         SELECT lane, priority, 'queued', count(*) FROM asked GROUP BY lane, priority

@@ -1,0 +1,13 @@
+"""The PostgreSQL store: any number of machines on one database.
+
+store        the seam: which operation is done how
+fast         the two calls by which busy programs live, one round trip each (migrations/*-insert_1, -exchange_1)
+ledger       one transaction of everything else, and what it has changed; places, insert, claim, settle, amend,
+             pass_time, purge, records and read work on it
+crew, link   threads and their connections; now: the caller's own thread
+wake         who waits and who tells them;  clock: the server's time;  within: in someone else's transaction
+"""
+
+from daybreak.stores.postgres.store import PostgresStore
+
+__all__ = ["PostgresStore"]

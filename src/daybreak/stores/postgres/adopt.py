@@ -1,0 +1,82 @@
+"""Adopt: jobs of another store, as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daybreak.model import FINAL, UNFINISHED, Job, State
+from daybreak.rank import place
+from daybreak.store import Inserted, Moved, Verdict, job_topic, kept_until
+from daybreak.stores.postgres import lines, places
+from daybreak.stores.postgres.arrays import Bigints, Texts
+from daybreak.stores.postgres.insert import KEYS, NAMES, write_jobs
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.rows import WALL, Carry, Row, pack_extra, pack_options, text_bytes
+from daybreak.units import micros
+
+
+def adopt(ledger: Ledger, moved: Sequence[Moved], by: str) -> list[Inserted]:
+    specs = [one.job.spec for one in moved]
+    for kind, names in ((KEYS, [spec.key for spec in specs]), (NAMES, [spec.unique for spec in specs])):
+        if wanted := sorted({name for name in names if name is not None}):
+            ledger.rows(ledger.sql.lock_names, (kind, Texts(wanted)))
+    return [_in_the_way(ledger, one.job) or _adopt(ledger, one, by) for one in moved]
+
+
+def _in_the_way(ledger: Ledger, job: Job) -> Inserted | None:
+    spec, sql = job.spec, ledger.sql
+    if (known := places.load_id(ledger, spec.id)) is not None:
+        return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
+    if spec.key is not None and (found := ledger.rows(sql.keys_of, (Texts([spec.key]),))):
+        [(_, _, other, seq)] = found
+        if other != spec.id:
+            there = None if seq is None else places.look(ledger, [seq]).get(seq)
+            return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
+    if spec.unique is not None and job.state in UNFINISHED:
+        seq = ledger.value(sql.holder_of, (spec.unique,))
+        holder = None if seq is None else places.load(ledger, seq)
+        if holder is not None and holder.state not in FINAL:
+            return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
+    return None
+
+
+def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
+    job, spec, sql = moved.job, moved.job.spec, ledger.sql
+    [seq] = ledger.next_seqs(1)
+    row = _arrived(ledger, seq, job)
+    row.history = "\n".join(lines.write(event) for event in moved.history)
+    write_jobs(ledger, [row])
+    if spec.key is not None and not ledger.rows(sql.keys_of, (Texts([spec.key]),)):
+        ledger.run(sql.insert_keys, (Texts([spec.key]), Texts([spec.digest]), Texts([spec.id])))
+    if spec.unique is not None and job.state in UNFINISHED:
+        ledger.run(sql.insert_uniques, (Texts([spec.unique]), Bigints([seq])))
+    places.tell(ledger, row, "moved", by, state=job.state, reason=job.reason, fence=row.fence)
+    places.enter(ledger, row)
+    if job.is_final:
+        ledger.wake(job_topic(job.id))
+    return Inserted(Verdict.NEW, spec.id, seq, job.state)
+
+
+def _arrived(ledger: Ledger, seq: int, job: Job) -> Row:
+    """As it was, with its waiting time counted from when it was first submitted."""
+    spec, created = job.spec, micros(job.created_at)
+    arrived = ledger.steady - max(0, ledger.wall - created)
+    band, order, _ = place(ledger.settings(spec.queue), job.priority, arrived, seq)
+    expires = None
+    if job.expires_at is not None and job.state in UNFINISHED:
+        expires = ledger.steady + max(0, micros(job.expires_at) - ledger.wall)
+    is_delayed = job.state in (State.SCHEDULED, State.SUSPENDED) and job.run_at is not None
+    return Row(
+        seq=seq, id=spec.id, lane=ledger.lane(spec.queue, spec.task, spec.version),
+        name=(spec.queue, spec.task, spec.version), band=band, ord=order, priority=job.priority, asked=spec.priority,
+        created=created, arrived=arrived, expires=expires, by=spec.by, run=spec.run, owner=spec.owner, key=spec.key,
+        uniq=spec.unique, options=pack_options(spec.options), extra=pack_extra(spec), args=spec.args, state=job.state,
+        attempt=job.attempt, fence=job.fence + 1, n=job.revision,
+        started=None if job.started_at is None else micros(job.started_at), progress=job.progress,
+        carry=Carry(lost=job.lost, timeouts=job.timeouts, checkpoint=job.checkpoint, failure=job.failure),
+        note=text_bytes(job.note), message=text_bytes(job.message), history=None,
+        clock=WALL if is_delayed else None, due=micros(job.run_at) if is_delayed and job.run_at else None, worker=None,
+        until=None, term=None, call=None, reaped=None, alone=None, suspending=None, cancelling=None, reason=job.reason,
+        finished=None if job.finished_at is None else micros(job.finished_at),
+        purge_at=kept_until(job, ledger.wall, ledger.steady) if job.is_final else None, result=job.result,
+    )  # fmt: skip

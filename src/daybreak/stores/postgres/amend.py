@@ -1,0 +1,163 @@
+"""Amend: what people change, guarded by the job's state."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from daybreak.model import FINAL, WAITING, State
+from daybreak.store import SCANNED_PER_CHUNK, Amend, Amended, Amendment, worker_topic
+from daybreak.stores.postgres import places, read
+from daybreak.stores.postgres.arrays import Bigints, Texts
+from daybreak.stores.postgres.insert import NAMES
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.rows import Row, text_bytes
+from daybreak.units import clean
+
+Answer = Literal["done", "requested", "refused", "missing"]
+
+
+def amend(ledger: Ledger, wanted: Amend) -> Amended:
+    jobs = [clean(job) for job in wanted.jobs]
+    seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(jobs),)))
+    rows = _load(ledger, wanted, list(seqs.values()))
+    answers = []
+    for asked, job in zip(wanted.jobs, jobs, strict=True):
+        row = rows.get(seqs.get(job, 0))
+        answers.append(Amendment(asked, "missing") if row is None else _amend(ledger, row, wanted, rows))
+    return Amended(answers)
+
+
+def amend_chunk(ledger: Ledger, wanted: Amend, seqs: list[int], cursor: str | None) -> Amended:
+    """Change what was found, if it still matches: between the look and the write others may have been at it."""
+    assert wanted.filter is not None
+    rows = _load(ledger, wanted, seqs)
+    found = [row for seq in seqs if (row := rows.get(seq)) is not None and read.matches(row, wanted.filter)]
+    answers = [_amend(ledger, row, wanted, rows) for row in found]
+    return Amended([a for a in answers if a.verdict in ("done", "requested")], cursor)
+
+
+def find_chunk(ledger: Ledger, wanted: Amend) -> tuple[list[int], str | None]:
+    """Which jobs the next chunk means. Looked for beforehand, so that nobody waits for a long search."""
+    assert wanted.filter is not None
+    # Newest first and downwards: what arrives meanwhile is not meant, or a bulk change under load might never end.
+    before = read.parse_cursor(wanted.cursor, 1)[0] if wanted.cursor else read.NEWEST
+    chunk: list[int] = []
+    seqs = read.newest_first(ledger, wanted.filter, before, SCANNED_PER_CHUNK)
+    for batch in read.in_batches(seqs):
+        rows = places.look(ledger, batch)
+        for seq in batch:
+            if seq in rows and read.matches(rows[seq], wanted.filter):
+                chunk.append(seq)
+                if len(chunk) == wanted.limit:
+                    return chunk, str(seq)
+    return chunk, str(seqs[-1]) if len(seqs) == SCANNED_PER_CHUNK else None
+
+
+def _load(ledger: Ledger, wanted: Amend, seqs: list[int]) -> dict[int, Row]:
+    rows = places.load_all(ledger, seqs) if seqs else {}
+    names = [row.uniq for row in rows.values() if row.uniq is not None] if wanted.action == "retry" else []
+    if names:
+        ledger.rows(ledger.sql.lock_names, (NAMES, Texts(names)))
+    return rows
+
+
+def _amend(ledger: Ledger, row: Row, wanted: Amend, rows: dict[int, Row]) -> Amendment:
+    verdict = _ACTIONS[wanted.action](ledger, row, wanted)
+    if wanted.action == "remove" and verdict == "done":
+        del rows[row.seq]
+    return Amendment(row.id, verdict, row.state)
+
+
+def _cancel(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state in FINAL:
+        return "refused"
+    if row.state is State.RUNNING:
+        if row.cancelling is None:
+            row.cancelling = wanted.by.encode()
+            places.tell(ledger, row, "cancel_requested", wanted.by, note=wanted.note)
+            _ask(ledger, row)
+        return "requested"
+    places.finish(ledger, row, State.CANCELLED, by=wanted.by, note=wanted.note)
+    return "done"
+
+
+def _suspend(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state in FINAL or row.state is State.SUSPENDED:
+        return "refused"
+    if row.state is State.RUNNING:
+        if not row.suspending:
+            row.suspending = True
+            places.tell(ledger, row, "suspend_requested", wanted.by, note=wanted.note)
+            _ask(ledger, row)
+        return "requested"
+    places.leave(ledger, row)
+    row.state, row.note = State.SUSPENDED, text_bytes(wanted.note)
+    places.tell(ledger, row, "suspended", wanted.by, state=State.SUSPENDED, note=wanted.note)
+    places.enter(ledger, row)
+    return "done"
+
+
+def _resume(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state is State.RUNNING and row.suspending:
+        row.suspending = False
+        places.tell(ledger, row, "resumed", wanted.by)
+        _ask(ledger, row)
+        return "done"
+    if row.state is not State.SUSPENDED:
+        return "refused"
+    places.leave(ledger, row)
+    row.note = None
+    if places.is_early(ledger, row):
+        row.state = State.SCHEDULED
+    else:
+        row.state, row.clock, row.due = State.QUEUED, None, None
+    places.tell(ledger, row, "resumed", wanted.by, state=row.state, run_at=row.due_at)
+    places.enter(ledger, row)
+    return "done"
+
+
+def _ask(ledger: Ledger, row: Row) -> None:
+    ledger.run(ledger.sql.ask_lease, (row.cancelling, bool(row.suspending), row.n, row.history, row.seq))
+    ledger.wake(worker_topic(row.worker or ""))
+
+
+def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state not in FINAL:
+        return "refused"
+    if row.uniq is not None:
+        if ledger.value(ledger.sql.holder_of, (row.uniq,)) is not None:
+            return "refused"
+        ledger.run(ledger.sql.insert_uniques, (Texts([row.uniq]), Bigints([row.seq])))
+    places.leave(ledger, row)
+    row.state, row.reason, row.note = State.QUEUED, None, None
+    row.attempt = row.carry.lost = row.carry.timeouts = 0
+    row.finished = row.purge_at = row.result = None
+    places.put_in_place(ledger, row)
+    places.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)
+    places.enter(ledger, row)
+    return "done"
+
+
+def _remove(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state not in FINAL:
+        return "refused"
+    places.tell(ledger, row, "removed", wanted.by, note=wanted.note)
+    places.drop(ledger, row)
+    return "done"
+
+
+def _rerank(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
+    if row.state not in WAITING:
+        return "refused"
+    places.rerank(ledger, row, wanted.priority, by=wanted.by)
+    return "done"
+
+
+_ACTIONS = {
+    "cancel": _cancel,
+    "suspend": _suspend,
+    "resume": _resume,
+    "retry": _retry,
+    "remove": _remove,
+    "rerank": _rerank,
+}

@@ -1,0 +1,266 @@
+"""Claim: the most urgent jobs that a worker knows, where limits, due or expired jobs make it more than plain."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from datetime import timedelta
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
+
+from daybreak.events import Event
+from daybreak.model import Lease, QueueSettings, State
+from daybreak.rank import turn, urgency
+from daybreak.store import PROMOTED_PER_CLAIM, Claim
+from daybreak.stores.postgres import lines, pass_time, places
+from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.rows import Values, spec_of, unpack_carry
+from daybreak.units import moment, span
+
+
+class Head(NamedTuple):
+    """A queued job with all that a lease carries, as sql/claim_lane.sql says; and, by its fields, its rank."""
+
+    lane: int
+    band: int
+    ord: int
+    seq: int
+    priority: int
+    expires: int | None
+    attempt: int
+    fence: int
+    n: int
+    carry: bytes | None
+    history: str | None
+    id: str
+    asked: int
+    created: int
+    by: str
+    run: str | None
+    owner: str | None
+    key: str | None
+    uniq: str | None
+    options: bytes | None
+    extra: bytes | None
+    args: bytes
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        return self.band, self.ord, self.seq
+
+
+class Line:
+    """One queue as its claimant sees it: the lanes of the tasks it knows, merged into rank order."""
+
+    def __init__(self, queue: str, settings: QueueSettings, served: int, index: int, room: int) -> None:
+        self.queue = queue
+        self.settings = settings
+        self.served = served
+        self.index = index
+        self.room = room
+        self.lanes: list[int] = []
+        self.heads: deque[Head] = deque()
+
+    def key(self, steady: int) -> tuple[int, int, int] | None:
+        """Where this queue stands among others; None when it has nothing to give."""
+        if self.room < 1 or not self.heads:
+            return None
+        head = self.heads[0]
+        return (
+            urgency(self.settings, head.priority, head.ord, steady),
+            turn(self.served, self.settings.weight),
+            self.index,
+        )
+
+
+class Claiming:
+    def __init__(self, ledger: Ledger, claim: Claim) -> None:
+        self._ledger = ledger
+        self._claim = claim
+        self._term = span(claim.lease_for)
+        self._until = moment(ledger.steady + self._term)
+        self._met: list[int] = []  # jobs that were chosen: ours by now, or another's
+        self._rows: list[Values] = []
+        self._taken: list[Head] = []
+        self._expired = 0
+        self.again = False
+        self.next_in: timedelta | None = None
+
+    def claim(self) -> list[Lease]:
+        ledger, claim = self._ledger, self._claim
+        due = pass_time.promote(ledger, PROMOTED_PER_CLAIM)
+        served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
+        lines = self._lines(served)
+        leases = self._taken_before()
+        is_dry = False
+        while len(leases) < claim.limit and self._expired < PROMOTED_PER_CLAIM and not is_dry:
+            self._fill(lines)
+            is_dry = not self._take(lines, leases)
+        self._write()
+        self.again = due == PROMOTED_PER_CLAIM if is_dry else True
+        if len(leases) < claim.limit:
+            self.next_in = pass_time.next_in(ledger)
+        return leases
+
+    def _lines(self, served: dict[str, int]) -> list[Line]:
+        ledger, claim = self._ledger, self._claim
+        ledger.know_settings(served)
+        limited = sorted(queue for queue in served if ledger.settings(queue).max_running is not None)
+        ledger.lock_limits(limited)
+        running = ledger.tallied(limited, (State.RUNNING,)) if limited else {}
+        lines = []
+        for index, (queue, had) in enumerate(served.items()):
+            settings = ledger.settings(queue)
+            room = 1 << 60
+            if settings.paused:
+                room = 0
+            elif settings.max_running is not None:
+                # A limit set since we looked: its row was not locked, so this queue gives nothing this time.
+                room = settings.max_running - running[queue] if queue in running else 0
+            line = Line(queue, settings, had, index, room)
+            if room > 0 and claim.limit > 0:
+                line.lanes = ledger.lanes_of(queue, claim.tasks)
+            lines.append(line)
+        return lines
+
+    def _fill(self, lines: list[Line]) -> None:
+        """See what stands first now. A little beyond the limit: some may turn out expired."""
+        wanted = [lane for line in lines if line.room > 0 for lane in line.lanes]
+        by_lane: dict[int, list[Head]] = {lane: [] for lane in wanted}
+        if wanted:
+            limit = self._claim.limit + PROMOTED_PER_CLAIM
+            for row in self._ledger.rows(self._ledger.sql.claim_lane, (Ints(wanted), Bigints(self._met), limit)):
+                by_lane[row[0]].append(Head(*row))
+        for line in lines:
+            heads = [head for lane in line.lanes for head in by_lane.get(lane, ())]
+            line.heads = deque(sorted(heads, key=lambda head: head.rank))
+
+    def _take(self, lines: list[Line], leases: list[Lease]) -> bool:
+        """Choose in order, then lock what was chosen and no more: a lock on more would make others pass over jobs
+        that nobody takes. False when there is nothing left to choose."""
+        steady = self._ledger.steady
+        before = [(line, line.room, line.served) for line in lines]
+        waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
+        heapify(waiting)
+        chosen: list[tuple[Line, Head, bool]] = []
+        leased, expired = len(leases), self._expired
+        while leased < self._claim.limit and expired < PROMOTED_PER_CLAIM and waiting:
+            _, line = heappop(waiting)
+            head = line.heads.popleft()
+            overdue = head.expires is not None and head.expires <= steady
+            chosen.append((line, head, overdue))
+            if overdue:
+                expired += 1
+            else:
+                leased += 1
+                line.room -= 1
+                line.served += 1
+            if (key := line.key(steady)) is not None:
+                heappush(waiting, (key, line))
+        for line, room, served in before:
+            line.room, line.served = room, served
+        self._lock([head for _, head, _ in chosen])
+        for line, head, overdue in chosen:
+            self._met.append(head.seq)
+            if head.seq not in self._ledger.locked:
+                continue
+            if overdue:
+                self._expire(head.seq)
+            else:
+                leases.append(self._lease(head))
+                line.room -= 1
+                line.served += 1
+        return bool(chosen)
+
+    def _lock(self, heads: list[Head]) -> None:
+        if heads:
+            columns = _columns(heads)
+            for (seq,) in self._ledger.rows(self._ledger.sql.lock_ready_free, columns):
+                self._ledger.locked[seq] = State.QUEUED
+
+    def _expire(self, seq: int) -> None:
+        self._expired += 1
+        row = places.load(self._ledger, seq)
+        assert row is not None
+        places.expire(self._ledger, row)
+
+    def _taken_before(self) -> list[Lease]:
+        ledger, claim = self._ledger, self._claim
+        if not claim.repeats or claim.call is None:
+            return []
+        seqs = [seq for (seq,) in ledger.rows(ledger.sql.leases_of_call, (claim.worker, claim.call))]
+        rows = places.load_all(ledger, seqs)
+        return [
+            row.as_lease()
+            for _, row in sorted(rows.items())
+            if row.state is State.RUNNING and (row.worker, row.call) == (claim.worker, claim.call)
+        ]
+
+    def _lease(self, head: Head) -> Lease:
+        ledger, claim = self._ledger, self._claim
+        attempt, fence, n = head.attempt + 1, head.fence + 1, head.n + 1
+        told = ledger.tell(
+            Event(
+                n=n, kind="started", job=head.id, at=ledger.at, by=claim.worker, state=State.RUNNING, attempt=attempt,
+                fence=fence,
+            )
+        )  # fmt: skip
+        history = lines.joined(head.history, told)
+        if lines.may_shorten(n):
+            history = lines.shorten(places.look(ledger, [head.seq])[head.seq].first_event(), history)
+        self._taken.append(head)
+        self._rows.append((
+            head.seq, head.lane, head.priority, head.uniq, attempt, fence, n, claim.worker, ledger.steady + self._term,
+            self._term, ledger.wall, claim.call, head.carry, history,
+        ))  # fmt: skip
+        carry = unpack_carry(head.carry)
+        return Lease(
+            seq=head.seq,
+            spec=spec_of(
+                ledger.name_of(head.lane), head.id, head.asked, head.by, head.run, head.owner, head.key, head.uniq,
+                head.options, head.extra, head.args,
+            ),
+            fence=fence,
+            attempt=attempt,
+            priority=head.priority,
+            worker=claim.worker,
+            until=self._until,
+            lease_for=claim.lease_for,
+            started_at=ledger.at,
+            created_at=moment(head.created),
+            lost=carry.lost,
+            timeouts=carry.timeouts,
+            checkpoint=carry.checkpoint,
+            call=claim.call,
+        )  # fmt: skip
+
+    def _write(self) -> None:
+        ledger, sql = self._ledger, self._ledger.sql
+        if not self._rows:
+            return
+        ledger.run(sql.delete_ready, _columns(self._taken))
+        (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history) = zip(
+            *self._rows, strict=True
+        )
+        ledger.run(
+            sql.insert_lease,
+            (
+                Bigints(seq), Ints(lane), Smallints(priority), Texts(uniq), Ints(attempt), Ints(fence), Ints(n),
+                Texts(worker), Bigints(until), Bigints(term), Bigints(started), Texts(call), Blobs(carry),
+                Texts(history),
+            ),
+        )  # fmt: skip
+        if first := [head.seq for head in self._taken if head.expires is not None]:
+            ledger.run(sql.forget_expiry, (Bigints(first),))
+        for head in self._taken:
+            ledger.locked[head.seq] = State.RUNNING
+        for (of, at), count in Counter((head.lane, head.priority) for head in self._taken).items():
+            ledger.tally(of, at, State.QUEUED, -count)
+            ledger.tally(of, at, State.RUNNING, count)
+
+
+def _columns(heads: list[Head]) -> tuple[Any, ...]:
+    return (
+        Ints([h.lane for h in heads]), Smallints([h.band for h in heads]), Bigints([h.ord for h in heads]),
+        Bigints([h.seq for h in heads]),
+    )  # fmt: skip

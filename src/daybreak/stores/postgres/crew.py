@@ -1,0 +1,122 @@
+"""A few threads, each with a connection of its own: whoever asks is served by the next that is free.
+
+Work is handed over once, with its batch, and an answer once: a hop costs some 50 microseconds. A caller who gives up
+tears nothing: what has begun is finished, its answer dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from daybreak.stores.postgres import faults
+from daybreak.stores.postgres.clock import ServerClock
+from daybreak.stores.postgres.link import Link, refused
+from daybreak.stores.postgres.place import Place
+from daybreak.stores.postgres.watchdog import Watchdog
+
+TRIES = 8  # when others were in the way
+Work = Callable[[Link], Any]
+
+
+def attempt(work: Work, link: Link) -> Any:
+    """Do it, again where nothing was written because others were in the way."""
+    for tried in range(TRIES):
+        try:
+            return work(link)
+        except Exception as trouble:
+            if not faults.is_passing(trouble):
+                raise
+            if tried == TRIES - 1:
+                raise faults.working(link.name, trouble, sent=False, lost=False) from None
+            time.sleep(0.001 * tried * tried)
+    raise AssertionError
+
+
+class Hand:
+    """One thread and its connection."""
+
+    def __init__(self, crew: Crew, number: int) -> None:
+        self.link = Link(crew.place, crew.clock)
+        crew.watchdog.watch(self.link.waiting)
+        self._crew = crew
+        self.thread = threading.Thread(target=self._run, name=f"daybreak-pg-{number}", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        crew = self._crew
+        while (asked := crew.next()) is not None:
+            work, future = asked
+            if not future.cancelled():
+                deliver(future, _answer(work, self.link))
+                crew.after(self.link)
+            del asked, work, future  # or what was answered last would be kept until someone asks again
+        self.link.close()
+
+
+class Crew:
+    def __init__(
+        self, place: Place, clock: ServerClock, watchdog: Watchdog, after: Callable[[Link], None] = lambda _: None
+    ) -> None:
+        self.place = place
+        self.clock = clock
+        self.watchdog = watchdog
+        self.after = after  # done when an answer is out
+        self._asked: queue.SimpleQueue[tuple[Work, asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._hands: list[Hand] = []
+        self._idle = 0
+        self._is_closed = False
+
+    async def do(self, work: Work) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self._is_closed:
+                raise refused(self.place)
+            self._asked.put((work, future))
+            if self._idle < self._asked.qsize() and len(self._hands) < self.place.connections:
+                self._hands.append(Hand(self, len(self._hands) + 1))
+        return await future
+
+    def next(self) -> tuple[Work, asyncio.Future[Any]] | None:
+        with self._lock:
+            self._idle += 1
+        asked = self._asked.get()
+        with self._lock:
+            self._idle -= 1
+        return asked
+
+    def close(self) -> None:
+        """Answer everyone who asked, then end."""
+        with self._lock:
+            self._is_closed = True
+            hands, self._hands = self._hands, []
+            for _ in hands:
+                self._asked.put(None)
+        for hand in hands:
+            hand.thread.join()
+
+
+def _answer(work: Work, link: Link) -> Any:
+    try:
+        return attempt(work, link)
+    except BaseException as trouble:  # noqa: BLE001 - handed to whoever asked
+        return trouble
+
+
+def deliver(future: asyncio.Future[Any], answer: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+        future.get_loop().call_soon_threadsafe(_set, future, answer)
+
+
+def _set(future: asyncio.Future[Any], answer: Any) -> None:
+    if future.done():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

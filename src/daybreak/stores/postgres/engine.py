@@ -1,0 +1,151 @@
+"""One connection at work: which operation is one call, and which a transaction of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from daybreak.model import JobSpec, Lease
+from daybreak.store import EVENTS_TOPIC, Advanced, Exchange, Exchanged, Inserted, Reap, work_topic
+from daybreak.stores.postgres import fast, faults, incoming, pass_time, records, settle
+from daybreak.stores.postgres.claim import Claiming
+from daybreak.stores.postgres.clock import ServerClock
+from daybreak.stores.postgres.driver import psycopg
+from daybreak.stores.postgres.insert import Inserting
+from daybreak.stores.postgres.ledger import Lanes, Ledger
+from daybreak.stores.postgres.link import Link
+from daybreak.stores.postgres.settle import Settling
+from daybreak.stores.postgres.statements import Statements
+
+T = TypeVar("T")
+
+
+class Engine:
+    """Lives for one piece of work. `told` is called with the topics that changed, after each commit."""
+
+    def __init__(
+        self, link: Link, sql: Statements, lanes: Lanes, clock: ServerClock, told: Callable[[set[str]], None]
+    ) -> None:
+        self.link = link
+        self._sql = sql
+        self._lanes = lanes
+        self._clock = clock
+        self._told = told
+
+    # -- transactions of the ledger ------------------------------------------------------------------------------------
+
+    def write(self, run: Callable[[Ledger], T], now: int | None) -> T:
+        def do(time: int) -> tuple[T, Ledger]:
+            hand = time if now is None else now
+            ledger = Ledger(self.link, self._sql, self._lanes, hand, hand)
+            answer = run(ledger)
+            ledger.flush()
+            return answer, ledger
+
+        answer, ledger = self.link.transaction(do)
+        if ledger.lanes is not self._lanes:
+            self._lanes.learn(ledger.lanes)
+        self._told(ledger.topics)
+        return answer
+
+    def read(self, run: Callable[[Ledger], T]) -> T:
+        def do(time: int) -> T:
+            return run(Ledger(self.link, self._sql, self._lanes, time, time))
+
+        return self.link.reading(do)
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def insert(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted]:
+        if specs and fast.are_plain(specs) and (answers := self._insert_fast(specs, now)) is not None:
+            return answers
+        return self.write(lambda ledger: Inserting(ledger, specs).insert(), now)
+
+    def _insert_fast(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted] | None:
+        params = fast.insert_params(specs, self._lanes_of(specs), now)
+        asked = self._clock.steady()
+        try:
+            [(at, seqs)] = self.link.ask(self._sql.call_insert, params)
+        except psycopg.errors.UniqueViolation:
+            return None
+        if now is None:
+            self._clock.note(at, asked)
+        if seqs is None:
+            return None
+        self._told({EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})})
+        return fast.inserted(specs, seqs)
+
+    def _lanes_of(self, specs: Sequence[JobSpec]) -> list[int]:
+        numbers = self._lanes.numbers
+        names = [(spec.queue, spec.task, spec.version) for spec in specs]
+        if unknown := sorted({name for name in names if name not in numbers}):
+            self.write(lambda ledger: [ledger.lane(*name) for name in unknown], None)
+        return [numbers[name] for name in names]
+
+    def exchange(self, exchange: Exchange, now: int | None) -> Exchanged:
+        if fast.is_plain(exchange) and (answer := self._exchange_fast(exchange, now)) is not None:
+            return answer
+        return self.write(lambda ledger: _exchange(ledger, exchange), now)
+
+    def _exchange_fast(self, exchange: Exchange, now: int | None) -> Exchanged | None:
+        asked = self._clock.steady()
+        try:
+            rows = self.link.ask(self._sql.call_exchange, fast.exchange_params(exchange, now))
+        except psycopg.Error as trouble:
+            if faults.is_passing(trouble):
+                return None
+            raise
+        if now is None:
+            self._clock.note(rows[0][1], asked)
+        if not rows[0][0]:
+            return None
+        topics = fast.topics_of(exchange, rows)
+        if topics or len(rows) > 1:
+            topics.add(EVENTS_TOPIC)
+            self._told(topics)
+        names = self._lanes.names
+        if any(row[4] not in names for row in rows[1:]):
+            self.link.reading(self._know_lanes)
+        return fast.exchanged(exchange, rows, self._lanes)
+
+    def _know_lanes(self, _: int) -> None:
+        for number, *name in self.link.rows(self._sql.all_lanes):
+            self._lanes.add(number, tuple(name))
+
+    def reap(self, wanted: Reap, asked_at: int | None, watched_for: int) -> list[Lease]:
+        """By the server's own clock, whose jumps are healed here: no lease reaches further than its own length."""
+
+        def run(ledger: Ledger) -> list[Lease]:
+            ledger.run(ledger.sql.clamp_leases, (ledger.steady, ledger.steady))
+            judged = ledger.steady if asked_at is None else min(asked_at, ledger.steady)
+            return settle.reap(ledger, wanted, judged, watched_for)
+
+        return self.write(run, None)
+
+    def advance(self, limit: int, now: int | None) -> Advanced:
+        def run(ledger: Ledger) -> Advanced:
+            incoming.accept(ledger, limit)
+            expired = pass_time.expire(ledger, limit)
+            due = pass_time.promote(ledger, limit)
+            return Advanced(due=due, expired=expired, next_in=pass_time.next_in(ledger), again=limit in (due, expired))
+
+        return self.write(run, now)
+
+
+def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
+    settling = Settling(ledger)
+    settled = settling.settle(exchange.settle) if exchange.settle else []
+    if settling.inserts:
+        Inserting(ledger, settling.inserts, bounded=False).insert()
+    if settling.puts:
+        records.put(ledger, settling.puts)
+    inserted = Inserting(ledger, exchange.insert).insert() if exchange.insert else []
+    put = records.put(ledger, exchange.put) if exchange.put else []
+    if exchange.claim is None:
+        return Exchanged(settled=settled, inserted=inserted, put=put)
+    incoming.accept(ledger, exchange.claim.limit + 100)
+    claiming = Claiming(ledger, exchange.claim)
+    leases = claiming.claim()
+    return Exchanged(
+        settled=settled, inserted=inserted, put=put, leases=leases, next_in=claiming.next_in, again=claiming.again
+    )

@@ -1,0 +1,175 @@
+"""The two calls by which busy programs live: one round trip, one statement, one commit each.
+
+They do what is plain: new jobs without names or delays, jobs that completed, claims without limits. Whatever is not
+plain they leave untouched and say so; then the same is done by the ledger, which knows everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from daybreak import events
+from daybreak.events import Event
+from daybreak.model import JobSpec, Lease, Settlement, State
+from daybreak.store import Claim, Exchange, Exchanged, Inserted, Verdict, job_topic, work_topic
+from daybreak.stores.postgres import lines
+from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
+from daybreak.stores.postgres.ledger import Lanes
+from daybreak.stores.postgres.rows import Carry, pack_carry, pack_extra, pack_options, spec_of, text_bytes, unpack_carry
+from daybreak.units import EPOCH, moment, span
+
+# Looked up once: a member of an enum is found by calling code, at every access.
+NEW, QUEUED, COMPLETED = Verdict.NEW, State.QUEUED, State.COMPLETED
+MOST = 10_000  # jobs in one call, so that no statement grows without bound
+MOST_EXCHANGED = 500
+
+
+# -- insert ------------------------------------------------------------------------------------------------------------
+
+
+def are_plain(specs: Sequence[JobSpec]) -> bool:
+    for spec in specs:
+        if spec.key is not None or spec.unique is not None or spec.delay is not None or spec.run_at is not None:
+            return False
+    names = {spec.id for spec in specs}
+    return len(specs) <= MOST and len(names) == len(specs) and lines.SEPARATOR not in "".join(names)
+
+
+def insert_params(specs: Sequence[JobSpec], lanes: Sequence[int], now: int | None) -> tuple[Any, ...]:
+    expiries = [spec.options.expires_in for spec in specs]
+    told: dict[tuple[str, str, str, int, int], list[JobSpec]] = {}  # jobs of which the same is told
+    for s in specs:
+        told.setdefault((s.by, s.task, s.queue, s.priority, s.fence), []).append(s)
+    return (
+        now, Texts(list({spec.queue for spec in specs})), Texts([s.id for s in specs]), Ints(lanes),
+        Smallints([s.priority for s in specs]), Ints([s.fence for s in specs]),
+        Bigints([None if e is None else span(e) for e in expiries]),
+        Texts([s.by for s in specs]), Texts([s.run for s in specs]), Texts([s.owner for s in specs]),
+        Blobs([pack_options(s.options) for s in specs]), Blobs([pack_extra(s) for s in specs]),
+        Blobs([s.args for s in specs]), Texts([s.id for of in told.values() for s in of]),
+        Ints([len(of) for of in told.values()]), Texts([_submitted(of[0]) for of in told.values()]),
+    )  # fmt: skip
+
+
+def _submitted(spec: JobSpec) -> str:
+    return lines.tail(events.submitted(spec, QUEUED, EPOCH, None))
+
+
+def inserted(specs: Sequence[JobSpec], seqs: Sequence[int]) -> list[Inserted]:
+    return [Inserted(NEW, spec.id, seq, QUEUED) for spec, seq in zip(specs, seqs, strict=True)]
+
+
+# -- exchange ----------------------------------------------------------------------------------------------------------
+
+
+def is_plain(exchange: Exchange) -> bool:
+    if exchange.insert or exchange.put:
+        return False
+    claim, settle = exchange.claim, exchange.settle
+    if claim is not None and (claim.repeats or claim.limit < 1 or claim.limit > MOST_EXCHANGED):
+        return False
+    for said in settle:
+        if said.state is not COMPLETED or said.inserts or said.puts:
+            return False
+    return len(settle) <= MOST_EXCHANGED and len({said.seq for said in settle}) == len(settle)
+
+
+_NOTHING = (None,) * 9
+_NO_CLAIM = (None,) * 9
+
+
+def exchange_params(exchange: Exchange, now: int | None) -> tuple[Any, ...]:
+    settle, claim = exchange.settle, exchange.claim
+    return (
+        now,
+        *(_settle_params(settle) if settle else _NOTHING),
+        *(_claim_params(claim) if claim is not None else _NO_CLAIM),
+    )
+
+
+def _settle_params(said: Sequence[Settlement]) -> tuple[Any, ...]:
+    tails: dict[tuple[str, str, int], str] = {}  # of most jobs in a batch they are the same
+    told = []
+    for s in said:
+        key = (s.by, s.note, s.attempt)
+        if s.failure is not None:
+            told.append(_settled(s))
+            continue
+        if (tail := tails.get(key)) is None:
+            tail = tails[key] = _settled(s)
+        told.append(tail)
+    return (
+        Bigints([s.seq for s in said]), Ints([s.fence for s in said]), Ints([s.attempt for s in said]),
+        Bigints([None if s.keep_for is None else span(s.keep_for) for s in said]), Blobs([s.result for s in said]),
+        Blobs([_carry(s) for s in said]), Blobs([text_bytes(s.note) for s in said]), Texts([s.job for s in said]),
+        Texts(told),
+    )  # fmt: skip
+
+
+def _settled(said: Settlement) -> str:
+    return lines.tail(events.settled(said, 1, EPOCH, None))
+
+
+def _carry(said: Settlement) -> bytes | None:
+    return pack_carry(Carry(said.lost, said.timeouts)) if said.lost or said.timeouts else None
+
+
+def _claim_params(claim: Claim) -> tuple[Any, ...]:
+    queues = list(dict.fromkeys(claim.queues))
+    served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
+    tasks = None if claim.tasks is None else sorted(claim.tasks)
+    started = Event(n=1, kind="started", job="", at=EPOCH, by=claim.worker, state=State.RUNNING)
+    return (
+        claim.worker, claim.call, Texts(queues), Bigints([served[queue] for queue in queues]),
+        None if tasks is None else Texts([task for task, _ in tasks]),
+        None if tasks is None else Ints([version for _, version in tasks]),
+        claim.limit, span(claim.lease_for), lines.tail(started)[:-1],
+    )  # fmt: skip
+
+
+def exchanged(exchange: Exchange, rows: Sequence[Any], lanes: Lanes) -> Exchanged:
+    """The answer, once the first row has said that all of it was plain and every lane in it is known."""
+    claim, at, due = exchange.claim, rows[0][1], rows[0][2]
+    settled = [True] * len(exchange.settle)
+    if claim is None:
+        return Exchanged(settled=settled)
+    leases = _leases(claim, rows, lanes, at)
+    return Exchanged(
+        settled=settled,
+        leases=leases,
+        next_in=None if due is None else timedelta(microseconds=max(0, due - at)),
+        again=len(leases) == claim.limit,
+    )
+
+
+def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int) -> list[Lease]:
+    until, now, names = moment(at + span(claim.lease_for)), moment(at), lanes.names
+    worker, lease_for, call = claim.worker, claim.lease_for, claim.call
+    leases = []
+    for (
+        seq, created, _, id_, lane, priority, asked, attempt, fence, by, run, owner, key, uniq, carry, options, extra,
+        args,
+    ) in rows[1:]:  # fmt: skip
+        lost = timeouts = 0
+        checkpoint = None
+        if carry is not None:
+            brought = unpack_carry(carry)
+            lost, timeouts, checkpoint = brought.lost, brought.timeouts, brought.checkpoint
+        leases.append(
+            Lease(
+                seq=seq, spec=spec_of(names[lane], id_, asked, by, run, owner, key, uniq, options, extra, args),
+                fence=fence, attempt=attempt, priority=priority, worker=worker, until=until, lease_for=lease_for,
+                started_at=now, created_at=moment(created), lost=lost, timeouts=timeouts, checkpoint=checkpoint,
+                call=call,
+            )
+        )  # fmt: skip
+    return leases
+
+
+def topics_of(exchange: Exchange, rows: Sequence[Any]) -> set[str]:
+    """What changed, by the same answer."""
+    topics = {job_topic(said.job) for said in exchange.settle}
+    if (roomy := rows[0][3]) is not None:
+        topics.update(work_topic(queue) for queue in roomy.split("\x1f"))
+    return topics

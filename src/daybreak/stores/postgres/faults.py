@@ -1,0 +1,100 @@
+"""Faults of the server and of the way to it, as errors that say what to do. No password is ever part of one."""
+
+from __future__ import annotations
+
+import re
+
+from daybreak.errors import (
+    BadInput,
+    DaybreakError,
+    OutcomeUnknown,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+    StoreUnsuitable,
+)
+from daybreak.stores.postgres.driver import psycopg
+
+RETRIED = frozenset({
+    "40001",  # serialization failure
+    "40P01",  # deadlock detected
+    "23505",  # a name that someone else took between the look and the write: the next look sees it
+    "55P03",  # a lock that was not to be had in time
+    "DBQ01",  # see exchange_1.sql
+})  # fmt: skip
+
+
+def is_passing(trouble: BaseException) -> bool:
+    """Nothing was written, and to ask again may help."""
+    return isinstance(trouble, psycopg.Error) and trouble.sqlstate in RETRIED
+
+
+def connecting(place: str, trouble: Exception) -> StoreError:
+    """Why there is no connection."""
+    told, state = without_password(str(trouble)), getattr(trouble, "sqlstate", None)
+    text = told.lower()
+    if state in ("28P01", "28000") or "authentication failed" in text or "no password supplied" in text:
+        return StoreUnavailable(f"{place} refuses this user: check user and password in the URL ({told})")
+    if state == "3D000" or ("database" in text and "does not exist" in text):
+        return StoreUnavailable(f"{place}: the database does not exist; create it (createdb), or correct the URL")
+    if state == "53300" or "too many clients" in text or "remaining connection slots" in text:
+        return StoreUnavailable(
+            f"{place} has no connection left: raise max_connections, use fewer workers, or put PgBouncer before it"
+        )
+    if "timeout" in text or "timed out" in text:
+        return StoreUnavailable(f"{place} does not answer: check that the server runs and can be reached from here")
+    if state == "57P03" or "starting up" in text or "shutting down" in text:
+        return StoreUnavailable(f"{place} is starting up or shutting down; ask again in a moment")
+    if "invalid connection option" in text or "invalid uri" in text or "invalid integer value" in text:
+        return StoreUnsuitable(f"{place}: the URL cannot be understood ({told})")
+    return StoreUnavailable(f"{place} cannot be reached: check that the server runs and where ({told})")
+
+
+def working(place: str, trouble: Exception, *, sent: bool, lost: bool) -> Exception:
+    """What went wrong with a question: `lost` is the connection, `sent` is what may have been committed."""
+    if isinstance(trouble, DaybreakError) or not isinstance(trouble, psycopg.Error):
+        return trouble
+    told, state = without_password(str(trouble)), trouble.sqlstate or ""
+    if lost:
+        if sent:
+            return OutcomeUnknown(
+                f"{place}: the connection was lost before the answer came, so this may or may not have happened; "
+                f"ask again, to repeat is safe ({told})"
+            )
+        return StoreUnavailable(f"{place}: the connection was lost, nothing of this was written; ask again ({told})")
+    match state[:2], state:
+        case _, "53100" | "53200":
+            return StoreFull(f"{place} has no space left, nothing of this was written; free some and ask again")
+        case _, "25006":
+            return StoreReadOnly(f"{place} is a standby or read-only: use the URL of the primary server")
+        case _, "42501":
+            return StoreReadOnly(f"{place}: this user may not do that; grant it the rights on the schema ({told})")
+        case _, "42P01" | "42883" | "3F000":
+            return StoreUnavailable(f"{place}: the tables of the store are not there; open the store anew ({told})")
+        case "22", _:
+            return BadInput(f"{place} cannot keep this value: {told}")
+        case (("53" | "57" | "58" | "40" | "55"), _):
+            return StoreUnavailable(f"{place} could not do it now, nothing of this was written; ask again ({told})")
+        case "XX", _:
+            return StoreCorrupt(f"{place} is damaged ({told}): look into the server's log, restore from a backup")
+        case _ if isinstance(trouble, psycopg.DataError):
+            return BadInput(f"{place} cannot keep this value: {told}")
+        case _:
+            return StoreError(f"{place}: PostgreSQL could not do it ({told})")
+
+
+def too_new(place: str, version: int, known: int) -> StoreTooNew:
+    return StoreTooNew(
+        f"{place} was written by a newer Daybreak (schema {version}, this one knows {known}): "
+        "upgrade this installation; nothing was changed"
+    )
+
+
+def without_password(text: str) -> str:
+    """One line of what the server or libpq said."""
+    text = re.sub(r"(?i)(password\s*=\s*)('[^']*'|\S+)", r"\1***", text)
+    text = re.sub(r"(://[^/\s:@]*):[^@/\s]*@", r"\1:***@", text)
+    return " ".join(text.split())

@@ -1,0 +1,208 @@
+"""Insert: jobs in bulk, each answering for itself. The plain ones are fast.py's; here is everything that must look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from daybreak import events
+from daybreak.errors import BadInput
+from daybreak.model import FINAL, UNFINISHED, WAITING, JobSpec, QueueSettings, State
+from daybreak.rank import place
+from daybreak.store import Inserted, Verdict
+from daybreak.stores.postgres import places
+from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.lines import SEPARATOR
+from daybreak.stores.postgres.rows import Carry, Row, first_due, pack_extra, pack_options
+from daybreak.units import moment, span
+
+KEYS, NAMES = 0x44424B, 0x44424E  # of advisory locks
+
+
+@dataclass(slots=True)
+class Known:
+    """What an idempotency key stands for."""
+
+    digest: str
+    job: str
+    seq: int | None
+
+
+class Inserting:
+    """New jobs are gathered and written together; whatever must look at other jobs first has them written."""
+
+    def __init__(self, ledger: Ledger, specs: Sequence[JobSpec], *, bounded: bool = True) -> None:
+        self._ledger = ledger
+        self._specs = specs
+        self._bounded = bounded  # what comes with a settlement is part of it, and not refused for a full queue
+        self._answers: list[Inserted | None] = []
+        self._new: list[tuple[int, JobSpec, QueueSettings]] = []  # where its answer stands
+        self._keys: dict[str, Known] = {}
+        self._new_keys: list[tuple[str, str, str]] = []
+        self._holders: dict[str, int | None] = {}  # None: a job that is not written yet
+        self._seqs: dict[str, int | None] = {}
+        self._counted: dict[str, int] = {}
+
+    def insert(self) -> list[Inserted]:
+        self._prepare()
+        for spec in self._specs:
+            self._answers.append(self._insert(spec))
+        self._write()
+        return [answer for answer in self._answers if answer is not None]
+
+    def _prepare(self) -> None:
+        """Be alone with every name that is asked for, then see what is there."""
+        ledger, sql, specs = self._ledger, self._ledger.sql, self._specs
+        if odd := next((spec.id for spec in specs if SEPARATOR in spec.id), None):
+            raise BadInput(f"job {odd!r}: an id cannot hold the character 31 (unit separator)")
+        keys = sorted({spec.key for spec in specs if spec.key is not None})
+        names = sorted({spec.unique for spec in specs if spec.unique is not None})
+        queues = sorted({spec.queue for spec in specs})
+        ledger.know_settings(queues)
+        if self._bounded and (limited := [q for q in queues if ledger.settings(q).capacity is not None]):
+            ledger.lock_limits(limited)
+            self._counted = ledger.tallied(limited, UNFINISHED)
+        if keys:
+            ledger.rows(sql.lock_names, (KEYS, Texts(keys)))
+            for key, digest, job, seq in ledger.rows(sql.keys_of, (Texts(keys),)):
+                self._keys[key] = Known(digest, job, seq)
+        if names:
+            ledger.rows(sql.lock_names, (NAMES, Texts(names)))
+            self._holders.update(ledger.rows(sql.holders_of, (Texts(names),)))
+        self._seqs.update(ledger.rows(sql.seqs_of_ids, (Texts([spec.id for spec in specs]),)))
+
+    def _insert(self, spec: JobSpec) -> Inserted | None:
+        """None: it is new, and answered for when it is written."""
+        if (known := self._known(spec)) is not None:
+            return known
+        holder = self._holder(spec) if spec.unique is not None else None
+        replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
+        if holder and not replaces:
+            return self._defer_to(holder, spec)
+        settings = self._ledger.settings(spec.queue)
+        if settings.capacity is not None and self._bounded:
+            freed = 1 if holder and holder.queue == spec.queue else 0
+            if self._counted[spec.queue] - freed >= settings.capacity:
+                return Inserted(Verdict.FULL, spec.id)
+        if holder:
+            if holder.queue in self._counted:
+                self._counted[holder.queue] -= 1
+            places.finish(self._ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
+        self._accept(spec, settings)
+        return None
+
+    def _known(self, spec: JobSpec) -> Inserted | None:
+        """The job that stands for this submission already."""
+        if spec.id in self._seqs:
+            row = self._look(self._seqs[spec.id], spec.id)
+            return Inserted(Verdict.DUPLICATE, spec.id, row.seq, row.state, "id")
+        if spec.key is not None and (known := self._keys.get(spec.key)):
+            same = Verdict.DUPLICATE if known.digest == spec.digest else Verdict.CONFLICT
+            if known.seq is None and known.job not in self._seqs:
+                return Inserted(same, known.job, 0, None, "key")
+            row = self._look(known.seq, known.job)
+            return Inserted(same, known.job, row.seq, row.state, "key")
+        return None
+
+    def _look(self, seq: int | None, job: str) -> Row:
+        self._write()
+        seq = seq or self._seqs[job]
+        assert seq is not None
+        return places.look(self._ledger, [seq])[seq]
+
+    def _holder(self, spec: JobSpec) -> Row | None:
+        assert spec.unique is not None
+        if spec.unique not in self._holders:
+            return None
+        self._write()
+        seq = self._holders[spec.unique]
+        assert seq is not None
+        row = places.load(self._ledger, seq)
+        # It may have ended while one waited for it; then the name is free.
+        return None if row is None or row.state in FINAL else row
+
+    def _defer_to(self, holder: Row, spec: JobSpec) -> Inserted:
+        if spec.on_conflict == "refuse":
+            return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
+        if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
+            places.rerank(self._ledger, holder, spec.priority, by=spec.by)
+        if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
+            self._know_key(spec.key, spec.digest, holder.id, holder.seq)
+        return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")
+
+    def _know_key(self, key: str, digest: str, job: str, seq: int | None) -> None:
+        self._keys[key] = Known(digest, job, seq)
+        self._new_keys.append((key, digest, job))
+
+    def _accept(self, spec: JobSpec, settings: QueueSettings) -> None:
+        self._new.append((len(self._answers), spec, settings))
+        self._seqs[spec.id] = None
+        if spec.key is not None:
+            self._know_key(spec.key, spec.digest, spec.id, None)
+        if spec.unique is not None:
+            self._holders[spec.unique] = None
+        if spec.queue in self._counted:
+            self._counted[spec.queue] += 1
+
+    def _write(self) -> None:
+        ledger, sql = self._ledger, self._ledger.sql
+        if self._new:
+            rows = [
+                self._row(seq, spec, settings)
+                for seq, (_, spec, settings) in zip(ledger.next_seqs(len(self._new)), self._new, strict=True)
+            ]
+            write_jobs(ledger, rows)
+            places.enter_all(ledger, rows)
+            for row, (at, _, _) in zip(rows, self._new, strict=True):
+                answer = Inserted(Verdict.NEW, row.id, row.seq, row.state)
+                if at == len(self._answers):  # looked for before its own answer was kept
+                    self._answers.append(answer)
+                else:
+                    self._answers[at] = answer
+                self._seqs[row.id] = row.seq
+                if row.uniq is not None:
+                    self._holders[row.uniq] = row.seq
+            named = [row for row in rows if row.uniq is not None]
+            if named:
+                ledger.run(sql.insert_uniques, (Texts([r.uniq for r in named]), Bigints([r.seq for r in named])))
+            self._new.clear()
+        if self._new_keys:
+            keys, digests, jobs = zip(*self._new_keys, strict=True)
+            ledger.run(sql.insert_keys, (Texts(keys), Texts(digests), Texts(jobs)))
+            self._new_keys.clear()
+
+    def _row(self, seq: int, spec: JobSpec, settings: QueueSettings) -> Row:
+        ledger = self._ledger
+        band, order, _ = place(settings, spec.priority, ledger.steady, seq)
+        due = first_due(spec, ledger.wall, ledger.steady)
+        state = State.QUEUED if due is None else State.SCHEDULED
+        expires_in = spec.options.expires_in
+        ledger.tell(events.submitted(spec, state, ledger.at, None if due is None else moment(due[1])))
+        return Row(
+            seq=seq, id=spec.id, lane=ledger.lane(spec.queue, spec.task, spec.version),
+            name=(spec.queue, spec.task, spec.version), band=band, ord=order, priority=spec.priority,
+            asked=spec.priority, created=ledger.wall, arrived=ledger.steady,
+            expires=None if expires_in is None else ledger.steady + span(expires_in), by=spec.by, run=spec.run,
+            owner=spec.owner, key=spec.key, uniq=spec.unique, options=pack_options(spec.options),
+            extra=pack_extra(spec), args=spec.args, state=state, attempt=0, fence=spec.fence, n=1, started=None,
+            progress=None, carry=Carry(), note=None, message=None, history=None, clock=due and due[0],
+            due=due and due[1], worker=None, until=None, term=None, call=None, reaped=None, alone=None,
+            suspending=None, cancelling=None, reason=None, finished=None, purge_at=None, result=None,
+        )  # fmt: skip
+
+
+def write_jobs(ledger: Ledger, rows: Sequence[Row]) -> None:
+    """Their immutable part."""
+    ledger.run(
+        ledger.sql.insert_job,
+        (
+            Bigints([r.seq for r in rows]), Texts([r.id for r in rows]), Ints([r.lane for r in rows]),
+            Smallints([r.band for r in rows]), Bigints([r.ord for r in rows]),
+            Smallints([r.priority for r in rows]), Smallints([r.asked for r in rows]),
+            Bigints([r.created for r in rows]), Bigints([r.arrived for r in rows]),
+            Bigints([r.expires for r in rows]), Texts([r.by for r in rows]), Texts([r.run for r in rows]),
+            Texts([r.owner for r in rows]), Texts([r.key for r in rows]), Texts([r.uniq for r in rows]),
+            Blobs([r.options for r in rows]), Blobs([r.extra for r in rows]), Blobs([r.args for r in rows]),
+        ),
+    )  # fmt: skip

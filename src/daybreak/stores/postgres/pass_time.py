@@ -1,0 +1,50 @@
+"""What time alone decides: delayed jobs fall due, jobs that waited too long expire."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from daybreak.model import State
+from daybreak.stores.postgres import places
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.rows import STEADY, WALL, Row
+
+
+def promote(ledger: Ledger, limit: int) -> int:
+    """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
+    steady, wall = ledger.rows(ledger.sql.next_due)[0]
+    due: list[int] = []
+    if steady is not None and steady <= ledger.steady:
+        due += [seq for (seq,) in ledger.rows(ledger.sql.due_jobs, (STEADY, ledger.steady, limit))]
+    if wall is not None and wall <= ledger.wall:
+        due += [seq for (seq,) in ledger.rows(ledger.sql.due_jobs, (WALL, ledger.wall, limit - len(due)))]
+    if due:
+        ledger.locked.update(dict.fromkeys(due, State.SCHEDULED))
+        rows = places.load_all(ledger, due)
+        moved: list[Row] = []
+        for seq in due:
+            row = rows[seq]
+            places.leave(ledger, row)
+            row.state, row.clock, row.due = State.QUEUED, None, None
+            places.tell(ledger, row, "due", "", state=State.QUEUED)
+            moved.append(row)
+        places.enter_all(ledger, moved)
+    return len(due)
+
+
+def expire(ledger: Ledger, limit: int) -> int:
+    overdue = [seq for (seq,) in ledger.rows(ledger.sql.overdue_jobs, (ledger.steady, limit))]
+    rows = places.load_all(ledger, overdue) if overdue else {}
+    expired = 0
+    for seq in overdue:
+        # While one waited for it someone else may have ended or started it.
+        if (row := rows.get(seq)) is not None and row.expires is not None and row.state is not State.RUNNING:
+            places.expire(ledger, row)
+            expired += 1
+    return expired
+
+
+def next_in(ledger: Ledger) -> timedelta | None:
+    steady, wall = ledger.rows(ledger.sql.next_due)[0]
+    delays = [due - hand for due, hand in ((steady, ledger.steady), (wall, ledger.wall)) if due is not None]
+    return timedelta(microseconds=max(0, min(delays))) if delays else None

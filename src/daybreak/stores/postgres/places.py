@@ -1,0 +1,230 @@
+"""Where a job stands: load it, take it out of its table, put it into another.
+
+Whoever changes a job holds the row of its place locked. A job that moves while one waits for it is looked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from daybreak.events import Event
+from daybreak.model import FINAL, Reason, State
+from daybreak.rank import place
+from daybreak.store import job_topic, work_topic
+from daybreak.stores.postgres import lines
+from daybreak.stores.postgres.arrays import Bigints, Blobs, Floats, Ints, Smallints, Texts
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.rows import (
+    STEADY,
+    Row,
+    pack_carry,
+    text_bytes,
+    unpack_options,
+)
+from daybreak.units import span
+
+TABLES = {
+    State.RUNNING: "lease",
+    State.QUEUED: "ready",
+    State.SCHEDULED: "delayed",
+    State.SUSPENDED: "held",
+    State.BLOCKED: "held",
+    State.COMPLETED: "done",
+    State.FAILED: "done",
+    State.CANCELLED: "done",
+}
+
+
+def look(ledger: Ledger, seqs: Sequence[int]) -> dict[int, Row]:
+    """Jobs as they are; whoever wants to change them must `load` them."""
+    rows = ledger.rows(ledger.sql.load_jobs, (Bigints(seqs),))
+    return {values[0]: Row.of(values, ledger.name_of(values[2])) for values in rows}
+
+
+def load_all(ledger: Ledger, seqs: Iterable[int]) -> dict[int, Row]:
+    """Jobs that nobody else can change until the end of the transaction; those that do not exist are left out."""
+    wanted = list(dict.fromkeys(seqs))
+    while True:
+        rows = look(ledger, wanted)
+        loose: dict[str, list[int]] = {}
+        for seq, row in rows.items():
+            if seq not in ledger.locked:
+                loose.setdefault(TABLES[row.state], []).append(seq)
+        if not loose:
+            return rows
+        for table, there in sorted(loose.items()):
+            statement = ledger.sql.text(f"lock_{table}")
+            for (seq,) in ledger.rows(statement, (Bigints(sorted(there)),)):
+                ledger.locked[seq] = rows[seq].state
+
+
+def load(ledger: Ledger, seq: int) -> Row | None:
+    return load_all(ledger, [seq]).get(seq)
+
+
+def load_id(ledger: Ledger, job: str) -> Row | None:
+    seq = ledger.value(ledger.sql.seq_of_id, (job,))
+    return None if seq is None else load(ledger, seq)
+
+
+def leave(ledger: Ledger, row: Row) -> None:
+    """Take a job out of where it stands."""
+    sql = ledger.sql
+    match row.state:
+        case State.QUEUED:
+            ledger.run(
+                sql.delete_ready, (Ints([row.lane]), Smallints([row.band]), Bigints([row.ord]), Bigints([row.seq]))
+            )
+        case State.RUNNING:
+            ledger.run(sql.delete_lease, (Bigints([row.seq]),))
+            left_lease(ledger, row.queue)
+            row.worker = row.until = row.term = row.call = row.cancelling = None
+            row.reaped = row.alone = row.suspending = None
+        case _:
+            ledger.run(sql.text(f"delete_{TABLES[row.state]}"), (Bigints([row.seq]),))
+    ledger.tally(row.lane, row.priority, row.state, -1)
+
+
+def left_lease(ledger: Ledger, queue: str) -> None:
+    if ledger.settings(queue).max_running is not None:
+        ledger.wake(work_topic(queue))
+
+
+def enter(ledger: Ledger, row: Row) -> None:
+    """Put a job where its state belongs. Its history must be complete by now."""
+    enter_all(ledger, [row])
+
+
+def enter_all(ledger: Ledger, rows: Sequence[Row]) -> None:
+    sql = ledger.sql
+    by_table: dict[str, list[Row]] = {}
+    for row in rows:
+        by_table.setdefault(TABLES[row.state], []).append(row)
+        ledger.tally(row.lane, row.priority, row.state)
+        ledger.locked[row.seq] = row.state
+        if row.state in (State.QUEUED, State.SCHEDULED):
+            ledger.wake(work_topic(row.queue))
+    for table, of in by_table.items():
+        seqs = Bigints([row.seq for row in of])
+        moving = _moving(of)
+        match table:
+            case "ready":
+                ledger.run(
+                    sql.insert_ready,
+                    (
+                        Ints([r.lane for r in of]), Smallints([r.band for r in of]),
+                        Smallints([r.priority for r in of]), Bigints([r.ord for r in of]), seqs,
+                        Bigints([r.expires for r in of]), *moving,
+                    ),
+                )  # fmt: skip
+            case "delayed":
+                ledger.run(
+                    sql.insert_delayed,
+                    (seqs, Smallints([r.clock for r in of]), Bigints([r.due for r in of]), *moving),
+                )
+            case "held":
+                ledger.run(
+                    sql.insert_held,
+                    (
+                        seqs, Texts([r.state.value for r in of]), Smallints([r.clock for r in of]),
+                        Bigints([r.due for r in of]), *moving,
+                    ),
+                )  # fmt: skip
+            case "done":
+                ledger.run(
+                    sql.insert_done,
+                    (
+                        seqs, Texts([r.state.value for r in of]), Texts([r.reason for r in of]),
+                        Bigints([r.finished for r in of]), Bigints([r.purge_at for r in of]),
+                        Blobs([r.result for r in of]), *moving,
+                    ),
+                )  # fmt: skip
+            case _:
+                raise AssertionError("leases are entered by claim alone")
+
+
+def _moving(rows: Sequence[Row]) -> tuple[Any, ...]:
+    return (
+        Ints([r.attempt for r in rows]), Ints([r.fence for r in rows]), Ints([r.n for r in rows]),
+        Bigints([r.started for r in rows]), Floats([r.progress for r in rows]),
+        Blobs([pack_carry(r.carry) for r in rows]), Blobs([r.note for r in rows]),
+        Blobs([r.message for r in rows]), Texts([r.history for r in rows]),
+    )  # fmt: skip
+
+
+def tell(ledger: Ledger, row: Row, kind: str, by: str, **changed: Any) -> None:
+    remember(ledger, row, Event(n=row.n + 1, kind=kind, job=row.id, at=ledger.at, by=by, **changed))
+
+
+def remember(ledger: Ledger, row: Row, event: Event) -> None:
+    """Publish an event and keep it in the job's history, which never grows too long."""
+    row.n = event.n
+    row.history = lines.joined(row.history, ledger.tell(event))
+    if lines.may_shorten(event.n):
+        row.history = lines.shorten(row.first_event(), row.history)
+
+
+def finish(
+    ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
+) -> None:
+    """End a job without an outcome of its own: cancelled, replaced or expired."""
+    leave(ledger, row)
+    options = unpack_options(row.options)
+    keep = options.keep_failed if state is State.FAILED else options.keep_completed
+    row.state, row.reason, row.note = state, reason, text_bytes(note)
+    row.purge_at = None if keep is None else ledger.steady + span(keep)
+    close(ledger, row)
+    tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
+    enter(ledger, row)
+
+
+def close(ledger: Ledger, row: Row) -> None:
+    """What holds of every job that ends."""
+    assert row.state in FINAL
+    row.clock = row.due = None
+    row.finished = ledger.wall
+    if row.expires is not None:
+        ledger.run(ledger.sql.forget_expiry, (Bigints([row.seq]),))
+        row.expires = None
+    release_unique(ledger, row)
+    ledger.wake(job_topic(row.id))
+
+
+def expire(ledger: Ledger, row: Row) -> None:
+    finish(ledger, row, State.FAILED, by="", reason=Reason.EXPIRED, kind="expired")
+
+
+def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
+    leave(ledger, row)
+    before = row.priority
+    row.priority = before if priority is None else priority
+    put_in_place(ledger, row, moved=row.priority != before)
+    if row.priority != before:
+        tell(ledger, row, "reprioritised", by, priority=row.priority)
+    enter(ledger, row)
+
+
+def put_in_place(ledger: Ledger, row: Row, *, moved: bool = False) -> None:
+    """Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits."""
+    band, order, _ = place(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
+    if moved or (band, order) != (row.band, row.ord):
+        row.band, row.ord = band, order
+        ledger.run(ledger.sql.rerank_job, (band, order, row.priority, row.seq))
+
+
+def drop(ledger: Ledger, row: Row) -> None:
+    """Forget a job; its idempotency key stays a while."""
+    leave(ledger, row)
+    release_unique(ledger, row)
+    ledger.run(ledger.sql.drop_keys, (ledger.steady, row.id))
+    ledger.run(ledger.sql.delete_job, (row.seq,))
+    ledger.locked.pop(row.seq, None)
+
+
+def release_unique(ledger: Ledger, row: Row) -> None:
+    if row.uniq is not None:
+        ledger.run(ledger.sql.delete_unique, (row.uniq, row.seq))
+
+
+def is_early(ledger: Ledger, row: Row) -> bool:
+    return row.due is not None and row.due > (ledger.steady if row.clock == STEADY else ledger.wall)

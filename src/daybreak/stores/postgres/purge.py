@@ -1,0 +1,67 @@
+"""Purge: what has been kept long enough goes, a bounded chunk at a time."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+from daybreak.model import FINAL, State
+from daybreak.store import Purge, Purged
+from daybreak.stores.postgres import places
+from daybreak.stores.postgres.arrays import Bigints
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.units import span
+
+
+def purge(ledger: Ledger, wanted: Purge) -> Purged:
+    sql = ledger.sql
+    forwarded = _forward(ledger, wanted)
+    moved = [_moved(ledger, job, revision) for job, revision in wanted.moved]
+    old = [seq for (seq,) in ledger.rows(sql.stale_jobs, (ledger.steady, wanted.limit))]
+    if old:
+        ledger.locked.update(dict.fromkeys(old, State.COMPLETED))
+        for row in places.load_all(ledger, old).values():
+            assert row.state in FINAL
+            places.drop(ledger, row)
+    stale = _stale_feed(ledger, ledger.steady - span(wanted.events_for), wanted.limit)
+    if stale:
+        # What was purged: a follower who has not seen the latest of it has missed something.
+        for name, latest in (("purged_xid", max(row[2] for row in stale)), ("purged_pos", stale[-1][0])):
+            before = int(ledger.value(sql.get_meta, (name,)) or 0)
+            ledger.run(sql.set_meta, (name, str(max(before, latest))))
+        ledger.run(sql.purge_feed, (Bigints([pos for pos, *_ in stale]),))
+    keys = ledger.run(sql.purge_keys, (ledger.steady - span(wanted.keys_for), wanted.limit))
+    return Purged(
+        jobs=len(old),
+        events=sum(count for *_, count in stale),
+        keys=keys,
+        forwarded=forwarded,
+        moved=moved,
+        again=wanted.limit in (len(old), len(stale)),
+    )
+
+
+def _stale_feed(ledger: Ledger, before: int, limit: int) -> list[Any]:
+    """The oldest rows, up to the first that is younger; by their order, so a clock set back tears no hole."""
+    return list(takewhile(lambda row: row[1] <= before, ledger.rows(ledger.sql.oldest_feed, (limit,))))
+
+
+def _forward(ledger: Ledger, wanted: Purge) -> list[bool]:
+    rows = places.load_all(ledger, (seq for seq, _ in wanted.forwarded)) if wanted.forwarded else {}
+    answers = []
+    for seq, fence in wanted.forwarded:
+        row = rows.get(seq)
+        is_held = row is not None and row.state is State.RUNNING and row.fence == fence
+        if row is not None and is_held:
+            places.drop(ledger, row)
+            del rows[seq]
+        answers.append(is_held)
+    return answers
+
+
+def _moved(ledger: Ledger, job: str, revision: int) -> bool:
+    row = places.load_id(ledger, job)
+    if row is None or row.state is State.RUNNING or row.n != revision:
+        return False
+    places.drop(ledger, row)
+    return True

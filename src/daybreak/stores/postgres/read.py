@@ -1,0 +1,177 @@
+"""Reading: pages, counts and positions. Every filter with an index walks that index and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from daybreak.errors import BadInput
+from daybreak.events import Event
+from daybreak.model import FINAL, UNFINISHED, Job, State
+from daybreak.store import POSITION_EXACT_TO, SCANNED_PER_PAGE, Filter, Page, Position, Query, Tally
+from daybreak.stores.postgres import places
+from daybreak.stores.postgres.arrays import Ints, Texts
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.rows import Row
+from daybreak.units import clean
+
+Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
+T = TypeVar("T")
+NEWEST = 1 << 62
+HELD = frozenset({State.SUSPENDED, State.BLOCKED})
+UNHAPPY = frozenset({State.FAILED, State.CANCELLED})
+
+
+def get(ledger: Ledger, jobs: Sequence[str]) -> list[Job | None]:
+    asked = [clean(job) for job in jobs]
+    seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(asked),)))
+    rows = places.look(ledger, list(seqs.values())) if seqs else {}
+    return [rows[seq].as_job() if (seq := seqs.get(job)) in rows else None for job in asked]
+
+
+def find(ledger: Ledger, query: Query) -> Page:
+    jobs: list[Job] = []
+    last: Key = ()
+    keys = _walk(ledger, query.filter, query.cursor)
+    for batch in in_batches(keys, query.limit + 1):
+        rows = places.look(ledger, [key[-1] for key in batch])
+        for key in batch:
+            row = rows.get(key[-1])
+            if row is not None and matches(row, query.filter):
+                if len(jobs) == query.limit:
+                    return Page(jobs, _cursor(last))
+                jobs.append(row.as_job())
+            if len(jobs) < query.limit or jobs[-1].seq == key[-1]:
+                last = key
+    return Page(jobs, _cursor(last) if len(keys) == SCANNED_PER_PAGE else None)
+
+
+def _cursor(key: Key) -> str:
+    return ":".join(map(str, key))
+
+
+def in_batches(items: Sequence[T], first: int = 100) -> Iterator[Sequence[T]]:
+    """A few at first, then more: most pages are full after the first."""
+    start, size = 0, max(1, min(first, 1000))
+    while start < len(items):
+        yield items[start : start + size]
+        start, size = start + size, 1000
+
+
+def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> list[Key]:
+    """The candidates of a filter in the order of its listing, behind the cursor; a bounded number."""
+    most, sql = SCANNED_PER_PAGE, ledger.sql
+    if where.states == {State.QUEUED}:
+        after = parse_cursor(cursor, 3) if cursor else (-1, -(1 << 62), -1)
+        if not -(1 << 15) <= after[0] < 1 << 15:
+            raise _bad(cursor or "")
+        lanes = ledger.lanes_of(where.queue, task=where.task)
+        return ledger.rows(sql.scan_ready, (Ints(lanes), *after, most, most))
+    if where.states == {State.SCHEDULED}:
+        after = parse_cursor(cursor, 2) if cursor else (-(1 << 62), -1)
+        return ledger.rows(sql.scan_delayed, (*after, most, most))
+    before = parse_cursor(cursor, 1)[0] if cursor else NEWEST
+    return [(seq,) for seq in newest_first(ledger, where, before, most)]
+
+
+def newest_first(ledger: Ledger, where: Filter, before: int, most: int) -> list[int]:
+    """The jobs that a filter may mean, downwards from a seq, by the best index there is."""
+    states, sql = where.states, ledger.sql
+    indexed = (
+        (where.key, sql.scan_key), (where.run, sql.scan_run), (where.owner, sql.scan_owner),
+        (where.reason, sql.scan_reason),
+    )  # fmt: skip
+    for value, statement in indexed:
+        if value is not None:
+            return _seqs(ledger, statement, value, before, most)
+    if states == {State.RUNNING}:
+        return _seqs(ledger, sql.scan_lease, before, most)
+    if states and states <= HELD:
+        return _seqs(ledger, sql.scan_held, before, most)
+    if states and states <= UNHAPPY:
+        parts = [seq for state in states for seq in _seqs(ledger, sql.scan_unhappy, state.value, before, most)]
+        return sorted(parts, reverse=True)[:most]
+    unfinished = bool(states) and states <= UNFINISHED
+    if where.queue is not None or where.task is not None:
+        scan = sql.scan_lanes_unfinished if unfinished else sql.scan_lanes
+        return _seqs(ledger, scan, Ints(ledger.lanes_of(where.queue, task=where.task)), before, most, most)
+    if unfinished:
+        return _seqs(ledger, sql.scan_unfinished, before, most)
+    if states and states <= FINAL:
+        return _seqs(ledger, sql.scan_done, before, most)
+    return _seqs(ledger, sql.scan_jobs, before, most)
+
+
+def _seqs(ledger: Ledger, statement: str, *params: object) -> list[int]:
+    return [seq for (seq,) in ledger.rows(statement, params)]
+
+
+def matches(row: Row, where: Filter) -> bool:
+    return (
+        (not where.states or row.state in where.states)
+        and where.reason in (None, row.reason)
+        and where.queue in (None, row.name[0])
+        and where.task in (None, row.name[1])
+        and where.run in (None, row.run)
+        and where.owner in (None, row.owner)
+        and where.key in (None, row.key)
+        and where.priority in (None, row.priority)
+        and (where.tag is None or where.tag in row.spec.tags)
+    )
+
+
+def count(ledger: Ledger, where: Filter) -> list[Tally]:
+    if where.reason is where.run is where.owner is where.key is where.tag is None:
+        cells = {tuple(cell): n for *cell, n in ledger.rows(ledger.sql.all_tallies)}
+    else:
+        cells = _recount(ledger, where)
+    return sorted(
+        Tally(queue, task, version, priority, State(state), n)
+        for (queue, task, version, priority, state), n in cells.items()
+        if (not where.states or state in where.states)
+        and where.queue in (None, queue)
+        and where.task in (None, task)
+        and where.priority in (None, priority)
+    )
+
+
+def _recount(ledger: Ledger, where: Filter) -> Counter[tuple[str, str, int, int, str]]:
+    cells: Counter[tuple[str, str, int, int, str]] = Counter()
+    before = NEWEST
+    while seqs := newest_first(ledger, where, before, 1000):
+        for row in places.look(ledger, seqs).values():
+            if matches(row, where):
+                cells[(*row.name, row.priority, row.state.value)] += 1
+        before = seqs[-1]
+    return cells
+
+
+def position(ledger: Ledger, job: str) -> Position | None:
+    seq = ledger.value(ledger.sql.seq_of_id, (clean(job),))
+    row = None if seq is None else places.look(ledger, [seq]).get(seq)
+    if row is None or row.state is not State.QUEUED:
+        return None
+    lanes, most = ledger.lanes_of(row.queue), POSITION_EXACT_TO + 1
+    ahead = ledger.value(ledger.sql.ahead_in_lanes, (Ints(lanes), row.band, row.ord, row.seq, most, most))
+    return Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
+
+
+def history(ledger: Ledger, job: str) -> list[Event]:
+    seq = ledger.value(ledger.sql.seq_of_id, (clean(job),))
+    row = None if seq is None else places.look(ledger, [seq]).get(seq)
+    return row.events() if row else []
+
+
+def parse_cursor(cursor: str, parts: int) -> Key:
+    try:
+        numbers = tuple(int(part) for part in cursor.split(":"))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != parts or any(abs(number) >= 1 << 63 for number in numbers):
+        raise _bad(cursor)
+    return numbers
+
+
+def _bad(cursor: str) -> BadInput:
+    return BadInput(f"{cursor!r} is no cursor of this store: pass on what the last page gave")

@@ -1,0 +1,78 @@
+"""Records: settings and other small things, compared by revision when they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from daybreak.errors import BadInput
+from daybreak.model import Put, QueueSettings, Record
+from daybreak.store import work_topic
+from daybreak.stores.postgres.arrays import Texts
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.units import span
+
+RECORDS = 0x444252  # of advisory locks
+
+
+def put(ledger: Ledger, puts: Sequence[Put]) -> list[Record | None]:
+    if puts:
+        # A record that does not exist yet has no row to lock.
+        ledger.rows(ledger.sql.lock_names, (RECORDS, Texts([f"{put.kind}:{put.name}" for put in puts])))
+    return [_put(ledger, put) for put in puts]
+
+
+def _put(ledger: Ledger, put: Put) -> Record | None:
+    sql = ledger.sql
+    settings = settings_of(put) if put.kind == "queue" else None
+    there = ledger.value(sql.get_record, (put.kind, put.name))
+    if put.expect is not None and put.expect != (there or 0):
+        return None
+    # One series of revisions for all records: one that was deleted and written anew never has an old number.
+    revision = ledger.value(sql.next_revision)
+    if put.value is None:
+        ledger.run(sql.delete_record, (put.kind, put.name))
+    else:
+        ledger.run(sql.put_record, (put.kind, put.name, revision, put.value))
+    if put.kind == "queue":
+        _put_queue(ledger, put.name, settings)
+    return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
+
+
+def _put_queue(ledger: Ledger, name: str, settings: QueueSettings | None) -> None:
+    sql = ledger.sql
+    if settings is None:
+        ledger.run(sql.delete_queue, (name,))
+    else:
+        ledger.run(
+            sql.put_queue,
+            (
+                name, settings.paused, settings.max_running, settings.capacity, settings.discipline == "aging",
+                span(settings.patience), settings.weight,
+            ),
+        )  # fmt: skip
+    ledger.forget_settings(name)
+    ledger.wake(work_topic(name))
+
+
+def check(puts: Sequence[Put]) -> None:
+    for put in puts:
+        if put.kind == "queue":
+            settings_of(put)
+
+
+def settings_of(put: Put) -> QueueSettings | None:
+    if put.value is None:
+        return None
+    try:
+        return msgspec.json.decode(put.value, type=QueueSettings)
+    except msgspec.DecodeError as trouble:
+        raise BadInput(f"queue {put.name!r}: these are no queue settings: {trouble}") from None
+
+
+def records(ledger: Ledger, kind: str, name: str | None) -> list[Record]:
+    return [
+        Record(kind=kind, name=called, value=value, revision=revision)
+        for called, revision, value in ledger.rows(ledger.sql.all_records, (kind, name, name))
+    ]

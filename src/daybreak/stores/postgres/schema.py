@@ -1,0 +1,77 @@
+"""Opening a database: what it must be, what it becomes. Two who start at once wait for each other."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from daybreak.errors import StoreError, StoreUnsuitable
+from daybreak.stores.postgres import faults
+from daybreak.stores.postgres.driver import psycopg
+from daybreak.stores.postgres.link import Link
+from daybreak.stores.postgres.place import Place
+from daybreak.stores.postgres.statements import Statements, quoted
+
+VERSION: Final = 1
+# The oldest program that can work on what we write: one version apart must do. A function that changes gets a new
+# number at its end; the old one stays for as long as programs that call it may.
+NEEDS: Final = 1
+OLDEST_SERVER: Final = 130_000
+LOCK: Final = 0x44415942  # "DAYB"
+
+
+def prepare(link: Link, place: Place) -> None:
+    """Refuse what is too old or too new; bring the schema to our version, in one transaction."""
+    server = link.server_version
+    if server < OLDEST_SERVER:
+        raise StoreUnsuitable(
+            f"{place.name} is PostgreSQL {server // 10_000}: Daybreak needs 13 or newer; upgrade the server"
+        )
+    if _version(link, place) < VERSION:
+        link.transaction(lambda _: _migrate(link, place))
+
+
+def _version(link: Link, place: Place) -> int:
+    """Which version of ours is there, 0 if none is. A role that may only use the tables can ask this, too."""
+    name = quoted(place.schema)
+    if link.ask("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",)) == [(True,)]:
+        return 0
+    text = Statements("sql", place.schema)
+    [(version, needs)] = link.ask(text.seen)
+    if version is None:
+        raise StoreUnsuitable(f"{place.name}: the schema {name} belongs to another program: choose another name")
+    if version > VERSION and (needs or version) > VERSION:
+        raise faults.too_new(place.name, version, VERSION)
+    return int(version)
+
+
+def _migrate(link: Link, place: Place) -> None:
+    name = quoted(place.schema)
+    link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+    migrations = Statements("migrations", place.schema)
+    try:
+        [(exists,)] = link.rows("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s)", (place.schema,))
+        if not exists:
+            link.run(f"CREATE SCHEMA {name}")
+        [(is_empty,)] = link.rows("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",))
+        before = 0 if is_empty else int(link.rows(Statements("sql", place.schema).seen)[0][0])
+        for version in range(before, VERSION):
+            for script in migrations.names():
+                if script.split("-")[0] == f"{version + 1:04}":
+                    link.run(migrations.text(script))
+            _set(link, place, version + 1)
+    except psycopg.errors.InsufficientPrivilege as trouble:
+        raise _no_right(place, trouble) from None
+
+
+def _set(link: Link, place: Place, version: int) -> None:
+    statement = Statements("sql", place.schema).set_meta
+    for item, value in (("version", version), ("needs", NEEDS)):
+        link.run(statement, (item, str(value)))
+
+
+def _no_right(place: Place, trouble: Any) -> StoreError:
+    told = faults.without_password(str(trouble))
+    return StoreUnsuitable(
+        f"{place.name}: this user may not create the schema {quoted(place.schema)} ({told}); let one who may run "
+        f"CREATE SCHEMA {quoted(place.schema)} AUTHORIZATION this_user; once, or name another by ?schema="
+    )

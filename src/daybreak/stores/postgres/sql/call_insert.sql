@@ -1,0 +1,2 @@
+SELECT * FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
+    %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::integer[], %b::text[])

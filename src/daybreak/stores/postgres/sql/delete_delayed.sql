@@ -1,0 +1,1 @@
+DELETE FROM daybreak.delayed p WHERE p.seq = ANY (%b::bigint[])

@@ -1,0 +1,1 @@
+DELETE FROM daybreak.done p WHERE p.seq = ANY (%b::bigint[])

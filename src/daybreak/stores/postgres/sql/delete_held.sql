@@ -1,0 +1,1 @@
+DELETE FROM daybreak.held p WHERE p.seq = ANY (%b::bigint[])

@@ -1,0 +1,1 @@
+DELETE FROM daybreak.job j WHERE j.seq = %b::bigint

@@ -1,0 +1,1 @@
+DELETE FROM daybreak.lease p WHERE p.seq = ANY (%b::bigint[])

@@ -1,0 +1,1 @@
+DELETE FROM daybreak.queue q WHERE q.name = %b::text

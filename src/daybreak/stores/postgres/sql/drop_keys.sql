@@ -1,0 +1,1 @@
+UPDATE daybreak.idem i SET dropped = %b::bigint WHERE i.id = %b::text

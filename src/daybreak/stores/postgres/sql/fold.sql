@@ -1,0 +1,1 @@
+SELECT daybreak.fold_1()

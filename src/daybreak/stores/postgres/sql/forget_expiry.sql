@@ -1,0 +1,1 @@
+UPDATE daybreak.job j SET expires = NULL WHERE j.seq = ANY (%b::bigint[])

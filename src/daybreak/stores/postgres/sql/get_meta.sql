@@ -1,0 +1,1 @@
+SELECT m.value FROM daybreak.meta m WHERE m.name = %b::text

@@ -1,0 +1,1 @@
+SELECT u.seq FROM daybreak.uniq u WHERE u.name = %b::text

@@ -1,0 +1,1 @@
+SELECT u.name, u.seq FROM daybreak.uniq u WHERE u.name = ANY (%b::text[])

@@ -1,0 +1,1 @@
+SELECT j.seq FROM daybreak.job j WHERE j.expires <= %b::bigint ORDER BY j.expires, j.seq LIMIT %b::bigint

@@ -1,0 +1,1 @@
+DELETE FROM daybreak.feed f WHERE f.pos = ANY (%b::bigint[])

@@ -1,0 +1,4 @@
+INSERT INTO daybreak.queue (name, paused, max_running, capacity, aging, patience, weight)
+VALUES (%b::text, %b::boolean, %b::bigint, %b::bigint, %b::boolean, %b::bigint, %b::bigint)
+ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, max_running = excluded.max_running,
+    capacity = excluded.capacity, aging = excluded.aging, patience = excluded.patience, weight = excluded.weight

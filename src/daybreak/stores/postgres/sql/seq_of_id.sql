@@ -1,0 +1,1 @@
+SELECT j.seq FROM daybreak.job j WHERE j.id = %b::text

@@ -1,0 +1,235 @@
+"""Waking other processes: who waits says so in a table, and whoever has committed tells those, and only those.
+
+A NOTIFY inside a commit would make all commits stand in one line, so it is sent after the commit, by a thread of its
+own, for all that changed meanwhile at once. Who begins to wait is told once more when his wish has become known: what
+was committed before that, he then sees. A notice that is lost with its sender is made good by a slow look.
+
+Where LISTEN does not work (a pooler that gives every transaction another process) one looks more often, but only
+while someone waits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from daybreak.errors import StoreError
+from daybreak.stores.hub import ANY, Hub
+from daybreak.stores.postgres.arrays import Texts
+from daybreak.stores.postgres.driver import psycopg
+from daybreak.stores.postgres.link import connect
+from daybreak.stores.postgres.place import Place
+from daybreak.stores.postgres.statements import Statements, quoted
+from daybreak.stores.postgres.watchdog import Waiting, Watchdog
+from daybreak.stores.postgres.within import channel_of
+
+SLOW_LOOK: Final = 2.0  # seconds
+QUICK_LOOK: Final = 0.15
+LINGER: Final = 5.0  # how long a wish is kept that nobody has at the moment: most come back
+RENEW: Final = 10.0
+BREATH: Final = 0.005  # between notices; what changes meanwhile goes together
+LONG_BREATH: Final = 0.02  # while nobody waits: who begins to is woken by his own wish
+KEEP: Final = 60  # seconds; after that a wish is forgotten by everyone
+TRIAL: Final = 1.0
+RECONNECT: Final = 1.0
+
+
+class ListenedHub(Hub):
+    """A hub that can say what is watched."""
+
+    def topics(self) -> set[str]:
+        with self._lock:
+            return set(self._watches)
+
+
+class Wake:
+    def __init__(self, place: Place, hub: ListenedHub, watchdog: Watchdog) -> None:
+        self._place = place
+        self._hub = hub
+        self._waiting = Waiting()
+        watchdog.watch(self._waiting)
+        self._sql = Statements("sql", place.schema)
+        self._channel = channel_of(place)
+        self._who = secrets.token_hex(8)
+        self._lock = threading.Lock()
+        self._wanted: dict[str, float] = {}  # when each was last wished for
+        self._known: set[str] = set()
+        self._fresh: set[str] = set()  # wished for, and the server does not know yet
+        self._changed: set[str] = set()
+        self._renewed = self._looked = self._next_send = 0.0
+        self._snapshot: str | None = None  # of the last look
+        self._others: list[int] | None = None
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._bell: tuple[int, int] | None = None
+        self.listens: bool | None = None  # None: nobody asked yet
+
+    # -- from any thread -----------------------------------------------------------------------------------------------
+
+    def tell(self, topics: Iterable[str]) -> None:
+        with self._lock:
+            self._changed.update(topics)
+            self._start()
+        self._ring()
+
+    def want(self, topics: Iterable[str]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for topic in topics:
+                self._wanted[topic] = now
+                if topic not in self._known:
+                    self._fresh.add(topic)
+            self._start()
+            is_new = bool(self._fresh)
+        if is_new:
+            self._ring()
+
+    def _start(self) -> None:
+        if self._thread is None and not self._is_closed:
+            self._bell = os.pipe()
+            for end in self._bell:
+                os.set_blocking(end, False)
+            self._thread = threading.Thread(target=self._run, name="daybreak-pg-wake", daemon=True)
+            self._thread.start()
+
+    def _ring(self) -> None:
+        bell = self._bell
+        if bell is not None:
+            with contextlib.suppress(OSError):  # full: it rings already
+                os.write(bell[1], b"\0")
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            thread = self._thread
+        self._ring()
+        if thread is not None:
+            thread.join()
+        if self._bell is not None:
+            for end in self._bell:
+                os.close(end)
+            self._bell = None
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                with contextlib.closing(connect(self._place, prepare_threshold=None)) as db:
+                    with self._waiting.on(db):
+                        self.listens = self.listens is not False and self._can_listen(db)
+                    with self._lock:
+                        self._known.clear()
+                        self._fresh.update(self._wanted)
+                    while not self._is_closed:
+                        self._serve(db)
+                    with self._waiting.on(db):
+                        self._say_goodbye(db)
+            except (psycopg.Error, StoreError, OSError):
+                # Trouble with the server is for those who ask something of it; here one tries again.
+                self._hub.wake([ANY])
+                self._pause(RECONNECT)
+
+    def _can_listen(self, db: psycopg.Connection[Any]) -> bool:
+        """Whether a notice of someone else arrives. Behind a pooler in transaction mode only our own do, and only
+        while we ask something."""
+        db.execute(f"LISTEN {quoted(self._channel)}")
+        if db.execute("SELECT pg_backend_pid()").fetchone() == (db.info.backend_pid,):
+            return True
+        token = f"?{secrets.token_hex(8)}"
+        with contextlib.closing(connect(self._place, prepare_threshold=None)) as other:
+            other.execute("SELECT pg_notify(%s, %s)", (self._channel, token))
+            until = time.monotonic() + TRIAL
+            while (left := until - time.monotonic()) > 0 and not self._is_closed:
+                if any(notice.payload == token for notice in db.notifies(timeout=left, stop_after=1)):
+                    return True
+        return False
+
+    def _serve(self, db: psycopg.Connection[Any]) -> None:
+        self._wait(db)
+        if self._is_closed:
+            return
+        with self._waiting.on(db):
+            self._hear(db)
+            self._send(db)
+            if self.listens:
+                self._make_known(db)
+            self._look(db)
+
+    def _wait(self, db: psycopg.Connection[Any]) -> None:
+        assert self._bell is not None
+        with self._lock:
+            if self._fresh and self.listens:
+                return
+            wait = SLOW_LOOK if self.listens or not self._hub.is_watched else QUICK_LOOK
+            if self._changed:
+                wait = min(wait, max(0.0, self._next_send - time.monotonic()))
+        ready, _, _ = select.select([self._bell[0], db.fileno()], [], [], wait)
+        if self._bell[0] in ready:
+            with contextlib.suppress(OSError):
+                os.read(self._bell[0], 4096)
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self._is_closed and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def _hear(self, db: psycopg.Connection[Any]) -> None:
+        topics = {n.payload for n in db.notifies(timeout=0) if not n.payload.startswith("?")}
+        if topics:
+            self._hub.wake(topics)
+
+    def _send(self, db: psycopg.Connection[Any]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if not self._changed or (now < self._next_send and not self._is_closed):
+                return
+            changed, self._changed = self._changed, set()
+        told = db.execute(self._sql.notify, (self._channel, Texts(sorted(changed)), self._who))
+        self._next_send = time.monotonic() + (BREATH if told.rowcount else LONG_BREATH)
+
+    def _make_known(self, db: psycopg.Connection[Any]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            fresh, self._fresh = self._fresh, set()
+            if fresh or self._hub.is_watched:
+                self._wanted.update(dict.fromkeys(self._hub.topics(), now))
+            stale = {topic for topic, since in self._wanted.items() if now - since > LINGER}
+            for topic in stale:
+                del self._wanted[topic]
+            is_due = now - self._renewed > RENEW and bool(self._wanted)
+            known = set(self._wanted) if is_due else fresh & set(self._wanted)
+            gone = stale & self._known
+        if known:
+            db.execute(self._sql.want, {"topics": Texts(sorted(known)), "who": self._who, "keep": KEEP})
+            self._renewed = now if is_due else self._renewed
+        if gone:
+            db.execute(self._sql.want_no_more, (Texts(sorted(gone)), self._who))
+        with self._lock:
+            self._known = (self._known | known) - gone
+            # Someone may have wished again for what was just withdrawn.
+            self._fresh.update(gone & set(self._wanted))
+        if fresh:
+            self._hub.wake(fresh)
+
+    def _look(self, db: psycopg.Connection[Any]) -> None:
+        """The net under the notices: whatever was committed by others is noticed here at the latest."""
+        now = time.monotonic()
+        if not self._hub.is_watched or now - self._looked < (SLOW_LOOK if self.listens else QUICK_LOOK):
+            return
+        self._looked = now
+        told, others, snapshot = db.execute(self._sql.has_changed, (self._snapshot,)).fetchone() or (True, None, None)
+        if told or others != self._others:
+            self._hub.wake([ANY])
+        self._snapshot, self._others = snapshot, others
+
+    def _say_goodbye(self, db: psycopg.Connection[Any]) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self._send(db)
+            if self._known:
+                db.execute(self._sql.want_no_more, (Texts(sorted(self._known)), self._who))

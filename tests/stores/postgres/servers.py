@@ -1,0 +1,71 @@
+"""A server for the tests: the one of DAYBREAK_TEST_POSTGRES, or what listens on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+
+import psycopg
+import pytest
+
+URL = os.environ.get("DAYBREAK_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+_numbers = itertools.count(1)
+_why: list[str] = []
+
+
+def need_server() -> str:
+    """The URL, where a server answers; else the test is skipped, or fails where it must not be missing."""
+    if not _why:
+        try:
+            psycopg.connect(URL, connect_timeout=3).close()
+            _why.append("")
+        except psycopg.Error as trouble:
+            _why.append(f"no PostgreSQL at {URL.rpartition('@')[2]}: {trouble}")
+    if _why[0]:
+        refuse(_why[0])
+    return URL
+
+
+def refuse(why: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def new_schema() -> str:
+    return f"daybreak_test_{os.getpid()}_{next(_numbers)}"
+
+
+def with_schema(url: str, schema: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}schema={schema}"
+
+
+def drop(schema: str, url: str = URL) -> None:
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("SET client_min_messages = warning")
+        db.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+
+
+def empty(schema: str) -> None:
+    """As if it were new, but quicker than creating it."""
+    with psycopg.connect(URL, autocommit=True) as db:
+        tables = [name for (name,) in db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,))]
+        if not tables:
+            return
+        emptied = [f'DELETE FROM "{schema}"."{name}"' for name in tables if name not in ("meta", "waiting")]
+        emptied.append(f"""DELETE FROM "{schema}".meta WHERE name LIKE 'purged%'""")
+        db.execute(";".join(emptied))  # a TRUNCATE of so many tables takes longer than most tests
+        for sequence in ("seq", "revision", "pos"):
+            db.execute(f'ALTER SEQUENCE "{schema}".{sequence} RESTART')
+
+
+@contextlib.contextmanager
+def schema_for_tests():
+    """A schema for a whole file of tests, dropped afterwards."""
+    need_server()
+    schema = new_schema()
+    try:
+        yield schema
+    finally:
+        drop(schema)

@@ -1,0 +1,69 @@
+"""The server's clock is another machine's: it may jump, and nobody may suffer for it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+from servers import URL
+
+from daybreak.store import Claim, Exchange, Reap
+from daybreak.stores.postgres import PostgresStore
+from daybreak.stores.postgres.clock import ServerClock
+from daybreak.testing.clock import HandClock
+from daybreak.testing.contract.builders import look, spec
+
+HOUR = timedelta(hours=1)
+SECOND = 1_000_000
+
+
+async def claim(store, lease_for):
+    await store.insert([spec()])
+    return (await store.exchange(Exchange(claim=Claim(worker="w1", lease_for=lease_for)))).leases[0]
+
+
+async def test_after_a_jump_forward_every_holder_has_one_lease_to_report(url):
+    clock = HandClock()
+    async with PostgresStore(url, world=clock) as store:
+        lease = await claim(store, timedelta(milliseconds=1))
+        # By the local steady clock an hour has passed and by the server's none: one of them has jumped.
+        clock.advance(HOUR)
+        await store.insert([spec()])
+        assert await store.reap(Reap(worker="r", watched_for=HOUR)) == []
+        clock.advance(timedelta(milliseconds=500))
+        [taken] = await store.reap(Reap(worker="r", watched_for=HOUR))
+        assert (taken.job, taken.fence) == (lease.job, lease.fence + 1)
+
+
+async def test_after_a_jump_back_no_lease_is_immortal(store, url):
+    lease = await claim(store, timedelta(seconds=10))
+    schema = store.place.schema
+    with psycopg.connect(URL, autocommit=True) as db:  # as if the lease had been given before the clock was set back
+        db.execute(f"UPDATE {schema}.lease SET until = until + 86400000000")
+    assert await store.reap(Reap(worker="r", watched_for=HOUR)) == []
+    until = (await look(store, lease.job)).leased_until
+    assert until - datetime.now(UTC) < timedelta(seconds=11)
+
+
+async def test_a_reap_judges_by_the_time_of_its_asking(url):
+    clock = HandClock()
+    async with PostgresStore(url, world=clock) as store:
+        await claim(store, timedelta(seconds=0.2))
+        import asyncio
+
+        await asyncio.sleep(0.3)
+        # The hand clock stands still, so the last answer, and with it the asking, lies before the lapse.
+        assert await store.reap(Reap(worker="r", watched_for=HOUR)) == []
+
+
+def test_even_clocks_are_no_jump():
+    world = HandClock()
+    clock = ServerClock(world)
+    for step in range(50):
+        asked = clock.steady()
+        world.advance(timedelta(milliseconds=100))
+        clock.note(10**15 + step * 100_000 + 50_000, asked)
+    assert clock.even_for() is None
+    assert clock.at_the_earliest() <= 10**15 + 50 * 100_000
+    clock.note(10**15 + 3600 * SECOND, clock.steady())
+    assert clock.even_for() == 0

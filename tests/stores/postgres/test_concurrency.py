@@ -1,0 +1,164 @@
+"""Many connections at once: limits hold, the feed shows every event once, claims never overlap."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from datetime import timedelta
+
+from daybreak.events import Event, fold
+from daybreak.model import Done, Failed, Failure, HandedBack, State
+from daybreak.policy.settle import settle
+from daybreak.store import Claim, Exchange, Filter, Verdict
+from daybreak.stores.postgres import PostgresStore
+from daybreak.testing.contract.builders import act, assert_sound, configure, folded, spec
+
+LEASE = timedelta(minutes=1)
+
+
+async def open_stores(count: int, url: str, exit_: contextlib.AsyncExitStack) -> list[PostgresStore]:
+    return [await exit_.enter_async_context(PostgresStore(url, connections=1)) for _ in range(count)]
+
+
+async def drain(store, worker, outcomes=(None,), limit=7, **said) -> list[str]:
+    """Claim and settle until nothing is left; the jobs, as they were claimed."""
+    taken, settling, turn = [], [], 0
+    for _ in range(10_000):
+        claim = Claim(worker=worker, limit=limit, lease_for=LEASE, **said)
+        answer = await store.exchange(Exchange(settle=settling, claim=claim))
+        assert all(answer.settled)
+        settling = []
+        for lease in answer.leases:
+            outcome = outcomes[turn % len(outcomes)] or Done(b"1")
+            turn += 1
+            settling.append(settle(lease, outcome, chance=0.5, by=worker))
+            taken.append(lease.job)
+        if not answer.leases:
+            return taken
+    raise AssertionError("the work does not end")
+
+
+async def test_four_writers_and_a_follower_who_sees_each_event_once_in_order_per_job(url):
+    async with contextlib.AsyncExitStack() as stack:
+        *writers, follower = await open_stores(5, url, stack)
+        busy = True
+
+        async def write(number, store):
+            jobs = [spec(queue=f"q{number % 2}", expires_in=timedelta(hours=1)) for _ in range(60)]
+            for start in range(0, 60, 5):
+                await store.insert(jobs[start : start + 5])
+                await act(store, "rerank", jobs[start].id, now=None, priority=1)
+            fails = Failed(Failure(message="no", kinds=("ValueError",)))
+            await drain(store, f"w{number}", (None, HandedBack(), None, fails), 5, queues=("q0", "q1"))
+
+        seen: list[Event] = []
+
+        async def follow():
+            cursor = None
+            while True:
+                was_busy = busy
+                feed = await follower.events(cursor, 17)
+                cursor = feed.cursor
+                seen.extend(feed.events)
+                if not feed.events and not was_busy:
+                    return
+                await asyncio.sleep(0)
+
+        following = asyncio.create_task(follow())
+        await asyncio.gather(*(write(number, store) for number, store in enumerate(writers)))
+        busy = False
+        await following
+        numbers = Counter((event.job, event.n) for event in seen)
+        assert set(numbers.values()) == {1}
+        by_job: dict[str, list[Event]] = {}
+        for event in seen:
+            by_job.setdefault(event.job, []).append(event)
+        assert len(by_job) == 240
+        for job, told in by_job.items():
+            assert told == await follower.history(job)
+            [found] = await follower.get([job])
+            assert fold(told) == folded(found)
+        await assert_sound(follower)
+
+
+async def test_max_running_is_never_exceeded_by_eight_connections(url):
+    async with contextlib.AsyncExitStack() as stack:
+        stores = await open_stores(8, url, stack)
+        await configure(stores[0], max_running=3)
+        await stores[0].insert([spec() for _ in range(150)])
+        running: set[str] = set()
+        most = 0
+
+        async def work(number, store):
+            nonlocal most
+            settling = []
+            for _ in range(400):
+                ended = {said.job for said in settling}
+                claim = Claim(worker=f"w{number}", limit=2, lease_for=LEASE)
+                running.difference_update(ended)  # from here on the server may give their room away
+                answer = await store.exchange(Exchange(settle=settling, claim=claim))
+                running.update(lease.job for lease in answer.leases)
+                most = max(most, len(running))
+                settling = [settle(lease, Done(), chance=0.5, by="w") for lease in answer.leases]
+                left = await store.count(Filter(states=frozenset({State.QUEUED, State.RUNNING})))
+                assert sum(tally.n for tally in left if tally.state is State.RUNNING) <= 3
+                if not settling and not left:
+                    return
+            raise AssertionError("the work does not end")
+
+        await asyncio.gather(*(work(number, store) for number, store in enumerate(stores)))
+        assert most in (2, 3)  # by what their answers say; the recount above is the proof
+        await assert_sound(stores[0])
+
+
+async def test_capacity_holds_under_eight_submitters(url):
+    async with contextlib.AsyncExitStack() as stack:
+        stores = await open_stores(8, url, stack)
+        await configure(stores[0], capacity=20)
+        answers = await asyncio.gather(*(store.insert([spec()]) for store in stores for _ in range(6)))
+        assert Counter(answer.verdict for [answer] in answers) == {Verdict.NEW: 20, Verdict.FULL: 28}
+
+
+async def test_one_key_and_one_name_submitted_by_eight_are_one_job(url):
+    async with contextlib.AsyncExitStack() as stack:
+        stores = await open_stores(8, url, stack)
+        for said in ({"key": "k"}, {"unique": "u"}):
+            answers = await asyncio.gather(*(store.insert([spec(**said)]) for store in stores for _ in range(4)))
+            assert len({answer.job for [answer] in answers}) == 1
+            assert [answer.verdict for [answer] in answers].count(Verdict.NEW) == 1
+        same = spec()
+        answers = await asyncio.gather(*(store.insert([same]) for store in stores))
+        assert [answer.verdict for [answer] in answers].count(Verdict.NEW) == 1
+        assert len({answer.seq for [answer] in answers}) == 1
+
+
+async def test_every_job_is_given_to_one_claimant_only(url):
+    async with contextlib.AsyncExitStack() as stack:
+        stores = await open_stores(4, url, stack)
+        for task in ("a", "b", "c"):
+            await stores[0].insert([spec(task, priority=n % 3) for n in range(80)])
+        known = frozenset({("a", 1), ("b", 1), ("c", 1)})
+        taken = await asyncio.gather(*(drain(s, f"w{n}", tasks=known) for n, s in enumerate(stores)))
+        jobs = [job for part in taken for job in part]
+        assert len(jobs) == len(set(jobs)) == 240
+        await assert_sound(stores[0])
+
+
+async def test_changes_and_claims_at_once_leave_every_job_in_one_state(url):
+    async with contextlib.AsyncExitStack() as stack:
+        stores = await open_stores(4, url, stack)
+        jobs = [spec(retry=spec().options.retry) for _ in range(60)]
+        await stores[0].insert(jobs)
+        names = [job.id for job in jobs]
+
+        async def disturb(store, action):
+            for start in range(0, 60, 6):
+                await act(store, action, *names[start : start + 6], now=None, priority=2)
+
+        await asyncio.gather(
+            disturb(stores[0], "suspend"), disturb(stores[1], "resume"), disturb(stores[1], "rerank"),
+            drain(stores[2], "w1", (None, HandedBack())), drain(stores[3], "w2"),
+            disturb(stores[0], "cancel"), disturb(stores[1], "retry"),
+        )  # fmt: skip
+        await assert_sound(stores[0], names)

@@ -1,0 +1,167 @@
+"""Opening: two at once, roles without rights, newer schemas, and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import timedelta
+
+import psycopg
+import pytest
+from servers import URL, with_schema
+
+from daybreak.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
+from daybreak.store import Examines, InsertsNow, Verdict
+from daybreak.stores.postgres import PostgresStore
+from daybreak.stores.postgres.place import place_of
+from daybreak.testing.contract.builders import accept, spec, take_ids
+
+
+def sql(statement, *params):
+    with psycopg.connect(URL, autocommit=True) as db:
+        db.execute(statement, params or None)
+
+
+async def test_two_programs_that_start_at_once_create_one_schema(fresh_schema):
+    stores = [PostgresStore(with_schema(URL, fresh_schema)) for _ in range(6)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await asyncio.gather(*(accept(store) for store in stores))
+    assert sum(tally.n for tally in await stores[0].count()) == 6
+    for store in stores:
+        await store.close()
+        await store.close()
+
+
+async def test_the_name_of_the_schema_may_be_anything():
+    odd = f"Wei\"rd na'me {os.getpid()}"
+    try:
+        async with PostgresStore(URL, schema=odd) as store:
+            job = await accept(store)
+            assert await take_ids(store) == [job]
+            assert [event.kind for event in (await store.events()).events] == ["submitted", "started"]
+    finally:
+        quoted = odd.replace('"', '""')
+        sql(f'DROP SCHEMA IF EXISTS "{quoted}" CASCADE')
+
+
+async def test_a_newer_schema_is_refused_and_a_compatible_one_is_not(fresh_schema):
+    url = with_schema(URL, fresh_schema)
+    async with PostgresStore(url) as store:
+        await accept(store)
+    sql(f"UPDATE {fresh_schema}.meta SET value = '2' WHERE name = 'version'")
+    async with PostgresStore(url) as store:
+        await accept(store)
+    sql(f"UPDATE {fresh_schema}.meta SET value = '2' WHERE name = 'needs'")
+    with pytest.raises(StoreTooNew, match="upgrade this installation"):
+        await PostgresStore(url).open()
+
+
+async def test_a_role_that_may_not_create_can_use_what_is_there(fresh_schema):
+    role = f"user_{fresh_schema}"
+    url = with_schema(URL.replace("postgres@", f"{role}@"), fresh_schema)
+    sql(f"CREATE ROLE {role} LOGIN")
+    try:
+        sql(f"REVOKE CREATE ON DATABASE test FROM {role}")
+        with pytest.raises(StoreUnsuitable, match="may not create the schema"):
+            await PostgresStore(url).open()
+        async with PostgresStore(with_schema(URL, fresh_schema)) as owner:
+            await accept(owner)
+        for what in ("ALL TABLES", "ALL SEQUENCES", "ALL FUNCTIONS"):
+            sql(f"GRANT ALL ON {what} IN SCHEMA {fresh_schema} TO {role}")
+        sql(f"GRANT USAGE ON SCHEMA {fresh_schema} TO {role}")
+        async with PostgresStore(url) as store:
+            await accept(store)
+            assert len(await take_ids(store, 9)) == 2
+    finally:
+        sql(f"DROP OWNED BY {role}")
+        sql(f"DROP ROLE {role}")
+
+
+async def test_a_schema_of_another_program_is_left_alone(fresh_schema):
+    sql(f"CREATE SCHEMA {fresh_schema}")
+    sql(f"CREATE TABLE {fresh_schema}.meta (name text, value text)")
+    with pytest.raises(StoreUnsuitable, match="another program"):
+        await PostgresStore(with_schema(URL, fresh_schema)).open()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://ann:s3cret@127.0.0.1:1/db", "cannot be reached"),
+        ("postgresql://postgres:s3cret@127.0.0.1:5432/no_such_database", "does not exist"),
+        ("postgresql://postgres:s3cret@127.0.0.1:5432/test?nonsense=1", "cannot be understood"),
+    ],
+)
+async def test_trouble_is_told_with_its_cure_and_without_the_password(url, said):
+    with pytest.raises((StoreUnavailable, StoreUnsuitable), match=said) as raised:
+        await PostgresStore(url).open()
+    assert "s3cret" not in str(raised.value)
+    assert "s3cret" not in repr(raised.value.__cause__)
+    assert "s3cret" not in repr(PostgresStore(url).place)
+
+
+def test_a_url_is_read_strictly():
+    place = place_of("postgresql://ann:pw@db/jobs?schema=night&connections=2&sslmode=require&answer_within=5s")
+    assert (place.schema, place.connections, place.answer_within.total_seconds()) == ("night", 2, 5)
+    assert place.conninfo == "postgresql://ann:pw@db/jobs?sslmode=require"
+    assert place.name == "postgresql://db/jobs?schema=night"
+    for wrong in ("mysql://x", "postgresql://x/y?connections=many", "postgresql://x/y?connections=0"):
+        with pytest.raises(BadInput):
+            place_of(wrong)
+
+
+async def test_a_store_that_is_not_open_says_so(url):
+    store = PostgresStore(url)
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.count()
+    await store.open()
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.count()
+
+
+async def test_a_forked_child_leaves_the_connections_of_its_parent_alone(store):
+    await accept(store)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            store.watch(["events"])
+        except StoreUnavailable as trouble:
+            code = 0 if "before a fork" in str(trouble) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222 - it ends at once
+    assert (await store.insert([spec()]))[0].verdict is Verdict.NEW
+    assert store.insert_now([spec()])[0].verdict is Verdict.NEW
+
+
+async def test_the_server_is_examined(store, url):
+    assert isinstance(store, Examines)
+    assert isinstance(store, InsertsNow)
+    findings = await store.examine()
+    assert all(finding.is_well or finding.cure for finding in findings)
+    told = " ".join(finding.what for finding in findings)
+    for word in ("PostgreSQL 1", "synced to disk", "snapshot", "connections are in use", "NOTIFY", "clock"):
+        assert word in told
+
+
+async def test_an_old_snapshot_is_named_with_its_program(store, monkeypatch):
+    monkeypatch.setattr("daybreak.stores.postgres.examine.OLD_SNAPSHOT", 0)
+    with psycopg.connect(URL, application_name="a dump") as db:
+        db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        db.execute("SELECT count(*) FROM pg_class")
+        pid = db.info.backend_pid
+        told = [f"{finding.what} {finding.cure}" for finding in await store.examine() if not finding.is_well]
+    assert any("a dump" in what and str(pid) in what for what in told)
+
+
+async def test_a_lane_of_a_transaction_that_failed_is_not_remembered(store):
+    def fail(ledger):
+        ledger.lane("nowhere", "work", 1)
+        raise BadInput("no")
+
+    with pytest.raises(BadInput):
+        await store._write(fail, None)
+    job = await accept(store, queue="nowhere", delay=timedelta(0))
+    assert await take_ids(store, queues=("nowhere",)) == [job]

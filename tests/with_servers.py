@@ -1,0 +1,64 @@
+"""Run a command with PostgreSQL and Redis at hand: those that answer at their usual ports, or private ones, which are
+started from the installed programs and ended afterwards.
+
+    python tests/with_servers.py python -m pytest tests
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "contract"), str(HERE / "stores" / "postgres")]
+
+
+def main() -> int:
+    with contextlib.ExitStack() as ending:
+        for variable, start in (("DAYBREAK_TEST_POSTGRES", _postgres), ("DAYBREAK_TEST_REDIS", _redis)):
+            if variable not in os.environ:
+                try:
+                    url = start(ending)
+                except Exception as trouble:  # noqa: BLE001 - the tests say loudly that there is none
+                    print(f"!! no server for {variable}: {trouble}", file=sys.stderr)
+                else:
+                    if url:
+                        os.environ[variable] = url
+        return subprocess.run(sys.argv[1:], check=False).returncode
+
+
+def _postgres(ending: contextlib.ExitStack) -> str | None:
+    import private
+    import psycopg
+
+    import servers
+
+    try:
+        psycopg.connect(servers.URL, connect_timeout=3).close()
+    except psycopg.Error:
+        print("== a private PostgreSQL, since none answers at its port")
+        return ending.enter_context(private.private_server()).url
+    return None
+
+
+def _redis(ending: contextlib.ExitStack) -> str | None:
+    import redis_servers
+
+    try:
+        with redis_servers.wire():
+            return None
+    except Exception:
+        if shutil.which("redis-server") is None:
+            raise
+    print("== a private Redis, since none answers at its port")
+    folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="daybreak-redis-")))
+    return ending.enter_context(redis_servers.private(folder, "--appendfsync", "no")).url
+
+
+if __name__ == "__main__":
+    sys.exit(main())
