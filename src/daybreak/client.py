@@ -21,6 +21,7 @@ from daybreak.errors import (
     RecordChanged,
     StoreUnavailable,
     UniqueConflict,
+    Unsupported,
 )
 from daybreak.events import Event
 from daybreak.model import (
@@ -45,6 +46,7 @@ from daybreak.store import (
     Filter,
     Inserted,
     InsertsNow,
+    InsertsWithin,
     Page,
     Position,
     Query,
@@ -129,6 +131,21 @@ class Client:
     def submit_now(self, spec: JobSpec, store: InsertsNow) -> str:
         """Submit from a thread that may be blocked, without an event loop."""
         return _accepted(spec, store.insert_now([self._admit(spec)])[0])
+
+    def submit_within(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
+        """Submit in the caller's own transaction: the ids of jobs that are there once it has committed."""
+        return self._within().insert_within(connection, [self._admit(spec) for spec in specs])
+
+    async def submit_within_async(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
+        return await self._within().insert_within_async(connection, [self._admit(spec) for spec in specs])
+
+    def _within(self) -> InsertsWithin:
+        if not isinstance(self.store, InsertsWithin):
+            raise Unsupported(
+                f"a job can be submitted in your own transaction only where both are in one database, on PostgreSQL; "
+                f"this store is {self.store.traits.name}"
+            )
+        return self.store
 
     def _admit(self, spec: JobSpec) -> JobSpec:
         admit(spec, self.store.traits.features)

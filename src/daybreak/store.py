@@ -413,6 +413,18 @@ class InsertsNow(Protocol):
 
 
 @runtime_checkable
+class InsertsWithin(Protocol):
+    """An optional operation: stores that accept jobs in a transaction of the caller's own, on the caller's connection.
+
+    They are there if it commits. Verdicts are found afterwards, so none is answered; a full queue takes them all the
+    same."""
+
+    def insert_within(self, connection: object, specs: Sequence[JobSpec]) -> list[str]: ...
+
+    async def insert_within_async(self, connection: object, specs: Sequence[JobSpec]) -> list[str]: ...
+
+
+@runtime_checkable
 class OwnLoop(Protocol):
     """An optional operation: stores that work faster for callers whose loop serves nothing but Daybreak."""
 

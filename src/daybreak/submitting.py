@@ -24,9 +24,9 @@ R = TypeVar("R")
 
 OPTIONS: Final = frozenset({
     "priority", "queue", "delay", "run_at", "expires_in", "key", "unique", "on_conflict", "tags", "meta", "owner",
-    "run", "retry", "timeout", "keep", "id",
+    "run", "retry", "timeout", "keep", "id", "tx",
 })  # fmt: skip
-LATER: Final = frozenset({"after", "resource", "tx", "cache"})
+LATER: Final = frozenset({"after", "resource", "cache"})
 CHUNK: Final = 5000
 
 
@@ -115,6 +115,9 @@ class Task(Generic[P, R]):
         """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
         refuse_during_import("submit")
         spec = self._spec(self.definition.arguments.encode(args, kwargs))
+        if (connection := self._options.get("tx")) is not None:
+            [job] = self._portal.run(self._sessions.client()).submit_within([spec], connection)
+            return self._handle(job)
         accepted = self._sessions.insert(spec)
         self._submitted(spec, accepted)
         return self._handle(accepted)
@@ -123,6 +126,9 @@ class Task(Generic[P, R]):
         """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
         refuse_during_import("submit")
         spec = self._spec(self.definition.arguments.encode(args, kwargs))
+        if (connection := self._options.get("tx")) is not None:
+            [job] = await (await self._sessions.client()).submit_within_async([spec], connection)
+            return self._handle(job)
         accepted = await self._sessions.here(self._accept(spec))
         self._submitted(spec, accepted)
         return self._handle(accepted)
@@ -138,6 +144,8 @@ class Task(Generic[P, R]):
         specs = list(self._rows(rows))
         if "id" in self._options and len(specs) > 1:
             raise BadInput("using(id=...) names one job; submit_many and map make one for each row: leave the id out")
+        if "tx" in self._options:
+            raise BadInput("submit_many and map have transactions of their own: submit(...) the rows of using(tx=...)")
         sessions = self._sessions
         client = await sessions.client()
         handles: list[JobHandle[R]] = []
@@ -172,7 +180,8 @@ class Task(Generic[P, R]):
     def _spec(self, args: bytes) -> JobSpec:
         """Options are read once; only the id and the arguments differ from job to job."""
         if self._template is None:
-            self._template = self._make(self.definition, self._options)
+            said = {name: value for name, value in self._options.items() if name != "tx"}
+            self._template = self._make(self.definition, said)
         template = self._template
         new_id = self._options.get("id") or self._sessions.new_id()
         new = msgspec.structs.replace(template, id=new_id, args=args)

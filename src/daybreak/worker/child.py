@@ -36,7 +36,7 @@ from daybreak.worker.wire import (
 
 _job_log = logging.getLogger("daybreak.job")
 
-AHEAD: Final = 0.010  # seconds of measured work that a child may hold beyond what it is at, at least
+AHEAD: Final = 0.015  # seconds of measured work that a child may hold beyond what it is at, at least
 WINDOW: Final = 0.002
 AHEAD_AT_MOST: Final = 256
 SHORT: Final = 0.002  # seconds; jobs shorter than this compute rather than wait, and need no slots side by side

@@ -39,8 +39,8 @@ from daybreak.worker.wire import (
 
 _log = logging.getLogger("daybreak.worker")
 
-FLUSH_AFTER: Final = 0.003
-SHORT: Final = 0.003
+FLUSH_AFTER: Final = 0.005
+SHORT: Final = 0.005
 STUCK_AFTER: Final = 0.25
 AT_ONCE: Final = 8
 RECEIVE: Final = 1 << 16

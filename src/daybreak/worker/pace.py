@@ -7,7 +7,7 @@ from typing import Final
 
 GOAL: Final = 0.002  # seconds that an exchange should last
 WORTH: Final = 3.0  # but so many times what it costs empty
-BOUNDS: Final = (16, 1000)
+BOUNDS: Final = (32, 1000)
 _FORGET: Final = 0.97
 
 
@@ -30,7 +30,7 @@ class Pace:
     def limit(self) -> int:
         """How many leases to ask for, when as many settlements go with them."""
         if self._weight < 5 or not self._n:
-            return BOUNDS[0] * 4
+            return BOUNDS[0] * 2
         n, t = self._n / self._weight, self._t / self._weight
         spread = self._nn / self._weight - n * n
         each = (self._nt / self._weight - n * t) / spread if spread > 0.05 * n * n else t / n / 2

@@ -31,3 +31,7 @@ def accept(ledger: Ledger, limit: int) -> int:
                 spec.id, "its key" if answer.same == "key" else "its unique name", answer.job,
             )  # fmt: skip
     return len(found)
+
+
+def is_there(ledger: Ledger) -> bool:
+    return bool(ledger.value(ledger.sql.has_incoming))

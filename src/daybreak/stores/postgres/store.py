@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from daybreak.errors import StoreUnavailable
 from daybreak.events import Event
@@ -36,7 +37,7 @@ from daybreak.store import (
     cleaned_beat,
     cleaned_settlement,
 )
-from daybreak.stores.postgres import amend, feed, read, records, settle
+from daybreak.stores.postgres import amend, feed, incoming, read, records, settle
 from daybreak.stores.postgres.adopt import adopt
 from daybreak.stores.postgres.examine import examine
 from daybreak.stores.postgres.ledger import Ledger
@@ -47,6 +48,8 @@ from daybreak.stores.postgres.wake import ListenedHub
 from daybreak.stores.postgres.within import insert_within, insert_within_async
 from daybreak.units import micros, span
 from daybreak.world import RealWorld, World
+
+TRIES: Final = 100
 
 
 class PostgresStore:
@@ -167,12 +170,27 @@ class PostgresStore:
         )
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
-        return await self._read(lambda ledger: read.get(ledger, list(jobs)))  # type: ignore[no-any-return]
+        found = await self._read(lambda ledger: read.get(ledger, list(jobs)))
+        if None in found:
+            await self._take_in()
+            found = await self._read(lambda ledger: read.get(ledger, list(jobs)))
+        return found  # type: ignore[no-any-return]
+
+    async def _take_in(self) -> None:
+        """Accept what was committed within other transactions, so that people see it also while nobody claims."""
+        for _ in range(TRIES):
+            if not await self._read(incoming.is_there):
+                return
+            if not await self._write(lambda ledger: incoming.accept(ledger, 500), None):
+                await asyncio.sleep(0.01)  # someone else is at it
 
     async def find(self, query: Query) -> Page:
+        if query.cursor is None:
+            await self._take_in()
         return await self._read(lambda ledger: read.find(ledger, query))  # type: ignore[no-any-return]
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
+        await self._take_in()
         return await self._read(lambda ledger: read.count(ledger, where))  # type: ignore[no-any-return]
 
     async def position(self, job: str) -> Position | None:

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import pytest
+from server_places import place_on
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def url(kind):
+    with place_on(kind) as url:
+        yield url
