@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -11,11 +12,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import apart, plot, report
 from benchmarks.compare import Loss, losses
 from benchmarks.machine import file_system
 from benchmarks.measure import Run, run_rounds
-from benchmarks.rows import Row, rows
+from benchmarks.row import Row
+from benchmarks.rows import of_stores, rows
+from benchmarks.stores import STORES
 
 RESULTS = Path(__file__).parent / "results"
 RECORDED = RESULTS / "recorded.json"
@@ -25,6 +28,8 @@ NOT_DURABLE = {"tmpfs", "ramfs"}
 
 def main(argv: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(argv)
+    if asked.what == "prepare":
+        return apart.prepare()
     if asked.repeat is None:
         asked.repeat = FEWEST if asked.quick and asked.what == "run" and not asked.record else 5
     with tempfile.TemporaryDirectory(dir=asked.dir, prefix="daybreak-") as place:
@@ -36,26 +41,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("run", "compare"), default="run")
+    parser.add_argument("what", nargs="?", choices=("run", "compare", "prepare"), default="run")
     parser.add_argument("--quick", action="store_true", help="the short form: fewer jobs, no deep backlog")
     parser.add_argument("--repeat", type=int, metavar="N", help="rounds (5, or 3 of the short form)")
     parser.add_argument(
         "--backlog", type=int, default=20_000, metavar="N", help="jobs waiting in exchange rows (20000)"
     )
+    parser.add_argument(
+        "--stores", type=_stores, default=STORES, metavar="NAMES",
+        help=f"with commas, and what their rows are held against ({','.join(STORES)})",
+    )  # fmt: skip
     parser.add_argument("--only", action="append", metavar="GLOB", help="rows by name; prints, and writes no result")
     parser.add_argument("--patience", type=float, default=0, metavar="S", help="wait S seconds for a quiet machine (0)")
     parser.add_argument("--name", help="results/<name>.json (quick or full)")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="where results go")
     parser.add_argument("--record", action="store_true", help="keep this as what compare holds later runs against")
     parser.add_argument("--dir", type=Path, help="where the files of the cases lie (the system's temporary directory)")
     return parser
 
 
+def _stores(said: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in said.split(","))
+    if unknown := [name for name in names if name not in STORES]:
+        raise argparse.ArgumentTypeError(f"no store is called {', '.join(unknown)}; there are {', '.join(STORES)}")
+    return names
+
+
 def measure(asked: argparse.Namespace, place: Path) -> int:
     form = "quick" if asked.quick else "full"
-    if asked.record and (form != "quick" or asked.only):
+    is_whole = not asked.only and set(asked.stores) == set(STORES)
+    if asked.record and (form != "quick" or not is_whole):
         print("compare runs the quick form, so only a whole --quick run can be recorded")
         return 2
-    every = rows(quick=asked.quick, backlog=asked.backlog)
+    every = of_stores(rows(quick=asked.quick, backlog=asked.backlog), asked.stores)
     chosen = [row for row in every if _wanted(row, asked.only)]
     if not chosen:
         print(f"no row is called so; there are: {', '.join(row.name for row in every)}")
@@ -67,7 +85,9 @@ def measure(asked: argparse.Namespace, place: Path) -> int:
     page = report.page(run, told)
     print("\n" + page)
     if not asked.only:
-        _write(told, page, record=asked.record)
+        _write(asked.results, told, page, plot.svg(report.lines(run), told))
+        if asked.record:
+            RECORDED.write_text(_as_text(told), encoding="utf-8")
     return 1 if run.missing else 0
 
 
@@ -77,17 +97,20 @@ def _wanted(row: Row, only: Sequence[str] | None) -> bool:
 
 def _command(asked: argparse.Namespace) -> str:
     words = ["python -m benchmarks", *(["--quick"] if asked.quick else []), f"--repeat {asked.repeat}"]
+    words += [f"--stores {','.join(asked.stores)}"] if set(asked.stores) != set(STORES) else []
     words += [f"--patience {asked.patience:g}"] if asked.patience else []
     return " ".join([*words, f"--backlog {asked.backlog}", *(f"--only '{glob}'" for glob in asked.only or ())])
 
 
-def _write(told: dict[str, Any], page: str, *, record: bool) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    text = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
-    (RESULTS / f"{told['name']}.json").write_text(text, encoding="utf-8")
-    (RESULTS / "latest.md").write_text(page, encoding="utf-8")
-    if record:
-        RECORDED.write_text(text, encoding="utf-8")
+def _write(results: Path, told: dict[str, Any], page: str, drawn: str) -> None:
+    results.mkdir(exist_ok=True)
+    (results / f"{told['name']}.json").write_text(_as_text(told), encoding="utf-8")
+    (results / "latest.md").write_text(page, encoding="utf-8")
+    (results / report.PLOT).write_text(drawn, encoding="utf-8")
+
+
+def _as_text(told: dict[str, Any]) -> str:
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 
 # -- compare -----------------------------------------------------------------------------------------------------------
@@ -149,4 +172,6 @@ def _verdict(lost: Sequence[Loss], was: dict[str, Any], recorded: dict[str, Any]
 
 
 if __name__ == "__main__":
+    # Told to end, a run ends its case first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     sys.exit(main())

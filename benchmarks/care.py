@@ -9,74 +9,73 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.apps import counted
+from benchmarks.processes import Process, children_of
 from benchmarks.starts import PLACE, Starts, wait_until
 from benchmarks.watch import Timed
-from benchmarks.workers import Ours, Process
+from benchmarks.workers import Ours, ours
 
 RUNS_FOR = 120.0
 IMPORT = "import time; t = time.perf_counter(); import daybreak; print(time.perf_counter() - t)"
 
 
-def recover(place: Path, jobs: int) -> Timed:
+def recover(store: str, place: Path, jobs: int) -> Timed:
     """Kill a worker that runs a job, while another is alive, at a random moment between two of its heartbeats."""
-    took = [_recover(place / str(n)) for n in range(jobs)]
+    took = [_recover(store, place / str(n)) for n in range(jobs)]
     return Timed(figure=sorted(took)[len(took) // 2], parts={"worst": max(took)})
 
 
-def _recover(place: Path) -> float:
+def _recover(store: str, place: Path) -> float:
     place.mkdir()
     os.environ[PLACE] = str(place)
     starts = Starts(place)
-    ours = Ours(place, "coro", "long_at_first")
-    ours.app.use(f"sqlite:///{place / 'daybreak.db'}")
-    with ours.work(name="first") as first:
-        ours.task.submit(1, RUNS_FOR)
+    with ours(store, place, "coro", "long_at_first") as runner, runner.work(name="first") as first:
+        runner.task.submit(1, RUNS_FOR)
         wait_until(lambda: first.check() and len(starts) == 1, "the start of the job", within=60)
-        with ours.work(name="second") as second:
-            wait_until(lambda: second.check() and _workers(ours) == 2, "the second worker", within=60, every=0.05)
+        with runner.work(name="second") as second:
+            wait_until(lambda: second.check() and runner.workers() == 2, "the second worker", within=60, every=0.05)
             time.sleep(3 + random.random() * 3)
             first.kill()
             killed_at = time.monotonic_ns()
             wait_until(lambda: second.check() and len(starts) == 2, "the second start", within=180)
-    ours.app.close()
     return (starts.read()[1][0] - killed_at) / 1e9
-
-
-def _workers(ours: Ours) -> int:
-    async def count() -> int:
-        return len(await (await ours.app.client()).store.records("worker"))
-
-    return ours.app.portal.run(count())
 
 
 # -- at rest -----------------------------------------------------------------------------------------------------------
 
 
-def rest(place: Path, jobs: int) -> Timed:
-    """Percent of one core over `jobs` seconds, of the worker and its children; then what a second such worker asks."""
-    ours = Ours(place, "both", "noop")
-    try:
-        with ours.work() as worker:
-            percent = _percent_of_a_core(_settled(ours, worker), jobs)
-        command = [sys.executable, "-m", "benchmarks.apps.counted", "benchmarks.apps.ours:both"]
-        with Process(command, place, "counted") as worker:
-            _settled(ours, worker)
-            before = counted.read(place)
-            time.sleep(jobs)
-            after = counted.read(place)
-    finally:
-        ours.app.close()
-    return Timed(figure=percent, parts={kind: (after[kind] - before[kind]) / jobs for kind in counted.KINDS})
+def rest(store: str, place: Path, jobs: int) -> Timed:
+    """Percent of one core over `jobs` seconds, of the worker and its children, and what it asks of its store."""
+    with ours(store, place, "both", "noop", counting=True) as runner:
+        with runner.work() as worker:
+            pid = _settled(runner, worker)
+            before = runner.server.counts()
+            percent = _percent_of_a_core(pid, jobs)
+            after = runner.server.counts()
+        asked = {kind: (after[kind] - before[kind]) / jobs for kind in after} or _counted(runner, place, jobs)
+        return Timed(figure=percent, parts=asked, facts=runner.facts())
 
 
-def _settled(ours: Ours, worker: Process) -> int:
-    """Its process id, once it has worked and calmed down."""
-    starts = Starts(ours.place)
+def _counted(runner: Ours, place: Path, seconds: int) -> dict[str, float]:
+    """Of SQLite, where there is nobody to ask: what a second such worker, which counts, asks for."""
+    from benchmarks.apps import counted
+
+    command = [sys.executable, "-m", "benchmarks.apps.counted", "benchmarks.apps.ours:both"]
+    with Process(command, place, "counted") as worker:
+        _settled(runner, worker)
+        before = counted.read(place)
+        time.sleep(seconds)
+        after = counted.read(place)
+    return {kind: (after[kind] - before[kind]) / seconds for kind in counted.KINDS}
+
+
+def _settled(runner: Ours, worker: Process) -> int:
+    """Its process id, once it has worked and calmed down, and is alone with its store."""
+    starts = Starts(runner.place)
     starts.forget()
     for task in ("noop", "plain_noop"):
-        ours.app.find_task(task).submit(1)
+        runner.app.find_task(task).submit(1)
     wait_until(lambda: worker.check() and len(starts) == 2, "the first jobs", within=60)
+    runner.close()
     time.sleep(3)
     return worker.pid
 
@@ -89,8 +88,7 @@ def _percent_of_a_core(pid: int, seconds: float) -> float:
 
 
 def _descendants(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    children = [int(child) for task in tasks for child in (task / "children").read_text(encoding="utf-8").split()]
+    children = children_of(pid)
     return [*children, *(one for child in children for one in _descendants(child))]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from benchmarks.watch import Timed
 
 
 def main() -> None:
+    # Told to end, a case leaves its blocks, and with them go its workers and servers.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     request = json.loads(sys.argv[1])
     os.environ[PLACE] = request["place"]
     timed = run(request["work"], Path(request["place"]), request["jobs"], request["options"])
@@ -27,10 +30,10 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
             from benchmarks import raw
 
             return getattr(raw, what)(place, jobs, **options)
-        case ["enqueue" | "bulk" as what, peer]:
+        case ["enqueue" | "bulk" as what, runner]:
             from benchmarks import peers
 
-            return getattr(peers, what)(peer, place, jobs)
+            return getattr(peers, what)(runner, place, jobs)
         case ["submit", "threads" | "tasks" | "many" as what, store]:
             from benchmarks import submits
 
@@ -39,30 +42,38 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
             from benchmarks import seam
 
             return asyncio.run(seam.exchange(store, place, jobs, **options))
-        case ["drain", "memory"]:
+        case ["drain", "memory/ours"]:
             from benchmarks import drains
 
             return drains.in_memory(place, jobs)
         case ["drain", runner]:
             from benchmarks import drains
 
-            return drains.drain(runner, place, jobs)
+            return drains.drain(runner, place, jobs, **options)
+        case ["crew", store]:
+            from benchmarks import drains
+
+            return drains.crew(store, place, jobs, **options)
         case ["idle" | "urgent" as what, runner]:
             from benchmarks import latency
 
             return getattr(latency, what)(runner, place, jobs, **options)
-        case ["behind"]:
+        case ["behind", store]:
             from benchmarks import latency
 
-            return latency.behind(place, jobs, **options)
-        case ["naps", kind]:
+            return latency.behind(store, place, jobs, **options)
+        case ["naps", kind, store]:
             from benchmarks import naps
 
-            return naps.naps(kind, place, jobs, **options)
-        case ["recover" | "rest" | "imported" as what]:
+            return naps.naps(store, kind, place, jobs, **options)
+        case ["recover" | "rest" as what, store]:
             from benchmarks import care
 
-            return getattr(care, what)(place, jobs)
+            return getattr(care, what)(store, place, jobs)
+        case ["imported"]:
+            from benchmarks import care
+
+            return care.imported(place, jobs)
     raise ValueError(f"no case is called {work!r}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.starts import Starts, wait_until
 from benchmarks.stats import quantile
 from benchmarks.watch import Timed
-from benchmarks.workers import Ours, at_work, runner_for
+from benchmarks.workers import Ours, at_work, ours, runner_for
 
 URGENT = 1_000_000_000  # numbers from here on are of urgent jobs
 NAP = 0.005
@@ -63,28 +63,25 @@ def urgent(name: str, place: Path, jobs: int, backlog: int) -> Timed:
 # -- behind many -------------------------------------------------------------------------------------------------------
 
 
-def behind(place: Path, jobs: int, waiting: int) -> Timed:
+def behind(store: str, place: Path, jobs: int, waiting: int) -> Timed:
     """How much later an urgent job starts behind very many of low priority than behind none, on a free slot: the worker
     knows only the urgent task, and the others wait for somebody else in the same queue.
 
     `busy slot` is the wait at a worker whose only slot is always taken by one 5 ms job of the many."""
-    ours = Ours(place, "coro", "nap")
     starts = Starts(place)
-    urgent_task = ours.app.find_task("noop").using(priority="critical")
-    try:
-        _measured(ours, urgent_task.submit, starts, jobs // 4, app="narrow")  # what comes first is always later
-        alone = _measured(ours, urgent_task.submit, starts, jobs, app="narrow")
-        ours.fill(waiting, seconds=NAP)
-        free = _measured(ours, urgent_task.submit, starts, jobs, app="narrow")
-        busy = _measured(ours, urgent_task.submit, starts, jobs, app="coro")
-    finally:
-        ours.app.close()
+    with ours(store, place, "coro", "nap") as runner:
+        urgent_task = runner.app.find_task("noop").using(priority="critical")
+        _measured(runner, urgent_task.submit, starts, jobs // 4, app="narrow")  # what comes first is always later
+        alone = _measured(runner, urgent_task.submit, starts, jobs, app="narrow")
+        runner.fill(waiting, seconds=NAP)
+        free = _measured(runner, urgent_task.submit, starts, jobs, app="narrow")
+        busy = _measured(runner, urgent_task.submit, starts, jobs, app="coro")
     return Timed(figure=free / alone, parts={"busy slot": busy, "free slot": free, "free slot behind none": alone})
 
 
-def _measured(ours: Ours, submit: Callable[[int], object], starts: Starts, jobs: int, *, app: str) -> float:
+def _measured(runner: Ours, submit: Callable[[int], object], starts: Starts, jobs: int, *, app: str) -> float:
     starts.forget()
-    with ours.work("--async-jobs", "1", app=app) as worker:
+    with runner.work("--async-jobs", "1", app=app) as worker:
         submit(URGENT - 1)
         wait_until(lambda: worker.check() and len(starts) > 0, "the worker's first job", within=60)
         time.sleep(0.5)

@@ -9,8 +9,13 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from benchmarks import servers
+
 QUIET = 0.06
-PACKAGES = ("daybreak", "apsw", "msgspec", "huey", "litequeue", "persist-queue", "taskito", "celery")
+PACKAGES = (
+    "daybreak", "apsw", "msgspec", "psycopg", "redis", "hiredis", "huey", "litequeue", "persist-queue", "taskito",
+    "celery", "rq", "dramatiq", "taskiq", "taskiq-redis", "streaq", "procrastinate", "pgqueuer", "asyncpg", "uvloop",
+)  # fmt: skip
 
 
 def machine(place: Path) -> dict[str, str | int]:
@@ -35,7 +40,7 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "missing"
-    return found
+    return found | servers.versions()
 
 
 def file_system(place: Path) -> str:

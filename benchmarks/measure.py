@@ -5,20 +5,21 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import apart
 from benchmarks.machine import QUIET, Disturbance, wait_for_quiet
-from benchmarks.rows import Row
+from benchmarks.processes import ROOT, adopt_orphans, end, end_orphans
+from benchmarks.row import Row
+from benchmarks.servers import RUN, binary
 
-ROOT = Path(__file__).resolve().parent.parent
 LONGEST_CASE = 900
+TOLD = ("store", "side", "jobs", "options", "unit", "yardstick", "against", "says")
 TAKEN_AT_MOST = 3
 
 
@@ -35,7 +36,7 @@ class Measured:
     def as_json(self) -> dict[str, Any]:
         told = asdict(self)
         row = told.pop("row")
-        return {key: row[key] for key in ("side", "jobs", "options", "unit", "yardstick", "against", "says")} | told
+        return {key: row[key] for key in TOLD} | told
 
 
 @dataclass
@@ -52,6 +53,7 @@ def run_rounds(rows: Sequence[Row], *, repeat: int, place: Path, patience: float
     With patience, a case waits so many seconds for a quiet machine, and one that was disturbed is taken again: what
     decides is what others did, never the figure itself.
     """
+    adopt_orphans()
     missing = absent(rows)
     for name, why in missing.items():
         print(f"MISSING  {name}: {why}", flush=True)
@@ -64,21 +66,18 @@ def run_rounds(rows: Sequence[Row], *, repeat: int, place: Path, patience: float
 
 
 def absent(rows: Sequence[Row]) -> dict[str, str]:
-    gone = {need for row in rows for need in row.needs if not _is_there(need)}
-    return {row.name: _what_is_missing(sorted(gone & set(row.needs))) for row in rows if gone & set(row.needs)}
+    told = {row.name: _what_is_missing(row) for row in rows}
+    return {name: why for name, why in told.items() if why}
 
 
-def _is_there(need: str) -> bool:
-    if need.startswith("/"):
-        return shutil.which(need[1:]) is not None
-    return importlib.util.find_spec(need) is not None
-
-
-def _what_is_missing(needs: Sequence[str]) -> str:
-    modules = [need for need in needs if not need.startswith("/")]
-    programs = [need[1:] for need in needs if need.startswith("/")]
+def _what_is_missing(row: Row) -> str:
+    modules = [need for need in row.needs if not need.startswith("/") and importlib.util.find_spec(need) is None]
+    programs = [need[1:] for need in row.needs if need.startswith("/") and binary(need[1:]) is None]
     said = [f"{', '.join(modules)} not installed; it is in the dependency group `bench`"] if modules else []
-    return "; ".join([*said, *(f"there is no {program}" for program in programs)])
+    said += [f"there is no {program}" for program in programs]
+    if row.apart and not apart.is_prepared(row.apart):
+        said.append(f"{row.apart} is not prepared: {apart.PREPARE}")
+    return "; ".join(said)
 
 
 def _take(run: Run, row: Row, place: Path, patience: float, which: str) -> None:
@@ -117,12 +116,20 @@ def _least_disturbed(row: Row, place: Path, patience: float) -> tuple[dict[str, 
 def _in_child(row: Row, place: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=place, prefix="bench-") as fresh:
         request = {"work": row.work, "place": fresh, "jobs": row.jobs, "options": row.options}
-        answer = subprocess.run(
-            [sys.executable, "-m", "benchmarks.child", json.dumps(request)],
-            cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True,
-            timeout=LONGEST_CASE, check=True, text=True,
+        # In a group of its own: Ctrl-C reaches this process alone, which then ends the case in good order.
+        case = subprocess.Popen(
+            [apart.python_of(row.apart), "-m", "benchmarks.child", json.dumps(request)],
+            cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": "0", RUN: str(place)}, process_group=0,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        return json.loads(answer.stdout)
+        try:
+            stdout, stderr = case.communicate(timeout=LONGEST_CASE)
+        finally:
+            end(case)
+            end_orphans()
+        if case.returncode:
+            raise subprocess.CalledProcessError(case.returncode, row.work, stdout, stderr)
+        return json.loads(stdout)
 
 
 def _why(trouble: Exception) -> str:

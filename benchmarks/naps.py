@@ -11,12 +11,12 @@ from typing import Any
 
 from benchmarks.starts import Starts, wait_until
 from benchmarks.watch import Timed
-from benchmarks.workers import Ours
+from benchmarks.workers import Ours, ours
 
 SLOTS = 8
 
 
-def naps(kind: str, place: Path, jobs: int, ms: int) -> Timed:
+def naps(store: str, kind: str, place: Path, jobs: int, ms: int) -> Timed:
     """The share of the bare rate. Both count from the first start until the last has ended."""
     from benchmarks.apps import ours as apps
 
@@ -25,30 +25,28 @@ def naps(kind: str, place: Path, jobs: int, ms: int) -> Timed:
     if kind == "async":
         bare = asyncio.run(_bare_tasks(apps.nap, jobs, seconds))
         starts.forget()
-        mine = _ours(Ours(place, "coro", "nap"), place, jobs, seconds, "--async-jobs")
+        with ours(store, place, "coro", "nap") as runner:
+            mine = _ours(runner, starts, jobs, seconds, "--async-jobs")
     else:
         bare = _bare_processes(apps.plain_nap, starts, jobs, seconds)
         starts.forget()
-        mine = _ours(Ours(place, "plain", "plain_nap"), place, jobs, seconds, "--processes")
+        with ours(store, place, "plain", "plain_nap") as runner:
+            mine = _ours(runner, starts, jobs, seconds, "--processes")
     return Timed(figure=mine / bare, parts={"Daybreak, /s": mine, "bare, /s": bare})
 
 
-def _ours(ours: Ours, place: Path, jobs: int, seconds: float, slots: str) -> float:
-    starts = Starts(place)
-    try:
-        with ours.work(slots, str(SLOTS)) as worker:
-            # All slots are up before anything is measured: a bare loop has no start-up either.
-            ours.fill(SLOTS * 4, seconds=0.05)
-            wait_until(lambda: worker.check() and len(starts) >= SLOTS * 4, "the first naps", within=60)
-            wait_until(ours.is_done, "the end of the first naps", within=60)
-            starts.forget()
-            ours.fill(jobs, seconds=seconds)
-            wait_until(lambda: worker.check() and len(starts) >= jobs, "the start of every nap")
-            wait_until(ours.is_done, "the end of every nap")
-            done_at = time.monotonic_ns()
-        return jobs / (done_at - starts.read()[0][0]) * 1e9
-    finally:
-        ours.app.close()
+def _ours(runner: Ours, starts: Starts, jobs: int, seconds: float, slots: str) -> float:
+    with runner.work(slots, str(SLOTS)) as worker:
+        # All slots are up before anything is measured: a bare loop has no start-up either.
+        runner.fill(SLOTS * 4, seconds=0.05)
+        wait_until(lambda: worker.check() and len(starts) >= SLOTS * 4, "the first naps", within=60)
+        wait_until(runner.is_done, "the end of the first naps", within=60)
+        starts.forget()
+        runner.fill(jobs, seconds=seconds)
+        wait_until(lambda: worker.check() and len(starts) >= jobs, "the start of every nap")
+        wait_until(runner.is_done, "the end of every nap")
+        done_at = time.monotonic_ns()
+    return jobs / (done_at - starts.read()[0][0]) * 1e9
 
 
 async def _bare_tasks(nap: Any, jobs: int, seconds: float) -> float:

@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 
 from benchmarks.machine import QUIET, machine, versions
 from benchmarks.measure import Measured, Run
-from benchmarks.rows import DEEP, Goal
+from benchmarks.row import Goal
+from benchmarks.rows import DEEP
 from benchmarks.stats import Interval, ratio
 
 FULL = "2"  # PRAGMA synchronous
+PLOT = "latest.svg"
 
 
 class Line(NamedTuple):
-    """One goal of one row, and what was reached of it; None where the peer it is held against has no figure."""
+    """One goal of one row, and what was reached of it; None where what it is held against has no figure."""
 
     measured: Measured
     goal: Goal
@@ -75,16 +77,20 @@ def _line(run: Run, measured: Measured, goal: Goal) -> Line:
     if goal.of != "ratio":
         figures = measured.figures if goal.of == "figure" else [parts[goal.of] for parts in measured.parts]
         return Line(measured, goal, None, Interval.of(figures))
-    peer = best_durable(run, measured.row.against)
+    peer = run.rows.get(goal.than) if goal.than else best_durable(run, measured.row.against, goal.peer)
     return Line(measured, goal, peer, ratio(measured.figures, peer.figures) if peer else None)
 
 
-def best_durable(run: Run, against: str | None) -> Measured | None:
-    """The fastest peer, of those on SQLite only whose commits were synced to disk, by their settings as read back."""
+def best_durable(run: Run, against: str | None, name: str = "") -> Measured | None:
+    """The fastest peer, or the one that is named; of those on SQLite only whose commits were synced to disk, by their
+    settings as read back. Servers have the same settings for everyone."""
     durable = [
         peer
         for peer in run.rows.values()
-        if peer.row.side == "peer" and peer.row.against == against and peer.facts.get("synchronous", FULL) == FULL
+        if peer.row.side == "peer"
+        and peer.row.against == against
+        and peer.facts.get("synchronous", FULL) == FULL
+        and (not name or name in peer.row.name.split())
     ]
     return max(durable, key=lambda peer: Interval.of(peer.figures).median, default=None)
 
@@ -94,7 +100,8 @@ def best_durable(run: Run, against: str | None) -> Measured | None:
 
 NOTES = """\
 Drains count from the first start until nothing is unfinished; peers only to their last start. Killed, huey and celery
-lose the job at hand; persist-queue with two processes runs jobs twice.
+lose the job at hand; persist-queue with two processes runs jobs twice. Servers are private ones, the same for everyone:
+PostgreSQL as initdb makes it, Redis with its file synced each second.
 Latencies are from just before the submit call to the task's first line."""
 
 
@@ -107,6 +114,7 @@ def page(run: Run, told: Mapping[str, Any]) -> str:
         quietness(run),
         *_missing(run),
         "## What the design asks for, worst first",
+        f"![Reached against must]({PLOT})",
         table(
             ("row", "Daybreak", "best durable peer", "reached", "must", "aims at", "verdict"),
             [_goal(line) for line in lines(run)],
@@ -118,7 +126,10 @@ def page(run: Run, told: Mapping[str, Any]) -> str:
         "## Told besides",
         table(("row", "what", "figure"), [row for measured in ours for row in _told_besides(measured)]),
         "## Peers and bare references",
-        table(("row", "figure", "synchronous"), [_theirs(measured) for measured in theirs]),
+        table(
+            ("row", "figure", "Daybreak beside it", "settings", "version"),
+            [_theirs(run, measured) for measured in theirs],
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -161,7 +172,7 @@ def _goal(line: Line) -> list[str]:
     return [
         what,
         shown(Interval.of(line.measured.figures), row.unit),
-        f"{peer.row.says}: {shown(Interval.of(peer.figures), peer.row.unit)}" if peer else "",
+        f"{peer.row.says or peer.row.name}: {shown(Interval.of(peer.figures), peer.row.unit)}" if peer else "",
         shown(line.reached, goal.unit) if line.reached else "",
         f"{'at most ' if goal.at_most else ''}{goal.must:,g} {goal.unit}",
         f"{goal.aim:,g} {goal.unit}",
@@ -198,11 +209,26 @@ def _deep(run: Run) -> list[str]:
     return [f"{waiting}, exchange 10 runs at {middle:.0%} of the speed ({low:.0%} to {high:.0%})."]
 
 
-def _theirs(measured: Measured) -> list[str]:
-    row = measured.row
+def _theirs(run: Run, measured: Measured) -> list[str]:
+    row, facts = measured.row, measured.facts
     says = f"{row.says}, {row.against}" if row.says else _raw(measured)
-    setting = {"0": "OFF", "1": "NORMAL", FULL: "FULL"}.get(measured.facts.get("synchronous", ""), "")
-    return [says, shown(Interval.of(measured.figures), row.unit), setting or measured.facts.get("store", "")]
+    setting = {"0": "synchronous OFF", "1": "synchronous NORMAL", FULL: "synchronous FULL"}
+    figure = shown(Interval.of(measured.figures), row.unit)
+    settings = setting.get(facts.get("synchronous", ""), "") or facts.get("store", "")
+    return [says, figure, _ours_beside(run, measured), settings, facts.get("version", "")]
+
+
+def _ours_beside(run: Run, theirs: Measured) -> str:
+    """What our first row of the same kind is of it; of one's own store, where there is one."""
+    same = [
+        one
+        for one in run.rows.values()
+        if one.row.side == "ours" and one.row.against and one.row.against == theirs.row.against
+    ]
+    same.sort(key=lambda one: one.row.store != theirs.row.store)
+    if theirs.row.side != "peer" or theirs.row.unit != "/s" or not same:
+        return ""
+    return f"{shown(ratio(same[0].figures, theirs.figures), 'x')}, {same[0].row.name}"
 
 
 def _raw(measured: Measured) -> str:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks import stores
 from benchmarks.watch import Timed, warm_up
 from daybreak import Daybreak, Task
 
@@ -18,9 +19,10 @@ SUBMITTED_AT_ONCE = 50_000
 def opened(store: str, place: Path) -> Iterator[tuple[Daybreak, Task[[int], int]]]:
     from benchmarks.apps.ours import coro
 
-    coro.use("memory://" if store == "memory" else f"sqlite:///{place / 'daybreak.db'}")
-    with coro:
-        yield coro, coro.find_task("noop")
+    with stores.opened(store, place) as server:
+        coro.use(server.url)
+        with coro:
+            yield coro, coro.find_task("noop")
 
 
 def threads(store: str, place: Path, jobs: int, callers: int) -> Timed:

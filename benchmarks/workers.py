@@ -1,68 +1,30 @@
-"""Workers as processes of their own: how each library's is started, how jobs reach it, when it has done everything."""
+"""Workers as processes of their own: how each library's is started, how jobs reach it, when it has done everything.
+
+A runner is named by its store and itself: sqlite/ours, redis/celery. The store is opened for it."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import shutil
 import signal
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
+from benchmarks.processes import Process
+from benchmarks.servers import Server
 from benchmarks.starts import Starts, wait_until
+from benchmarks.stores import opened
 
-ROOT = Path(__file__).resolve().parent.parent
-STOPPED_WITHIN = 30
 FULL, NORMAL = "2", "1"
 
 
-class Process:
-    """A worker in a session of its own; leaving the block ends it and everything it started."""
-
-    def __init__(self, command: Sequence[str], place: Path, name: str = "worker") -> None:
-        self._log = place / f"{name}.log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def check(self) -> bool:
-        """True while it lives; what it said last, as an error, otherwise."""
-        if (code := self._process.poll()) is None:
-            return True
-        said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise RuntimeError(f"the worker ended with {code}: {said[-1] if said else 'it said nothing'}")
-
-    def kill(self) -> None:
-        """The supervisor alone, as the system's killer of the greedy would."""
-        self._process.kill()
-        self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOPPED_WITHIN)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-
-
 class Runner(Protocol):
-    """A library, its store in the case's directory, and one worker of it with default settings."""
+    """A library, its store, and workers of it with default settings."""
 
     def submit(self, n: int) -> object: ...
 
@@ -74,19 +36,22 @@ class Runner(Protocol):
         """Whether everything that began has been settled, as far as the library tells."""
         ...
 
-    def work(self) -> Process: ...
+    def work(self, *, name: str = "worker") -> Process: ...
 
     def facts(self) -> dict[str, str]: ...
+
+    def close(self) -> None: ...
 
 
 # -- Daybreak ----------------------------------------------------------------------------------------------------------
 
 
 class Ours:
-    def __init__(self, place: Path, app: str = "coro", task: str = "noop") -> None:
-        os.environ["DAYBREAK_URL"] = f"sqlite:///{place / 'daybreak.db'}"
+    def __init__(self, place: Path, server: Server, app: str = "coro", task: str = "noop") -> None:
         self.place = place
+        self.server = server
         self.app = getattr(importlib.import_module("benchmarks.apps.ours"), app)
+        self.app.use(server.url)
         self._name = app
         self.task = self.app.find_task(task)
         self._urgent = self.task.using(priority="critical")
@@ -108,18 +73,106 @@ class Ours:
         command = [sys.executable, "-m", "daybreak.cli", "worker", f"benchmarks.apps.ours:{app or self._name}"]
         return Process([*command, *options], self.place, name)
 
+    def workers(self) -> int:
+        """How many have said that they are there."""
+
+        async def count() -> int:
+            return len(await (await self.app.client()).store.records("worker"))
+
+        return self.app.portal.run(count())
+
     def facts(self) -> dict[str, str]:
-        return {}
+        return self.server.facts()
+
+    def close(self) -> None:
+        self.app.close()
 
 
-# -- peers -------------------------------------------------------------------------------------------------------------
+@contextmanager
+def ours(store: str, place: Path, app: str = "coro", task: str = "noop", *, counting: bool = False) -> Iterator[Ours]:
+    with opened(store, place, counting=counting) as server:
+        runner = Ours(place, server, app, task)
+        try:
+            yield runner
+        finally:
+            runner.close()
 
 
-class Huey:
+# -- peers on servers --------------------------------------------------------------------------------------------------
+
+
+class Served:
+    """A peer as its module in apps/ describes it. Its worker is not asked to end: some take their time."""
+
+    def __init__(self, place: Path, server: Server, module: str) -> None:
+        self._place = place
+        self._server = server
+        self._app = importlib.import_module(f"benchmarks.apps.{module}")
+        if hasattr(self._app, "prepare"):
+            self._app.prepare()
+        self.enqueue: Callable[[range], None] = self._app.enqueue
+        self.bulk: Callable[[range], None] | None = getattr(self._app, "bulk", None)
+
+    def submit(self, n: int) -> object:
+        return self.enqueue(range(n, n + 1))
+
+    submit_urgent = submit
+
+    def fill(self, jobs: int) -> None:
+        (self.bulk or self.enqueue)(range(jobs))
+
+    def is_done(self) -> bool:
+        return True
+
+    def work(self, *, name: str = "worker") -> Process:
+        command = getattr(self._app, "COMMAND", None) or (sys.executable, *self._app.WORKER)
+        return Process(command, self._place, name, stop=signal.SIGKILL)
+
+    def facts(self) -> dict[str, str]:
+        told = self._app.versions() if hasattr(self._app, "versions") else _versions(self._app.PACKAGES)
+        return {"version": ", ".join(f"{name} {number}" for name, number in told.items())} | self._server.facts()
+
+    def close(self) -> None:
+        if hasattr(self._app, "close"):
+            self._app.close()
+
+
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+    return {package: version(package) for package in packages}
+
+
+# -- peers on SQLite ---------------------------------------------------------------------------------------------------
+
+
+class _OnFile:
+    """What peers on SQLite have in common: one job after another, and nothing to close."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def submit(self, n: int) -> object:
+        raise NotImplementedError
+
+    def enqueue(self, numbers: range) -> None:
+        for n in numbers:
+            self.submit(n)
+
+    bulk: Callable[[range], None] | None = None
+
+    def fill(self, jobs: int) -> None:
+        (self.bulk or self.enqueue)(range(jobs))
+
+    def is_done(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+class Huey(_OnFile):
     def __init__(self, place: Path, *kind: str) -> None:
         from benchmarks.apps import huey_app
 
-        self._place = place
+        super().__init__(place)
         self._kind = kind or ("-k", "thread", "-w", "1")
         self._app = huey_app
 
@@ -129,26 +182,20 @@ class Huey:
     def submit_urgent(self, n: int) -> object:
         return self._app.noop(n, priority=10)
 
-    def fill(self, jobs: int) -> None:
-        for n in range(jobs):
-            self._app.noop(n)
-
-    def is_done(self) -> bool:
-        return True
-
-    def work(self) -> Process:
+    def work(self, *, name: str = "worker") -> Process:
         module = "huey.bin.huey_consumer"
-        return Process([sys.executable, "-m", module, "benchmarks.apps.huey_app.queue", *self._kind, "-q"], self._place)
+        command = [sys.executable, "-m", module, "benchmarks.apps.huey_app.queue", *self._kind, "-q"]
+        return Process(command, self._place, name)
 
     def facts(self) -> dict[str, str]:
-        return {"synchronous": str(self._app.queue.storage.sql("PRAGMA synchronous", results=True)[0][0])}
+        return _synchronous(self._app.queue.storage.sql("PRAGMA synchronous", results=True)[0])
 
 
-class PersistAck:
+class PersistAck(_OnFile):
     def __init__(self, place: Path) -> None:
         from persistqueue import SQLiteAckQueue
 
-        self._place = place
+        super().__init__(place)
         self._queue = SQLiteAckQueue(str(place / "persist"))
 
     def submit(self, n: int) -> object:
@@ -156,26 +203,49 @@ class PersistAck:
 
     submit_urgent = submit  # it has no priorities
 
-    def fill(self, jobs: int) -> None:
-        for n in range(jobs):
-            self.submit(n)
-
-    def is_done(self) -> bool:
-        return True
-
-    def work(self) -> Process:
-        return Process([sys.executable, "-m", "benchmarks.apps.persist_loop"], self._place)
+    def work(self, *, name: str = "worker") -> Process:
+        return Process([sys.executable, "-m", "benchmarks.apps.persist_loop"], self._place, name)
 
     def facts(self) -> dict[str, str]:
-        return {"synchronous": str(self._queue._putter.execute("PRAGMA synchronous").fetchone()[0])}
+        return _synchronous(self._queue._putter.execute("PRAGMA synchronous").fetchone())
 
 
-class Taskito:
+class PersistPriority(_OnFile):
+    """Only to be filled, as is litequeue: neither has a worker."""
+
+    def __init__(self, place: Path) -> None:
+        from persistqueue import PriorityQueue
+
+        super().__init__(place)
+        self._queue = PriorityQueue(str(place))
+
+    def submit(self, n: int) -> object:
+        return self._queue.put({"n": n}, priority=n % 5)
+
+    def facts(self) -> dict[str, str]:
+        return _synchronous(self._queue._putter.execute("PRAGMA synchronous").fetchone())
+
+
+class LiteQueue(_OnFile):
+    def __init__(self, place: Path) -> None:
+        from litequeue import LiteQueue as Queue
+
+        super().__init__(place)
+        self._queue = Queue(str(place / "lite.db"))
+
+    def submit(self, n: int) -> object:
+        return self._queue.put(str(n))
+
+    def facts(self) -> dict[str, str]:
+        return _synchronous(self._queue.conn.execute("PRAGMA synchronous").fetchone())
+
+
+class Taskito(_OnFile):
     def __init__(self, place: Path) -> None:
         os.environ["TASKITO_LOG_LEVEL"] = "WARNING"
         from benchmarks.apps import taskito_app
 
-        self._place = place
+        super().__init__(place)
         self._app = taskito_app
         self._task = taskito_app.async_noop
 
@@ -185,16 +255,16 @@ class Taskito:
     def submit_urgent(self, n: int) -> object:
         return self._task.apply_async(args=(n,), priority=10)
 
-    def fill(self, jobs: int) -> None:
-        self._task.map([(n,) for n in range(jobs)])
+    def bulk(self, numbers: range) -> None:
+        self._task.map([(n,) for n in numbers])
 
     def is_done(self) -> bool:
         stats = self._app.queue.stats()
         return not stats.get("pending") and not stats.get("running")
 
-    def work(self) -> Process:
+    def work(self, *, name: str = "worker") -> Process:
         command = [sys.executable, "-m", "taskito.cli", "worker", "--app", "benchmarks.apps.taskito_app:queue"]
-        return Process(command, self._place)
+        return Process(command, self._place, name)
 
     def facts(self) -> dict[str, str]:
         # Its connections live in compiled code and answer no question; what that code sets stands in it.
@@ -204,74 +274,46 @@ class Taskito:
         return {"synchronous": NORMAL if b"PRAGMA synchronous = NORMAL" in compiled else "unknown"}
 
 
-class Celery:
-    """On a Redis of its own, which keeps nothing on disk."""
-
-    def __init__(self, place: Path) -> None:
-        port = _free_port()
-        os.environ["DAYBREAK_BENCH_REDIS"] = f"redis://127.0.0.1:{port}/0"
-        self._place = place
-        server = shutil.which("redis-server")
-        assert server, "there is no redis-server"
-        words = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(place)]
-        self.server = Process([server, *words], place, "redis")
-        wait_until(lambda: _is_open(port), "the start of Redis", within=20)
-        from benchmarks.apps import celery_app
-
-        self._task = celery_app.noop
-
-    def submit(self, n: int) -> object:
-        return self._task.delay(n)
-
-    submit_urgent = submit
-
-    def fill(self, jobs: int) -> None:
-        for n in range(jobs):
-            self.submit(n)
-
-    def is_done(self) -> bool:
-        return True
-
-    def work(self) -> Process:
-        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"]
-        command = ["-m", "celery", "-A", "benchmarks.apps.celery_app:queue", "worker", "-P", "prefork", "-c", "2"]
-        return Process([sys.executable, *command, *quiet], self._place)
-
-    def facts(self) -> dict[str, str]:
-        return {"store": "Redis, nothing on disk"}
+def _synchronous(told: Any) -> dict[str, str]:
+    return {"synchronous": str(told[0])}
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+# -- by name -----------------------------------------------------------------------------------------------------------
 
 
-def _is_open(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) == 0
-
-
-RUNNERS = {
-    "sqlite": Ours,
-    "sqlite-sync": lambda place: Ours(place, "plain", "plain_noop"),
+ON_FILE: dict[str, Callable[[Path], Any]] = {
     "huey": Huey,
     "huey-process": lambda place: Huey(place, "-k", "process", "-w", "2"),
     "persist-ack": PersistAck,
+    "persist-priority": PersistPriority,
+    "litequeue": LiteQueue,
     "taskito": Taskito,
-    "celery": Celery,
 }
+SERVED = {
+    ("redis", "huey"): "huey_redis_app",
+    ("postgres", "taskito"): "taskito_postgres_app",
+}
+APPS = {"ours": ("coro", "noop"), "ours-sync": ("plain", "plain_noop")}
 
 
 @contextmanager
-def runner_for(name: str, place: Path) -> Iterator[Runner]:
-    with ExitStack() as around:
-        runner: Runner = RUNNERS[name](place)
-        if isinstance(runner, Celery):
-            around.enter_context(runner.server)
-        if isinstance(runner, Ours):
-            around.callback(runner.app.close)
-        yield runner
+def runner_for(name: str, place: Path) -> Iterator[Any]:
+    """A `Runner`; peers also have `enqueue`, and `bulk` where they have such a call."""
+    store, _, who = name.partition("/")
+    if who in APPS:
+        with ours(store, place, *APPS[who]) as runner:
+            yield runner
+        return
+    with opened(store, place) as server:
+        theirs = ON_FILE[who](place) if store == "sqlite" else _served(store, who, place, server)
+        try:
+            yield theirs
+        finally:
+            theirs.close()
+
+
+def _served(store: str, who: str, place: Path, server: Server) -> Served:
+    return Served(place, server, SERVED.get((store, who), f"{who}_app"))
 
 
 @contextmanager
@@ -282,10 +324,12 @@ def at_work(runner: Runner, starts: Starts) -> Iterator[Process]:
         yield worker
 
 
-def warm_up(runner: Runner, starts: Starts, worker: Process, jobs: int = 20) -> None:
+def warm_up(runner: Runner, starts: Starts, *workers: Process, jobs: int = 20) -> None:
     for n in range(jobs):
         runner.submit(n)
-    wait_until(lambda: worker.check() and len(starts) >= jobs, "the worker's first jobs", within=60)
-    wait_until(runner.is_done, "the end of the worker's first jobs", within=60)
+    wait_until(
+        lambda: all(worker.check() for worker in workers) and len(starts) >= jobs, "the workers' first jobs", within=60
+    )
+    wait_until(runner.is_done, "the end of the workers' first jobs", within=60)
     time.sleep(0.5)
     starts.forget()

@@ -108,6 +108,7 @@ def test_a_live_store_moves_to_any_other(tmp_path, start, goal):
         try:
             assert [app.job(job.id).result() for job in done] == [2 * n for n in range(30)]
             assert app.job(later.id).state() is State.SCHEDULED
+            app.job(later.id).cancel()
             assert plain.using(key="k3", priority=3).submit(3).id == waiting[3].id
             app.work()
             assert [app.job(job.id).result() for job in waiting] == [n + 1 for n in range(40)]

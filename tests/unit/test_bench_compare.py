@@ -167,8 +167,9 @@ def test_rows_have_names_of_their_own_and_yardsticks_and_peers_that_are_there(qu
     assert len(set(names)) == len(names)
     assert {row.yardstick for row in every if row.yardstick} <= set(names)
     peers = {row.against for row in every if row.side == "peer"}
-    ours = {row.against for row in every for goal in row.goals if goal.of == "ratio"}
+    ours = {row.against for row in every for goal in row.goals if goal.of == "ratio" and not goal.than}
     assert ours <= peers
+    assert {goal.than for row in every for goal in row.goals if goal.than} <= set(names)
 
 
 def test_what_is_held_against_one_another_runs_in_the_same_rounds():
