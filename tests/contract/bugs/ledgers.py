@@ -446,3 +446,71 @@ class RoomIsNotTold(Ledger):
         told = set(self.topics)
         super()._leave_lease(entry)
         self.topics = told
+
+
+# -- lost answers and moves --------------------------------------------------------------------------------------------
+
+
+class RepeatedClaimTakesMore(Ledger):
+    def _taken_before(self, claim):
+        return []
+
+
+class RepeatedClaimTakesFromOthers(Ledger):
+    def _taken_before(self, claim):
+        return [entry for entry in self.running.values() if claim.repeats and entry.call == claim.call]
+
+
+class ReapedLeaseIsAnsweredAgain(Ledger):
+    def reap(self, reap, now):
+        before = {entry.seq: (entry.worker, entry.call) for entry in self.running.values()}
+        taken = super().reap(reap, now)
+        for entry in taken:
+            entry.worker, entry.call = before[entry.seq]
+        return taken
+
+
+class AdoptedJobKeepsItsFence(Ledger):
+    def _arrived(self, moved, now):
+        entry = super()._arrived(moved, now)
+        entry.fence -= 1
+        return entry
+
+
+class AdoptedJobStartsAnew(Ledger):
+    def _arrived(self, moved, now):
+        entry = super()._arrived(moved, now)
+        entry.attempt = 0
+        return entry
+
+
+class AdoptedJobIsEarly(Ledger):
+    def _arrived(self, moved, now):
+        entry = super()._arrived(moved, now)
+        if entry.state is State.SCHEDULED:
+            entry.due = ("wall", now.wall)
+        return entry
+
+
+class AdoptedTwice(Ledger):
+    def adopt(self, moved, by, now):
+        if entry := self.ids.get(moved.job.id):
+            self._exit(entry)
+            self.unfinished[entry.spec.queue] -= 1
+            del self.ids[moved.job.id], self.jobs[entry.seq]
+        return super().adopt(moved, by, now)
+
+
+class AdoptedNameIsNotHeld(Ledger):
+    def adopt(self, moved, by, now):
+        answer = super().adopt(moved, by, now)
+        if answer.verdict is Verdict.NEW:
+            self.uniques.pop(moved.job.spec.unique, None)
+        return answer
+
+
+class HistoryStaysBehind(Ledger):
+    def _arrived(self, moved, now):
+        entry = super()._arrived(moved, now)
+        entry.history = entry.history[:1]
+        return entry

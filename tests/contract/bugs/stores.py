@@ -113,3 +113,9 @@ class ForgetfulWatch(HubWatch):
     async def wait(self, timeout):  # noqa: ASYNC109
         self._changed.clear()
         return await super().wait(min(timeout, timeout / 100))
+
+
+class ChangedJobIsDroppedAsMoved(MemoryStore):
+    def _moved(self, job, revision, at):
+        entry = self._ledger.ids.get(job)
+        return super()._moved(job, revision if entry is None else entry.n, at)
