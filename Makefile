@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest
 SERVED := $(BIN)/python tests/with_servers.py
 # These must be there; whatever else stands in tests/ is run as well.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
-    tests/acceptance tests/servers tests/demo
+    tests/acceptance tests/on_servers tests/demo
 # Quick: one process, or a few short-lived ones. What starts many, and the examples of the pages, are for make test.
 QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \
     --ignore=tests/cli/test_worker.py \
