@@ -33,16 +33,15 @@ def main() -> int:
 
 
 def _postgres(ending: contextlib.ExitStack) -> str | None:
-    import private
+    import postgres_private
+    import postgres_servers
     import psycopg
 
-    import servers
-
     try:
-        psycopg.connect(servers.URL, connect_timeout=3).close()
+        psycopg.connect(postgres_servers.URL, connect_timeout=3).close()
     except psycopg.Error:
         print("== a private PostgreSQL, since none answers at its port")
-        return ending.enter_context(private.private_server()).url
+        return ending.enter_context(postgres_private.private_server()).url
     return None
 
 

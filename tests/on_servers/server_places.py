@@ -12,7 +12,7 @@ def place_on(kind: str):
     """The URL of an empty store."""
     if kind == "postgres":
         pytest.importorskip("psycopg")
-        from servers import URL, drop, need_server, new_schema, with_schema
+        from postgres_servers import URL, drop, need_server, new_schema, with_schema
 
         need_server()
         schema = new_schema()

@@ -126,8 +126,7 @@ class TestOwnTransaction:
 
     def test_a_job_is_there_once_the_transaction_commits(self, served):
         import psycopg
-
-        from servers import URL
+        from postgres_servers import URL
 
         plain.submit(0)  # its schema is there
         with psycopg.connect(URL) as connection:
@@ -145,8 +144,7 @@ class TestOwnTransaction:
 
     async def test_from_async_code(self, served):
         import psycopg
-
-        from servers import URL
+        from postgres_servers import URL
 
         await plain.asubmit(0)
         async with await psycopg.AsyncConnection.connect(URL) as connection:

@@ -16,7 +16,7 @@ from daybreak.testing.beside import Sometimes, play, story
 pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'daybreak[postgres]'")
 sys.path.append(str(Path(__file__).parents[1] / "stores" / "postgres"))
 
-from servers import URL, empty, schema_for_tests, with_schema
+from postgres_servers import URL, empty, schema_for_tests, with_schema
 
 from daybreak.stores.postgres import PostgresStore
 

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'daybreak[postgres]'")
 sys.path.append(str(Path(__file__).parent))
 
-from proxy import Proxy
-from servers import URL, empty, need_server, new_schema, schema_for_tests, with_schema
+from postgres_proxy import Proxy
+from postgres_servers import URL, empty, need_server, new_schema, schema_for_tests, with_schema
 
 from daybreak.stores.postgres import PostgresStore
 
@@ -36,7 +36,7 @@ async def store(url):
 @pytest.fixture
 def fresh_schema():
     """A name under which there is nothing yet."""
-    from servers import drop
+    from postgres_servers import drop
 
     need_server()
     schema = new_schema()

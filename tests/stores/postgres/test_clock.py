@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import psycopg
-from servers import URL
+from postgres_servers import URL
 
 from daybreak.store import Claim, Exchange, Reap
 from daybreak.stores.postgres import PostgresStore

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from private import private_server
+from postgres_private import private_server
 
 from daybreak.errors import OutcomeUnknown, StoreUnavailable
 from daybreak.model import Done, State

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from servers import URL, with_schema
+from postgres_servers import URL, with_schema
 
 from daybreak.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
 from daybreak.store import Examines, InsertsNow, Verdict

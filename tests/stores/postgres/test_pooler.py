@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from servers import URL, refuse
+from postgres_servers import URL, refuse
 
 from daybreak.model import Done
 from daybreak.policy.settle import settle

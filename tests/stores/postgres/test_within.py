@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from servers import URL
+from postgres_servers import URL
 
 from daybreak.errors import BadInput
 from daybreak.model import State

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import psycopg
-from servers import refuse
+from postgres_servers import refuse
 
 FLAGS = "-c fsync=off -c unix_socket_directories= -c listen_addresses=127.0.0.1 -c max_connections=40"
 
