@@ -54,9 +54,9 @@ def room(kind: str, folder: Path) -> Iterator[Room]:
         return
     pytest.importorskip("psycopg")
 
-    flags = private.FLAGS.replace("fsync=off", "fsync=on")
+    flags = postgres_private.FLAGS.replace("fsync=off", "fsync=on")
     assert "fsync=on" in flags
-    with mock.patch.object(private, "FLAGS", flags), private.private_server() as server:
+    with mock.patch.object(postgres_private, "FLAGS", flags), postgres_private.private_server() as server:
         yield Room(server, signal.SIGINT)
 
 
