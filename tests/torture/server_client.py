@@ -47,8 +47,9 @@ def main(role: str, url: str, name: str) -> None:
     elif role == "delayed":
         for n in range(20):
             task = (effect, aeffect)[n % 2]
+            asked_at = time.monotonic()
             job = task.using(delay=timedelta(seconds=DELAY)).submit(0.0).id
-            write_line(word="delayed", job=job)
+            write_line(word="delayed", job=job, asked_at=asked_at)
         over.wait()
     else:
         submit_on({"patient": patiently, "bare": barely}[role], name, over)

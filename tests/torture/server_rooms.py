@@ -53,6 +53,7 @@ def room(kind: str, folder: Path) -> Iterator[Room]:
             yield Room(server, signal.SIGTERM)
         return
     pytest.importorskip("psycopg")
+    import postgres_private
 
     flags = postgres_private.FLAGS.replace("fsync=off", "fsync=on")
     assert "fsync=on" in flags

@@ -4,25 +4,16 @@ would often last two."""
 from __future__ import annotations
 
 import asyncio
-import select
-import selectors
+import sys
 from typing import Any, Final
 
 _COARSE: Final = 0.1  # seconds; whoever waits longer is not in a hurry
+_LARGEST: Final = 1024  # descriptors that select() can watch
 
 
-def exact_loop() -> asyncio.AbstractEventLoop:
-    """The usual loop where there is no epoll, or where select() could not watch it."""
-    if not hasattr(selectors, "EpollSelector"):
-        return asyncio.new_event_loop()
-    selector = _Exact()
-    if selector.fileno() >= 1024:
-        selector.close()
-        return asyncio.new_event_loop()
-    return asyncio.SelectorEventLoop(selector)
-
-
-if hasattr(selectors, "EpollSelector"):
+if sys.platform == "linux":
+    import select
+    import selectors
 
     class _Exact(selectors.EpollSelector):
         def select(self, timeout: float | None = None) -> Any:
@@ -30,3 +21,15 @@ if hasattr(selectors, "EpollSelector"):
                 select.select([self.fileno()], [], [], timeout)  # an epoll can itself be waited for, in microseconds
                 timeout = 0
             return super().select(timeout)
+
+    def exact_loop() -> asyncio.AbstractEventLoop:
+        selector = _Exact()
+        if selector.fileno() < _LARGEST:
+            return asyncio.SelectorEventLoop(selector)
+        selector.close()
+        return asyncio.new_event_loop()
+
+else:
+
+    def exact_loop() -> asyncio.AbstractEventLoop:
+        return asyncio.new_event_loop()

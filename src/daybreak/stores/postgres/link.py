@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
@@ -86,10 +87,10 @@ class Link:
         """Whether the server has not hung up since. A connection that nobody uses has nothing to say."""
         if db.closed:
             return False
-        poll = select.poll() if hasattr(select, "poll") else None
-        if poll is None:
+        if sys.platform == "win32":
             speaks = bool(select.select([db.fileno()], [], [], 0)[0])
         else:
+            poll = select.poll()
             poll.register(db.fileno(), select.POLLIN)
             speaks = bool(poll.poll(0))
         if speaks:

@@ -10,9 +10,9 @@ while someone waits."""
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import select
+import selectors
+import socket
 import threading
 import time
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ class Wake:
         self._others: list[int] | None = None
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        self._bell: tuple[int, int] | None = None
+        self._bell: tuple[socket.socket, socket.socket] | None = None
         self.listens: bool | None = None  # None: nobody asked yet
 
     # -- from any thread -----------------------------------------------------------------------------------------------
@@ -91,9 +91,9 @@ class Wake:
 
     def _start(self) -> None:
         if self._thread is None and not self._is_closed:
-            self._bell = os.pipe()
+            self._bell = socket.socketpair()
             for end in self._bell:
-                os.set_blocking(end, False)
+                end.setblocking(False)
             self._thread = threading.Thread(target=self._run, name="daybreak-pg-wake", daemon=True)
             self._thread.start()
 
@@ -101,7 +101,7 @@ class Wake:
         bell = self._bell
         if bell is not None:
             with contextlib.suppress(OSError):  # full: it rings already
-                os.write(bell[1], b"\0")
+                bell[1].send(b"\0")
 
     def close(self) -> None:
         with self._lock:
@@ -112,7 +112,7 @@ class Wake:
             thread.join()
         if self._bell is not None:
             for end in self._bell:
-                os.close(end)
+                end.close()
             self._bell = None
 
     # -- the thread ----------------------------------------------------------------------------------------------------
@@ -169,10 +169,12 @@ class Wake:
             wait = SLOW_LOOK if self.listens or not self._hub.is_watched else QUICK_LOOK
             if self._changed:
                 wait = min(wait, max(0.0, self._next_send - time.monotonic()))
-        ready, _, _ = select.select([self._bell[0], db.fileno()], [], [], wait)
-        if self._bell[0] in ready:
-            with contextlib.suppress(OSError):
-                os.read(self._bell[0], 4096)
+        with selectors.DefaultSelector() as both:  # select() knows no descriptor above 1023
+            both.register(self._bell[0], selectors.EVENT_READ)
+            both.register(db.fileno(), selectors.EVENT_READ)
+            both.select(wait)
+        with contextlib.suppress(OSError):
+            self._bell[0].recv(4096)
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

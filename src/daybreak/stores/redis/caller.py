@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
@@ -29,7 +30,7 @@ class Wire:
     def __init__(self, address: Address, timeout: float) -> None:
         try:
             if address.path is not None:
-                self._socket = socket.socket(socket.AF_UNIX)
+                self._socket = _unix_socket()
                 self._socket.settimeout(timeout)
                 self._socket.connect(address.path)
             else:
@@ -202,3 +203,9 @@ class Caller:
         self._closed = True
         if self._wire is not None and self._line.is_ours:
             self._wire.close()
+
+
+def _unix_socket() -> socket.socket:
+    if sys.platform == "win32":
+        raise OSError("there are no unix sockets here")
+    return socket.socket(socket.AF_UNIX)
