@@ -119,6 +119,7 @@ torture: $(STAMP)
 
 bench: $(BENCH_STAMP)
 	@test -f benchmarks/__main__.py || { echo "!! the benchmarks are not there yet"; exit 1; }
+	$(BIN)/python -m benchmarks prepare
 	$(BIN)/python -m benchmarks
 
 bench-compare: $(BENCH_STAMP)

@@ -124,15 +124,15 @@ def _drain(runner: str, kind: str, jobs: int, against: str, goal: Goal) -> Row:
 def _latencies(*, quick: bool) -> list[Row]:
     waiting, rounds = (100_000, 1) if quick else (DEEP[1], 3)
     return [
-        _latency("ours", "idle", 100 if quick else 200, {}, of_figure(2, 1, "ms", at_most=True), rounds=rounds),
+        _latency("ours", "idle", 60 if quick else 200, {}, of_figure(2, 1, "ms", at_most=True), rounds=rounds),
         _latency(
             "ours", "urgent", 50, {"backlog": 130_000}, of_figure(5, 2.5, "ms", at_most=True),
             of_figure(25, 10, "ms", at_most=True, of="p99"), rounds=rounds,
         ),
         *([] if quick else [_latency("huey", "idle", 200, {}, rounds=rounds)]),
         Row(
-            name=f"sqlite urgent behind {waiting:,}", store="sqlite", side="ours", work="behind sqlite", jobs=100,
-            options={"waiting": waiting}, unit="x as late", rounds=1,
+            name=f"sqlite urgent behind {waiting:,}", store="sqlite", side="ours", work="behind sqlite",
+            jobs=60 if quick else 100, options={"waiting": waiting}, unit="x as late", rounds=1,
             # What an urgent job may wait under a backlog, and the 5 ms of the job in its way.
             goals=(
                 of_figure(1.5, 1.1, "x as late", at_most=True), of_figure(10, 7.5, "ms", at_most=True, of="busy slot"),
@@ -172,7 +172,7 @@ def _care(*, quick: bool) -> list[Row]:
             jobs=1 if quick else 3, options={}, unit="s", rounds=1, goals=(of_figure(15, 10, "s", True, "worst"),),
         ),
         Row(
-            name="sqlite idle worker", store="sqlite", side="ours", work="rest sqlite", jobs=8 if quick else 20,
+            name="sqlite idle worker", store="sqlite", side="ours", work="rest sqlite", jobs=6 if quick else 20,
             options={}, unit="% of a core", rounds=1,
             goals=(of_figure(0.5, 0.1, "% of a core", True), of_figure(1, 1, "calls/s", True, "calls")),
         ),
