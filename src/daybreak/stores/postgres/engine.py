@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from datetime import timedelta
+from typing import Any, TypeVar
 
 from daybreak.model import JobSpec, Lease
 from daybreak.store import EVENTS_TOPIC, Advanced, Exchange, Exchanged, Inserted, Reap, work_topic
@@ -114,6 +115,8 @@ class Engine:
 
     def reap(self, wanted: Reap, asked_at: int | None, watched_for: int) -> list[Lease]:
         """By the server's own clock, whose jumps are healed here: no lease reaches further than its own length."""
+        if not self._look(self._sql.may_reap)[1]:
+            return []
 
         def run(ledger: Ledger) -> list[Lease]:
             ledger.run(ledger.sql.clamp_leases, (ledger.steady, ledger.steady))
@@ -122,7 +125,19 @@ class Engine:
 
         return self.write(run, None)
 
+    def _look(self, statement: str) -> Any:
+        """One statement that says the time and whether there is anything to do: at rest there seldom is."""
+        asked = self._clock.steady()
+        [found] = self.link.ask(statement)
+        self._clock.note(found[0], asked)
+        return found
+
     def advance(self, limit: int, now: int | None) -> Advanced:
+        if now is None:
+            at, is_due, next_due = self._look(self._sql.may_advance)
+            if not is_due:
+                return Advanced(next_in=None if next_due is None else timedelta(microseconds=next_due - at))
+
         def run(ledger: Ledger) -> Advanced:
             incoming.accept(ledger, limit)
             expired = pass_time.expire(ledger, limit)

@@ -29,12 +29,12 @@ NEVER_HANG: Final = {
     "tcp_user_timeout": "20000",
     "application_name": "daybreak",
 }
+HOW_LATE: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # Of one transaction. A process that was stopped in the middle of one lets go of its locks.
 BEGIN: Final = (
     "BEGIN{mode}; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {answer}; "
-    "SET LOCAL idle_in_transaction_session_timeout = {answer}; SET LOCAL enable_seqscan = off"
+    "SET LOCAL idle_in_transaction_session_timeout = {answer}; SET LOCAL enable_seqscan = off; " + HOW_LATE
 )
-HOW_LATE: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 def connect(place: Place, **more: Any) -> psycopg.Connection[Any]:
@@ -145,9 +145,11 @@ class Link:
 
     def _transaction(self, db: psycopg.Connection[Any], do: Callable[[int], T], *, reading: bool) -> T:
         asked = self._clock.steady()
-        db.execute(self._begin_reading if reading else self._begin)
+        began = db.execute(self._begin_reading if reading else self._begin)
         try:
-            [(time,)] = self.rows(HOW_LATE)
+            while began.nextset():  # the last of several statements in one question tells the time
+                pass
+            [(time,)] = began.fetchall()
             self._clock.note(time, asked)
             answer = do(time)
         except BaseException:

@@ -28,7 +28,7 @@ from daybreak.stores.postgres.statements import Statements, quoted
 from daybreak.stores.postgres.watchdog import Waiting, Watchdog
 from daybreak.stores.postgres.within import channel_of
 
-SLOW_LOOK: Final = 2.0  # seconds
+SLOW_LOOK: Final = 10.0  # seconds; a broken connection is noticed at once
 QUICK_LOOK: Final = 0.15
 LINGER: Final = 5.0  # how long a wish is kept that nobody has at the moment: most come back
 RENEW: Final = 10.0
