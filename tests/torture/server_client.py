@@ -33,7 +33,7 @@ from daybreak.world import Ids, RealWorld
 DELAY = 1.5  # seconds that delayed jobs wait
 GIVE_UP = 60.0
 HANDS = 3  # of a writer
-ROUNDS = count(40, 700)  # of each
+ROUNDS = count(30, 700)  # of each
 
 
 def main(role: str, url: str, name: str) -> None:

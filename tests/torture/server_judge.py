@@ -57,7 +57,8 @@ async def look_back(url: str, jobs: Iterable[str]) -> Seen:
         kept = await histories(store, list(found)[:LOOKED_UP])
         recount = Counter((job.spec.queue, job.spec.task, job.priority, job.state) for job in found.values())
         assert {(t.queue, t.task, t.priority, t.state): t.n for t in await store.count()} == recount
-    assert found.keys() == set(jobs), f"{len(found.keys() - set(jobs))} jobs that nobody was told of"
+    assert not set(jobs) - found.keys(), f"{len(set(jobs) - found.keys())} jobs are lost"
+    assert not found.keys() - set(jobs), f"{len(found.keys() - set(jobs))} jobs are there that nobody was told of"
     lines = read_lines()
     leases = Counter((line["job"], line["fence"]) for line in lines if line["word"] == "began")
     did = {(line["job"], line["fence"]) for line in lines if line["word"] == "did"}

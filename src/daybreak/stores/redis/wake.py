@@ -14,7 +14,7 @@ from daybreak.stores.redis.line import Line
 from daybreak.stores.redis.link import Link
 from daybreak.stores.redis.told import unpack_names
 
-SLOW_LOOK: Final = timedelta(seconds=5)
+SLOW_LOOK: Final = timedelta(seconds=10)
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 FORGOTTEN: Final = 100  # so many channels may be listened to in vain before they are given up
