@@ -34,7 +34,10 @@ local function stand(job, is_open)
   job.clock, job.y, job.flags, job.holder = 0, NONE, 0, ''
   if is_open then
     job.x = M.score_of(M.settings_of(job.queue), job.priority, math.min(job.created, now))
-    if job.state == SCHEDULED then job.clock, job.y = K.WALL, job.due end
+    -- One that is held waits on when it is resumed.
+    if (job.state == SCHEDULED or job.state == SUSPENDED) and job.due ~= NONE then
+      job.clock, job.y = K.WALL, job.due
+    end
     return
   end
   local keep = job.state == FAILED and job.keep_failed or job.keep
