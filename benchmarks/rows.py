@@ -172,7 +172,7 @@ def _care(*, quick: bool) -> list[Row]:
             jobs=1 if quick else 3, options={}, unit="s", rounds=1, goals=(of_figure(15, 10, "s", True, "worst"),),
         ),
         Row(
-            name="sqlite idle worker", store="sqlite", side="ours", work="rest sqlite", jobs=6 if quick else 20,
+            name="sqlite idle worker", store="sqlite", side="ours", work="rest sqlite", jobs=14 if quick else 20,
             options={}, unit="% of a core", rounds=1,
             goals=(of_figure(0.5, 0.1, "% of a core", True), of_figure(1, 1, "calls/s", True, "calls")),
         ),

@@ -181,6 +181,6 @@ def _care(store: Served, *, quick: bool) -> list[Row]:
     return [
         _ours(store, "killed worker's job", f"recover {store}", 1 if quick else 3,
               of_figure(15, 10, "s", at_most=True, of="worst"), unit="s", rounds=1),
-        _ours(store, "idle worker", f"rest {store}", 6 if quick else 20, of_figure(0.5, 0.1, "% of a core", True),
+        _ours(store, "idle worker", f"rest {store}", 14 if quick else 20, of_figure(0.5, 0.1, "% of a core", True),
               of_figure(1, 1, "queries/s", True, "queries"), unit="% of a core", rounds=1),
     ]  # fmt: skip

@@ -193,7 +193,7 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_are_killed
     crew.start_all("w0", "w1", "w2", words=LONGER)
     for round_ in range(kills):
         jobs += submit_all([chance.random() * 0.25 for _ in range(wanted * (round_ + 1) // kills - len(jobs))])
-        time.sleep(chance.random())
+        time.sleep(chance.random() * count(1, 2))
         live = live_pids(app)
         at_work = [name for name, worker in crew.workers.items() if worker.pid in live and name != "w0"]
         others = [name for name in crew.workers if name != "w0"]
@@ -272,7 +272,7 @@ def acknowledged() -> tuple[dict[str, str], int]:
     return {key: jobs.pop() for key, jobs in found.items()}, sum(line["tries"] - 1 for line in lines)
 
 
-async def test_an_outage_of_several_leases_charges_nobody(server, crew, tell):
+async def test_an_outage_of_several_leases_charges_nobody(kind, server, crew, tell):
     """The server stops answering for a while, then it is shut down for a while; jobs end before, meanwhile and after.
     One worker comes back a little later than the other, who must wait for it.
 
@@ -283,7 +283,7 @@ async def test_an_outage_of_several_leases_charges_nobody(server, crew, tell):
     with contextlib.ExitStack() as ending:
         wires = {name: ending.enter_context(wire_to(server.url)) for name in ("w0", "w1")}
         for name, (_, far) in wires.items():
-            crew.start(name, url=far)
+            crew.start(name, url=f"{far}?answer_within=10s" if kind == "postgres" else far)
         for worker in crew.workers.values():
             worker.wait_ready(app)
         for n in range(rounds):
