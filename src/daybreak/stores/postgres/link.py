@@ -30,10 +30,13 @@ NEVER_HANG: Final = {
     "application_name": "daybreak",
 }
 HOW_LATE: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-# Of one transaction. A process that was stopped in the middle of one lets go of its locks.
+# Of one transaction. A process that was stopped in the middle of one lets go of its locks. Where a scan cannot be
+# avoided, enable_seqscan = off makes a few rows look so dear that the server would compile the statement first, which
+# takes longer than a reaper may be silent: so jit is off.
 BEGIN: Final = (
     "BEGIN{mode}; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {answer}; "
-    "SET LOCAL idle_in_transaction_session_timeout = {answer}; SET LOCAL enable_seqscan = off; " + HOW_LATE
+    "SET LOCAL idle_in_transaction_session_timeout = {answer}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; "
+    + HOW_LATE
 )
 
 

@@ -10,7 +10,7 @@ CREATE FUNCTION daybreak.exchange_1(
 RETURNS TABLE (seq bigint, created bigint, due bigint, id text, lane integer, priority smallint, asked smallint,
     attempt integer, fence integer, by text, run text, owner text, key text, uniq text, carry bytea, options bytea,
     extra bytea, args bytea)
-LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $body$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE
     at bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);

@@ -4,7 +4,7 @@ CREATE FUNCTION daybreak.insert_1(
     p_now bigint, p_queues text[], p_ids text[], p_lanes integer[], p_priorities smallint[], p_fences integer[],
     p_expires bigint[], p_by text[], p_runs_of text[], p_owners text[], p_options bytea[], p_extras bytea[],
     p_args bytea[], p_told text[], p_runs integer[], p_tails text[], OUT at bigint, OUT seqs bigint[])
-LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $body$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
     hand bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 BEGIN
