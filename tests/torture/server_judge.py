@@ -32,9 +32,13 @@ class Seen:
     def taken_over(self) -> int:
         return sum(event.kind == "lease_expired" for events in self.events.values() for event in events)
 
+    @property
+    def charged(self) -> list[str]:
+        return [job for job, found in self.jobs.items() if found.attempt != 1]
+
     def assert_uncharged(self) -> None:
         """Nobody died, so nobody was taken for dead, and no work was done twice."""
-        charged = [story_of(self.events[job]) for job, found in self.jobs.items() if found.attempt != 1]
+        charged = [story_of(self.events[job]) for job in self.charged]
         assert not charged, f"{len(charged)} jobs were charged: {charged[:3]}"
         assert self.taken_over == 0, [story_of(self.events[job]) for job in self.orphans][:3]
         assert set(self.begun.values()) == {1}, f"{max(self.begun.values())} times the same work"

@@ -320,8 +320,8 @@ async def test_an_outage_of_several_leases_charges_nobody(kind, server, crew, te
         said = crew.stop()
     seen = await look_back(server.url, jobs)
     tell(
-        f"{2 * rounds} outages of {outage} s at leases of {LEASE} s over {len(jobs)} jobs, nobody charged; workers "
-        f"asked again {said.count('trying again')} times; drained in {drained_in:.1f} s"
+        f"{2 * rounds} outages of {outage} s at leases of {LEASE} s over {len(jobs)} jobs, {len(seen.charged)} "
+        f"charged; workers asked again {said.count('trying again')} times; drained in {drained_in:.1f} s"
     )
     assert "heartbeat:" in said, "no heartbeat was missed: the test showed nothing"
     seen.assert_uncharged()
@@ -351,8 +351,8 @@ async def test_answers_that_are_lost_after_the_commit_lose_nothing(url, crew, te
     seen = await look_back(url, [*jobs, *told.values()])
     unknown = said.count("may or may not have")
     tell(
-        f"{wire.cut} answers cut over {len(seen.jobs)} jobs, 0 lost, 0 twice, nobody charged; {tries} submits said "
-        f"again, {unknown} questions of workers asked again; drained in {drained_in:.1f} s"
+        f"{wire.cut} answers cut over {len(seen.jobs)} jobs, 0 lost, 0 twice, {len(seen.charged)} charged; {tries} "
+        f"submits said again, {unknown} questions of workers asked again; drained in {drained_in:.1f} s"
     )
     assert tries, "no submit was hit: the test showed nothing"
     assert unknown, "no worker was hit: the test showed nothing"
