@@ -77,7 +77,7 @@ class Keeper:
                 pause = timedelta(milliseconds=100)
             except StoreError as trouble:
                 wait = pause * (0.5 + self._world.chance.random())
-                pause = min(pause * 2, timedelta(seconds=2), self._lease_for / 3)
+                pause = min(pause * 2, timedelta(seconds=2), self._lease_for / 8)
                 _log.warning("heartbeat: %s; trying again in %.1f s", trouble, wait.total_seconds())
                 await self._world.sleep(wait)
 

@@ -67,6 +67,7 @@ class Pool:
         self._hasty = asyncio.Event()
         self.busy = asyncio.Event()  # set whenever something was handed out
         self.may_find = True  # False once the store had nothing more, until something changes
+        self.announced = False  # since the last look someone said that there is new work
         self.ended: list[tuple[Lease, Outcome]] = []
         self.reporting: list[tuple[Lease, Outcome]] = []  # on its way to the store
         self.keeper: Keeper | None = None
@@ -79,7 +80,7 @@ class Pool:
         self._foresight = Foresight()
 
     def look_again(self) -> None:
-        self.may_find = True
+        self.may_find = self.announced = True
         self.changed.set()
         self._hasty.set()
 
@@ -105,7 +106,9 @@ class Pool:
             return 0
         regular = self.children.regular
         soon = sum(left <= self._lead for child in regular if child.takes_work for left in self._ends_in(child))
-        return min(sum(max(child.room, 0) for child in regular) + soon - len(self._spares), self._pace.limit)
+        # What was announced may be more urgent than the spares: it is asked for beside them, and goes first.
+        spares = 0 if self.announced else len(self._spares)
+        return min(sum(max(child.room, 0) for child in regular) + soon - spares, self._pace.limit)
 
     @property
     def _lead(self) -> float:

@@ -102,7 +102,7 @@ class Tending:
         pool.reporting = ended
         want = Want(pool.tasks, room, f"{pool.children.kind}{next(self._calls)}") if room > 0 else None
         # Before the question: what comes in while it is under way must not be taken for answered.
-        pool.may_find = False
+        pool.may_find = pool.announced = False
         asked_at = time.monotonic()
         try:
             taken = await self._persist(ended, want)
@@ -127,8 +127,9 @@ class Tending:
                 raise
             except StoreError as trouble:
                 wait = pause * (0.5 + self._world.chance.random())
-                # Back well within the one lease that every holder is given after an outage.
-                pause = min(pause * 2, LONGEST_PAUSE, self._lease_for / 4)
+                # Often within one lease: every holder has no more after an outage, and leases whose answer was lost
+                # are beaten for by nobody.
+                pause = min(pause * 2, LONGEST_PAUSE, self._lease_for / 8)
                 _log.warning("store: %s; trying again in %.1f s", trouble, wait.total_seconds())
                 await self._world.sleep(wait)
                 if want is not None:
