@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -13,8 +14,9 @@ from daybreak import Daybreak
 from daybreak.errors import BadInput, CalledDuringImport, TargetNotFound
 from daybreak.importing import importing
 from daybreak.model import JobSpec, Lease
-from daybreak.stores.sqlite import SqliteStore
+from daybreak.stores.memory import MemoryStore
 from daybreak.tasks import Definition, Program
+from daybreak.units import micros
 from daybreak.worker import record
 from daybreak.worker.cell import Cell
 from daybreak.worker.children import Children
@@ -28,6 +30,7 @@ from daybreak.worker.spares import KEPT_FOR, LATE, SEEN, Foresight, Spares
 from daybreak.worker.target import load, target_of
 from daybreak.worker.trial import FIRST, LONGER, Trial
 from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
+from daybreak.world import RealWorld
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -255,14 +258,31 @@ def test_settings_that_cannot_be_right_are_refused(settings):
         WorkerSettings(**settings).check()
 
 
-async def test_what_long_dead_workers_left_is_removed(tmp_path):
-    def about(name: str, seen_at: datetime) -> record.WorkerRecord:
-        return record.WorkerRecord(id=name, name=name, started_at=seen_at, seen_at=seen_at)
+def about(name: str, seen_at: datetime) -> record.WorkerRecord:
+    return record.WorkerRecord(id=name, name=name, started_at=seen_at, seen_at=seen_at)
 
-    async with SqliteStore(tmp_path / "jobs.db") as store:
-        await store.put([about("old", NOON - timedelta(days=2)).put(), about("new", NOON).put()])
-        await record.forget_the_dead(store, NOON)
-        assert [found.name for found in await store.records(record.KIND)] == ["new"]
+
+class AtNoon(RealWorld):
+    """It is noon, and whoever sleeps misses what happens `meanwhile`."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._meanwhile = meanwhile
+
+    def wall(self) -> int:
+        return micros(NOON)
+
+    async def sleep(self, delay: timedelta) -> None:
+        assert delay > 2 * about("any", NOON).lease_for, "one that is alive may be silent for so long"
+        await self._meanwhile()
+
+
+async def test_of_workers_long_dead_nothing_is_left_and_a_wrong_clock_forgets_nobody_alive():
+    """`slow` tells of itself as ever; its clock is two days behind, or ours is ahead."""
+    old = NOON - timedelta(days=2)
+    async with MemoryStore() as store:
+        await store.put([about("dead", old).put(), about("slow", old).put(), about("new", NOON).put()])
+        await record.forget_the_dead(store, AtNoon(lambda: store.put([about("slow", old).put()])))
+        assert sorted(found.name for found in await store.records(record.KIND)) == ["new", "slow"]
 
 
 async def test_children_that_cannot_be_started_are_tried_again():
@@ -287,6 +307,26 @@ async def test_children_that_cannot_be_started_are_tried_again():
         await children.ready()
     await children.close()
     assert len(tries) == 3
+
+
+async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand():
+    """One slot, and a job fetched ahead for it: another that was announced may be more urgent."""
+    program = Program()
+    program.add(Definition(print))
+    pool = Pool(
+        is_async=False, tasks=program.known(), children=1, slots=1,
+        start=lambda slots: ThreadBody(launch_hello(slots), program), settings=WorkerSettings(), trial=Trial({}),
+    )  # fmt: skip
+    await pool.children.open(pool)
+    async with asyncio.timeout(20):
+        await pool.children.ready()
+    pool.announced = False
+    assert pool.room == 1
+    pool._spares.add([lease(1)], 0.0)
+    assert pool.room == 0
+    pool.look_again()
+    assert pool.room == 1
+    await pool.children.close()
 
 
 def launch_hello(slots: int) -> Hello:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 from worker_deeds import anap, app, nap, noop
 from worker_hand import read_lines, until
@@ -94,6 +96,36 @@ def test_leases_whose_answer_was_lost_are_not_lost_themselves(stage):
             for job in jobs:
                 job.wait(timeout="20s")
         assert broken, "no answer was lost: the test shows nothing"
+        assert {(job.state(), job.info().attempt) for job in jobs} == {(State.COMPLETED, 1)}
+
+
+def test_what_a_claim_took_after_its_own_repetition_goes_back_uncharged(stage, caplog):
+    """A claim was given up and asked again; then the first one reaches the store after all, and takes leases that no
+    one knows of."""
+    caplog.set_level(logging.WARNING)
+    late, waits = [], False
+
+    async def before(name, *request):
+        if name == "exchange" and request[0].claim is not None:
+            if not late:
+                late.append(request[0])
+                raise OutcomeUnknown("the line broke")
+            while waits:  # noqa: ASYNC110 - set from another thread
+                await asyncio.sleep(0.01)
+
+    with meddled(app, stage.folder / "jobs.db") as store:
+        store.before = before
+        with app.worker(processes=1, lease_for="3s"):
+            first = noop.submit(1)
+            first.wait(timeout="30s")  # by the repetition
+            waits = True
+            jobs = [first, *noop.submit_many([{"n": n} for n in range(5)])]
+            taken = app.portal.run(store.meddled_with.exchange(msgspec.structs.replace(late[0], settle=[])))
+            waits = False
+            for job in jobs:
+                job.wait(timeout="30s")
+        assert taken.leases, "the late claim found nothing: the test shows nothing"
+        assert "given up: they go back" in caplog.text
         assert {(job.state(), job.info().attempt) for job in jobs} == {(State.COMPLETED, 1)}
 
 

@@ -22,28 +22,28 @@ class Meddled:
     """`before(name, request)` may raise or wait, `after(name, answer)` too, when the operation has happened already."""
 
     def __init__(self, path: Path) -> None:
-        self._store = SqliteStore(path)
+        self.meddled_with = SqliteStore(path)
         self.before: Meddle | None = None
         self.after: Meddle | None = None
 
     @property
     def traits(self) -> Any:
-        return self._store.traits
+        return self.meddled_with.traits
 
     def watch(self, topics: Any) -> Any:
-        return self._store.watch(topics)
+        return self.meddled_with.watch(topics)
 
     async def open(self) -> Self:
-        await self._store.open()
+        await self.meddled_with.open()
         return self
 
     async def close(self) -> None:
-        await self._store.close()
+        await self.meddled_with.close()
 
     def __getattr__(self, name: str) -> Any:
         if name not in OPERATIONS:
             raise AttributeError(name)
-        operation = getattr(self._store, name)
+        operation = getattr(self.meddled_with, name)
 
         async def meddled(*args: Any, **kwargs: Any) -> Any:
             if self.before is not None:

@@ -93,6 +93,10 @@ class Pool:
                 async with asyncio.timeout(REST):
                     await self._hasty.wait()
 
+    @property
+    def exchanges_last(self) -> float:
+        return self._pace.lasts
+
     def _lasts_for(self) -> float:
         """Seconds until the first child has a slot and no work for it."""
         return min((child.lasts_for for child in self.children.regular), default=0.0)
@@ -142,6 +146,11 @@ class Pool:
         """Whether a child is at it, under this very lease."""
         found = (child.held.get(lease.seq) for child in self.children.holding)
         return any(held is not None and held.lease.fence == lease.fence for held in found)
+
+    def is_urgent(self, lease: Lease) -> bool:
+        """Whether it goes before anything that is in hand."""
+        held = (one.lease for child in self.children.holding for one in child.held.values())
+        return lease.priority < min((one.priority for one in held), default=lease.priority)
 
     def hand_out(self, leases: list[Lease]) -> None:
         if not self.in_hand:
@@ -245,6 +254,9 @@ class Pool:
         if ended:
             self.ended += ended
             self.changed.set()
+
+    def give_back(self, leases: list[Lease]) -> None:
+        self._report([(lease, HandedBack()) for lease in leases])
 
     def _conclude(self, held: Held, outcome: Outcome) -> None:
         """How a held lease ends, given what was asked of it meanwhile."""

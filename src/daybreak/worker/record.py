@@ -12,9 +12,12 @@ from msgspec import Struct
 
 from daybreak.model import Put, Record
 from daybreak.store import Store
+from daybreak.units import moment
+from daybreak.world import World
 
 KIND: Final = "worker"
 REMEMBERED: Final = timedelta(days=1)
+SILENT: Final = 5  # leases; the living tell of themselves every other lease, at least
 
 
 class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,12 +51,15 @@ def read(record: Record) -> WorkerRecord:
     return msgspec.json.decode(record.value, type=WorkerRecord)
 
 
-async def forget_the_dead(store: Store, now: datetime) -> None:
-    """Remove what workers left that were killed long ago; the recent dead are still of interest to people."""
-    dead = [
-        Put(kind=KIND, name=found.name, value=None, expect=found.revision)
-        for found in await store.records(KIND)
-        if now - read(found).seen_at > REMEMBERED
+async def forget_the_dead(store: Store, world: World) -> None:
+    """Remove what workers left that were killed long ago; the recent dead are still of interest to people.
+
+    The time in a record is its worker's, and one of the two clocks may be wrong: so it goes only if it also stays as it
+    is for longer than anyone alive is silent."""
+    now = moment(world.wall())
+    silent = [
+        (found, about) for found in await store.records(KIND) if now - (about := read(found)).seen_at > REMEMBERED
     ]
-    if dead:
-        await store.put(dead)
+    if silent:
+        await world.sleep(max(SILENT * about.lease_for for _, about in silent))
+        await store.put([Put(kind=KIND, name=found.name, value=None, expect=found.revision) for found, _ in silent])

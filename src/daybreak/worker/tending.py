@@ -1,28 +1,25 @@
-"""The loop of one pool: exchange what ended for what can start, and ask again until the store answers."""
+"""The loop of one pool: exchange what ended for what can start."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-import msgspec
-
-from daybreak.errors import StoreError, StoreTooNew
 from daybreak.model import Lease, Outcome
 from daybreak.store import Watch
+from daybreak.worker.asking import Asking
 from daybreak.worker.pool import Pool
 from daybreak.worker.source import Source, Taken, Want
 from daybreak.world import World
 
-_log = logging.getLogger("daybreak.worker")
-
 POLL: Final = timedelta(seconds=30)
-LONGEST_PAUSE: Final = timedelta(seconds=5)
+HURRIED: Final = 4  # jobs taken beside an exchange that is under way
+LONG: Final = 0.006  # seconds that exchanges last
+NOTHING_URGENT: Final = 0.03
 
 
 class Tending:
@@ -41,40 +38,42 @@ class Tending:
         self.pool = pool
         self.leaving = False
         self._source = source
-        self._world = world
-        self._lease_for = lease_for
+        self._asking = Asking(source, world, lease_for=lease_for)
         self._stopping = stopping
         self._told = told
         self._calls = itertools.count(1)
+        self._is_claiming = False
+        self._hurrying: asyncio.Task[None] | None = None
+        self._no_hurry_before = 0.0
+        self._strays: set[asyncio.Task[None]] = set()
+        self._next_look: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Sleeps while nothing has ended and nothing can start. One exchange at a time: what ends meanwhile goes with
-        the next."""
+        the next. Only a hurried claim may go beside it."""
         pool = self.pool
         watch = self._source.watch_work()
         waker = asyncio.create_task(self._wake_by(watch))
-        timer: asyncio.TimerHandle | None = None
         try:
-            while not (self.leaving and not pool.ended):
+            while not (self.leaving and not pool.ended and self._hurrying is None):
                 pool.changed.clear()
-                if not (pool.ended or (self._room > 0 and pool.may_find)):
+                if pool.ended or (self._room > 0 and pool.may_find):
+                    await pool.gather()
+                    await self._settle_and_claim(self._room)
+                    await _a_round()
+                else:
                     await self._until_changed()
-                    continue
-                await pool.gather()
-                room = self._room
-                taken = await self._exchange(room)
-                await _a_round()
-                if timer is not None:
-                    timer.cancel()
-                    timer = None
-                if len(taken.leases) >= room or taken.again:
-                    pool.may_find = True
-                elif taken.next_in is not None:
-                    wait = max(taken.next_in.total_seconds(), 0.001)
-                    timer = asyncio.get_running_loop().call_later(wait, pool.look_again)
         finally:
-            waker.cancel()
             watch.close()
+            await self._give_up(waker)
+
+    async def _give_up(self, waker: asyncio.Task[None]) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+        tasks = [waker, *self._strays, *([] if self._hurrying is None else [self._hurrying])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def _room(self) -> int:
@@ -91,49 +90,85 @@ class Tending:
             if timer is not None:
                 timer.cancel()
 
+    # -- urgent work ---------------------------------------------------------------------------------------------------
+
     async def _wake_by(self, watch: Watch) -> None:
         while True:
             await watch.wait(POLL)
             self.pool.look_again()
+            if self._may_hurry:
+                self._hurrying = asyncio.create_task(self._hurry())
 
-    async def _exchange(self, room: int) -> Taken:
+    @property
+    def _may_hurry(self) -> bool:
+        return (
+            self._hurrying is None
+            and self.pool.exchanges_last >= LONG
+            and time.monotonic() >= self._no_hurry_before
+            and (self._is_claiming or self._room > 0)
+            and not (self._stopping.is_set() or self._asking.is_in_trouble)
+        )
+
+    async def _hurry(self) -> None:
+        """Work was announced, and exchanges carry much: what is urgent should not wait for the one under way, nor for
+        the next. Where that brings nothing urgent, it is not done again for a while."""
+        pool = self.pool
+        try:
+            taken = await self._exchange([], self._want(HURRIED))
+            if not any(pool.is_urgent(lease) for lease in taken.leases):
+                self._no_hurry_before = time.monotonic() + NOTHING_URGENT
+            self._answered(taken)
+        finally:
+            self._hurrying = None
+            pool.changed.set()
+
+    # -- exchanges -----------------------------------------------------------------------------------------------------
+
+    def _want(self, limit: int) -> Want:
+        return Want(self.pool.tasks, limit, f"{self.pool.children.kind}{next(self._calls)}")
+
+    async def _settle_and_claim(self, room: int) -> None:
         pool = self.pool
         ended, pool.ended = pool.ended, []
         pool.reporting = ended
-        want = Want(pool.tasks, room, f"{pool.children.kind}{next(self._calls)}") if room > 0 else None
         # Before the question: what comes in while it is under way must not be taken for answered.
         pool.may_find = pool.announced = False
+        self._is_claiming = room > 0
         asked_at = time.monotonic()
         try:
-            taken = await self._persist(ended, want)
+            taken = await self._exchange(ended, self._want(room) if room > 0 else None)
         except BaseException:
             pool.ended = [*ended, *pool.ended]  # told again later; a repeat is harmless
             raise
         finally:
+            self._is_claiming = False
             pool.reporting = []
         pool.took(len(ended) + len(taken.leases), time.monotonic() - asked_at)
-        if taken.leases:
-            pool.hand_out(taken.leases)
-        self._told(taken)
+        self._answered(taken)
+        self._look_when_due(taken, room)
+
+    async def _exchange(self, ended: list[tuple[Lease, Outcome]], want: Want | None) -> Taken:
+        taken, repeated = await self._asking.exchange(ended, want)
+        if repeated and want is not None:
+            looking = asyncio.create_task(self._asking.find_strays(want, self.pool.held, self.pool.give_back))
+            self._strays.add(looking)
+            looking.add_done_callback(self._strays.discard)
         return taken
 
-    async def _persist(self, ended: list[tuple[Lease, Outcome]], want: Want | None) -> Taken:
-        """Ask until the store answers: what was reported may be repeated, and what was taken is answered again."""
-        pause = timedelta(milliseconds=100)
-        while True:
-            try:
-                return await self._source.exchange(ended, want)
-            except StoreTooNew:
-                raise
-            except StoreError as trouble:
-                wait = pause * (0.5 + self._world.chance.random())
-                # Often within one lease: every holder has no more after an outage, and leases whose answer was lost
-                # are beaten for by nobody.
-                pause = min(pause * 2, LONGEST_PAUSE, self._lease_for / 8)
-                _log.warning("store: %s; trying again in %.1f s", trouble, wait.total_seconds())
-                await self._world.sleep(wait)
-                if want is not None:
-                    want = msgspec.structs.replace(want, repeats=True)
+    def _answered(self, taken: Taken) -> None:
+        if taken.leases:
+            self.pool.hand_out(taken.leases)
+        self._told(taken)
+
+    def _look_when_due(self, taken: Taken, room: int) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+            self._next_look = None
+        if len(taken.leases) >= room or taken.again:
+            self.pool.may_find = True
+        elif taken.next_in is not None:
+            wait = max(taken.next_in.total_seconds(), 0.001)
+            self._next_look = asyncio.get_running_loop().call_later(wait, self.pool.look_again)
 
 
 async def _a_round() -> None:

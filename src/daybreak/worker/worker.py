@@ -150,6 +150,7 @@ class Worker:
             self._listen(keeper),
             self._look_after(),
             self._tell_of_myself(),
+            self._forget_the_dead(),
             run(crew(self._store, self._world, name=self.id, lease_for=self.settings.lease_for), self._world),
             self._stop_when_idle(),
             *(work() for work in self._beside),
@@ -288,8 +289,6 @@ class Worker:
                 task.cancel()
 
     async def _tell_of_myself(self) -> None:
-        with contextlib.suppress(StoreError):
-            await record.forget_the_dead(self._store, self._now())
         rested = True
         while True:
             about = msgspec.structs.replace(
@@ -305,6 +304,10 @@ class Worker:
                 with contextlib.suppress(StoreError):  # the loop speaks of trouble with the store
                     await self._store.put([self._about.put()])
             await self._world.sleep(self.settings.lease_for)
+
+    async def _forget_the_dead(self) -> None:
+        with contextlib.suppress(StoreError):
+            await record.forget_the_dead(self._store, self._world)
 
     async def _stop_when_idle(self) -> None:
         """Once every job that this worker could run has ended, if that is wanted; paused queues do not count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -11,7 +12,7 @@ from daybreak.store import Claim, Exchange, Reap
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.testing.clock import HandClock
-from daybreak.testing.contract.builders import look, spec
+from daybreak.testing.contract.builders import configure, look, spec
 
 HOUR = timedelta(hours=1)
 SECOND = 1_000_000
@@ -67,3 +68,24 @@ def test_even_clocks_are_no_jump():
     assert clock.at_the_earliest() <= 10**15 + 50 * 100_000
     clock.note(10**15 + 3600 * SECOND, clock.steady())
     assert clock.even_for() == 0
+
+
+async def test_a_lease_counts_from_when_it_is_given_also_after_a_wait_for_a_lock(store):
+    await configure(store, max_running=5)
+    await store.insert([spec()])
+    with psycopg.connect(store.place.conninfo) as db:
+        db.execute(f"SELECT 1 FROM {store.place.schema}.queue FOR UPDATE")
+        claiming = asyncio.create_task(store.exchange(Exchange(claim=Claim(worker="w1", lease_for=HOUR))))
+        while not claiming.done() and not waits_for_a_lock(store):
+            await asyncio.sleep(0.01)
+        assert not claiming.done()
+        [(let_go_at,)] = db.execute("SELECT clock_timestamp()").fetchall()
+    [lease] = (await claiming).leases
+    assert lease.started_at >= let_go_at
+    assert lease.until - HOUR >= let_go_at
+
+
+def waits_for_a_lock(store) -> bool:
+    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+        return bool(db.execute(waiting, (f"%{store.place.schema}.queue%",)).fetchall())

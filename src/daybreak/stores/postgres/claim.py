@@ -78,7 +78,6 @@ class Claiming:
         self._ledger = ledger
         self._claim = claim
         self._term = span(claim.lease_for)
-        self._until = moment(ledger.steady + self._term)
         self._met: list[int] = []  # jobs that were chosen: ours by now, or another's
         self._rows: list[Values] = []
         self._taken: list[Head] = []
@@ -224,7 +223,7 @@ class Claiming:
             attempt=attempt,
             priority=head.priority,
             worker=claim.worker,
-            until=self._until,
+            until=moment(ledger.steady + self._term),
             lease_for=claim.lease_for,
             started_at=ledger.at,
             created_at=moment(head.created),

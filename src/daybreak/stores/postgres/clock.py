@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from daybreak.world import World
 
+HOW_LATE = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 JUMP = 1_000_000  # microseconds beyond what the round trips explain
 
 

@@ -10,6 +10,7 @@ import contextlib
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -37,22 +38,32 @@ def attempt(work: Work, link: Link) -> Any:
     raise AssertionError
 
 
+Asked = tuple[Work, asyncio.Future[Any]]
+
+
 class Hand:
     """One thread and its connection."""
 
-    def __init__(self, crew: Crew, number: int) -> None:
+    def __init__(self, crew: Crew, number: int, first: Asked) -> None:
         self.link = Link(crew.place, crew.clock)
         crew.watchdog.watch(self.link.waiting)
         self._crew = crew
+        self.given: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
+        self.given.put(first)
         self.thread = threading.Thread(target=self._run, name=f"daybreak-pg-{number}", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         crew = self._crew
-        while (asked := crew.next()) is not None:
+        while (asked := self.given.get()) is not None:
             work, future = asked
-            if not future.cancelled():
-                deliver(future, _answer(work, self.link))
+            if future.cancelled():
+                crew.is_free(self)
+            else:
+                answer = _answer(work, self.link)
+                crew.is_free(self)  # before the answer is out: who has it will ask again at once
+                deliver(future, answer)
+                del answer
                 crew.after(self.link)
             del asked, work, future  # or what was answered last would be kept until someone asks again
         self.link.close()
@@ -66,10 +77,10 @@ class Crew:
         self.clock = clock
         self.watchdog = watchdog
         self.after = after  # done when an answer is out
-        self._asked: queue.SimpleQueue[tuple[Work, asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._waiting: deque[Asked] = deque()
         self._hands: list[Hand] = []
-        self._idle = 0
+        self._free: list[Hand] = []  # who was at work last is first: all that he needs is warm, here and at the server
         self._is_closed = False
 
     async def do(self, work: Work) -> Any:
@@ -77,26 +88,31 @@ class Crew:
         with self._lock:
             if self._is_closed:
                 raise refused(self.place)
-            self._asked.put((work, future))
-            if self._idle < self._asked.qsize() and len(self._hands) < self.place.connections:
-                self._hands.append(Hand(self, len(self._hands) + 1))
+            if self._free:
+                self._free.pop().given.put((work, future))
+            elif len(self._hands) < self.place.connections:
+                self._hands.append(Hand(self, len(self._hands) + 1, (work, future)))
+            else:
+                self._waiting.append((work, future))
         return await future
 
-    def next(self) -> tuple[Work, asyncio.Future[Any]] | None:
+    def is_free(self, hand: Hand) -> None:
         with self._lock:
-            self._idle += 1
-        asked = self._asked.get()
-        with self._lock:
-            self._idle -= 1
-        return asked
+            if self._waiting:
+                hand.given.put(self._waiting.popleft())
+            elif self._is_closed:
+                hand.given.put(None)
+            else:
+                self._free.append(hand)
 
     def close(self) -> None:
         """Answer everyone who asked, then end."""
         with self._lock:
             self._is_closed = True
             hands, self._hands = self._hands, []
-            for _ in hands:
-                self._asked.put(None)
+            free, self._free = self._free, []
+            for hand in free:
+                hand.given.put(None)
         for hand in hands:
             hand.thread.join()
 

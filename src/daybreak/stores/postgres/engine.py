@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from daybreak.model import JobSpec, Lease
 from daybreak.store import EVENTS_TOPIC, Advanced, Exchange, Exchanged, Inserted, Reap, work_topic
 from daybreak.stores.postgres import fast, faults, incoming, pass_time, records, settle
+from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.claim import Claiming
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.driver import psycopg
@@ -21,24 +22,34 @@ from daybreak.stores.postgres.statements import Statements
 T = TypeVar("T")
 
 
-class Engine:
-    """Lives for one piece of work. `told` is called with the topics that changed, after each commit."""
+class News(Protocol):
+    """Who hears of what changed."""
 
-    def __init__(
-        self, link: Link, sql: Statements, lanes: Lanes, clock: ServerClock, told: Callable[[set[str]], None]
-    ) -> None:
+    def within(self) -> tuple[str, str] | None:
+        """The channel on which a commit may tell it by itself, and who says so; None: it is told after the commit."""
+        ...
+
+    def committed(self, topics: set[str], told: Iterable[str] = ()) -> None:
+        """Of `told` other processes have heard by the commit itself."""
+        ...
+
+
+class Engine:
+    """Lives for one piece of work."""
+
+    def __init__(self, link: Link, sql: Statements, lanes: Lanes, clock: ServerClock, news: News) -> None:
         self.link = link
         self._sql = sql
         self._lanes = lanes
         self._clock = clock
-        self._told = told
+        self._news = news
 
     # -- transactions of the ledger ------------------------------------------------------------------------------------
 
     def write(self, run: Callable[[Ledger], T], now: int | None) -> T:
         def do(time: int) -> tuple[T, Ledger]:
             hand = time if now is None else now
-            ledger = Ledger(self.link, self._sql, self._lanes, hand, hand)
+            ledger = Ledger(self.link, self._sql, self._lanes, hand, is_given=now is not None)
             answer = run(ledger)
             ledger.flush()
             return answer, ledger
@@ -46,12 +57,12 @@ class Engine:
         answer, ledger = self.link.transaction(do)
         if ledger.lanes is not self._lanes:
             self._lanes.learn(ledger.lanes)
-        self._told(ledger.topics)
+        self._news.committed(ledger.topics)
         return answer
 
     def read(self, run: Callable[[Ledger], T]) -> T:
         def do(time: int) -> T:
-            return run(Ledger(self.link, self._sql, self._lanes, time, time))
+            return run(Ledger(self.link, self._sql, self._lanes, time))
 
         return self.link.reading(do)
 
@@ -63,17 +74,19 @@ class Engine:
         return self.write(lambda ledger: Inserting(ledger, specs).insert(), now)
 
     def _insert_fast(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted] | None:
+        topics = {EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})}
+        channel, who = self._news.within() or (None, None)
         params = fast.insert_params(specs, self._lanes_of(specs), now)
         asked = self._clock.steady()
         try:
-            [(at, seqs)] = self.link.ask(self._sql.call_insert, params)
+            [(at, seqs, told)] = self.link.ask(self._sql.call_insert, (*params, channel, Texts(sorted(topics)), who))
         except psycopg.errors.UniqueViolation:
             return None
         if now is None:
             self._clock.note(at, asked)
         if seqs is None:
             return None
-        self._told({EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})})
+        self._news.committed(topics, told or ())
         return fast.inserted(specs, seqs)
 
     def _lanes_of(self, specs: Sequence[JobSpec]) -> list[int]:
@@ -103,7 +116,7 @@ class Engine:
         topics = fast.topics_of(exchange, rows)
         if topics or len(rows) > 1:
             topics.add(EVENTS_TOPIC)
-            self._told(topics)
+            self._news.committed(topics)
         names = self._lanes.names
         if any(row[4] not in names for row in rows[1:]):
             self.link.reading(self._know_lanes)

@@ -13,6 +13,7 @@ from daybreak.model import DEFAULT_QUEUE, QueueSettings, State
 from daybreak.store import EVENTS_TOPIC
 from daybreak.stores.postgres import lines
 from daybreak.stores.postgres.arrays import Bigints, Ints, Smallints, Texts
+from daybreak.stores.postgres.clock import HOW_LATE
 from daybreak.stores.postgres.rows import LaneName
 from daybreak.stores.postgres.statements import Statements
 from daybreak.units import moment
@@ -53,13 +54,14 @@ class Lanes:
 
 
 class Ledger:
-    def __init__(self, db: Runs, sql: Statements, lanes: Lanes, wall: int, steady: int) -> None:
+    """`is_given`: its time was brought along, and does not pass."""
+
+    def __init__(self, db: Runs, sql: Statements, lanes: Lanes, time: int, *, is_given: bool = False) -> None:
         self.sql = sql
         self.rows = db.rows
         self.run = db.run
-        self.wall = wall
-        self.steady = steady
-        self.at = moment(wall)
+        self._is_given = is_given
+        self._set_time(time)
         self.locked: dict[int, State] = {}  # jobs that nobody else can move until the end
         self.tallies: Counter[Cell] = Counter()
         self.lines: list[tuple[str, str]] = []
@@ -68,6 +70,10 @@ class Ledger:
         self._are_fresh = False
         self._settings: dict[str, QueueSettings] = {}
         self._limited: set[str] = set()
+
+    def _set_time(self, time: int) -> None:
+        self.wall = self.steady = time
+        self.at = moment(time)
 
     def value(self, statement: str, params: Sequence[Any] = ()) -> Any:
         """The first column of the first row, None where there is none."""
@@ -139,6 +145,8 @@ class Ledger:
         wanted = [queue for queue in queues if queue not in self._limited]
         if wanted:
             self.rows(self.sql.lock_queues, (Texts(wanted),))
+            if not self._is_given:  # one may have waited for the lock: a lease counts from when it is given
+                self._set_time(max(self.steady, self.value(HOW_LATE)))
             self._limited.update(wanted)
             self.know_settings(wanted)
 

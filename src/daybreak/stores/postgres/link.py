@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from daybreak.errors import StoreUnavailable
 from daybreak.stores.postgres import arrays, faults
-from daybreak.stores.postgres.clock import ServerClock
+from daybreak.stores.postgres.clock import HOW_LATE, ServerClock
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.place import Place
 from daybreak.stores.postgres.watchdog import Waiting
@@ -29,7 +29,6 @@ NEVER_HANG: Final = {
     "tcp_user_timeout": "20000",
     "application_name": "daybreak",
 }
-HOW_LATE: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # Of one transaction. A process that was stopped in the middle of one lets go of its locks. Where a scan cannot be
 # avoided, enable_seqscan = off makes a few rows look so dear that the server would compile the statement first, which
 # takes longer than a reaper may be silent: so jit is off.

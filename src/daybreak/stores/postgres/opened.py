@@ -56,7 +56,7 @@ class Opened:
         return self._pid == os.getpid()
 
     def _engine(self, link: Link) -> Engine:
-        return Engine(link, self._sql, self._lanes, self.clock, self._told)
+        return Engine(link, self._sql, self._lanes, self.clock, self)
 
     async def do(self, work: Callable[[Engine], T]) -> T:
         answer: T = await self._crew.do(lambda link: work(self._engine(link)))
@@ -71,11 +71,15 @@ class Opened:
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         return self._together.insert(specs)
 
-    def _told(self, topics: set[str]) -> None:
+    def within(self) -> tuple[str, str] | None:
+        return self.wake.within()
+
+    def committed(self, topics: set[str], told: Iterable[str] = ()) -> None:
         self._writes += 1
         if topics:
             self._hub.wake(topics)
-            self.wake.tell(topics)
+        if left := topics.difference(told):
+            self.wake.tell(left)
 
     def watch(self, topics: Iterable[str]) -> HubWatch:
         watch = self._hub.watch(topics)

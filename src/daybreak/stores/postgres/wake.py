@@ -1,7 +1,8 @@
 """Waking other processes: who waits says so in a table, and whoever has committed tells those, and only those.
 
-A NOTIFY inside a commit would make all commits stand in one line, so it is sent after the commit, by a thread of its
-own, for all that changed meanwhile at once. Who begins to wait is told once more when his wish has become known: what
+A NOTIFY inside a commit makes all such commits stand in one line, so only a new job that comes after a while without
+any is told of by its own commit, at once, if that sees anyone who waits; else it is told after the commit, by a thread
+of its own, for all that changed meanwhile. Who begins to wait is told once more when his wish has become known: what
 was committed before that, he then sees. A notice that is lost with its sender is made good by a slow look.
 
 Where LISTEN does not work (a pooler that gives every transaction another process) one looks more often, but only
@@ -33,6 +34,7 @@ QUICK_LOOK: Final = 0.15
 LINGER: Final = 5.0  # how long a wish is kept that nobody has at the moment: most come back
 RENEW: Final = 10.0
 BREATH: Final = 0.005  # between notices; what changes meanwhile goes together
+WITHIN: Final = 0.02  # between two commits that tell by themselves
 LONG_BREATH: Final = 0.02  # while nobody waits: who begins to is woken by his own wish
 KEEP: Final = 60  # seconds; after that a wish is forgotten by everyone
 TRIAL: Final = 1.0
@@ -61,7 +63,7 @@ class Wake:
         self._known: set[str] = set()
         self._fresh: set[str] = set()  # wished for, and the server does not know yet
         self._changed: set[str] = set()
-        self._renewed = self._looked = self._next_send = 0.0
+        self._renewed = self._looked = self._next_send = self._next_within = 0.0
         self._snapshot: str | None = None  # of the last look
         self._others: list[int] | None = None
         self._is_closed = False
@@ -76,6 +78,15 @@ class Wake:
             self._changed.update(topics)
             self._start()
         self._ring()
+
+    def within(self) -> tuple[str, str] | None:
+        """The channel and our name there, if a commit should tell by itself."""
+        now = time.monotonic()
+        with self._lock:
+            if now < self._next_within:
+                return None
+            self._next_within = now + WITHIN
+        return self._channel, self._who
 
     def want(self, topics: Iterable[str]) -> None:
         now = time.monotonic()

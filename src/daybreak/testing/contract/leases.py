@@ -65,6 +65,12 @@ class Fences:
         assert again[2].seq not in {first.seq, second.seq, third.seq}
         assert await take(store, 1, call="c1", now=NOON + SECOND) != [first]  # a name alone repeats nothing
 
+    async def test_a_repeated_claim_for_none_takes_nothing_new(self, store: Store) -> None:
+        await accept_all(store, 5)
+        held = await take(store, 3, call="c1")
+        assert await take(store, 0, call="c1", repeats=True, now=NOON + SECOND) == held
+        assert len(await take(store, 9, call="c2")) == 2
+
     async def test_a_repeated_claim_knows_its_own_leases_only(self, store: Store) -> None:
         await accept_all(store, 3)
         await take(store, 1, call="c1")

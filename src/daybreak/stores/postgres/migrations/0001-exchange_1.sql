@@ -115,6 +115,8 @@ BEGIN
                 skipped := met;
             END LOOP;
         END IF;
+        -- What was picked may have fallen due, and been queued by another, after we looked at the clock.
+        at := greatest(at, coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
         IF odd THEN
             RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
                 NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
