@@ -76,7 +76,7 @@ async def test_a_lease_counts_from_when_it_is_given_also_after_a_wait_for_a_lock
     with psycopg.connect(store.place.conninfo) as db:
         db.execute(f"SELECT 1 FROM {store.place.schema}.queue FOR UPDATE")
         claiming = asyncio.create_task(store.exchange(Exchange(claim=Claim(worker="w1", lease_for=HOUR))))
-        while not claiming.done() and not waits_for_a_lock(store):
+        while not claiming.done() and not waits_for_a_lock(store):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
         assert not claiming.done()
         [(let_go_at,)] = db.execute("SELECT clock_timestamp()").fetchall()

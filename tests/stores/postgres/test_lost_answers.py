@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -54,14 +55,15 @@ async def test_an_insert_whose_answer_was_lost_is_one_job(proxy, store):
 
 
 async def test_reads_are_repeated_on_a_new_connection(proxy, store):
-    async with PostgresStore(proxy.url, connections=1) as far:
+    name = f"of {store.place.schema}"
+    async with PostgresStore(f"{proxy.url}&application_name={quote(name)}", connections=1) as far:
         job = spec()
         await far.insert([job])
         with psycopg.connect(store.place.conninfo, autocommit=True) as db:
-            db.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE application_name = 'daybreak' AND pid <> pg_backend_pid()"
+            ended = db.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", (name,)
             )
+            assert ended.rowcount > 0
         assert await state_of(far, job.id) is State.QUEUED
         assert (await far.insert([spec()]))[0].verdict is Verdict.NEW
 
