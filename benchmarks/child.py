@@ -62,6 +62,10 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
             from benchmarks import latency
 
             return latency.behind(store, place, jobs, **options)
+        case ["sustained", store]:
+            from benchmarks import sustained
+
+            return sustained.sustained(store, place, jobs)
         case ["naps", kind, store]:
             from benchmarks import naps
 

@@ -178,7 +178,10 @@ def _latencies(store: Served, *, quick: bool) -> list[Row]:
 
 
 def _care(store: Served, *, quick: bool) -> list[Row]:
+    many = 100_000 if quick else 1_000_000
     return [
+        _ours(store, f"claim amid {many:,} jobs", f"sustained {store}", many,
+              of_figure(1.5, 1, "x as long", at_most=True), unit="x as long", rounds=1),
         _ours(store, "killed worker's job", f"recover {store}", 1 if quick else 3,
               of_figure(15, 10, "s", at_most=True, of="worst"), unit="s", rounds=1),
         _ours(store, "idle worker", f"rest {store}", 14 if quick else 20, of_figure(0.5, 0.1, "% of a core", True),
