@@ -45,7 +45,7 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
         case ["drain", "memory/ours"]:
             from benchmarks import drains
 
-            return drains.in_memory(place, jobs)
+            return drains.in_memory(jobs)
         case ["drain", runner]:
             from benchmarks import drains
 

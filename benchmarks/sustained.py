@@ -40,7 +40,11 @@ def sustained(store: str, place: Path, jobs: int) -> Timed:
         facts = runner.facts()
     first = [took for done, took in told if jobs // 100 <= done < jobs // PART]
     last = [took for done, took in told if done >= jobs - jobs // PART]
-    parts = {"first tenth": quantile(sorted(first), 0.5), "last tenth": quantile(sorted(last), 0.5), "jobs/s": jobs / took}
+    parts = {
+        "first tenth": quantile(sorted(first), 0.5),
+        "last tenth": quantile(sorted(last), 0.5),
+        "jobs/s": jobs / took,
+    }
     return Timed(figure=parts["last tenth"] / parts["first tenth"], parts=parts, facts=facts)
 
 
