@@ -19,7 +19,6 @@ from daybreak.tasks import Definition, Program
 from daybreak.units import micros
 from daybreak.worker import record
 from daybreak.worker.cell import Cell
-from daybreak.worker.children import Children
 from daybreak.worker.failures import failure_of
 from daybreak.worker.inside import _Line
 from daybreak.worker.isolation import Body, ThreadBody
@@ -296,16 +295,14 @@ async def test_children_that_cannot_be_started_are_tried_again():
 
     program = Program()
     program.add(Definition(print))
-    children = Children(kind="sync", wanted=1, slots=1, start=start, settings=WorkerSettings())
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1, start=start, settings=WorkerSettings(),
         trial=Trial({}),
     )  # fmt: skip
-    pool.children = children
-    await children.open(pool)
+    await pool.children.open(pool)
     async with asyncio.timeout(20):
-        await children.ready()
-    await children.close()
+        await pool.children.ready()
+    await pool.children.close()
     assert len(tries) == 3
 
 

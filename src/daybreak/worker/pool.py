@@ -25,8 +25,10 @@ from daybreak.model import (
 from daybreak.store import Extended
 from daybreak.worker.child import AHEAD, Child, Held
 from daybreak.worker.children import Children
+from daybreak.worker.court import Court
 from daybreak.worker.isolation import Body
 from daybreak.worker.keeper import Keeper
+from daybreak.worker.limits import Limits
 from daybreak.worker.pace import Pace
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.source import Tasks
@@ -37,12 +39,8 @@ from daybreak.worker.wire import Ended, Keep, Progress, Why
 _log = logging.getLogger("daybreak.worker")
 
 EVERY_SO_OFTEN: Final = 0.5  # seconds between two looks at jobs, at most, while this process runs at all
-STUCK_AFTER: Final = 0.05  # a child that ended nothing for so long gives back what waits in it
-DEAF_AFTER: Final = 30.0
-ASYNC_GRACE: Final = 2.0  # what an async task gets to end after its time limit, before its child is ended
 REST: Final = 0.004
 AHEAD_LONGEST: Final = 0.05
-SUSPECTS: Final = 200
 LEAD: Final = 0.002
 
 
@@ -70,14 +68,17 @@ class Pool:
         self.announced = False  # since the last look someone said that there is new work
         self.ended: list[tuple[Lease, Outcome]] = []
         self.reporting: list[tuple[Lease, Outcome]] = []  # on its way to the store
-        self.keeper: Keeper | None = None
+        self._keeper: Keeper | None = None
         self._cancel_grace = settings.cancel_grace.total_seconds()
-        self._trial = trial
-        self._marking: dict[int, Lease] = {}
+        self._limits = Limits(self.children, is_async=is_async, end_all=self._end_all)
+        self._court = Court(trial, self.children, is_async=is_async, give_back=self.give_back)
         self._looked_at = time.monotonic()
         self._pace = Pace()
         self._spares = Spares()
         self._foresight = Foresight()
+
+    def keep_by(self, keeper: Keeper) -> None:
+        self._keeper = self._court.keeper = keeper
 
     def look_again(self) -> None:
         self.may_find = self.announced = True
@@ -106,7 +107,7 @@ class Pool:
     @property
     def room(self) -> int:
         """How many leases can be put to use now."""
-        if len(self._trial) >= SUSPECTS:  # enough of them in hand: they run one by one
+        if self._court.is_full:  # enough suspects in hand: they run one by one
             return 0
         regular = self.children.regular
         soon = sum(left <= self._lead for child in regular if child.takes_work for left in self._ends_in(child))
@@ -134,13 +135,13 @@ class Pool:
     @property
     def in_hand(self) -> int:
         held = sum(len(child.held) for child in self.children.holding)
-        return held + len(self._spares) + len(self._trial) + len(self._marking)
+        return held + len(self._spares) + len(self._court)
 
     def held(self) -> list[Lease]:
         """Every lease that must be kept alive."""
         leases = [held.lease for child in self.children.holding for held in child.held.values()]
         unsettled = [lease for lease, _ in (*self.reporting, *self.ended)]
-        return leases + self._spares.leases + self._trial.waiting + list(self._marking.values()) + unsettled
+        return leases + self._spares.leases + self._court.leases + unsettled
 
     def runs(self, lease: Lease) -> bool:
         """Whether a child is at it, under this very lease."""
@@ -159,11 +160,11 @@ class Pool:
         for lease in leases:
             self._give_up_older_run(lease)
             if lease.lost and not self.children.closing:
-                self._trial.add(lease)
+                self._court.add(lease)
             else:
                 fresh.append(lease)
         self._share_out(fresh)
-        self._try_next()
+        self._court.try_next()
         self.busy.set()
 
     def _give_up_older_run(self, lease: Lease) -> None:
@@ -187,7 +188,7 @@ class Pool:
         """To whom has the fewest in hand: free slots first, then work ahead. The rest waits for the next free slot."""
         room = {child: child.room for child in self.children.regular if child.room > 0}
         if self.children.closing:
-            self._report([(lease, HandedBack()) for lease in leases])
+            self.give_back(leases)
             return
         now_free = sum(room.values())
         self._spares.add(leases[now_free:], time.monotonic())
@@ -206,48 +207,6 @@ class Pool:
         if len(self._spares) and (room := child.room) > 0 and not self.children.closing:
             child.give(self._spares.take(room))
 
-    # -- trials --------------------------------------------------------------------------------------------------------
-
-    def _try_next(self) -> None:
-        """Let the next suspect begin, if none is on trial: first it is said in its lease, then it runs."""
-        if not self._trial.may_begin or self.keeper is None or self.children.closing:
-            if not self._marking:
-                for one in self.children:
-                    one.reserved = False
-            return
-        child = self._court()
-        if child is None or child.held or not child.ready:
-            return
-        lease = self._trial.next(time.monotonic())
-        self._marking[lease.seq] = lease
-        self.keeper.mark(lease, lambda held: self._begin_alone(lease, held), alone=True)
-
-    def _court(self) -> Child | None:
-        """A child for a suspect alone: of the sync ones one is kept free, the async ones get an extra child."""
-        if self.is_async:
-            self.children.add_solo()
-            return self.children.solo
-        regular = self.children.regular
-        child = next((one for one in regular if one.reserved), None)
-        if child is None and regular:
-            child = min(regular, key=lambda one: len(one.held))
-            child.reserved = True
-            if len(child.held) > 1:
-                child.recall()
-        return child
-
-    def _begin_alone(self, lease: Lease, held: bool) -> None:
-        if self._marking.pop(lease.seq, None) is None:
-            return
-        child = self._court()
-        if held and child is not None and child.is_idle and not self.children.closing:
-            child.give([lease], alone=True)
-            child.reserved = False
-            return
-        self._trial.end(lease.seq)
-        if held:
-            self._report([(lease, HandedBack())])
-
     # -- collecting ----------------------------------------------------------------------------------------------------
 
     def _report(self, ended: list[tuple[Lease, Outcome]]) -> None:
@@ -260,7 +219,7 @@ class Pool:
 
     def _conclude(self, held: Held, outcome: Outcome) -> None:
         """How a held lease ends, given what was asked of it meanwhile."""
-        self._trial.end(held.lease.seq)
+        self._court.end(held.lease.seq)
         match held.asked, outcome:
             case "lost", _:
                 return
@@ -288,12 +247,12 @@ class Pool:
         self.changed.set()
 
     def on_progress(self, lease: Lease, said: Progress) -> None:
-        assert self.keeper is not None
-        self.keeper.progress(lease, said.fraction, said.message)
+        assert self._keeper is not None
+        self._keeper.progress(lease, said.fraction, said.message)
 
     def on_keep(self, child: Child, lease: Lease, said: Keep) -> None:
-        assert self.keeper is not None
-        self.keeper.keep(lease, said.checkpoint, lambda held: child.kept(said, held=held))
+        assert self._keeper is not None
+        self._keeper.keep(lease, said.checkpoint, lambda held: child.kept(said, held=held))
 
     # -- the life of children ------------------------------------------------------------------------------------------
 
@@ -356,7 +315,7 @@ class Pool:
                     if lease.seq not in child.begun():
                         child.recall()
                 return
-        if (self._trial.drop(lease) or self._spares.drop(lease)) and why != "lost":
+        if (self._court.drop(lease) or self._spares.drop(lease)) and why != "lost":
             self._report([(lease, Cancelled() if why == "cancel" else Suspended())])
 
     async def look(self) -> None:
@@ -368,75 +327,17 @@ class Pool:
                 child.forgive(stood_still)
         self._looked_at = now
         for child in self.children:
-            self._look_at(child, now)
-        self._report([(lease, HandedBack()) for lease in self._spares.kept_too_long(now)])
-        for seq in self._trial.survived(now):
-            self._release(seq)
-        self._try_next()
+            self._limits.look_at(child, now)
+        self.give_back(self._spares.kept_too_long(now))
+        self._court.look(now)
         await self.children.look(now)
-
-    def _look_at(self, child: Child, now: float) -> None:
-        begun = child.begun()
-        for seq, since in begun.items():
-            held = child.held[seq]
-            if held.end_at is not None:
-                if now > held.end_at:
-                    self._stop_by_force(child, held)
-                    return
-            elif held.limit is not None and now - since > held.limit:
-                held.asked = "timeout"
-                held.end_at = now
-                if self.is_async:  # it can be cancelled where it waits
-                    held.end_at += ASYNC_GRACE
-                    child.stop(seq, "timeout")
-        if begun and len(child.held) > len(begun) and now - child.heard_at > STUCK_AFTER:
-            child.recall()
-        if child.held and not begun and not child.leaving and now - child.heard_at > DEAF_AFTER:
-            _log.error("a child holds work and begins none of it: it is replaced")
-            child.leaving = True
-            if not child.end():
-                self.children.abandon(child)
-                self._end_all(child, "")
-
-    def _stop_by_force(self, child: Child, held: Held) -> None:
-        """End a child for the sake of one job; its neighbours go back, uncharged, once its last words are read.
-
-        Where another one blocks the loop, that one is to blame: it counts as dead, and runs alone next time."""
-        if child.blamed is not None:
-            return
-        child.leaving = True
-        blocker = child.body.cell.blocker
-        if blocker in child.held and blocker != held.lease.seq:
-            held.asked = None if held.asked == "timeout" else held.asked
-            child.blamed = (blocker, Lost("it blocked the loop, so that others could not end in time"))
-        else:
-            child.blamed = (held.lease.seq, HandedBack())
-        if not child.end():
-            _log.error(
-                "%s %s runs in a thread, which cannot be ended: its slot is lost until it returns",
-                held.lease.spec.task,
-                held.lease.job,
-            )
-            self.children.abandon(child)
-            self._end_all(child, "")
-
-    def _release(self, seq: int) -> None:
-        """One that lived through its trial is no longer alone, and the next may begin."""
-        for child in self.children:
-            if (held := child.held.get(seq)) is not None and self.keeper is not None:
-                held.alone = False
-                self.keeper.mark(held.lease, lambda _: None, alone=False)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Begin nothing more: what waits in children and for its trial goes back."""
         self.children.closing = True
-        waiting = [*self._trial.clear(), *self._marking.values(), *self._spares.take(len(self._spares))]
-        self._marking.clear()
-        for lease in waiting:
-            self._trial.end(lease.seq)
-        self._report([(lease, HandedBack()) for lease in waiting])
+        self.give_back([*self._court.clear(), *self._spares.take(len(self._spares))])
         for child in self.children:
             child.recall()
 

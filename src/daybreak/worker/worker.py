@@ -134,7 +134,7 @@ class Worker:
                 self._source, self._world, lease_for=self.settings.lease_for, held=self._held, heard=self._heard
             )
             for pool in self._pools:
-                pool.keeper = keeper
+                pool.keep_by(keeper)
             around.push_async_callback(self._close_pools)
             for pool in self._pools:
                 await pool.children.open(pool)
