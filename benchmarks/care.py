@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.processes import Process, children_of
+from benchmarks.processes import Process, cpu_seconds
 from benchmarks.starts import PLACE, Starts, wait_until
 from benchmarks.watch import Timed
 from benchmarks.workers import Ours, ours
@@ -81,21 +81,9 @@ def _settled(runner: Ours, worker: Process) -> int:
 
 
 def _percent_of_a_core(pid: int, seconds: float) -> float:
-    processes = [pid, *_descendants(pid)]
-    before = sum(map(_cpu_seconds, processes))
+    before = cpu_seconds(pid)
     time.sleep(seconds)
-    return (sum(map(_cpu_seconds, processes)) - before) / seconds * 100
-
-
-def _descendants(pid: int) -> list[int]:
-    children = children_of(pid)
-    return [*children, *(one for child in children for one in _descendants(child))]
-
-
-def _cpu_seconds(pid: int) -> float:
-    """To the nanosecond: an idle worker takes less than a tick of the usual clock."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text(encoding="utf-8").split()[0]) for task in tasks) / 1e9
+    return (cpu_seconds(pid) - before) / seconds * 100
 
 
 # -- importing ---------------------------------------------------------------------------------------------------------

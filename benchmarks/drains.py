@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.processes import Process
+from benchmarks.processes import Process, cpu_seconds
 from benchmarks.starts import Starts, wait_until
 from benchmarks.watch import Timed
 from benchmarks.workers import Ours, ours, runner_for, warm_up
@@ -39,12 +39,22 @@ def crew(store: str, place: Path, jobs: int, workers: int) -> Timed:
         queue.pause()
         runner.fill(jobs)
         assert len(starts) == 0, "a job of a paused queue has started"
+        spent = _spent(runner, at_work)
         queue.resume()
         wait_until(lambda: _alive(at_work) and len(starts) >= jobs, "the start of every job", every=0.01)
         wait_until(runner.is_done, "the end of every job")
         done_at = time.monotonic_ns()
+        parts = {who: (now - spent[who]) / jobs * 1e6 for who, now in _spent(runner, at_work).items()}
         began = _all_of(starts, jobs)
-        return Timed(jobs=jobs, seconds=(done_at - began[0][0]) / 1e9, facts=runner.facts())
+        return Timed(jobs=jobs, seconds=(done_at - began[0][0]) / 1e9, parts=parts, facts=runner.facts())
+
+
+def _spent(runner: Ours, workers: list[Process]) -> dict[str, float]:
+    """Seconds of a core; as microseconds a job they say what one server, and what one worker, could carry."""
+    spent = {"worker us/job": cpu_seconds(*(worker.pid for worker in workers))}
+    if runner.server.pid is not None:
+        spent["server us/job"] = cpu_seconds(runner.server.pid)
+    return spent
 
 
 def _alive(workers: list[Process]) -> bool:

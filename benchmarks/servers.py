@@ -28,6 +28,7 @@ STARTED_WITHIN = 60
 
 class Server(Protocol):
     url: str
+    pid: int | None  # None: there is no server
 
     def facts(self) -> dict[str, str]:
         """Its settings as it tells them."""
@@ -70,8 +71,9 @@ SETTINGS = ("fsync", "synchronous_commit", "full_page_writes")
 class Postgres:
     """`counting` also loads pg_stat_statements, where it is installed."""
 
-    def __init__(self, port: int, *, counting: bool) -> None:
+    def __init__(self, port: int, pid: int, *, counting: bool) -> None:
         self.url = f"postgresql://{USER}@127.0.0.1:{port}/{DATABASE}"
+        self.pid = pid
         self._admin = f"postgresql://{USER}@127.0.0.1:{port}/postgres"
         self._asked = {"queries": TRANSACTIONS, "transactions": TRANSACTIONS}
         if counting and _has_statements():
@@ -114,7 +116,7 @@ def postgres(place: Path, *, counting: bool = False) -> Iterator[Postgres]:
     words = ["-D", str(data), "-p", str(port), *(word for setting in settings for word in ("-c", setting))]
     # Told to leave at once (SIGQUIT): what it would still write is thrown away with it.
     with Process(_unprivileged([_postgres("postgres"), *words]), place, "postgres", stop=signal.SIGQUIT) as process:
-        server = Postgres(port, counting=counting)
+        server = Postgres(port, process.pid, counting=counting)
         wait_until(lambda: process.check() and server.is_ready(), "the start of PostgreSQL", within=STARTED_WITHIN)
         server.create()
         yield server
@@ -175,8 +177,9 @@ def _open_the_way(place: Path) -> None:
 
 
 class Redis:
-    def __init__(self, port: int, *, counting: bool) -> None:
+    def __init__(self, port: int, pid: int, *, counting: bool) -> None:
         self.url = f"redis://127.0.0.1:{port}"
+        self.pid = pid
         self._port = port
         self._monitor = Monitor(port) if counting else None
 
@@ -235,7 +238,7 @@ def redis(place: Path, *, fsync: str = "everysec", counting: bool = False) -> It
     words += ["--appendonly", "yes", "--appendfsync", fsync]
     with Process([program, *words], place, "redis", stop=signal.SIGKILL) as process:
         wait_until(lambda: process.check() and _is_open(port), "the start of Redis", within=STARTED_WITHIN)
-        yield Redis(port, counting=counting)
+        yield Redis(port, process.pid, counting=counting)
 
 
 def _is_open(port: int) -> bool:

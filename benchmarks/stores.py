@@ -19,6 +19,7 @@ class Local:
     """SQLite and memory: no server, so nothing to ask one."""
 
     url: str
+    pid: int | None = None
 
     def facts(self) -> dict[str, str]:
         return {}
