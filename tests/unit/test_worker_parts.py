@@ -19,6 +19,7 @@ from daybreak.tasks import Definition, Program
 from daybreak.units import micros
 from daybreak.worker import record
 from daybreak.worker.cell import Cell
+from daybreak.worker.child import Held
 from daybreak.worker.failures import failure_of
 from daybreak.worker.inside import _Line
 from daybreak.worker.isolation import Body, ThreadBody
@@ -317,12 +318,18 @@ async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand()
     await pool.children.open(pool)
     async with asyncio.timeout(20):
         await pool.children.ready()
+    [child] = pool.children
+    child.held[7] = Held(lease(7), None)
+    pool._ends_in = lambda _: [0.001]  # what it is at ends in a moment
     pool.announced = False
-    assert pool.room == 1
-    pool._spares.add([lease(1)], 0.0)
-    assert pool.room == 0
-    pool.look_again()
-    assert pool.room == 1
+    rooms = []
+    for announce in (False, True, True):
+        pool.announced = announce
+        rooms.append(pool.room)
+        pool._spares.add([lease(len(rooms))], 0.0)
+    assert rooms == [1, 1, 0], "one for the slot, one more that was announced, and no third"
+    pool.announced = False
+    assert pool.room < 0
     await pool.children.close()
 
 

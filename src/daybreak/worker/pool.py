@@ -111,8 +111,8 @@ class Pool:
             return 0
         regular = self.children.regular
         soon = sum(left <= self._lead for child in regular if child.takes_work for left in self._ends_in(child))
-        # What was announced may be more urgent than the spares: it is asked for beside them, and goes first.
-        spares = 0 if self.announced else len(self._spares)
+        # What was announced may be more urgent than the spares: it is asked for beside them, once, and goes first.
+        spares = max(0, len(self._spares) - (soon if self.announced else 0))
         return min(sum(max(child.room, 0) for child in regular) + soon - spares, self._pace.limit)
 
     @property

@@ -22,6 +22,7 @@ class Proxy:
         self.flowing = threading.Event()
         self.flowing.set()
         self.cut = 0
+        self.carried = 0  # bytes of answers
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self.url = ""
@@ -70,4 +71,5 @@ class Proxy:
                         self.cut += 1
                         return
                     else:
+                        self.carried += len(data)
                         client.sendall(data)

@@ -7,11 +7,14 @@ import contextlib
 from collections import Counter
 from datetime import timedelta
 
+import psycopg
+import pytest
+
 from daybreak.events import Event, fold
 from daybreak.model import Done, Failed, Failure, HandedBack, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Filter, Verdict
-from daybreak.stores.postgres import PostgresStore
+from daybreak.store import Beat, Claim, Exchange, Filter, Verdict
+from daybreak.stores.postgres import PostgresStore, arrays, fast, faults
 from daybreak.testing.contract.builders import act, assert_sound, configure, folded, spec
 
 LEASE = timedelta(minutes=1)
@@ -162,3 +165,73 @@ async def test_changes_and_claims_at_once_leave_every_job_in_one_state(url):
             disturb(stores[0], "cancel"), disturb(stores[1], "retry"),
         )  # fmt: skip
         await assert_sound(stores[0], names)
+
+
+@pytest.fixture
+def deadlocks(monkeypatch):
+    """The calls that the server gave up because they waited for each other; all are repeated, a second later."""
+    seen = []
+    is_passing = faults.is_passing
+
+    def noticed(trouble):
+        if isinstance(trouble, psycopg.errors.DeadlockDetected):
+            seen.append(trouble)
+        return is_passing(trouble)
+
+    monkeypatch.setattr(faults, "is_passing", noticed)
+    return seen
+
+
+async def test_a_heartbeat_and_the_settlements_of_the_same_jobs_do_not_block_each_other(store, deadlocks):
+    for _ in range(60):
+        await store.insert([spec() for _ in range(100)])
+        leases = (await store.exchange(Exchange(claim=Claim(worker="w1", limit=100, lease_for=LEASE)))).leases
+        ended = [settle(lease, Done(b"1"), chance=0, by="w1") for lease in reversed(leases)]  # not as they were claimed
+        beats = [Beat(seq=lease.seq, fence=lease.fence) for lease in leases]
+        await asyncio.gather(store.extend(beats), store.exchange(Exchange(settle=ended)))
+    assert deadlocks == []
+
+
+async def test_a_limited_queue_and_unique_names_do_not_block_each_other(url, deadlocks):
+    async with contextlib.AsyncExitStack() as exit_:
+        one, other = await open_stores(2, url, exit_)
+        await configure(one, max_running=2, capacity=100)
+        done = asyncio.Event()
+
+        async def submit():
+            n = 0
+            while not done.is_set():
+                n += 1
+                await other.insert([spec(unique=f"u{n % 2}")])
+
+        submitting, settling = asyncio.create_task(submit()), []
+        for _ in range(120):
+            claim = Claim(worker="w1", limit=2, lease_for=LEASE)
+            answer = await one.exchange(Exchange(settle=settling, claim=claim))
+            settling = [settle(lease, Done(b"1"), chance=0, by="w1") for lease in answer.leases]
+        done.set()
+        await submitting
+        assert deadlocks == []
+
+
+async def test_a_limit_set_while_a_claim_is_under_way_counts_what_it_takes(store):
+    await store.insert([spec() for _ in range(5)])
+    with psycopg.connect(store.place.conninfo) as db:
+        arrays.register(db.adapters)
+        under_way = Exchange(claim=Claim(worker="w1", limit=3, lease_for=LEASE))
+        taken = db.execute(store._opened._sql.call_exchange, fast.exchange_params(under_way, None), binary=True)
+        assert len(taken.fetchall()) == 1 + 3
+        limiting = asyncio.create_task(configure(store, max_running=1))
+        _, waits = await asyncio.wait([limiting], timeout=0.3)
+        db.commit()
+    assert waits, "whoever sets a limit waits for those who have not seen it"
+    await limiting
+    assert (await store.exchange(Exchange(claim=Claim(worker="w2", limit=5, lease_for=LEASE)))).leases == []
+
+
+async def test_two_who_purge_at_once_never_take_back_what_was_purged(store):
+    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+        for latest in (10, 9):
+            db.execute(store._opened._sql.raise_meta, ("purged_pos", str(latest)))
+        [(value,)] = db.execute(f"SELECT value FROM {store.place.schema}.meta WHERE name = 'purged_pos'").fetchall()
+    assert value == "10"

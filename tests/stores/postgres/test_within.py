@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
+from secrets import token_hex
 from urllib.parse import urlsplit
 
 import psycopg
@@ -15,6 +16,7 @@ from daybreak.errors import BadInput
 from daybreak.model import State
 from daybreak.store import Claim, Exchange, work_topic
 from daybreak.stores.postgres import PostgresStore
+from daybreak.stores.postgres.incoming import encode
 from daybreak.testing.contract.builders import find_all, look, spec
 
 MINUTE = timedelta(minutes=1)
@@ -146,7 +148,10 @@ async def test_the_commit_wakes_those_who_wait(store, url):
 
 async def test_what_cannot_be_kept_is_refused_before_it_is_in_the_way(store):
     with psycopg.connect(URL) as db:
-        for bad in (spec(key="a\0b"), spec(id="a\x1fb"), spec(owner="\udce9")):
+        for bad in (
+            spec(key="a\0b"), spec(id="a\x1fb"), spec(owner="\udce9"), spec(key="k" * 4000), spec(fence=1 << 30),
+            spec(run_at=datetime(2030, 1, 1)),  # noqa: DTZ001 - that is the point
+        ):  # fmt: skip
             with pytest.raises(BadInput):
                 store.insert_within(db, [bad])
         with pytest.raises(BadInput, match="no connection"):
@@ -194,3 +199,16 @@ async def test_a_watch_hears_of_what_another_store_commits(store, url):
             await other.insert([spec()])
             assert await watch.wait(timedelta(seconds=1.5))
             watch.close()
+
+
+async def test_one_that_cannot_be_accepted_is_set_aside_and_said_by_doctor(store):
+    """As a newer or a broken program might leave it there: nothing behind it may wait for it."""
+    good = spec()
+    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+        for packed in (b"no job at all", encode(spec(key="k" * 3000 + token_hex(2000))), encode(good)):
+            db.execute(f"INSERT INTO {store.place.schema}.incoming (spec) VALUES (%s)", (packed,))
+    [lease] = (await store.exchange(Exchange(claim=Claim(worker="w1", limit=9, lease_for=MINUTE)))).leases
+    assert lease.job == good.id
+    [told] = [finding for finding in await store.examine() if "could not be accepted" in finding.what]
+    assert told.what.startswith("2 jobs")
+    assert not told.is_well

@@ -19,7 +19,7 @@ from daybreak.units import moment, span
 
 
 class Head(NamedTuple):
-    """A queued job with all that a lease carries, as sql/claim_lane.sql says; and, by its fields, its rank."""
+    """Where a queued job stands, as sql/claim_lane.sql says."""
 
     lane: int
     band: int
@@ -27,6 +27,16 @@ class Head(NamedTuple):
     seq: int
     priority: int
     expires: int | None
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        return self.band, self.ord, self.seq
+
+
+class Body(NamedTuple):
+    """What else a lease carries, as sql/lock_ready_free.sql says."""
+
+    seq: int
     attempt: int
     fence: int
     n: int
@@ -43,10 +53,6 @@ class Head(NamedTuple):
     options: bytes | None
     extra: bytes | None
     args: bytes
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        return self.band, self.ord, self.seq
 
 
 class Line:
@@ -158,24 +164,26 @@ class Claiming:
                 heappush(waiting, (key, line))
         for line, room, served in before:
             line.room, line.served = room, served
-        self._lock([head for _, head, _ in chosen])
+        locked = self._lock([head for _, head, _ in chosen])
         for line, head, overdue in chosen:
             self._met.append(head.seq)
-            if head.seq not in self._ledger.locked:
+            if (body := locked.get(head.seq)) is None:
                 continue
             if overdue:
                 self._expire(head.seq)
             else:
-                leases.append(self._lease(head))
+                leases.append(self._lease(head, body))
                 line.room -= 1
                 line.served += 1
         return bool(chosen)
 
-    def _lock(self, heads: list[Head]) -> None:
-        if heads:
-            columns = _columns(heads)
-            for (seq,) in self._ledger.rows(self._ledger.sql.lock_ready_free, columns):
-                self._ledger.locked[seq] = State.QUEUED
+    def _lock(self, heads: list[Head]) -> dict[int, Body]:
+        """Those that are ours now."""
+        if not heads:
+            return {}
+        found = [Body(*row) for row in self._ledger.rows(self._ledger.sql.lock_ready_free, _columns(heads))]
+        self._ledger.locked.update((body.seq, State.QUEUED) for body in found)
+        return {body.seq: body for body in found}
 
     def _expire(self, seq: int) -> None:
         self._expired += 1
@@ -195,29 +203,29 @@ class Claiming:
             if row.state is State.RUNNING and (row.worker, row.call) == (claim.worker, claim.call)
         ]
 
-    def _lease(self, head: Head) -> Lease:
+    def _lease(self, head: Head, body: Body) -> Lease:
         ledger, claim = self._ledger, self._claim
-        attempt, fence, n = head.attempt + 1, head.fence + 1, head.n + 1
+        attempt, fence, n = body.attempt + 1, body.fence + 1, body.n + 1
         told = ledger.tell(
             Event(
-                n=n, kind="started", job=head.id, at=ledger.at, by=claim.worker, state=State.RUNNING, attempt=attempt,
+                n=n, kind="started", job=body.id, at=ledger.at, by=claim.worker, state=State.RUNNING, attempt=attempt,
                 fence=fence,
             )
         )  # fmt: skip
-        history = lines.joined(head.history, told)
+        history = lines.joined(body.history, told)
         if lines.may_shorten(n):
             history = lines.shorten(places.look(ledger, [head.seq])[head.seq].first_event(), history)
         self._taken.append(head)
         self._rows.append((
-            head.seq, head.lane, head.priority, head.uniq, attempt, fence, n, claim.worker, ledger.steady + self._term,
-            self._term, ledger.wall, claim.call, head.carry, history,
+            head.seq, head.lane, head.priority, body.uniq, attempt, fence, n, claim.worker, ledger.steady + self._term,
+            self._term, ledger.wall, claim.call, body.carry, history,
         ))  # fmt: skip
-        carry = unpack_carry(head.carry)
+        carry = unpack_carry(body.carry)
         return Lease(
             seq=head.seq,
             spec=spec_of(
-                ledger.name_of(head.lane), head.id, head.asked, head.by, head.run, head.owner, head.key, head.uniq,
-                head.options, head.extra, head.args,
+                ledger.name_of(head.lane), body.id, body.asked, body.by, body.run, body.owner, body.key, body.uniq,
+                body.options, body.extra, body.args,
             ),
             fence=fence,
             attempt=attempt,
@@ -226,7 +234,7 @@ class Claiming:
             until=moment(ledger.steady + self._term),
             lease_for=claim.lease_for,
             started_at=ledger.at,
-            created_at=moment(head.created),
+            created_at=moment(body.created),
             lost=carry.lost,
             timeouts=carry.timeouts,
             checkpoint=carry.checkpoint,

@@ -160,7 +160,19 @@ class Engine:
         return self.write(run, now)
 
 
+def _lock_limits(ledger: Ledger, exchange: Exchange) -> None:
+    """Queues before jobs, as whoever inserts does: two who need both wait for each other in one direction only."""
+    claims = () if exchange.claim is None else exchange.claim.queues
+    if claims:
+        ledger.rows(ledger.sql.share_claims)
+    fills = {spec.queue for spec in exchange.insert}
+    ledger.know_settings({*claims, *fills})
+    limited = {queue for queue in claims if ledger.settings(queue).max_running is not None}
+    ledger.lock_limits(sorted(limited | {queue for queue in fills if ledger.settings(queue).capacity is not None}))
+
+
 def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
+    _lock_limits(ledger, exchange)
     settling = Settling(ledger)
     settled = settling.settle(exchange.settle) if exchange.settle else []
     if settling.inserts:

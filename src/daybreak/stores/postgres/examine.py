@@ -31,6 +31,7 @@ def _findings(link: Link, sql: Statements, listens: bool | None) -> Iterator[Fin
     yield from _durability(settings)
     yield from _old_snapshots(link.rows(sql.examine_snapshots, (float(OLD_SNAPSHOT),)))
     yield from _dead_rows(link.rows(sql.examine_dead, (link.place.schema, MANY_DEAD)))
+    yield from _aside(link.rows(sql.examine_aside)[0], link.place.schema)
     yield from _connections(link.rows(sql.examine_connections)[0])
     yield _waking(link, listens)
     yield from _clock(link.rows(sql.examine_clock)[0][0])
@@ -77,6 +78,15 @@ def _dead_rows(rows: list[Any]) -> Iterator[Finding]:
         )
     if not rows:
         yield Finding("the tables are swept often enough", is_well=True)
+
+
+def _aside(row: Any, schema: str) -> Iterator[Finding]:
+    count, why = row
+    if count:
+        yield Finding(
+            f"{count} jobs submitted within transactions could not be accepted: {why}",
+            cure=f"submit them anew; what they were is kept in {schema}.aside",
+        )
 
 
 def _connections(row: Any) -> Iterator[Finding]:

@@ -88,7 +88,8 @@ def exchange_params(exchange: Exchange, now: int | None) -> tuple[Any, ...]:
     )
 
 
-def _settle_params(said: Sequence[Settlement]) -> tuple[Any, ...]:
+def _settle_params(settle: Sequence[Settlement]) -> tuple[Any, ...]:
+    said = sorted(settle, key=lambda one: one.seq)  # the order in which everyone locks leases
     tails: dict[tuple[str, str, int], str] = {}  # of most jobs in a batch they are the same
     told = []
     for s in said:

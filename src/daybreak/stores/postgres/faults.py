@@ -32,6 +32,12 @@ def is_passing(trouble: BaseException) -> bool:
     return isinstance(trouble, psycopg.Error) and trouble.sqlstate in RETRIED
 
 
+def is_lost(trouble: BaseException) -> bool:
+    """The connection, the server or its disk is at fault, not what was asked."""
+    state = trouble.sqlstate if isinstance(trouble, psycopg.Error) else ""
+    return state is None or state.startswith(("08", "53", "57", "58"))
+
+
 def connecting(place: str, trouble: Exception) -> StoreError:
     """Why there is no connection."""
     told, state = without_password(str(trouble)), getattr(trouble, "sqlstate", None)

@@ -9,6 +9,7 @@ import msgspec
 
 from daybreak.model import JobSpec
 from daybreak.store import Verdict
+from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.insert import Inserting
 from daybreak.stores.postgres.ledger import Ledger
 
@@ -22,7 +23,29 @@ def accept(ledger: Ledger, limit: int) -> int:
     found = ledger.rows(ledger.sql.take_incoming, (limit,))
     if not found:
         return 0
-    specs = [_decode(spec) for _, spec in sorted(found)]
+    items = sorted(found)
+    try:
+        ledger.trying(lambda: _insert(ledger, [_decode(spec) for _, spec in items]))
+    except Exception as trouble:
+        if faults.is_passing(trouble) or faults.is_lost(trouble):
+            raise
+        for n, spec in items:  # one that cannot be kept must not stand in the way of everything behind it
+            _accept_alone(ledger, n, spec)
+    return len(found)
+
+
+def _accept_alone(ledger: Ledger, n: int, packed: bytes) -> None:
+    try:
+        ledger.trying(lambda: _insert(ledger, [_decode(packed)]))
+    except Exception as trouble:
+        if faults.is_passing(trouble) or faults.is_lost(trouble):
+            raise
+        why = faults.without_password(str(trouble))
+        _log.error("a job submitted within a transaction cannot be accepted and is set aside as number %d: %s", n, why)
+        ledger.run(ledger.sql.set_aside, (n, packed, why.encode("utf-8", "replace").decode().replace("\0", "")))
+
+
+def _insert(ledger: Ledger, specs: list[JobSpec]) -> None:
     # What the commit has accepted is not refused for a full queue: its submitter was told yes.
     for answer, spec in zip(Inserting(ledger, specs, bounded=False).insert(), specs, strict=True):
         if answer.verdict is Verdict.CONFLICT:
@@ -30,7 +53,6 @@ def accept(ledger: Ledger, limit: int) -> int:
                 "job %s, submitted within a transaction, was refused: %s is in use by job %s",
                 spec.id, "its key" if answer.same == "key" else "its unique name", answer.job,
             )  # fmt: skip
-    return len(found)
 
 
 def is_there(ledger: Ledger) -> bool:

@@ -3,8 +3,9 @@ topics that are written once, at its end."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -80,6 +81,20 @@ class Ledger:
         found = self.rows(statement, params)
         return found[0][0] if found else None
 
+    def trying(self, do: Callable[[], None]) -> None:
+        """Do it, or leave all as it was and raise."""
+        before = Counter(self.tallies), list(self.lines), set(self.topics), dict(self.locked), self.lanes
+        self.run("SAVEPOINT tried")
+        try:
+            do()
+        except Exception as trouble:
+            with contextlib.suppress(Exception):  # of a connection that is gone
+                self.run("ROLLBACK TO SAVEPOINT tried")
+            self.tallies, self.lines, self.topics, self.locked, self.lanes = before
+            self._are_fresh = False
+            raise trouble from None
+        self.run("RELEASE SAVEPOINT tried")
+
     # -- what is known -------------------------------------------------------------------------------------------------
 
     def lane(self, queue: str, task: str, version: int) -> int:
@@ -106,7 +121,7 @@ class Ledger:
         self._know_lanes()
         return [
             number
-            for (of_queue, of_task, version), number in self.lanes.numbers.items()
+            for (of_queue, of_task, version), number in list(self.lanes.numbers.items())  # others add to it meanwhile
             if queue in (None, of_queue) and task in (None, of_task) and (tasks is None or (of_task, version) in tasks)
         ]
 

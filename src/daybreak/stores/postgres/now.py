@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from daybreak.errors import DaybreakError, StoreUnavailable
+from daybreak.errors import StoreUnavailable
 from daybreak.model import JobSpec
 from daybreak.store import Inserted
 from daybreak.stores.postgres.crew import attempt
@@ -94,7 +94,7 @@ class Together:
             answers = iter(self._insert([spec for asked in group for spec in asked.specs]))
         except StoreUnavailable:
             raise
-        except DaybreakError:
+        except Exception:
             if len(group) == 1:
                 raise
             for asked in group:  # nothing was written; one that cannot be kept sinks itself alone

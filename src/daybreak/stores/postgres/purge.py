@@ -27,8 +27,7 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
     if stale:
         # What was purged: a follower who has not seen the latest of it has missed something.
         for name, latest in (("purged_xid", max(row[2] for row in stale)), ("purged_pos", stale[-1][0])):
-            before = int(ledger.value(sql.get_meta, (name,)) or 0)
-            ledger.run(sql.set_meta, (name, str(max(before, latest))))
+            ledger.run(sql.raise_meta, (name, str(latest)))
         ledger.run(sql.purge_feed, (Bigints([pos for pos, *_ in stale]),))
     keys = ledger.run(sql.purge_keys, (ledger.steady - span(wanted.keys_for), wanted.limit))
     return Purged(

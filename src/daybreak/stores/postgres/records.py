@@ -42,6 +42,7 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
 
 def _put_queue(ledger: Ledger, name: str, settings: QueueSettings | None) -> None:
     sql = ledger.sql
+    ledger.rows(sql.lock_claims)
     if settings is None:
         ledger.run(sql.delete_queue, (name,))
     else:

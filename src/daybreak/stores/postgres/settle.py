@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -13,7 +14,7 @@ from daybreak.store import Beat, Extended, Reap
 from daybreak.stores.postgres import places
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.rows import STEADY, Carry, Row, pack_carry, text_bytes
+from daybreak.stores.postgres.rows import STEADY, Carry, Row, pack_carry, text_bytes, unpack_carry
 from daybreak.units import span
 
 
@@ -72,50 +73,70 @@ class Settling:
         places.remember(ledger, row, events.settled(settlement, row.n + 1, ledger.at, row.due_at))
 
 
+@dataclass(slots=True)
+class Beaten:
+    """A lease that is extended, as sql/lock_beats.sql says; and what is written of it."""
+
+    seq: int
+    fence: int
+    n: int
+    worker: str
+    suspending: bool
+    is_cancelled: bool
+    packed: bytes | None
+    job: str
+    term: int = 0
+    alone: bool | None = None
+    progress: float | None = None
+    message: bytes | None = None
+    carry: Carry | None = None
+
+
 def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
-    rows = places.load_all(ledger, (beat.seq for beat in beats))
+    """Of a job nothing but its lease is read: its arguments may be large, and its heart beats often."""
+    seqs = sorted({beat.seq for beat in beats})
+    leases = {row[0]: Beaten(*row) for row in ledger.rows(ledger.sql.lock_beats, (Bigints(seqs),))}
     answers: list[Extended] = []
-    held: dict[int, tuple[Row, bool]] = {}
+    held: dict[int, Beaten] = {}
     for beat in beats:
-        row = rows.get(beat.seq)
-        if row is None or row.state is not State.RUNNING or row.fence != beat.fence:
+        lease = leases.get(beat.seq)
+        if lease is None or lease.fence != beat.fence:
             answers.append(Extended(held=False))
             continue
-        row.term = span(beat.lease_for)
-        row.until = ledger.steady + row.term
+        held[lease.seq] = lease
+        lease.term = span(beat.lease_for)
         if beat.alone is not None:
-            row.alone = beat.alone
+            lease.alone = beat.alone
         if beat.checkpoint is not None:
-            row.carry.checkpoint = beat.checkpoint
+            lease.carry = lease.carry or unpack_carry(lease.packed)
+            lease.carry.checkpoint = beat.checkpoint
         if beat.progress is not None:
-            row.progress, row.message = beat.progress, text_bytes(beat.message)
-            _tell_progress(ledger, row, beat)
-        carries = beat.checkpoint is not None or held.get(row.seq, (row, False))[1]
-        held[row.seq] = (row, carries)
-        answers.append(Extended(held=True, cancel=row.cancelling is not None, suspend=bool(row.suspending)))
+            lease.progress, lease.message = beat.progress, text_bytes(beat.message)
+            _tell_progress(ledger, lease, beat)
+        answers.append(Extended(held=True, cancel=lease.is_cancelled, suspend=lease.suspending))
     _write_beats(ledger, list(held.values()))
     return answers
 
 
-def _tell_progress(ledger: Ledger, row: Row, beat: Beat) -> None:
+def _tell_progress(ledger: Ledger, lease: Beaten, beat: Beat) -> None:
     ledger.tell(
         Event(
-            n=row.n, kind="progress", job=row.id, at=ledger.at, by=row.worker or "", progress=beat.progress,
+            n=lease.n, kind="progress", job=lease.job, at=ledger.at, by=lease.worker, progress=beat.progress,
             note=beat.message,
         )
     )  # fmt: skip
 
 
-def _write_beats(ledger: Ledger, held: Sequence[tuple[Row, bool]]) -> None:
+def _write_beats(ledger: Ledger, held: Sequence[Beaten]) -> None:
     if held:
-        rows = [row for row, _ in held]
         ledger.run(
             ledger.sql.extend_lease,
             (
-                Bigints([r.seq for r in rows]), Bigints([r.until for r in rows]), Bigints([r.term for r in rows]),
-                Bools([r.alone for r in rows]), Floats([r.progress for r in rows]),
-                Blobs([r.message for r in rows]), Bools([carries for _, carries in held]),
-                Blobs([pack_carry(r.carry) if carries else None for r, carries in held]),
+                Bigints([one.seq for one in held]), Bigints([ledger.steady + one.term for one in held]),
+                Bigints([one.term for one in held]), Bools([one.alone for one in held]),
+                Floats([one.progress for one in held]), Blobs([one.message for one in held]),
+                Bools([one.carry is not None for one in held]),
+                Blobs([None if one.carry is None else pack_carry(one.carry) for one in held]),
             ),
         )  # fmt: skip
 

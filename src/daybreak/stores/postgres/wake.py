@@ -75,7 +75,7 @@ class Wake:
 
     def tell(self, topics: Iterable[str]) -> None:
         with self._lock:
-            self._changed.update(topics)
+            self._changed.update(filter(_can_be_told, topics))
             self._start()
         self._ring()
 
@@ -91,7 +91,7 @@ class Wake:
     def want(self, topics: Iterable[str]) -> None:
         now = time.monotonic()
         with self._lock:
-            for topic in topics:
+            for topic in filter(_can_be_told, topics):
                 self._wanted[topic] = now
                 if topic not in self._known:
                     self._fresh.add(topic)
@@ -171,6 +171,7 @@ class Wake:
             if self.listens:
                 self._make_known(db)
             self._look(db)
+            self._hear(db)  # what came with the answers: nothing on the wire will say that it is there
 
     def _wait(self, db: psycopg.Connection[Any]) -> None:
         assert self._bell is not None
@@ -203,7 +204,12 @@ class Wake:
             if not self._changed or (now < self._next_send and not self._is_closed):
                 return
             changed, self._changed = self._changed, set()
-        told = db.execute(self._sql.notify, (self._channel, Texts(sorted(changed)), self._who))
+        try:
+            told = db.execute(self._sql.notify, (self._channel, Texts(sorted(changed)), self._who))
+        except psycopg.Error:
+            with self._lock:
+                self._changed |= changed  # told on the next connection
+            raise
         self._next_send = time.monotonic() + (BREATH if told.rowcount else LONG_BREATH)
 
     def _make_known(self, db: psycopg.Connection[Any]) -> None:
@@ -211,7 +217,7 @@ class Wake:
         with self._lock:
             fresh, self._fresh = self._fresh, set()
             if fresh or self._hub.is_watched:
-                self._wanted.update(dict.fromkeys(self._hub.topics(), now))
+                self._wanted.update(dict.fromkeys(filter(_can_be_told, self._hub.topics()), now))
             stale = {topic for topic, since in self._wanted.items() if now - since > LINGER}
             for topic in stale:
                 del self._wanted[topic]
@@ -246,3 +252,8 @@ class Wake:
             self._send(db)
             if self._known:
                 db.execute(self._sql.want_no_more, (Texts(sorted(self._known)), self._who))
+
+
+def _can_be_told(topic: str) -> bool:
+    """PostgreSQL keeps no other names, so nothing by such a name can ever change."""
+    return "\0" not in topic and not any("\ud800" <= c <= "\udfff" for c in topic)

@@ -20,6 +20,7 @@ from daybreak.stores.postgres.statements import Statements
 from daybreak.units import LONGEST
 
 NAMES: Final = ("id", "task", "queue", "by", "key", "digest", "unique", "run", "owner", "batch", "flight")
+LONGEST_NAME: Final = 600  # characters: an index keeps up to 2,700 bytes
 ACCEPTED: Final = (
     "psycopg (Connection, AsyncConnection), asyncpg, SQLAlchemy (Session, Connection and their async forms), "
     "Django (django.db.connection)"
@@ -69,7 +70,7 @@ def _statement(place: Place, specs: Sequence[JobSpec]) -> tuple[str, tuple[str, 
 
 def channel_of(place: Place) -> str:
     """On which those of this store are woken."""
-    return f"daybreak_{place.schema}"[:63]
+    return f"daybreak_{place.schema}".encode()[:63].decode(errors="ignore")
 
 
 def check(spec: JobSpec) -> None:
@@ -80,8 +81,12 @@ def check(spec: JobSpec) -> None:
             raise BadInput(f"job {spec.id!r}: {name} has a character that PostgreSQL cannot keep")
     if SEPARATOR in spec.id:
         raise BadInput(f"job {spec.id!r}: an id cannot hold the character 31 (unit separator)")
-    if not 0 <= spec.priority <= 10 or not 0 <= spec.version < 1 << 31 or not 0 <= spec.fence < 1 << 31:
+    if not 0 <= spec.priority <= 10 or not 0 <= spec.version < 1 << 31 or not 0 <= spec.fence < 1 << 30:
         raise BadInput(f"job {spec.id!r}: priority, version or fence is out of range")
+    if any(len(getattr(spec, name) or "") > LONGEST_NAME for name in NAMES):
+        raise BadInput(f"job {spec.id!r}: a name of more than {LONGEST_NAME} characters")
+    if spec.run_at is not None and spec.run_at.tzinfo is None:
+        raise BadInput(f"job {spec.id!r}: run_at has no time zone; use datetime.now(UTC) or another with tzinfo")
     for wait in (spec.delay, spec.options.expires_in):
         if wait is not None and wait > LONGEST:
             raise BadInput(f"job {spec.id!r}: a wait of more than 100 years")

@@ -33,6 +33,8 @@ DECLARE
     roomy text;
 BEGIN
     IF c_limit IS NOT NULL THEN
+        -- Whoever sets a queue waits for claims that did not see it set, and goes before those to come.
+        PERFORM pg_advisory_xact_lock_shared(4473428, hashtext('daybreak.ready'));
         IF EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (c_queues) AND q.max_running IS NOT NULL)
            OR EXISTS (SELECT 1 FROM daybreak.delayed d WHERE d.clock = 0 AND d.due <= at)
            OR EXISTS (SELECT 1 FROM daybreak.delayed d WHERE d.clock = 1 AND d.due <= at)

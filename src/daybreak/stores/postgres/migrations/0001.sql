@@ -205,6 +205,9 @@ CREATE TABLE daybreak.incoming (
     spec bytea NOT NULL
 );
 
+-- Of those, what could not be accepted, and why: kept for people to look at.
+CREATE TABLE daybreak.aside (n bigint PRIMARY KEY, spec bytea NOT NULL, why text NOT NULL);
+
 -- Who waits for what: a wake-up is sent only where someone listens. Lost in a crash of the server, as the waiters are.
 CREATE UNLOGGED TABLE daybreak.waiting (
     topic text COLLATE "C" NOT NULL,

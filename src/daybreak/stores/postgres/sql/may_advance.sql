@@ -1,6 +1,8 @@
-SELECT t.now,
-       EXISTS (SELECT 1 FROM daybreak.incoming)
-       OR EXISTS (SELECT 1 FROM daybreak.delayed d WHERE d.clock IN (0, 1) AND d.due <= t.now)
-       OR EXISTS (SELECT 1 FROM daybreak.job j WHERE j.expires <= t.now),
-       (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock IN (0, 1))
-FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now) t
+-- Each by the first entry of its index: an IN or an EXISTS may be answered by reading everything.
+SELECT t.now, t.has_incoming OR coalesce(least(t.first, t.second) <= t.now, false) OR coalesce(t.expires <= t.now, false),
+       least(t.first, t.second)
+FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now,
+             EXISTS (SELECT 1 FROM daybreak.incoming) AS has_incoming,
+             (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0) AS first,
+             (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 1) AS second,
+             (SELECT min(j.expires) FROM daybreak.job j WHERE j.expires IS NOT NULL) AS expires) t

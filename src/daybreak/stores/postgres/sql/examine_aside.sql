@@ -1,0 +1,1 @@
+SELECT count(*), min(a.why) FROM daybreak.aside a

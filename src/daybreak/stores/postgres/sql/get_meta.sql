@@ -1,1 +1,0 @@
-SELECT m.value FROM daybreak.meta m WHERE m.name = %b::text

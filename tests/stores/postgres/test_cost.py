@@ -1,0 +1,71 @@
+"""What a statement reads: pages of the server and bytes on the wire, never time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from daybreak.store import Beat, Claim, Exchange
+from daybreak.stores.postgres import PostgresStore
+from daybreak.testing.contract.builders import configure, spec
+
+LARGE = b'{"a":"' + b"x" * 100_000 + b'"}'
+MINUTE = timedelta(minutes=1)
+MANY = 20_000
+
+
+def test_a_look_for_what_is_due_reads_a_few_pages_whatever_waits(store_with_many, pages):
+    assert pages(store_with_many._opened._sql.may_advance) < 60
+
+
+@pytest.fixture
+async def store_with_many(url):
+    """Very many delayed jobs, none of them due, and as many that expire some day."""
+    async with PostgresStore(url) as store:
+        with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+            db.execute(f"INSERT INTO {store.place.schema}.lane (queue, task, version) VALUES ('q', 't', 1)")
+            db.execute(
+                f"INSERT INTO {store.place.schema}.job "
+                "(seq, created, arrived, ord, expires, lane, band, priority, asked, id, by, args) "
+                "SELECT n, 0, 0, 0, 9e15::bigint + n, 1, 5, 5, 5, 'many-' || n, '', '' "
+                f"FROM generate_series(1, {MANY}) n"
+            )
+            db.execute(
+                f"INSERT INTO {store.place.schema}.delayed (seq, clock, due, attempt, fence, n) "
+                f"SELECT n, n % 2, 9e15::bigint + n, 0, 0, 1 FROM generate_series(1, {MANY}) n"
+            )
+            db.execute(f"ANALYZE {store.place.schema}.delayed, {store.place.schema}.job")
+        yield store
+
+
+@pytest.fixture
+def pages(store_with_many):
+    def read(statement: str) -> int:
+        with psycopg.connect(store_with_many.place.conninfo, autocommit=True) as db:
+            [([told],)] = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}").fetchall()
+        return told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"]
+
+    return read
+
+
+async def test_a_claim_under_a_limit_fetches_the_arguments_of_what_it_takes_alone(proxy, store):
+    await configure(store, max_running=5)
+    await store.insert([spec(args=LARGE) for _ in range(40)])
+    async with PostgresStore(proxy.url, connections=1) as far:
+        await far.count()
+        before = proxy.carried
+        [_] = (await far.exchange(Exchange(claim=Claim(worker="w1", limit=1, lease_for=MINUTE)))).leases
+        assert proxy.carried - before < 3 * len(LARGE)
+
+
+async def test_a_heartbeat_fetches_no_arguments(proxy, store):
+    await store.insert([spec(args=LARGE) for _ in range(20)])
+    leases = (await store.exchange(Exchange(claim=Claim(worker="w1", limit=20, lease_for=MINUTE)))).leases
+    async with PostgresStore(proxy.url, connections=1) as far:
+        await far.count()
+        before = proxy.carried
+        beats = [Beat(seq=lease.seq, fence=lease.fence, checkpoint=b"1") for lease in leases]
+        assert all(answer.held for answer in await far.extend(beats))
+        assert proxy.carried - before < len(LARGE)
