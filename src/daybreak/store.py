@@ -14,11 +14,10 @@ from enum import StrEnum
 from typing import Final, Literal, Protocol, Self, runtime_checkable
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybreak.events import Event
 from daybreak.model import Job, JobSpec, Lease, Put, Record, Settlement, State
-from daybreak.units import clean, micros, span
+from daybreak.units import micros, span
 
 POSITION_EXACT_TO: Final = 10_000
 SCANNED_PER_PAGE: Final = 10_000
@@ -241,10 +240,12 @@ class Feed(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """A job as another store kept it, in nobody's hands, with its history."""
+    """A job as another store kept it, in nobody's hands, with its history and the idempotency keys it answers for,
+    each with its digest. The `run_at` of a suspended one is the time it waits for when it is resumed."""
 
     job: Job
     history: list[Event]
+    keys: dict[str, str] = {}
 
 
 class Purge(Struct, frozen=True, kw_only=True):
@@ -274,29 +275,6 @@ def kept_until(job: Job, wall: int, steady: int) -> int | None:
     keep = options.keep_failed if job.state is State.FAILED else options.keep_completed
     ended_for = 0 if job.finished_at is None else max(0, wall - micros(job.finished_at))
     return None if keep is None else steady + max(0, span(keep) - ended_for)
-
-
-def cleaned_settlement(said: Settlement) -> Settlement:
-    """With text that every store can keep: what broke a job must not break the batch that says so."""
-    failure = said.failure
-    if failure is None and said.note.isascii():
-        return said
-    if failure is not None:
-        failure = replace(
-            failure,
-            message=clean(failure.message),
-            traceback=clean(failure.traceback),
-            kinds=tuple(clean(kind) for kind in failure.kinds),
-        )
-    return replace(said, note=clean(said.note), failure=failure)
-
-
-def cleaned_beat(said: Beat) -> Beat:
-    return said if said.message.isascii() else replace(said, message=clean(said.message))
-
-
-def cleaned_amend(said: Amend) -> Amend:
-    return replace(said, note=clean(said.note), by=clean(said.by))
 
 
 class Watch(Protocol):
@@ -383,11 +361,16 @@ class Store(Protocol):
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged: ...
 
+    async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
+        """Jobs with all that another store needs to adopt them, each as it was at one instant; None where there is
+        none."""
+        ...
+
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
-        """Take over jobs that another store kept, under their own ids and a higher fence: state, attempts, result and
-        history stay. None of them may be running. Known ids answer DUPLICATE, so that a mover can ask again; keys and
-        unique names that stand for others answer CONFLICT. A full queue takes them all the same. The `run_at` of a
-        suspended job is the time it waits for when it is resumed."""
+        """Take over jobs that another store kept, under their own ids and a higher fence: state, attempts, result,
+        history and keys stay. Known ids answer DUPLICATE, so that a mover can ask again; keys and unique names that
+        stand for others answer CONFLICT. A full queue takes them all the same. BadInput where one of them is running
+        or cannot be kept: then none was adopted."""
         ...
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:

@@ -86,6 +86,6 @@ def _say(report: Report, here: Session, url: str) -> None:
         again = here.command("move", "--to", config.shown(url))
         say(f"{counted(report.running, 'running job was', 'running jobs were')} left; move them later: {again}")
     for job, why in list(report.held_back.items())[:20]:
-        say(f"job {job} stayed: {safe(why)}")
+        say(f"job {safe(job)} stayed: {safe(why)}")
     if len(report.held_back) > 20:
         say(f"and {number(len(report.held_back) - 20)} more stayed")

@@ -509,6 +509,40 @@ class AdoptedNameIsNotHeld(Ledger):
         return answer
 
 
+class OneKeyGoesAlong(Ledger):
+    def adopt(self, moved, by, now):
+        return super().adopt(replace(moved, keys=dict(list(moved.keys.items())[:1])), by, now)
+
+
+class AdoptedKeyIsInNobodysWay(Ledger):
+    def adopt(self, moved, by, now):
+        for key in list(moved.keys)[1:]:
+            self.keys.pop(key, None)
+        return super().adopt(moved, by, now)
+
+
+class AdoptedKeyStaysDropped(Ledger):
+    def adopt(self, moved, by, now):
+        dropped = {key: self.keys[key].dropped for key in moved.keys if key in self.keys}
+        answer = super().adopt(moved, by, now)
+        for key, since in dropped.items():
+            self.keys[key].dropped = since
+        return answer
+
+
+class MovedJobDoesNotSayWhenItIsDue(Ledger):
+    def _change(self, entry, kind, now, by, **changed):
+        if kind == "moved":
+            changed["run_at"] = None
+        super()._change(entry, kind, now, by, **changed)
+
+
+class HeldJobIsPackedWithoutItsTime(Ledger):
+    def pack(self, entry):
+        moved = super().pack(entry)
+        return replace(moved, job=entry.as_job())
+
+
 class HistoryStaysBehind(Ledger):
     def _arrived(self, moved, now):
         entry = super()._arrived(moved, now)

@@ -72,6 +72,13 @@ class HalfAnExchange(MemoryStore):
         return await super().exchange(replace(exchange, settle=()), now=now)
 
 
+class HalfABatchIsAdopted(MemoryStore):
+    async def adopt(self, moved, *, by, now=None):
+        return [
+            answer for one in moved for answer in await super(HalfABatchIsAdopted, self).adopt([one], by=by, now=now)
+        ]
+
+
 class PurgesTooEarly(MemoryStore):
     async def purge(self, purge, *, now=None):
         for entry in self._ledger.jobs.values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from daybreak import events
 from daybreak.model import (
     UNFINISHED,
@@ -54,7 +56,7 @@ class Accepting(Book):
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             self._rerank(holder, spec.priority, now, by=spec.by)
         if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
-            self._know_key(spec, holder)
+            self._know_key(spec.key, spec.digest, holder)
         return Inserted(Verdict.DUPLICATE, holder.spec.id, holder.seq, holder.state, "unique")
 
     def _accept(self, spec: JobSpec, settings: QueueSettings, now: Now) -> Entry:
@@ -82,7 +84,7 @@ class Accepting(Book):
             entry.due = None
         self.jobs[entry.seq] = self.ids[spec.id] = entry
         if spec.key is not None:
-            self._know_key(spec, entry)
+            self._know_key(spec.key, spec.digest, entry)
         if spec.unique is not None:
             self.uniques[spec.unique] = entry
         self.unfinished[spec.queue] += 1
@@ -90,28 +92,34 @@ class Accepting(Book):
         self._tell(entry, events.submitted(spec, entry.state, moment(now.wall), due_at(entry)), now)
         return entry
 
-    def _know_key(self, spec: JobSpec, entry: Entry) -> None:
-        assert spec.key is not None
-        self.keys[spec.key] = Key(spec.digest, entry.spec.id)
-        entry.keys.append(spec.key)
+    def _know_key(self, key: str, digest: str, entry: Entry) -> None:
+        self.keys[key] = Key(digest, entry.spec.id)
+        entry.keys.append(key)
 
     # -- from another store --------------------------------------------------------------------------------------------
+
+    def pack(self, entry: Entry) -> Moved:
+        job = entry.as_job()
+        if entry.state is State.SUSPENDED and entry.due is not None:
+            job = replace(job, run_at=moment(entry.due[1]))
+        return Moved(job, list(entry.history), {key: self.keys[key].digest for key in entry.keys})
 
     def adopt(self, moved: Moved, by: str, now: Now) -> Inserted:
         job, spec = moved.job, moved.job.spec
         if known := self.ids.get(spec.id):
             return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
-        if spec.key is not None and (key := self.keys.get(spec.key)) and key.job != spec.id:
-            there = self.ids.get(key.job)
-            return Inserted(Verdict.CONFLICT, key.job, there.seq if there else 0, there.state if there else None, "key")
+        others = (key.job for name in moved.keys if (key := self.keys.get(name)) and key.job != spec.id)
+        if (other := next(others, None)) is not None:
+            there = self.ids.get(other)
+            return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
         is_open = job.state in UNFINISHED
         if spec.unique is not None and is_open and (holder := self.uniques.get(spec.unique)):
             return Inserted(Verdict.CONFLICT, holder.spec.id, holder.seq, holder.state, "unique")
         self.seq += 1
         entry = self._arrived(moved, now)
         self.jobs[entry.seq] = self.ids[spec.id] = entry
-        if spec.key is not None and spec.key not in self.keys:
-            self._know_key(spec, entry)
+        for name, digest in moved.keys.items():  # also one that was left here when the job went away
+            self._know_key(name, digest, entry)
         if is_open:
             self.unfinished[spec.queue] += 1
             if spec.unique is not None:
@@ -121,7 +129,8 @@ class Accepting(Book):
         else:
             self.topics.add(job_topic(spec.id))
         self._enter(entry)
-        self._change(entry, "moved", now, by, state=entry.state, reason=entry.reason, fence=entry.fence)
+        told = {"state": entry.state, "reason": entry.reason, "fence": entry.fence, "run_at": due_at(entry)}
+        self._change(entry, "moved", now, by, **told)
         return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state)
 
     def _arrived(self, moved: Moved, now: Now) -> Entry:

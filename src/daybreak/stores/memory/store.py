@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Self
 
+from daybreak.cleaning import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
 from daybreak.errors import BadInput, CursorExpired
 from daybreak.events import Event
 from daybreak.model import FINAL, Job, JobSpec, Lease, Put, Record, State
@@ -34,14 +35,11 @@ from daybreak.store import (
     Tally,
     Traits,
     Watch,
-    cleaned_amend,
-    cleaned_beat,
-    cleaned_settlement,
 )
 from daybreak.stores.hub import Hub
 from daybreak.stores.memory.entry import Entry
 from daybreak.stores.memory.ledger import Ledger, Now, check
-from daybreak.units import micros, span
+from daybreak.units import clean, micros, span
 from daybreak.world import RealWorld, World
 
 
@@ -230,8 +228,12 @@ class MemoryStore:
         self._ledger.drop(entry, at)
         return True
 
+    async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
+        found = [self._ledger.ids.get(job) for job in jobs]
+        return [self._ledger.pack(entry) if entry else None for entry in found]
+
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
-        at = self._now(now)
+        at, moved, by = self._now(now), [cleaned_moved(one) for one in moved], clean(by)
         answers = [self._ledger.adopt(one, by, at) for one in moved]
         self._wake()
         return answers

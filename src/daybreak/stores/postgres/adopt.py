@@ -1,8 +1,10 @@
-"""Adopt: jobs of another store, as they are."""
+"""Pack and adopt: jobs that go to another store, and jobs of another store, as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from daybreak.model import FINAL, UNFINISHED, Job, State
 from daybreak.rank import place
@@ -12,23 +14,44 @@ from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.insert import KEYS, NAMES, write_jobs
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import WALL, Carry, Row, pack_extra, pack_options, text_bytes
-from daybreak.units import micros
+from daybreak.stores.postgres.within import check
+from daybreak.units import clean, micros, moment
+
+
+def pack(ledger: Ledger, jobs: Sequence[str]) -> list[Moved | None]:
+    asked = [clean(job) for job in jobs]
+    seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(asked),)))
+    rows = places.look(ledger, list(seqs.values())) if seqs else {}
+    keys: dict[str, dict[str, str]] = {}
+    for job, key, digest in ledger.rows(ledger.sql.keys_of_jobs, (Texts(asked),)):
+        keys.setdefault(job, {})[key] = digest
+    found = [rows.get(seqs.get(job, 0)) for job in asked]
+    return [None if row is None else Moved(_packed(row), row.events(), keys.get(row.id, {})) for row in found]
+
+
+def _packed(row: Row) -> Job:
+    job = row.as_job()
+    if row.state is State.SUSPENDED and row.due is not None:
+        return replace(job, run_at=moment(row.due))
+    return job
 
 
 def adopt(ledger: Ledger, moved: Sequence[Moved], by: str) -> list[Inserted]:
-    specs = [one.job.spec for one in moved]
-    for kind, names in ((KEYS, [spec.key for spec in specs]), (NAMES, [spec.unique for spec in specs])):
-        if wanted := sorted({name for name in names if name is not None}):
-            ledger.rows(ledger.sql.lock_names, (kind, Texts(wanted)))
-    return [_in_the_way(ledger, one.job) or _adopt(ledger, one, by) for one in moved]
+    for one in moved:
+        check(one.job.spec)
+    keys = {key for one in moved for key in one.keys}
+    names = {one.job.spec.unique for one in moved if one.job.spec.unique is not None}
+    for kind, wanted in ((KEYS, keys), (NAMES, names)):
+        if wanted:
+            ledger.rows(ledger.sql.lock_names, (kind, Texts(sorted(wanted))))
+    return [_in_the_way(ledger, one) or _adopt(ledger, one, by) for one in moved]
 
 
-def _in_the_way(ledger: Ledger, job: Job) -> Inserted | None:
-    spec, sql = job.spec, ledger.sql
+def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
+    job, spec, sql = moved.job, moved.job.spec, ledger.sql
     if (known := places.load_id(ledger, spec.id)) is not None:
         return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
-    if spec.key is not None and (found := ledger.rows(sql.keys_of, (Texts([spec.key]),))):
-        [(_, _, other, seq)] = found
+    for _, _, other, seq in ledger.rows(sql.keys_of, (Texts(list(moved.keys)),)) if moved.keys else ():
         if other != spec.id:
             there = None if seq is None else places.look(ledger, [seq]).get(seq)
             return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
@@ -46,15 +69,26 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     row = _arrived(ledger, seq, job)
     row.history = "\n".join(lines.write(event) for event in moved.history)
     write_jobs(ledger, [row])
-    if spec.key is not None and not ledger.rows(sql.keys_of, (Texts([spec.key]),)):
-        ledger.run(sql.insert_keys, (Texts([spec.key]), Texts([spec.digest]), Texts([spec.id])))
+    if moved.keys:
+        _know_keys(ledger, spec.id, moved.keys)
     if spec.unique is not None and job.state in UNFINISHED:
         ledger.run(sql.insert_uniques, (Texts([spec.unique]), Bigints([seq])))
-    places.tell(ledger, row, "moved", by, state=job.state, reason=job.reason, fence=row.fence)
+    run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
+    places.tell(ledger, row, "moved", by, state=job.state, reason=job.reason, fence=row.fence, run_at=run_at)
     places.enter(ledger, row)
     if job.is_final:
         ledger.wake(job_topic(job.id))
     return Inserted(Verdict.NEW, spec.id, seq, job.state)
+
+
+def _know_keys(ledger: Ledger, job: str, keys: dict[str, str]) -> None:
+    sql = ledger.sql
+    # Those that were left here when it went away are no longer dropped. Before the look: a purge may be at them.
+    ledger.run(sql.drop_keys, (None, job))
+    there = {key for key, *_ in ledger.rows(sql.keys_of, (Texts(list(keys)),))}
+    new = [(key, digest, job) for key, digest in keys.items() if key not in there]
+    if new:
+        ledger.run(sql.insert_keys, tuple(Texts(column) for column in zip(*new, strict=True)))
 
 
 def _arrived(ledger: Ledger, seq: int, job: Job) -> Row:

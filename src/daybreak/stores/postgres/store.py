@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
+from daybreak.cleaning import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
 from daybreak.errors import StoreUnavailable
 from daybreak.events import Event
 from daybreak.model import Job, JobSpec, Lease, Put, Record
@@ -33,12 +34,9 @@ from daybreak.store import (
     Tally,
     Traits,
     Watch,
-    cleaned_amend,
-    cleaned_beat,
-    cleaned_settlement,
 )
 from daybreak.stores.postgres import amend, feed, incoming, read, records, settle
-from daybreak.stores.postgres.adopt import adopt
+from daybreak.stores.postgres.adopt import adopt, pack
 from daybreak.stores.postgres.examine import examine
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.opened import Opened, in_thread
@@ -46,7 +44,7 @@ from daybreak.stores.postgres.place import place_of
 from daybreak.stores.postgres.purge import purge as purge_chunk
 from daybreak.stores.postgres.wake import ListenedHub
 from daybreak.stores.postgres.within import insert_within, insert_within_async
-from daybreak.units import micros, span
+from daybreak.units import clean, micros, span
 from daybreak.world import RealWorld, World
 
 TRIES: Final = 100
@@ -205,8 +203,12 @@ class PostgresStore:
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return await self._write(lambda ledger: purge_chunk(ledger, purge), now)  # type: ignore[no-any-return]
 
+    async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
+        return await self._read(lambda ledger: pack(ledger, jobs))  # type: ignore[no-any-return]
+
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
-        return await self._write(lambda ledger: adopt(ledger, moved, by), now)  # type: ignore[no-any-return]
+        cleaned, by = [cleaned_moved(one) for one in moved], clean(by)
+        return await self._write(lambda ledger: adopt(ledger, cleaned, by), now)  # type: ignore[no-any-return]
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
         records.check(puts)

@@ -2,7 +2,7 @@
 
     store      the seam
     ask, specs operations as the arguments of scripts       answers    their replies as values
-    adopt      jobs of another store, likewise
+    adopt      jobs that go to another store or come from one, likewise
     short      the short way for plain submissions          read       pages, counts, events
     line       runs scripts, knows what was sent            link       one connection, asyncio
     caller     threads without a loop, sent together        wake       publish and subscribe

@@ -1,24 +1,37 @@
-"""Jobs that another store kept, as the arguments of a script."""
+"""Jobs that go to another store, and jobs that another store kept, as the arguments of a script."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from daybreak.model import State
 from daybreak.store import Moved
 from daybreak.stores.redis import codes
-from daybreak.stores.redis.rows import pack_failure, pack_progress, pack_spec, squeeze
+from daybreak.stores.redis.rows import HEAD, Whole, pack_failure, pack_progress, pack_spec, squeeze
 from daybreak.stores.redis.specs import Args, check_priority, kept, pack_ties, task_of
 from daybreak.stores.redis.told import pack_event, sized
-from daybreak.units import clean, micros
+from daybreak.units import micros, moment
 
 _STATE: Final = struct.Struct("<3BIIII8d")
 
 
+def packed(reply: Sequence[Any]) -> Moved:
+    """What pack.lua says of a job."""
+    parts, keys = reply
+    whole = Whole(parts)
+    job, (_, _, _, _, _, clock, *_, due, _) = whole.job, HEAD.unpack_from(parts[1])
+    if job.state is State.SUSPENDED and clock:
+        job = replace(job, run_at=moment(int(due)))
+    names = [name.decode() for name in keys]
+    return Moved(job, whole.history(), dict(zip(names[::2], names[1::2], strict=True)))
+
+
 def adopt(moved: Sequence[Moved], by: str) -> Args:
-    by = clean(by)
     sized(by.encode())
     args: Args = [by, len(moved)]
     for one in moved:
@@ -29,7 +42,7 @@ def adopt(moved: Sequence[Moved], by: str) -> Args:
 def _add(args: Args, moved: Moved) -> None:
     job, spec = moved.job, moved.job.spec
     check_priority(job.priority)
-    for name in (spec.id, spec.queue):
+    for name in (spec.id, spec.queue, *moved.keys):
         sized(name.encode())
     args += (
         spec.queue, task_of(spec.task, spec.version), spec.id, pack_spec(spec), pack_ties(spec),
@@ -41,10 +54,13 @@ def _add(args: Args, moved: Moved) -> None:
         ),
         b"" if job.checkpoint is None else squeeze(job.checkpoint),
         b"" if job.failure is None else pack_failure(job.failure),
-        clean(job.note),
-        b"" if job.progress is None else pack_progress(job.progress, clean(job.message)),
+        job.note,
+        b"" if job.progress is None else pack_progress(job.progress, job.message),
         b"" if job.result is None else squeeze(job.result),
+        len(moved.keys),
     )  # fmt: skip
+    for key in moved.keys.items():
+        args += key
 
 
 def _at(value: datetime | None) -> int:

@@ -8,10 +8,11 @@ from typing import Final
 
 import msgspec
 
+from daybreak.cleaning import cleaned_beat, cleaned_settlement
 from daybreak.errors import BadInput
 from daybreak.events import settled
 from daybreak.model import JobSpec, Put, QueueSettings, Settlement, State
-from daybreak.store import Amend, Beat, Claim, Exchange, Filter, Purge, Reap, cleaned_beat, cleaned_settlement
+from daybreak.store import Amend, Beat, Claim, Exchange, Filter, Purge, Reap
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.rows import pack_failure, pack_progress, squeeze
 from daybreak.stores.redis.specs import Args, add_specs, check_priority, kept, task_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from daybreak.stores.redis.link import Lost, greeting
 from daybreak.stores.redis.scripts import EXCHANGE, SUBMIT, Script
 from daybreak.stores.redis.short import ShortWay
 from daybreak.stores.redis.specs import Args
+from daybreak.stores.turns import Turns
 
 MOST: Final = 500  # jobs that are sent together
 
@@ -78,92 +78,21 @@ class Wire:
         self._socket.close()
 
 
-class Turn:
-    """One call that waits: to be sent with others, or to send for them."""
-
-    __slots__ = ("answers", "leads", "specs", "trouble", "woken")
-
-    def __init__(self, specs: Sequence[JobSpec]) -> None:
-        self.specs = specs
-        self.answers: list[Inserted] | None = None
-        self.trouble: BaseException | None = None
-        self.leads = False
-        self.woken = threading.Event()
-
-
 class Caller:
     def __init__(self, line: Line, short: ShortWay) -> None:
         self._line = line
         self._short = short
-        self._lock = threading.Lock()
-        self._waiting: list[Turn] = []
-        self._is_busy = False
+        self._turns = Turns(
+            self._insert,
+            most=MOST,
+            interrupted=lambda: faults.unknown(line.address, "the call was interrupted"),
+        )
         self._wire: Wire | None = None
         self._closed = False
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         self._line.check_ours()
-        turn = Turn(specs)
-        with self._lock:
-            turn.leads = not self._is_busy
-            if turn.leads:
-                self._is_busy = True
-            else:
-                self._waiting.append(turn)
-        if not turn.leads:
-            turn.woken.wait()
-        if turn.leads:
-            self._lead(turn)
-        if turn.trouble is not None:
-            raise turn.trouble
-        assert turn.answers is not None
-        return turn.answers
-
-    def _lead(self, turn: Turn) -> None:
-        group = [turn, *self._others(len(turn.specs))]
-        try:
-            self._send(group)
-        finally:
-            self._pass_on()
-            for other in group[1:]:
-                other.woken.set()
-
-    def _others(self, jobs: int) -> list[Turn]:
-        """Those who came meanwhile, as many as fit."""
-        others: list[Turn] = []
-        with self._lock:
-            while self._waiting and jobs + len(self._waiting[0].specs) <= MOST:
-                others.append(self._waiting.pop(0))
-                jobs += len(others[-1].specs)
-        return others
-
-    def _pass_on(self) -> None:
-        with self._lock:
-            if self._waiting:
-                following = self._waiting.pop(0)
-                following.leads = True
-                following.woken.set()
-            else:
-                self._is_busy = False
-
-    def _send(self, group: list[Turn]) -> None:
-        for turn in group:  # so that nobody is left without an answer, whatever happens
-            turn.trouble = faults.unknown(self._line.address, "the call was interrupted")
-        try:
-            specs = [spec for turn in group for spec in turn.specs]
-            found = self._insert(specs)
-        except Exception as trouble:  # noqa: BLE001 - each gets its own
-            if len(group) > 1 and not isinstance(trouble, StoreUnavailable):
-                for turn in group:  # one of them may be to blame, and nothing was written
-                    self._send([turn])
-                return
-            for turn in group:
-                turn.trouble = trouble
-            return
-        at = 0
-        for turn in group:
-            turn.answers, turn.trouble = found[at : at + len(turn.specs)], None
-            at += len(turn.specs)
+        return self._turns.insert(specs)
 
     def _insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         if (short := self._short.args(specs)) is not None:
@@ -193,11 +122,16 @@ class Caller:
         raise StoreUnavailable(f"{line.address}: the cluster sends us from node to node")
 
     def _connected(self) -> Wire:
-        if self._closed:
-            raise StoreUnavailable(f"{self._line.address} is closed")
+        self._check_open()
         if self._wire is None or not self._wire.is_open:
             self._wire = Wire(self._line.address, self._line.timeout)
+            self._check_open()
         return self._wire
+
+    def _check_open(self) -> None:
+        if self._closed:
+            self.close()  # also what was connected meanwhile
+            raise StoreUnavailable(f"{self._line.address} is closed")
 
     def close(self) -> None:
         self._closed = True

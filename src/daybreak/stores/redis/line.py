@@ -42,6 +42,7 @@ class Seat:
     def __init__(self) -> None:
         self.link: Link | None = None
         self.door = asyncio.Lock()
+        self.is_closed = False
 
 
 class Line:
@@ -115,11 +116,18 @@ class Line:
         if seat.link is not None and seat.link.is_open:
             return seat.link
         async with seat.door:
-            if self._closed:
-                raise StoreUnavailable(f"{self.address} is closed")
+            self._check_open(seat)
             if seat.link is None or not seat.link.is_open:
+                # First seated, then looked at: whoever closes from another thread does it the other way round.
                 seat.link = await self._dial()
+                self._check_open(seat)
             return seat.link
+
+    def _check_open(self, seat: Seat) -> None:
+        if self._closed or seat.is_closed:
+            if seat.link is not None:
+                seat.link.close()
+            raise StoreUnavailable(f"{self.address} is closed")
 
     def _seat(self) -> Seat:
         loop = asyncio.get_running_loop()
@@ -181,6 +189,10 @@ class Line:
         return link
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def is_ours(self) -> bool:
         """Not inherited by a fork."""
         return self._pid == os.getpid()
@@ -191,18 +203,20 @@ class Line:
         self._closed = False
 
     async def close(self) -> None:
-        """Let go of all connections; those of loops that have ended went with them."""
+        """Let go of all connections; those of loops that have ended went with them.
+
+        One that is being made meanwhile is given up by who makes it."""
         self._closed = True
         seats, self._seats = self._seats, WeakKeyDictionary()
         if not self.is_ours:
             return
-        here = asyncio.get_running_loop()
+        mine = seats.pop(asyncio.get_running_loop(), None)
         for loop, seat in list(seats.items()):
-            if (link := seat.link) is None or loop.is_closed():
-                continue
-            if loop is here:
-                link.close()
-                await link.gone
-            else:
+            seat.is_closed = True
+            if seat.link is not None and not loop.is_closed():
                 with contextlib.suppress(RuntimeError):  # it ended just now
-                    loop.call_soon_threadsafe(link.close)
+                    loop.call_soon_threadsafe(seat.link.close)
+        if mine is not None:
+            mine.is_closed = True
+            if mine.link is not None:
+                await mine.link.leave()

@@ -126,9 +126,20 @@ class Link(asyncio.Protocol):
         self._fail(why)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        """What was said is still sent, but a server that reads no more is not waited for longer than for an answer."""
         self._fail("the store was closed")
+        if self._transport is not None and not self.gone.done():
+            self._transport.close()
+            self._watch = self._loop.call_later(self._timeout, self._transport.abort)
+
+    async def leave(self) -> None:
+        """Close, and wait until its socket is closed, too."""
+        self.close()
+        try:
+            await asyncio.wait([self.gone])
+        except asyncio.CancelledError:
+            self.break_off("the store was closed")
+            raise
 
     def _fail(self, why: str) -> None:
         if self._watch is not None:

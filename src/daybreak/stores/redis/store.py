@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, Self
 
+from daybreak.cleaning import cleaned_amend, cleaned_moved
 from daybreak.errors import StoreUnavailable
 from daybreak.events import Event
 from daybreak.model import Job, JobSpec, Lease, Put, Record
@@ -32,7 +33,6 @@ from daybreak.store import (
     Tally,
     Traits,
     Watch,
-    cleaned_amend,
 )
 from daybreak.stores.redis import adopt, answers, ask, examine, read, scripts
 from daybreak.stores.redis.address import parse
@@ -185,8 +185,13 @@ class RedisStore:
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return answers.purged(await self._in_use().run(scripts.PURGE, ask.purge(purge), now))
 
+    async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
+        _, found = await self._in_use().run(scripts.PACK, (len(jobs), *(clean(job) for job in jobs)))
+        return [None if reply is None else adopt.packed(reply) for reply in found]
+
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
-        _, adopted = await self._in_use().run(scripts.ADOPT, adopt.adopt(moved, by), now)
+        cleaned = [cleaned_moved(one) for one in moved]
+        _, adopted = await self._in_use().run(scripts.ADOPT, adopt.adopt(cleaned, clean(by)), now)
         return answers.inserted([one.job.spec for one in moved], adopted)
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:

@@ -1,4 +1,4 @@
-"""Wake-up by publish and subscribe: one connection of its own that listens, and a slow look behind it."""
+"""Wake-up by publish and subscribe: each loop that watches has a connection that listens, and a slow look behind it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,35 @@ class Topics(Hub):
 
 
 class Wake:
+    """From any number of loops. Each has an ear of its own: when one ends, the others hear as before."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._ears: dict[asyncio.AbstractEventLoop, Ear] = {}
+
+    def watch(self, topics: Iterable[str]) -> HubWatch:
+        loop = asyncio.get_running_loop()
+        if (ear := self._ears.get(loop)) is None:
+            for ended in [other for other in list(self._ears) if other.is_closed()]:
+                self._ears.pop(ended, None)
+            ear = self._ears[loop] = Ear(self._line)
+        return ear.watch(topics)
+
+    async def close(self) -> None:
+        """Listen no more. Who watches is woken again when the store is opened and watched anew."""
+        if not self._line.is_ours:
+            self._ears = {}
+            return
+        here = asyncio.get_running_loop()
+        for loop, ear in list(self._ears.items()):
+            if loop is not here:
+                with contextlib.suppress(RuntimeError):  # it has ended
+                    loop.call_soon_threadsafe(ear.cancel)
+        if (mine := self._ears.get(here)) is not None:
+            await mine.close()
+
+
+class Ear:
     """Scripts publish what they changed: one channel a topic, but one for the ends of all jobs.
 
     A subscription takes a moment to begin. When the server has confirmed it, those who wait are woken once, so that
@@ -44,28 +73,31 @@ class Wake:
 
     def watch(self, topics: Iterable[str]) -> HubWatch:
         watch = self._hub.watch(topics)
-        loop = asyncio.get_running_loop()
-        if self._task is None or self._task.done() or not self._task.get_loop().is_running():
-            self._channels = set()
-            self._link = None
-            self._task = loop.create_task(self._listen())
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._listen())
         if new := {self._channel(topic) for topic in watch.topics} - self._channels:
             self._channels |= new
-            if (link := self._link) is not None:
-                if link.loop is loop:
-                    link.say(("SUBSCRIBE", *new))
-                else:
-                    link.loop.call_soon_threadsafe(link.say, ("SUBSCRIBE", *new))
+            if self._link is not None:
+                self._link.say(("SUBSCRIBE", *new))
         return watch
 
     def _channel(self, topic: str) -> str:
         return self._line.prefix.decode() + "wake:" + ("job" if topic.startswith(_JOB) else topic)
 
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        self.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
     # -- listening -----------------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
         pause = FIRST_PAUSE
-        while True:
+        while not self._line.is_closed:  # who begins while the store is being closed may not be told of it
             try:
                 link = await self._line.dial()
             except StoreError:  # trouble is for those who ask something of the store; this goes on trying
@@ -82,9 +114,9 @@ class Wake:
                 await self._look_while(link)
             finally:
                 self._link = None
-                link.close()
                 if not link.loop.is_closed():
-                    await link.gone
+                    link.break_off("nobody listens any more")  # nothing it could still send matters
+                    await asyncio.wait([link.gone])
             pause = FIRST_PAUSE
 
     def _hear(self, push: Any) -> None:
@@ -104,7 +136,7 @@ class Wake:
 
     async def _look_while(self, link: Link) -> None:
         """The net under the messages, for as long as the connection lasts: what changed unheard is noticed here."""
-        while link.is_open:
+        while link.is_open and not self._line.is_closed:
             done, _ = await asyncio.wait([link.closed], timeout=SLOW_LOOK.total_seconds())
             if done:
                 return
@@ -127,16 +159,3 @@ class Wake:
         if len(idle) > FORGOTTEN:
             self._channels -= idle
             link.say(("UNSUBSCRIBE", *idle))
-
-    async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is None or not self._line.is_ours:
-            return
-        loop = task.get_loop()
-        if loop is asyncio.get_running_loop():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        elif not loop.is_closed():
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(task.cancel)

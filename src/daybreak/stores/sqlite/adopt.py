@@ -1,32 +1,49 @@
-"""Adopt: jobs of another store, as they are."""
+"""Pack and adopt: jobs that go to another store, and jobs of another store, as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from daybreak.events import encode
-from daybreak.model import UNFINISHED, Job, State
+from daybreak.model import UNFINISHED, State
 from daybreak.rank import place
 from daybreak.store import Inserted, Moved, Verdict, job_topic, kept_until
 from daybreak.stores.sqlite import places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import WALL, Carry, Row, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import micros
+from daybreak.units import clean, micros, moment
+
+
+def pack(ledger: Ledger, jobs: Sequence[str]) -> list[Moved | None]:
+    return [_pack(ledger, clean(job)) for job in jobs]
+
+
+def _pack(ledger: Ledger, job: str) -> Moved | None:
+    row = places.load_id(ledger, job)
+    if row is None:
+        return None
+    packed = row.as_job()
+    if row.state is State.SUSPENDED and row.due is not None:
+        packed = replace(packed, run_at=moment(row.due))
+    return Moved(packed, row.events(), dict(ledger.execute(sql.keys_of_job, (job,))))
 
 
 def adopt(ledger: Ledger, moved: Sequence[Moved], by: str) -> list[Inserted]:
-    return [_in_the_way(ledger, one.job) or _adopt(ledger, one, by) for one in moved]
+    return [_in_the_way(ledger, one) or _adopt(ledger, one, by) for one in moved]
 
 
-def _in_the_way(ledger: Ledger, job: Job) -> Inserted | None:
-    spec = job.spec
+def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
+    job, spec = moved.job, moved.job.spec
     if (known := places.load_id(ledger, spec.id)) is not None:
         return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
-    known_as = None if spec.key is None else ledger.execute(sql.key_of, (spec.key,)).fetchone()
-    if known_as is not None and (other := known_as[1]) != spec.id:
-        there = places.load_id(ledger, other)
-        return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
+    for key in moved.keys:
+        known_as = ledger.execute(sql.key_of, (key,)).fetchone()
+        if known_as is not None and (other := known_as[1]) != spec.id:
+            there = places.load_id(ledger, other)
+            return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
     if spec.unique is not None and job.state in UNFINISHED:
         seq = ledger.value(sql.holder_of, (spec.unique,))
         holder = None if seq is None else places.load(ledger, seq)
@@ -69,12 +86,16 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     if job.finished_at is not None:
         row.finished = micros(job.finished_at)
         row.purge_at = kept_until(job, ledger.wall, ledger.steady)
-    if spec.key is not None and ledger.execute(sql.key_of, (spec.key,)).fetchone() is None:
-        ledger.execute(sql.insert_key, (spec.key, spec.digest, spec.id))
+    if moved.keys:
+        ledger.execute(sql.drop_keys, (None, spec.id))  # those that were left here when it went away: no longer dropped
+    for key, digest in moved.keys.items():
+        if ledger.execute(sql.key_of, (key,)).fetchone() is None:
+            ledger.execute(sql.insert_key, (key, digest, spec.id))
     if spec.unique is not None and job.state in UNFINISHED:
         ledger.execute(sql.insert_unique, (spec.unique, seq))
     ledger.known.last_id = None
-    places.tell(ledger, row, "moved", by, state=job.state, reason=job.reason, fence=row.fence)
+    run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
+    places.tell(ledger, row, "moved", by, state=job.state, reason=job.reason, fence=row.fence, run_at=run_at)
     places.enter(ledger, row)
     if job.is_final:
         ledger.wake(job_topic(job.id))

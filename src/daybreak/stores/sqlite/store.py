@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from daybreak import platform
+from daybreak.cleaning import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
 from daybreak.errors import StoreError, StoreUnavailable
 from daybreak.events import Event
 from daybreak.model import Job, JobSpec, Lease, Put, Record
@@ -36,13 +37,10 @@ from daybreak.store import (
     Tally,
     Traits,
     Watch,
-    cleaned_amend,
-    cleaned_beat,
-    cleaned_settlement,
 )
 from daybreak.stores.hub import ANY, Hub, HubWatch
 from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle
-from daybreak.stores.sqlite.adopt import adopt
+from daybreak.stores.sqlite.adopt import adopt, pack
 from daybreak.stores.sqlite.claim import Claiming
 from daybreak.stores.sqlite.engine import Engine, Place, Request
 from daybreak.stores.sqlite.examine import examine
@@ -54,6 +52,7 @@ from daybreak.stores.sqlite.purge import purge as purge_chunk
 from daybreak.stores.sqlite.settle import Settling
 from daybreak.stores.sqlite.turn import turn_for
 from daybreak.stores.sqlite.wake import Wake
+from daybreak.units import clean
 from daybreak.world import RealWorld, World
 
 SLOW_LOOK = timedelta(seconds=1)
@@ -213,8 +212,12 @@ class SqliteStore:
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return await self._write(lambda ledger: purge_chunk(ledger, purge), now)  # type: ignore[no-any-return]
 
+    async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
+        return await self._read(lambda ledger: pack(ledger, jobs), long=True)  # type: ignore[no-any-return]
+
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
-        return await self._write(lambda ledger: adopt(ledger, moved, by), now, len(moved))  # type: ignore[no-any-return]
+        cleaned, by = [cleaned_moved(one) for one in moved], clean(by)
+        return await self._write(lambda ledger: adopt(ledger, cleaned, by), now, len(moved))  # type: ignore[no-any-return]
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
         return await self._write(lambda ledger: records.put(ledger, puts), None)  # type: ignore[no-any-return]

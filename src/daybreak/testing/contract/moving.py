@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-import msgspec
+import pytest
+from msgspec.structs import replace
 
+from daybreak.errors import BadInput
 from daybreak.model import Done, State
 from daybreak.store import Moved, Purge, Store, Verdict
 from daybreak.testing.contract.builders import (
@@ -39,7 +42,9 @@ LATER = NOON + MINUTE
 
 
 async def packed(store: Store, job: str) -> Moved:
-    return Moved(await look(store, job), await store.history(job))
+    [moved] = await store.pack([job])
+    assert moved is not None
+    return moved
 
 
 async def uprooted(store: Store, job: str, now: datetime = LATER) -> Moved:
@@ -57,6 +62,11 @@ async def adopted(store: Store, moved: Moved, now: datetime = LATER) -> None:
     await assert_sound(store, [moved.job.id])
 
 
+def changed(moved: Moved, **said: Any) -> Moved:
+    """The same job, with other fields."""
+    return replace(moved, job=replace(moved.job, **said))
+
+
 class Moving:
     async def test_a_job_that_ended_stays_as_it_was(self, store: Store) -> None:
         job = await accept(store, tags=("a",), meta={"b": "c"}, owner="ann", run="r", keep_completed=2 * DAY)
@@ -65,7 +75,7 @@ class Moving:
         await adopted(store, moved)
         found = await look(store, job)
         new = {"seq": found.seq, "fence": moved.job.fence + 1, "revision": moved.job.revision + 1}
-        assert found == msgspec.structs.replace(moved.job, **new)
+        assert found == replace(moved.job, **new)
         told = (await store.history(job))[-1]
         assert (told.kind, told.by, told.state) == ("moved", "mover", State.COMPLETED)
         assert (await store.history(job))[:-1] == moved.history
@@ -111,14 +121,46 @@ class Moving:
         job = await accept(store, run_at=NOON + HOUR)
         await adopted(store, await uprooted(store, job))
         assert (await look(store, job)).run_at == NOON + HOUR
+        told = (await store.history(job))[-1]
+        assert (told.kind, told.state, told.run_at) == ("moved", State.SCHEDULED, NOON + HOUR)
+        assert (await follow(store))[0][-1] == told
         assert await take(store, now=NOON + HOUR - SECOND) == []
         assert await take_ids(store, now=NOON + HOUR) == [job]
+
+    async def test_what_cannot_be_adopted_is_refused_before_anything_is_written(self, store: Store) -> None:
+        good, late = await accept(store), await accept(store, run_at=NOON + HOUR)
+        moved, waits = await uprooted(store, good), await uprooted(store, late)
+        events, cursor = await follow(store)
+        half = replace(moved.job.spec, id="half \udcff a pair")
+        for bad in (
+            changed(waits, run_at=None), changed(moved, state=State.RUNNING), changed(moved, state=State.COMPLETED),
+            changed(moved, priority=11), changed(moved, fence=2**31 - 1), changed(moved, spec=half),
+        ):  # fmt: skip
+            with pytest.raises(BadInput):
+                await store.adopt([moved, bad], by="mover", now=LATER)
+            assert await store.get([good, late]) == [None, None]
+        assert await follow(store) == (events, cursor)
+        assert await store.count() == []
+        await adopted(store, moved)
+        await adopted(store, waits)
+
+    async def test_text_that_no_encoding_can_carry_is_spelt_out(self, store: Store) -> None:
+        moved = await uprooted(store, await accept(store))
+        told = [replace(moved.history[0], by="\udcff", note="\udcff", error="\udcff")]
+        odd = replace(changed(moved, note="\udcff", message="\udcff", progress=0.5), history=told)
+        [answer] = await store.adopt([odd], by="\udcff", now=LATER)
+        assert answer.verdict is Verdict.NEW
+        found = await look(store, moved.job.id)
+        assert (found.note, found.message) == ("\\udcff", "\\udcff")
+        assert (await store.history(moved.job.id))[-1].by == "\\udcff"
 
     async def test_a_suspended_job_waits_on_when_it_is_resumed(self, store: Store) -> None:
         job = await accept(store, run_at=NOON + HOUR)
         assert await act(store, "suspend", job) == ["done"]
+        assert (await look(store, job)).run_at is None
         moved = await uprooted(store, job)
-        await adopted(store, Moved(msgspec.structs.replace(moved.job, run_at=NOON + HOUR), moved.history))
+        assert (moved.job.state, moved.job.run_at) == (State.SUSPENDED, NOON + HOUR)
+        await adopted(store, moved)
         assert await act(store, "resume", job, now=LATER) == ["done"]
         assert await state_of(store, job) is State.SCHEDULED
         assert await take_ids(store, now=NOON + HOUR) == [job]
@@ -156,14 +198,47 @@ class Moving:
         assert await verdicts(store, asked) == ["new"]
         moved = await uprooted(store, asked.id)
         await adopted(store, moved)
-        again = msgspec.structs.replace(asked, id="another")
+        again = replace(asked, id="another")
         [answer] = await store.insert([again], now=LATER)
         assert (answer.verdict, answer.job, answer.same) == (Verdict.DUPLICATE, asked.id, "key")
-        stranger = Moved(
-            msgspec.structs.replace(moved.job, spec=msgspec.structs.replace(asked, id="stranger")), moved.history
-        )
+        stranger = Moved(replace(moved.job, spec=replace(asked, id="stranger")), moved.history)
         [answer] = await store.adopt([stranger], by="mover", now=LATER)
         assert (answer.verdict, answer.job, answer.same) == (Verdict.CONFLICT, asked.id, "key")
+
+    async def test_every_key_of_a_job_goes_along(self, store: Store) -> None:
+        first, second = spec(key="k1", unique="u"), spec(key="k2", unique="u")
+        assert await verdicts(store, first, second) == ["new", "duplicate"]
+        moved = await uprooted(store, first.id)
+        assert moved.keys == {"k1": first.digest, "k2": second.digest}
+        await store.purge(Purge(), now=NOON + 8 * DAY)
+        await adopted(store, moved, now=NOON + 8 * DAY)
+        assert (await store.pack([first.id]))[0].keys == moved.keys  # type: ignore[union-attr]
+        await act(store, "cancel", first.id, now=NOON + 8 * DAY)
+        [answer] = await store.insert([replace(second, id="another")], now=NOON + 8 * DAY)
+        assert (answer.verdict, answer.job, answer.same) == (Verdict.DUPLICATE, first.id, "key")
+
+    async def test_any_key_that_stands_for_another_is_in_the_way(self, store: Store) -> None:
+        first, second = spec(key="k1", unique="u"), spec(key="k2", unique="u")
+        assert await verdicts(store, first, second) == ["new", "duplicate"]
+        moved = await uprooted(store, first.id)
+        await store.purge(Purge(), now=NOON + 8 * DAY)
+        taken = await accept(store, key="k2", now=NOON + 8 * DAY)
+        [answer] = await store.adopt([moved], by="mover", now=NOON + 8 * DAY)
+        assert (answer.verdict, answer.job, answer.same) == (Verdict.CONFLICT, taken, "key")
+        assert await find_all(store) == [taken]
+
+    async def test_a_key_lives_as_long_as_its_job_also_there_and_back(self, store: Store) -> None:
+        asked = spec(key="k", run_at=NOON + 30 * DAY)
+        assert await verdicts(store, asked) == ["new"]
+        await adopted(store, await uprooted(store, asked.id))
+        assert (await store.purge(Purge(), now=NOON + 8 * DAY)).keys == 0
+        again = replace(asked, id="another")
+        [answer] = await store.insert([again], now=NOON + 8 * DAY)
+        assert (answer.verdict, answer.job, answer.same) == (Verdict.DUPLICATE, asked.id, "key")
+        await uprooted(store, asked.id, now=NOON + 9 * DAY)
+        assert (await store.purge(Purge(), now=NOON + 15 * DAY)).keys == 0
+        assert (await store.purge(Purge(), now=NOON + 16 * DAY)).keys == 1
+        assert await verdicts(store, again, now=NOON + 16 * DAY) == ["new"]
 
     async def test_unique_names_go_along(self, store: Store) -> None:
         job = await accept(store, unique="u", on_conflict="refuse")
@@ -175,6 +250,16 @@ class Moving:
         await act(store, "cancel", taken)
         await adopted(store, moved)
         assert await verdicts(store, spec(unique="u", on_conflict="refuse")) == ["conflict"]
+
+    async def test_jobs_are_packed_as_they_are(self, store: Store) -> None:
+        job, ended = await accept(store), await accept(store, key="k", priority=1)
+        await run_one(store)
+        packed = await store.pack([ended, "nobody", job])
+        assert [None if one is None else one.job for one in packed] == [*await store.get([ended, "nobody", job])]
+        assert [None if one is None else one.history for one in packed] == [
+            await store.history(ended), None, await store.history(job),
+        ]  # fmt: skip
+        assert [one and set(one.keys) for one in packed] == [{"k"}, None, set()]
 
     async def test_each_answers_for_itself(self, store: Store) -> None:
         jobs = [await accept(store) for _ in range(3)]

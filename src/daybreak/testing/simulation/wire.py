@@ -183,6 +183,9 @@ class Wire:
     async def history(self, job: str) -> list[Event]:
         return await self._read("history", job, lambda: self._store.history(job))
 
+    async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
+        return await self._read("pack", jobs, lambda: self._store.pack(jobs))
+
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         return await self._read("records", (kind, name), lambda: self._store.records(kind, name))
 

@@ -6,6 +6,8 @@ for i = 1, number() do
   job.state, job.reason, job.priority, job.attempt, job.n, job.lost, job.timeouts, job.fence, job.created, job.due,
     job.expires, job.started, job.finished, job.keep, job.keep_failed = unpack_from('<BBBI4I4I4I4dddddddd', arg())
   job.checkpoint, job.failure, job.note, job.progress, job.result = arg(), arg(), arg(), arg(), arg()
+  job.keys = {} -- each with its digest
+  for k = 1, number() do job.keys[k] = { arg(), arg() } end
   jobs[i] = job
 end
 
@@ -15,8 +17,8 @@ local BY_ID, BY_KEY, BY_UNIQUE = 1, 2, 3
 local function in_the_way(job, is_open)
   local known_seq, ties = M.hget('id', job.id), job.ties
   if known_seq then return M.answer_for(DUPLICATE, BY_ID, M.job_of(known_seq)) end
-  if ties.key then
-    local there = M.hget('key', ties.key)
+  for i = 1, #job.keys do
+    local there = M.hget('key', job.keys[i][1])
     local other = there and unpack_from('<Hc0', there)
     if there and other ~= job.id then
       local seq = M.hget('id', other)
@@ -56,10 +58,12 @@ end
 
 -- A job that has ended is known by its unique name, but does not hold it.
 local function tie(job, ties, is_open)
-  local is_new_key = ties.key and not M.hget('key', ties.key)
-  if ties.unique or is_new_key then M.tie(job, ties.unique, {}) end
+  if ties.unique or #job.keys > 0 then M.tie(job, ties.unique, {}) end
   if ties.unique and is_open then M.hset('unique', ties.unique, job.seq) end
-  if is_new_key then M.know_key(job, ties.key, ties.digest) end
+  for i = 1, #job.keys do
+    M.know_key(job, job.keys[i][1], job.keys[i][2])
+    M.zset('dropped', job.keys[i][1], false) -- it may have been left here when the job went away
+  end
   M.belong(job.seq, ties)
 end
 
@@ -76,7 +80,7 @@ local function accept(job, is_open, last)
     M.zset('expiring', seq, math.max(now, job.expires))
   end
   stand(job, is_open)
-  M.change(job, K.moved, job.state, by, nil, job.reason, nil, job.fence)
+  M.change(job, K.moved, job.state, by, nil, job.reason, M.due_at(job), job.fence)
   M.enter(job)
   M.save(job)
 end

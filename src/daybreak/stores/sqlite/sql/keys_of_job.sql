@@ -1,0 +1,1 @@
+SELECT key, digest FROM idem WHERE id = ? ORDER BY key

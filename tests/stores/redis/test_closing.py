@@ -1,0 +1,138 @@
+"""A store that is closed lets go of everything, in time, whatever its server does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from datetime import timedelta
+
+import pytest
+from redis_servers import REDIS, Proxy, fresh, need_redis
+
+from daybreak.errors import StoreUnavailable
+from daybreak.stores.redis import RedisStore
+from daybreak.stores.redis.address import parse
+from daybreak.stores.redis.caller import Wire
+from daybreak.stores.redis.link import Link
+from daybreak.testing.contract.builders import jobs_of, spec
+
+SOON = timedelta(milliseconds=200)
+PATIENCE = 10.0  # seconds
+
+
+async def test_with_unsent_data_to_a_server_that_reads_no_more(freezing):
+    store = await RedisStore(freezing.url, timeout=SOON).open()
+    link = await store._line.link()
+    freezing.freeze()
+    jobs = [spec(args=os.urandom(1 << 20)) for _ in range(20)]
+    asking = asyncio.create_task(store.insert(jobs))
+    await asyncio.sleep(0)
+    assert link._transport.get_write_buffer_size() > 0
+    asking.cancel()
+    await asyncio.wait_for(store.close(), PATIENCE)
+    assert link.gone.done()
+    assert asking.cancelled()
+
+
+async def test_a_close_that_is_cancelled_lets_go_at_once(freezing):
+    store = await RedisStore(freezing.url, timeout=timedelta(hours=1)).open()
+    link = await store._line.link()
+    freezing.freeze()
+    link.say(("PING", bytes(20_000_000)))
+    closing = asyncio.create_task(store.close())
+    await asyncio.wait([link.closed])
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await asyncio.wait_for(link.gone, PATIENCE)
+
+
+async def test_a_connection_closed_from_elsewhere_is_given_up_in_time_too():
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        link = await Link.connect(parse(f"redis://127.0.0.1:{deaf.getsockname()[1]}"), SOON.total_seconds())
+        link.say(("PING", bytes(20_000_000)))
+        link.close()
+        await asyncio.wait_for(link.gone, PATIENCE)
+
+
+@pytest.fixture
+async def through():
+    need_redis()
+    with fresh() as namespace:
+        async with Proxy(REDIS) as proxy, RedisStore(proxy.url, namespace=namespace) as store:
+            yield store, proxy
+
+
+async def redial(store, proxy, asked):
+    """A question that waits for a new connection, which waits for its greeting."""
+    link = await store._line.link()
+    proxy.hold()
+    proxy.cut()
+    await asyncio.wait([link.gone])
+    asking = asyncio.create_task(asked())
+    while len(proxy._writers) < 2:  # noqa: ASYNC110 - what is counted rings no bell
+        await asyncio.sleep(0.001)
+    return asking
+
+
+async def test_a_connection_that_was_being_made_is_not_left_behind(through):
+    store, proxy = through
+    asking = await redial(store, proxy, lambda: store.insert([spec()]))
+    await store.close()
+    proxy.let_go()
+    with pytest.raises(StoreUnavailable, match="is closed"):
+        await asking
+    async with asyncio.timeout(PATIENCE):
+        while not all(writer.is_closing() for writer in proxy._writers):  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.001)
+    async with store:
+        assert await jobs_of(store) == []
+
+
+async def test_a_connection_that_was_being_made_is_not_taken_for_one_of_the_store_opened_anew(through):
+    store, proxy = through
+    asking = await redial(store, proxy, lambda: store.insert([spec()]))
+    await store.close()
+    proxy.let_go()
+    async with store:
+        with pytest.raises(StoreUnavailable, match="is closed"):
+            await asking
+        assert await jobs_of(store) == []
+
+
+async def test_nor_one_that_a_thread_was_making(freezing, monkeypatch):
+    async with RedisStore(freezing.url) as store:
+        caller, asked, ask = store._caller, threading.Event(), Wire.ask
+
+        def ask_and_tell(wire, command):
+            asked.set()
+            return ask(wire, command)
+
+        monkeypatch.setattr(Wire, "ask", ask_and_tell)
+        freezing.freeze()
+        submitting = asyncio.create_task(asyncio.to_thread(store.insert_now, [spec()]))
+        assert await asyncio.to_thread(asked.wait, PATIENCE)  # its greeting is on the way
+        await store.close()
+        freezing.thaw()
+        with pytest.raises(StoreUnavailable, match="is closed"):
+            await submitting
+        assert not caller._wire.is_open
+        async with store:
+            assert await jobs_of(store) == []
+
+
+async def test_listening_that_was_just_beginning_ends(through):
+    store, proxy = through
+    before = asyncio.all_tasks()
+    proxy.hold()
+    store.watch(["work:default"])
+    while len(proxy._writers) < 4:  # noqa: ASYNC110 - likewise
+        await asyncio.sleep(0.001)
+    await store.close()
+    assert {task for task in asyncio.all_tasks() - before if "listen" in repr(task)} == set()
+    proxy.let_go()
+    async with asyncio.timeout(PATIENCE):
+        while not all(writer.is_closing() for writer in proxy._writers):  # noqa: ASYNC110 - likewise
+            await asyncio.sleep(0.001)

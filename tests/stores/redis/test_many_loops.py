@@ -1,0 +1,120 @@
+"""One store, watched from several loops: none depends on another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+from redis_servers import REDIS, fresh, need_redis
+
+from daybreak.store import work_topic
+from daybreak.stores.redis import RedisStore, wake
+from daybreak.testing.contract.builders import accept
+
+PATIENCE = timedelta(seconds=5)
+TOPIC = work_topic("default")
+
+
+@pytest.fixture
+async def stores():
+    """One that is watched, and one that changes something."""
+    need_redis()
+    with fresh() as namespace:
+        async with RedisStore(REDIS, namespace=namespace) as idle, RedisStore(REDIS, namespace=namespace) as busy:
+            yield idle, busy
+
+
+class OtherLoop:
+    """A loop in a thread of its own. It may stop without being closed."""
+
+    def __init__(self) -> None:
+        self._may_close = threading.Event()
+        self._stopped = threading.Event()
+        self._running = threading.Event()
+        self._thread = threading.Thread(target=self._live)
+        self._thread.start()
+        assert self._running.wait(PATIENCE.total_seconds())
+
+    def _live(self) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._run())
+            self._stopped.set()
+            self._may_close.wait()
+
+    async def _run(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        self._running.set()
+        await self._end.wait()
+
+    def do(self, doing):
+        return asyncio.run_coroutine_threadsafe(doing, self._loop).result(2 * PATIENCE.total_seconds())
+
+    def stop(self) -> None:
+        if not self._stopped.is_set():
+            self._loop.call_soon_threadsafe(self._end.set)
+        assert self._stopped.wait(PATIENCE.total_seconds())
+
+    def close(self) -> None:
+        self.stop()
+        self._may_close.set()
+        self._thread.join(PATIENCE.total_seconds())
+
+
+@pytest.fixture
+def other():
+    loop = OtherLoop()
+    yield loop
+    loop.close()
+
+
+async def watch(store, topic=TOPIC):
+    return store.watch([topic])
+
+
+async def silence(watch) -> None:
+    """What there was to hear of has been heard."""
+    while await watch.wait(timedelta(milliseconds=50)):
+        pass
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+async def test_a_loop_that_ends_deafens_no_other(stores, other, end):
+    idle, busy = stores
+    first = await asyncio.to_thread(other.do, watch(idle))
+    await asyncio.to_thread(other.do, silence(first))
+    second = await watch(idle)
+    await silence(second)
+    await asyncio.to_thread(getattr(other, end))
+    await silence(second)
+    await accept(busy, now=None)
+    assert await second.wait(PATIENCE)
+
+
+async def test_a_topic_given_up_here_is_heard_where_it_is_watched_just_then(stores, other, monkeypatch):
+    idle, busy = stores
+    monkeypatch.setattr(wake, "FORGOTTEN", 0)
+    monkeypatch.setattr(wake, "SLOW_LOOK", timedelta(milliseconds=20))
+    given_up, watches, topics = threading.Event(), [], wake.Topics.topics
+
+    def topics_and_then(hub):
+        """Another loop begins to watch in the middle of giving up."""
+        found = topics(hub)
+        if armed.is_set() and not given_up.is_set():
+            given_up.set()
+            monkeypatch.setattr(wake, "SLOW_LOOK", timedelta(hours=1))
+            watches.append(other.do(watch(idle)))
+        return found
+
+    armed = threading.Event()
+    monkeypatch.setattr(wake.Topics, "topics", topics_and_then)
+    kept, given = await watch(idle, "elsewhere"), await watch(idle)
+    await silence(given)
+    given.close()
+    armed.set()
+    assert await asyncio.to_thread(given_up.wait, PATIENCE.total_seconds())
+    await asyncio.to_thread(other.do, silence(watches[0]))
+    await accept(busy, now=None)
+    assert await asyncio.to_thread(other.do, watches[0].wait(PATIENCE))
+    kept.close()
