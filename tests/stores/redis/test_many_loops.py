@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from redis_servers import REDIS, fresh, need_redis
@@ -118,3 +120,29 @@ async def test_a_topic_given_up_here_is_heard_where_it_is_watched_just_then(stor
     await accept(busy, now=None)
     assert await asyncio.to_thread(other.do, watches[0].wait(PATIENCE))
     kept.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_loops_that_have_ended_leave_no_connections_behind():
+    """As a script does that calls `asyncio.run` again and again."""
+    need_redis()
+    with fresh() as namespace:
+        store = RedisStore(REDIS, namespace=namespace)
+
+        async def ask() -> None:
+            await store.open()
+            await store.get(["x"])
+
+        asyncio.run(ask())
+        before = sockets()
+        for _ in range(10):
+            asyncio.run(ask())
+        assert sockets() - before <= 1
+        asyncio.run(store.close())
+
+
+def sockets() -> int:
+    gc.collect()
+    names = [str(name.readlink()) for name in Path("/proc/self/fd").iterdir() if name.is_symlink()]
+    return sum(name.startswith("socket:") for name in names)

@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -55,7 +54,7 @@ class Line:
         self.timeout = timeout.total_seconds()
         self.hands = hands
         self.skew = Skew()
-        self._seats: WeakKeyDictionary[asyncio.AbstractEventLoop, Seat] = WeakKeyDictionary()
+        self._seats: dict[asyncio.AbstractEventLoop, Seat] = {}
         self._closed = False
         self._pid = os.getpid()
 
@@ -132,6 +131,9 @@ class Line:
     def _seat(self) -> Seat:
         loop = asyncio.get_running_loop()
         if (seat := self._seats.get(loop)) is None:
+            # A loop that has ended cannot close a connection any more: it closes when nobody knows of it.
+            for ended in [other for other in list(self._seats) if other.is_closed()]:
+                self._seats.pop(ended, None)
             seat = self._seats[loop] = Seat()
         return seat
 
@@ -199,7 +201,7 @@ class Line:
 
     def reopen(self) -> None:
         if not self.is_ours:  # a forked child that opens it anew: what was inherited is not its own
-            self._pid, self._seats = os.getpid(), WeakKeyDictionary()
+            self._pid, self._seats = os.getpid(), {}
         self._closed = False
 
     async def close(self) -> None:
@@ -207,7 +209,7 @@ class Line:
 
         One that is being made meanwhile is given up by who makes it."""
         self._closed = True
-        seats, self._seats = self._seats, WeakKeyDictionary()
+        seats, self._seats = self._seats, {}
         if not self.is_ours:
             return
         mine = seats.pop(asyncio.get_running_loop(), None)
