@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from herd import count
+from server_judge import opened
 from worker_hand import ask, write_line
 from worker_load import STUBBORN, aeffect, app, effect
 
@@ -26,7 +27,6 @@ from daybreak.errors import StoreUnavailable
 from daybreak.model import Done, Lease
 from daybreak.policy.settle import settle
 from daybreak.store import Claim, Exchange, Store
-from daybreak.stores import store_for
 from daybreak.testing.contract.builders import spec
 from daybreak.world import Ids, RealWorld
 
@@ -38,7 +38,7 @@ ROUNDS = count(30, 700)  # of each
 
 def main(role: str, url: str, name: str) -> None:
     over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    threading.Thread(target=listen, args=(over,), daemon=True).start()
     app.use(url)
     app.portal.run(app.client())
     print("ready", flush=True)
@@ -54,6 +54,11 @@ def main(role: str, url: str, name: str) -> None:
     else:
         submit_on({"patient": patiently, "bare": barely}[role], name, over)
     app.close()
+
+
+def listen(over: threading.Event) -> None:
+    sys.stdin.read()
+    over.set()
 
 
 def submit_on(submit: Callable[[int, str, float], str], name: str, over: threading.Event) -> None:
@@ -81,7 +86,8 @@ def answered(submit: Callable[[], str]) -> tuple[str, int]:
 
 
 def patiently(n: int, key: str, seconds: float) -> str:
-    return (effect, aeffect)[n % 2].using(key=key).submit(seconds).id
+    job: str = (effect, aeffect)[n % 2].using(key=key).submit(seconds).id
+    return job
 
 
 def barely(n: int, key: str, seconds: float) -> str:
@@ -97,7 +103,7 @@ def barely(n: int, key: str, seconds: float) -> str:
 
 
 async def write(url: str, name: str) -> None:
-    async with store_for(url) as store:
+    async with opened(url) as store:
         await asyncio.gather(*(write_with(store, f"{name}.{hand}") for hand in range(HANDS)))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
+from server_crew import name_in
 from worker_hand import read_lines
 
 from daybreak.events import Event, fold
@@ -27,6 +29,15 @@ class Seen:
     jobs: dict[str, Job]
     events: dict[str, list[Event]]
     begun: Counter[str]
+
+    def only(self, jobs: Iterable[str]) -> Seen:
+        """The same of these alone."""
+        chosen = set(jobs)
+        return Seen(
+            {job: found for job, found in self.jobs.items() if job in chosen},
+            {job: events for job, events in self.events.items() if job in chosen},
+            Counter({job: n for job, n in self.begun.items() if job in chosen}),
+        )
 
     @property
     def taken_over(self) -> int:
@@ -47,15 +58,30 @@ class Seen:
     def orphans(self) -> list[str]:
         return [job for job, events in self.events.items() if any(event.kind == "lease_expired" for event in events)]
 
+    @property
+    def holders(self) -> Counter[str]:
+        """Who started how many."""
+        told = (event for events in self.events.values() for event in events)
+        return Counter(name_of(event) for event in told if event.kind == "started")
+
     def waits(self, deaths: dict[str, datetime]) -> dict[str, float]:
         """For each job that a dead worker held when it died: how long, at most, until it was started again."""
         found = {job: list(orphaned(events, deaths)) for job, events in self.events.items()}
         return {job: max(waits) for job, waits in found.items() if waits}
 
 
+@contextlib.asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Store]:
+    store = await store_for(url).open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
 async def look_back(url: str, jobs: Iterable[str]) -> Seen:
     """All of these are there and nothing else is; each is completed, once, by the lease that was settled."""
-    async with store_for(url) as store:
+    async with opened(url) as store:
         found = {job.id: job for job in await jobs_of(store, 500)}
         events = await all_events(store)
         kept = await histories(store, list(found)[:LOOKED_UP])
@@ -114,8 +140,7 @@ def orphaned(events: list[Event], deaths: dict[str, datetime]) -> Iterator[float
 
 
 def name_of(event: Event) -> str:
-    """The name that the worker was given, without what makes its id unique."""
-    return event.by.partition("-")[0]
+    return name_in(event.by)
 
 
 def story_of(events: list[Event]) -> str:

@@ -140,6 +140,7 @@ def test_loops_that_have_ended_leave_no_connections_behind():
             asyncio.run(ask())
         assert sockets() - before <= 1
         asyncio.run(store.close())
+        assert sockets() <= before
 
 
 def sockets() -> int:
