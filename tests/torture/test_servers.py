@@ -104,7 +104,7 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_are_killed
     """Some are only stopped, until others have their jobs: then they go on, and what they did must not count.
 
     The first is left alone: someone must live long enough to see that another is gone."""
-    kills, stops, wanted, lease = count(4, 150), count(2, 15), count(80, 2400), count(1, 4)
+    kills, stops, wanted, lease = count(3, 150), count(1, 15), count(60, 2400), count(1, 4)
     chance = random.Random(41)
     jobs: list[str] = []
     crew.start_all("w0", "w1", "w2", lease=lease)
