@@ -19,9 +19,10 @@ SERVED := $(BIN)/python tests/with_servers.py
 # These must be there; whatever else stands in tests/ is run as well.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
     tests/acceptance tests/on_servers tests/demo
-# Quick: one process, or a few short-lived ones. What starts many, and the examples of the pages, are for make test.
+# Quick: one process, or a few short-lived ones, and no server. What starts many, and the examples of the pages, are for
+# make test.
 QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \
-    --ignore=tests/cli/test_worker.py \
+    --ignore=tests/cli/test_worker.py --ignore=tests/stores/postgres --ignore=tests/stores/redis \
     --deselect=tests/unit/test_docs.py::test_what_a_page_shows_runs_and_prints_what_it_says
 
 .DEFAULT_GOAL := help
@@ -102,7 +103,9 @@ endef
 # Short torture first, alone: it measures time. The suites come last, so that their count is the last line.
 test: static servers
 	@echo "== torture, short form"
-	@$(call found,tests/torture) $(SERVED) $(PYTEST) tests/torture; fi
+	@$(call found,tests/torture) $(SERVED) $(PYTEST) tests/torture --ignore=tests/torture/test_servers.py; fi
+	@echo "== torture of servers, short form, $(PARALLEL) at a time"
+	@$(SERVED) $(PYTEST) -n $(PARALLEL) tests/torture/test_servers.py
 	@for suite in $(SUITES); do $(call found,$$suite) :; fi; done
 	@echo "== all other suites, with the examples of README and docs, $(PARALLEL) at a time"
 	@$(SERVED) $(PYTEST) -n $(PARALLEL) tests --ignore=tests/torture
