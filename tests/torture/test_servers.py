@@ -109,6 +109,8 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_are_killed
     jobs: list[str] = []
     crew.start_all("w0", "w1", "w2", lease=lease)
     for n in range(kills + TRIES):
+        if n > 0:
+            crew.start(f"w{n + 2}", lease)
         seconds = [chance.random() * 0.4 for _ in range(max(5, wanted * (n + 1) // kills - len(jobs)))]
         is_stop = n % (kills // stops) == 0
         jobs += submit_all(seconds)
@@ -117,7 +119,6 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_are_killed
         if is_stop:
             jobs += submit_lasting([0.4] * 8)
             crew.oversleep(victim(chance, list(crew.workers)[1:], lease))
-        crew.start(f"w{n + 3}", lease)
         if n + 1 >= kills:
             drained_in = drain()
             seen = await look_back(url, jobs)
@@ -154,20 +155,21 @@ async def test_many_workers_do_each_job_once(url: str, crew: Crew, tell: Tell) -
     each, lease = count(900, 5000), count(CALM, LEASE)
     jobs: list[str] = []
     took: dict[int, float] = {}
-    for workers in (1, 2, 4) if LONG else (4,):
+    for workers in (1, 2, 4) if LONG else (3,):
         crew.start_all(*(f"w{n}" for n in range(len(crew.workers), workers)), lease=lease)
         jobs += submit_all([0.0] * each)
         took[workers] = drain()
     for _ in range(TRIES):
         seen = await look_back(url, jobs)
-        if len(seen.holders) == 4:
+        if set(seen.holders) == set(crew.workers):
             break
         jobs += submit_all([0.02] * each)
         drain()
+    else:
+        pytest.fail(f"of {set(crew.workers)}, someone had nothing to do: the test showed nothing")
     crew.stop()
     seen.assert_uncharged()
     tell(f"{each} jobs each by {', '.join(f'{n} workers in {t:.1f} s' for n, t in took.items())}; {dict(seen.holders)}")
-    assert len(seen.holders) == 4, "someone had nothing to do: the test showed nothing"
 
 
 # -- servers -----------------------------------------------------------------------------------------------------------
@@ -282,7 +284,7 @@ async def test_answers_that_are_lost_after_the_commit_lose_nothing(url: str, cre
     questions that overtake one another, which here they do seldom, if ever."""
     jobs: list[str] = []
     for _ in range(3):
-        new, said, cut = cut_answers(count(40, 1500), url, crew)
+        new, said, cut = cut_answers(count(30, 1500), url, crew)
         told, tries = acknowledged()
         jobs += new
         seen = await look_back(url, [*jobs, *told.values()])
