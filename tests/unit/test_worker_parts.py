@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -11,12 +12,12 @@ import msgspec
 import pytest
 
 from daybreak import Daybreak
-from daybreak.errors import BadInput, CalledDuringImport, TargetNotFound
+from daybreak.errors import BadInput, CalledDuringImport, StoreUnavailable, TargetNotFound
 from daybreak.importing import importing
 from daybreak.model import JobSpec, Lease
 from daybreak.stores.memory import MemoryStore
 from daybreak.tasks import Definition, Program
-from daybreak.units import micros
+from daybreak.units import micros, span
 from daybreak.worker import record
 from daybreak.worker.cell import Cell
 from daybreak.worker.child import Held
@@ -26,7 +27,9 @@ from daybreak.worker.isolation import Body, ThreadBody
 from daybreak.worker.pace import BOUNDS, GOAL, Pace
 from daybreak.worker.pool import Pool
 from daybreak.worker.settings import WorkerSettings
+from daybreak.worker.source import Taken, Want
 from daybreak.worker.spares import KEPT_FOR, LATE, SEEN, Foresight, Spares
+from daybreak.worker.strays import EXPECTED_FOR, Strays
 from daybreak.worker.target import load, target_of
 from daybreak.worker.trial import FIRST, LONGER, Trial
 from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
@@ -331,6 +334,61 @@ async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand()
     pool.announced = False
     assert pool.room < 0
     await pool.children.close()
+
+
+class Hours(RealWorld):
+    """Time that passes while someone sleeps."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def steady(self) -> int:
+        return self.at
+
+    async def sleep(self, delay: timedelta) -> None:
+        self.at += span(delay)
+        await asyncio.sleep(0)
+
+
+class Away:
+    """A store that cannot be reached until a certain time; then the call has taken what is given here."""
+
+    def __init__(self, world: Hours, until: timedelta, taken: list[Lease]) -> None:
+        self.asked: list[tuple[int, str]] = []
+        self._world = world
+        self._until = span(until)
+        self._taken = taken
+
+    async def exchange(self, ended, want) -> Taken:
+        assert (ended, want.limit, want.repeats) == ([], 0, True)
+        self.asked.append((self._world.at, want.call))
+        if self._world.at < self._until:
+            raise StoreUnavailable("away")
+        return Taken([], self._taken)
+
+
+class TestStrays:
+    def strays(self, world: Hours, source: Away, known: list[Lease], found: list[Lease]) -> Strays:
+        return Strays(source, world, lease_for=timedelta(seconds=10), known=lambda: known, found=found.extend)
+
+    async def test_what_nobody_knows_of_goes_back(self):
+        world, found = Hours(), []
+        source = Away(world, timedelta(seconds=7), [lease(1), lease(2)])
+        strays = self.strays(world, source, [lease(1)], found)
+        strays.expect(Want(frozenset(), 5, "a1"))
+        await strays._looking
+        assert {one.seq for one in found} == {2}
+        assert source.asked[-1][0] <= span(EXPECTED_FOR)
+
+    async def test_in_an_outage_each_call_is_looked_for_once_a_while_and_not_for_ever(self):
+        world = Hours()
+        source = Away(world, timedelta(hours=1), [])
+        strays = self.strays(world, source, [], [])
+        for n in range(3):
+            strays.expect(Want(frozenset(), 5, f"a{n}"))
+        await strays._looking
+        looks = span(EXPECTED_FOR) // span(timedelta(seconds=5))
+        assert Counter(call for _, call in source.asked) == {"a0": looks, "a1": looks, "a2": looks}
 
 
 def launch_hello(slots: int) -> Hello:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -17,7 +17,6 @@ from daybreak.world import World
 _log = logging.getLogger("daybreak.worker")
 
 LONGEST_PAUSE: Final = timedelta(seconds=5)
-STRAYS_FOR: Final = timedelta(seconds=60)  # how late a claim may reach the store whose connection was cut
 
 
 class Asking:
@@ -55,18 +54,3 @@ class Asking:
                         want = msgspec.structs.replace(want, repeats=True)
         finally:
             self._in_trouble -= repeats
-
-    async def find_strays(
-        self, want: Want, known: Callable[[], list[Lease]], found: Callable[[list[Lease]], None]
-    ) -> None:
-        """A claim whose answer was lost may reach the store after its own repetition: then it takes leases that nobody
-        knows. For a while they are looked for, by the name of the call."""
-        again = msgspec.structs.replace(want, limit=0, repeats=True)
-        for _ in range(max(2, int(STRAYS_FOR / (self._lease_for / 2)))):
-            await self._world.sleep(self._lease_for / 2)
-            # Before the question: what ends while it is under way is no stray.
-            ours = {(lease.seq, lease.fence) for lease in known()}
-            taken, _ = await self.exchange([], again)
-            if strays := [lease for lease in taken.leases if (lease.seq, lease.fence) not in ours]:
-                _log.warning("%d jobs were claimed by a call that had been given up: they go back", len(strays))
-                found(strays)

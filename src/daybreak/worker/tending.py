@@ -14,6 +14,7 @@ from daybreak.store import Watch
 from daybreak.worker.asking import Asking
 from daybreak.worker.pool import Pool
 from daybreak.worker.source import Source, Taken, Want
+from daybreak.worker.strays import Strays
 from daybreak.world import World
 
 POLL: Final = timedelta(seconds=30)
@@ -45,7 +46,7 @@ class Tending:
         self._is_claiming = False
         self._hurrying: asyncio.Task[None] | None = None
         self._no_hurry_before = 0.0
-        self._strays: set[asyncio.Task[None]] = set()
+        self._strays = Strays(source, world, lease_for=lease_for, known=pool.held, found=pool.give_back)
         self._next_look: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -70,7 +71,8 @@ class Tending:
     async def _give_up(self, waker: asyncio.Task[None]) -> None:
         if self._next_look is not None:
             self._next_look.cancel()
-        tasks = [waker, *self._strays, *([] if self._hurrying is None else [self._hurrying])]
+        await self._strays.close()
+        tasks = [waker, *([] if self._hurrying is None else [self._hurrying])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -150,9 +152,7 @@ class Tending:
     async def _exchange(self, ended: list[tuple[Lease, Outcome]], want: Want | None) -> Taken:
         taken, repeated = await self._asking.exchange(ended, want)
         if repeated and want is not None:
-            looking = asyncio.create_task(self._asking.find_strays(want, self.pool.held, self.pool.give_back))
-            self._strays.add(looking)
-            looking.add_done_callback(self._strays.discard)
+            self._strays.expect(want)
         return taken
 
     def _answered(self, taken: Taken) -> None:
