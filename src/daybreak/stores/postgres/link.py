@@ -33,9 +33,10 @@ NEVER_HANG: Final = {
 # avoided, enable_seqscan = off makes a few rows look so dear that the server would compile the statement first, which
 # takes longer than a reaper may be silent: so jit is off.
 BEGIN: Final = (
-    "BEGIN{mode}; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {answer}; "
-    "SET LOCAL idle_in_transaction_session_timeout = {answer}; SET LOCAL enable_seqscan = off; SET LOCAL jit = off; "
-    + HOW_LATE
+    "BEGIN{mode}; SELECT set_config('lock_timeout', '{lock}', true), "
+    "set_config('statement_timeout', '{answer}', true), "
+    "set_config('idle_in_transaction_session_timeout', '{answer}', true), set_config('enable_seqscan', 'off', true), "
+    f"set_config('jit', 'off', true), ({HOW_LATE})"
 )
 
 
@@ -149,9 +150,9 @@ class Link:
         asked = self._clock.steady()
         began = db.execute(self._begin_reading if reading else self._begin)
         try:
-            while began.nextset():  # the last of several statements in one question tells the time
+            while began.nextset():  # the last of two statements in one question tells the time
                 pass
-            [(time,)] = began.fetchall()
+            [(*_, time)] = began.fetchall()
             self._clock.note(time, asked)
             answer = do(time)
         except BaseException:
