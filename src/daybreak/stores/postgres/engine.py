@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from daybreak.model import JobSpec, Lease
+from daybreak.model import JobSpec, Lease, Put, Record
 from daybreak.store import EVENTS_TOPIC, Advanced, Exchange, Exchanged, Inserted, Reap, work_topic
 from daybreak.stores.postgres import fast, faults, incoming, pass_time, records, settle
 from daybreak.stores.postgres.arrays import Texts
@@ -125,6 +125,15 @@ class Engine:
     def _know_lanes(self, _: int) -> None:
         for number, *name in self.link.rows(self._sql.all_lanes):
             self._lanes.add(number, tuple(name))
+
+    def put(self, puts: Sequence[Put]) -> list[Record | None]:
+        """What a worker says of itself, again and again, is one statement."""
+        if len(puts) == 1 and records.is_plain(puts[0]):
+            [put] = puts
+            [(revision,)] = self.link.ask(self._sql.put_alone, records.plain_params(put))
+            self._news.committed(set())
+            return [Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)]
+        return self.write(lambda ledger: records.put(ledger, puts), None)
 
     def reap(self, wanted: Reap, asked_at: int | None, watched_for: int) -> list[Lease]:
         """By the server's own clock, whose jumps are healed here: no lease reaches further than its own length."""

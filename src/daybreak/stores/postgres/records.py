@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -16,11 +17,24 @@ from daybreak.units import span
 RECORDS = 0x444252  # of advisory locks
 
 
+def is_plain(put: Put) -> bool:
+    """Nothing is compared, nothing goes by it and nobody waits for it."""
+    return put.kind != "queue" and put.expect is None and put.value is not None
+
+
+def plain_params(put: Put) -> tuple[Any, ...]:
+    return RECORDS, _name(put), put.kind, put.name, put.value
+
+
 def put(ledger: Ledger, puts: Sequence[Put]) -> list[Record | None]:
     if puts:
         # A record that does not exist yet has no row to lock.
-        ledger.rows(ledger.sql.lock_names, (RECORDS, Texts([f"{put.kind}:{put.name}" for put in puts])))
+        ledger.rows(ledger.sql.lock_names, (RECORDS, Texts([_name(put) for put in puts])))
     return [_put(ledger, put) for put in puts]
+
+
+def _name(put: Put) -> str:
+    return f"{put.kind}:{put.name}"
 
 
 def _put(ledger: Ledger, put: Put) -> Record | None:

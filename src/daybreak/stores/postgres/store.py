@@ -212,7 +212,7 @@ class PostgresStore:
 
     async def put(self, puts: Sequence[Put]) -> list[Record | None]:
         records.check(puts)
-        return await self._write(lambda ledger: records.put(ledger, puts), None)  # type: ignore[no-any-return]
+        return await self._in_use().do(lambda engine: engine.put(puts))
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         return await self._read(lambda ledger: records.records(ledger, kind, name))  # type: ignore[no-any-return]

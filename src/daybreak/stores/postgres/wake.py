@@ -32,7 +32,7 @@ from daybreak.stores.postgres.within import channel_of
 SLOW_LOOK: Final = 10.0  # seconds; a broken connection is noticed at once
 QUICK_LOOK: Final = 0.15
 LINGER: Final = 5.0  # how long a wish is kept that nobody has at the moment: most come back
-RENEW: Final = 10.0
+RENEW: Final = 20.0
 BREATH: Final = 0.005  # between notices; what changes meanwhile goes together
 WITHIN: Final = 0.02  # between two commits that tell by themselves
 LONG_BREATH: Final = 0.02  # while nobody waits: who begins to is woken by his own wish
