@@ -75,11 +75,13 @@ class Engine:
 
     def _insert_fast(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted] | None:
         topics = {EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})}
-        channel, who = self._news.within() or (None, None)
-        params = fast.insert_params(specs, self._lanes_of(specs), now)
+        params, statement = fast.insert_params(specs, self._lanes_of(specs), now), self._sql.call_insert
+        if (telling := self._news.within()) is not None:
+            channel, who = telling
+            params, statement = (*params, channel, Texts(sorted(topics)), who), self._sql.call_insert_and_tell
         asked = self._clock.steady()
         try:
-            [(at, seqs, told)] = self.link.ask(self._sql.call_insert, (*params, channel, Texts(sorted(topics)), who))
+            [(at, seqs, told)] = self.link.ask(statement, params)
         except psycopg.errors.UniqueViolation:
             return None
         if now is None:
