@@ -8,6 +8,7 @@ crew, link   threads and their connections; now: the caller's own thread
 wake         who waits and who tells them;  clock: the server's time;  within: in someone else's transaction
 """
 
+from daybreak.stores.postgres import driver as _driver  # noqa: F401 - first: it says what to do without psycopg
 from daybreak.stores.postgres.store import PostgresStore
 
 __all__ = ["PostgresStore"]

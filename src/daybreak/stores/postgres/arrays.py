@@ -11,8 +11,6 @@ from typing import Any, ClassVar, Self
 from psycopg.adapt import AdaptersMap, Buffer, Dumper
 from psycopg.pq import Format
 
-from daybreak.stores.postgres import driver as _driver  # noqa: F401 - says what to do where psycopg is missing
-
 _header = Struct(">iiiii").pack
 _length = Struct(">i").pack
 _NULL = _length(-1)
