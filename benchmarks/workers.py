@@ -66,6 +66,14 @@ class Ours:
     def fill(self, jobs: int, **arguments: Any) -> None:
         self._low.submit_many([{"n": n, **arguments} for n in range(jobs)])
 
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Nothing is begun meanwhile."""
+        queue = self.app.queue("default")
+        queue.pause()
+        yield
+        queue.resume()
+
     def is_done(self) -> bool:
         return bool(self.app.queue("default").stats().active == 0)
 

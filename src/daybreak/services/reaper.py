@@ -12,13 +12,13 @@ from daybreak.units import span
 from daybreak.world import World
 
 CHUNK: Final = 100
-TICKS_PER_LEASE: Final = 3.5
+TICKS_PER_LEASE: Final = 3.0
 
 
 def pace(lease_for: timedelta) -> timedelta:
     """How often to look for leases of this length. Often enough that a silence of half a lease shows, and seldom enough
     that an idle worker asks less than once a second."""
-    return min(max(lease_for / TICKS_PER_LEASE, timedelta(seconds=0.1)), timedelta(seconds=2))
+    return min(max(lease_for / TICKS_PER_LEASE, timedelta(seconds=0.1)), timedelta(seconds=2.4))
 
 
 class Reaper:

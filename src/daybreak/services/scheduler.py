@@ -11,7 +11,7 @@ class Scheduler:
     """Not what makes jobs prompt: a claim queues what is due and passes over what has expired. It comes for what nobody
     claims, when the next job falls due, and every so often for what was submitted or has expired meanwhile."""
 
-    def __init__(self, store: Store, *, every: timedelta = timedelta(seconds=5)) -> None:
+    def __init__(self, store: Store, *, every: timedelta = timedelta(seconds=6)) -> None:
         self._store = store
         self._every = every
 
