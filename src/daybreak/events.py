@@ -17,7 +17,7 @@ from daybreak.model import FINAL, JobSpec, Reason, Settlement, State
 KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
-    "retried", "removed", "folded", "moved",
+    "retried", "removed", "folded", "moved", "blocked", "unblocked",
 )  # fmt: skip
 
 

@@ -57,7 +57,8 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Need(Struct, frozen=True, omit_defaults=True):
-    """Slots of one resource that a job holds while it runs."""
+    """Slots of one resource that a job holds while it runs, and one start of its pace. A job's needs stand in the order
+    of their names, each name once."""
 
     resource: str
     slots: int = 1
@@ -82,7 +83,10 @@ DEFAULT_OPTIONS: Final = Options()
 
 
 class JobSpec(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One piece of work as accepted. Its id is made by whoever submits, so that asking twice is harmless."""
+    """One piece of work as accepted. Its id is made by whoever submits, so that asking twice is harmless.
+
+    One with a `holder` is run by whoever submitted it, as a lock is: no claim finds it. Whatever frees what it needs
+    leases it to the holder, at first for `hold_for`."""
 
     id: str
     task: str
@@ -107,6 +111,8 @@ class JobSpec(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     after: tuple[str, ...] = ()
     deadline: datetime | None = None
     fence: int = 0
+    holder: str | None = None
+    hold_for: timedelta = timedelta(seconds=7)
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -138,6 +144,7 @@ class Job(Struct, frozen=True, gc=False, kw_only=True):
     seq: int
     state: State
     reason: Reason | None = None
+    blocked_on: str | None = None
     priority: int
     attempt: int = 0
     fence: int = 0
@@ -293,3 +300,42 @@ class QueueSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 DEFAULT_QUEUE: Final = QueueSettings()
+
+
+class Breaker(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """When a failing resource is left alone: after so many transient failures in a row, for `open_for`; then `probes`
+    jobs at a time may try, and so many successes close it again. One more failure opens it anew."""
+
+    failures: int = 5
+    successes: int = 2
+    open_for: timedelta = timedelta(seconds=60)
+    probes: int = 1
+
+
+class ResourceSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a person may change of a resource while it is in use; kept as a record of kind `resource`. Without one, and
+    with every number left out, nothing is limited.
+
+    The pace: one start each `every`, and up to `burst` of them at once after a rest."""
+
+    slots: int | None = None
+    every: timedelta | None = None
+    burst: int = 1
+    max_waiting: int | None = None
+    breaker: Breaker | None = None
+
+
+class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the breaker of a resource has seen and decided; kept as a record of kind `gate`. Stores read two numbers of
+    it: nothing starts for `shut_for` after it was put, and from then on at most `probes` slots are given."""
+
+    state: Literal["closed", "open"] = "closed"
+    shut_for: timedelta = timedelta()
+    probes: int | None = None
+    failures: int = 0
+    successes: int = 0
+    opened: int = 0
+
+
+UNLIMITED: Final = ResourceSettings()
+NO_GATE: Final = Gate()

@@ -199,6 +199,16 @@ class Position(Struct, frozen=True):
     exact: bool = True
 
 
+class Usage(Struct, frozen=True, order=True, kw_only=True):
+    """A resource as it is now: `used` slots are held by running jobs, `waiting` jobs are blocked on it. `shut_until` is
+    when its gate lets the next one try."""
+
+    name: str
+    used: int = 0
+    waiting: int = 0
+    shut_until: datetime | None = None
+
+
 Action = Literal["cancel", "suspend", "resume", "retry", "remove", "rerank"]
 
 
@@ -299,7 +309,7 @@ def worker_topic(worker: str) -> str:
 
 
 def job_topic(job: str) -> str:
-    """This job is final."""
+    """This job is final, or its holder has got it."""
     return f"job:{job}"
 
 
@@ -348,7 +358,12 @@ class Store(Protocol):
         ...
 
     async def position(self, job: str) -> Position | None:
-        """Where a queued job stands; None if it is not queued."""
+        """Where a job stands in its queue or, if it is blocked, among those of its queue that wait for the same; None
+        if it does neither."""
+        ...
+
+    async def usage(self, name: str | None = None) -> list[Usage]:
+        """Every resource that is in use, waited for or set up, by name; equal to a recount at any time."""
         ...
 
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
@@ -373,7 +388,7 @@ class Store(Protocol):
         or cannot be kept: then none was adopted."""
         ...
 
-    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+    async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
         """Write records, each compared by revision; None where it had changed, and then nothing was written for it."""
         ...
 

@@ -27,6 +27,8 @@ from daybreak.policy.retry import delay_for, may_retry
 
 def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str) -> Settlement:
     """What becomes of the job, as data. `chance` in [0, 1) is for jitter."""
+    if lease.spec.holder is not None:
+        return _let_go(lease, outcome, by)
     match outcome:
         case Done(result):
             return _end(lease, State.COMPLETED, by, result=result)
@@ -42,6 +44,21 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str) -> Settlem
             return _timed_out(lease, after, chance, by)
         case Lost(detail, alone):
             return _lost(lease, detail, by, alone=alone)
+
+
+def _let_go(lease: Lease, outcome: Outcome, by: str) -> Settlement:
+    """A job that is run by its own holder is never tried again: nobody would come for it."""
+    match outcome:
+        case Lost(detail):
+            story = detail or "its holder died or was not heard of for a whole lease"
+            failure = Failure(message=story, kinds=("Lost",), attempt=lease.attempt)
+            return _end(lease, State.FAILED, by, reason=Reason.LOST, failure=failure, lost=lease.lost + 1)
+        case Cancelled(who):
+            return _end(lease, State.CANCELLED, who or by)
+        case Failed(failure):
+            return _end(lease, State.FAILED, by, reason=Reason.ERROR, failure=failure)
+        case _:
+            return _end(lease, State.COMPLETED, by)
 
 
 def _failed(lease: Lease, failure: Failure, chance: float, by: str) -> Settlement:

@@ -45,10 +45,16 @@ class Accepting(Book):
         freed = 1 if holder and holder.spec.queue == spec.queue else 0
         if bounded and settings.capacity is not None and self.unfinished[spec.queue] - freed >= settings.capacity:
             return Inserted(Verdict.FULL, spec.id)
+        if bounded and any(self._is_crowded(need.resource) for need in spec.options.resources):
+            return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._finish(holder, State.CANCELLED, now, by=spec.by, note="replaced")
         entry = self._accept(spec, settings, now)
         return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state)
+
+    def _is_crowded(self, resource: str) -> bool:
+        most = self.gauge(resource).settings.max_waiting
+        return most is not None and len(self.blocked.get(resource, ())) >= most
 
     def _defer_to(self, holder: Entry, spec: JobSpec, now: Now) -> Inserted:
         if spec.on_conflict == "refuse":
@@ -81,7 +87,7 @@ class Accepting(Book):
         if self._is_early(entry, now):
             entry.state = State.SCHEDULED
         else:
-            entry.due = None
+            entry.state, entry.due = self._first_state(entry), None
         self.jobs[entry.seq] = self.ids[spec.id] = entry
         if spec.key is not None:
             self._know_key(spec.key, spec.digest, entry)
@@ -128,6 +134,8 @@ class Accepting(Book):
                 self.expiring.add(entry.expires, entry.seq)
         else:
             self.topics.add(job_topic(spec.id))
+        if entry.state is State.BLOCKED:  # on what, this store finds out for itself
+            entry.state = self._first_state(entry)
         self._enter(entry)
         told = {"state": entry.state, "reason": entry.reason, "fence": entry.fence, "run_at": due_at(entry)}
         self._change(entry, "moved", now, by, **told)

@@ -44,6 +44,7 @@ class Amending(Book):
                 self._change(entry, "suspend_requested", now, amend.by, note=amend.note)
                 self.topics.add(worker_topic(entry.worker or ""))
             return "requested"
+        self._wait_no_more(entry)
         self._exit(entry)
         entry.state, entry.note = State.SUSPENDED, amend.note
         self._change(entry, "suspended", now, amend.by, state=State.SUSPENDED, note=amend.note)
@@ -60,13 +61,15 @@ class Amending(Book):
         if self._is_early(entry, now):
             entry.state = State.SCHEDULED
         else:
-            entry.state, entry.due = State.QUEUED, None
+            entry.state, entry.due = self._first_state(entry), None
         self._enter(entry)
         self._change(entry, "resumed", now, amend.by, state=entry.state, run_at=due_at(entry))
         return "done"
 
     def _amend_retry(self, entry: Entry, amend: Amend, now: Now) -> str:
         if entry.state not in FINAL or (entry.spec.unique is not None and entry.spec.unique in self.uniques):
+            return "refused"
+        if entry.spec.holder is not None:  # whoever wanted to run it has gone on
             return "refused"
         entry.state, entry.reason, entry.note = State.QUEUED, None, ""
         entry.attempt = entry.lost = entry.timeouts = 0

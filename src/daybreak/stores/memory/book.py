@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -14,15 +15,20 @@ from daybreak.errors import BadInput
 from daybreak.events import Event
 from daybreak.model import (
     DEFAULT_QUEUE,
+    NO_GATE,
     UNFINISHED,
+    UNLIMITED,
+    Gate,
     JobSpec,
     Put,
     QueueSettings,
     Reason,
     Record,
+    ResourceSettings,
     State,
 )
 from daybreak.rank import place
+from daybreak.sharing import Gauge
 from daybreak.store import (
     EVENTS_TOPIC,
     job_topic,
@@ -70,10 +76,13 @@ class Book:
     topics: set[str] = field(default_factory=set)
     following_inserts: list[JobSpec] = field(default_factory=list)
     following_puts: list[Put] = field(default_factory=list)
+    gauges: dict[str, Gauge] = field(default_factory=dict)
+    blocked: dict[str, Ready] = field(default_factory=dict)  # by what they wait for
+    freed: set[str] = field(default_factory=set)  # resources to be offered before this transaction ends
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def put(self, put: Put) -> Record | None:
+    def put(self, put: Put, now: Now) -> Record | None:
         name = (put.kind, put.name)
         there = self.records.get(name)
         if put.expect is not None and put.expect != (there.revision if there else 0):
@@ -85,11 +94,23 @@ class Book:
             self.records[name] = Record(kind=put.kind, name=put.name, value=put.value, revision=self.revision)
         if put.kind == "queue":
             self.topics.add(work_topic(put.name))
+        elif put.kind == "resource":
+            self.gauge(put.name).settings = _decoded(put.value, ResourceSettings, UNLIMITED)
+            self.freed.add(put.name)
+        elif put.kind == "gate":
+            gauge = self.gauge(put.name)
+            gauge.shut(_decoded(put.value, Gate, NO_GATE), now.steady)
+            if gauge.kept is not None and gauge.shut_until:
+                self._keep_no_more(self.jobs[gauge.kept.seq])  # others should not wait for what will not come soon
+            self.freed.add(put.name)
         return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=self.revision)
 
     def settings(self, queue: str) -> QueueSettings:
         record = self.records.get(("queue", queue))
         return msgspec.json.decode(record.value, type=QueueSettings) if record else DEFAULT_QUEUE
+
+    def gauge(self, resource: str) -> Gauge:
+        return self.gauges.setdefault(resource, Gauge())
 
     # -- ends and places -----------------------------------------------------------------------------------------------
 
@@ -105,6 +126,7 @@ class Book:
         kind: str | None = None,
     ) -> None:
         """End a job without an outcome of its own: cancelled, replaced or expired."""
+        self._wait_no_more(entry)
         self._exit(entry)
         entry.state, entry.reason, entry.note = state, reason, note
         self._leave_lease(entry)
@@ -125,10 +147,15 @@ class Book:
     def _leave_lease(self, entry: Entry) -> None:
         if entry.until is not None and self.settings(entry.spec.queue).max_running is not None:
             self.topics.add(work_topic(entry.spec.queue))
+        if entry.until is not None:
+            for need in entry.needs:
+                self.gauge(need.resource).give(need.slots)
+                self.freed.add(need.resource)
         entry.worker = entry.until = entry.call = entry.cancelling = None
         entry.reaped = entry.alone = entry.suspending = False
 
     def _rerank(self, entry: Entry, priority: int | None, now: Now, *, by: str) -> None:
+        self._keep_no_more(entry)
         self._exit(entry)
         before = entry.priority
         entry.priority = before if priority is None else priority
@@ -143,6 +170,7 @@ class Book:
 
     def drop(self, entry: Entry, now: Now) -> None:
         if entry.state in UNFINISHED:
+            self._wait_no_more(entry)
             self._exit(entry)
             self._leave_lease(entry)
             self._forget_expiry(entry)
@@ -167,6 +195,15 @@ class Book:
     def _is_early(entry: Entry, now: Now) -> bool:
         return entry.due is not None and entry.due[1] > (now.wall if entry.due[0] == "wall" else now.steady)
 
+    def _first_state(self, entry: Entry) -> State:
+        """Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who
+        wait for what it needs, who are asked before this transaction ends."""
+        if entry.spec.holder is None:
+            return State.QUEUED
+        entry.blocked_on = entry.needs[0].resource
+        self.freed.add(entry.blocked_on)
+        return State.BLOCKED
+
     # -- the small moves -----------------------------------------------------------------------------------------------
 
     def _enter(self, entry: Entry) -> None:
@@ -180,16 +217,35 @@ class Book:
                 self.topics.add(work_topic(entry.spec.queue))  # an idle worker must plan anew
             case State.RUNNING:
                 self.running[entry.seq] = entry
+            case State.BLOCKED:
+                assert entry.blocked_on is not None
+                self.blocked.setdefault(entry.blocked_on, Ready()).add(entry.lane, entry.rank)
 
     def _exit(self, entry: Entry) -> None:
         match entry.state:
             case State.QUEUED:
                 self.ready.discard(entry.lane, entry.rank)
+            case State.BLOCKED:
+                assert entry.blocked_on is not None
+                self.blocked[entry.blocked_on].discard(entry.lane, entry.rank)
             case State.SCHEDULED:
                 assert entry.due is not None
                 self.due[entry.due[0]].discard(entry.due[1], entry.seq)
             case State.RUNNING:
                 del self.running[entry.seq]
+
+    def _wait_no_more(self, entry: Entry) -> None:
+        """What a queued job was offered is for the next one."""
+        self._keep_no_more(entry)
+        if entry.state is State.QUEUED:
+            self.freed.update(need.resource for need in entry.needs)
+
+    def _keep_no_more(self, entry: Entry) -> None:
+        for need in entry.needs:
+            gauge = self.gauge(need.resource)
+            if gauge.kept is not None and gauge.kept.seq == entry.seq:
+                gauge.kept = None
+                self.freed.add(need.resource)
 
     def _change(self, entry: Entry, kind: str, now: Now, by: str, **changed: object) -> None:
         event = Event(n=entry.n + 1, kind=kind, job=entry.spec.id, at=moment(now.wall), by=by, **changed)  # type: ignore[arg-type]
@@ -212,12 +268,17 @@ def due_at(entry: Entry) -> datetime | None:
 def check(puts: Iterable[Put]) -> None:
     """Before anything is written: what raises half way through would leave half an operation behind."""
     for put in puts:
-        if put.kind == "queue" and put.value is not None:
-            _check_settings(put, put.value)
+        if put.value is not None and (kind := _KINDS.get(put.kind)) is not None:
+            try:
+                msgspec.json.decode(put.value, type=kind)
+            except msgspec.DecodeError as trouble:
+                raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {trouble}") from None
 
 
-def _check_settings(put: Put, value: bytes) -> None:
-    try:
-        msgspec.json.decode(value, type=QueueSettings)
-    except msgspec.DecodeError as trouble:
-        raise BadInput(f"queue {put.name!r}: these are no queue settings: {trouble}") from None
+_KINDS = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate}
+
+T = TypeVar("T")
+
+
+def _decoded(value: bytes | None, kind: type[T], otherwise: T) -> T:
+    return otherwise if value is None else msgspec.json.decode(value, type=kind)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Literal
 
 from daybreak.events import Event
-from daybreak.model import Failure, Job, JobSpec, Lease, Reason, State
+from daybreak.model import Failure, Job, JobSpec, Lease, Need, Reason, State
 from daybreak.rank import Rank
 from daybreak.store import Filter
 from daybreak.units import moment
@@ -49,6 +49,12 @@ class Entry:
     failure: Failure | None = None
     history: list[Event] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    blocked_on: str | None = None
+    blocked_since: int | None = None
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return self.spec.options.resources
 
     @property
     def lane(self) -> tuple[str, str, int]:
@@ -60,6 +66,7 @@ class Entry:
             seq=self.seq,
             state=self.state,
             reason=self.reason,
+            blocked_on=self.blocked_on if self.state is State.BLOCKED else None,
             priority=self.priority,
             attempt=self.attempt,
             fence=self.fence,

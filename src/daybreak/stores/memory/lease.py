@@ -15,6 +15,7 @@ from daybreak.model import (
     State,
 )
 from daybreak.rank import turn, urgency
+from daybreak.sharing import PARKED_PER_CLAIM
 from daybreak.store import (
     PROMOTED_PER_CLAIM,
     Beat,
@@ -22,22 +23,22 @@ from daybreak.store import (
     Extended,
     Reap,
 )
-from daybreak.stores.memory.accept import Accepting
 from daybreak.stores.memory.book import Now, due_at
 from daybreak.stores.memory.entry import Entry
+from daybreak.stores.memory.share import Sharing
 from daybreak.units import moment, span
 
 
-class Leasing(Accepting):
+class Leasing(Sharing):
     __slots__ = ()
 
     def claim(self, claim: Claim, now: Now) -> tuple[list[Entry], bool]:
         """The most urgent jobs that the claimant may have, leased; and whether more may be there at once."""
-        due, expired = self.promote(PROMOTED_PER_CLAIM, now), 0
+        due, expired, parked = self.promote(PROMOTED_PER_CLAIM, now), 0, 0
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
         room = {queue: self._room(queue) for queue in claim.queues}
         taken = self._taken_before(claim)
-        while len(taken) < claim.limit and expired < PROMOTED_PER_CLAIM:
+        while len(taken) < claim.limit and expired < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM:
             head = self._next(claim, room, served, now)
             if head is None:
                 return taken, due == PROMOTED_PER_CLAIM
@@ -46,7 +47,11 @@ class Leasing(Accepting):
                 self._expire(head, now)
                 expired += 1
                 continue
-            self._lease(head, claim, now)
+            if (lacking := self.lacking(head, now)) is not None:
+                self.park(head, lacking, now)
+                parked += 1
+                continue
+            self._lease(head, now, worker=claim.worker, lease_for=claim.lease_for, call=claim.call)
             taken.append(head)
             room[queue] -= 1
             served[queue] += 1
@@ -80,20 +85,6 @@ class Leasing(Accepting):
         if settings.max_running is None:
             return float("inf")
         return settings.max_running - sum(1 for e in self.running.values() if e.spec.queue == queue)
-
-    def _lease(self, entry: Entry, claim: Claim, now: Now) -> None:
-        self._exit(entry)
-        entry.state, entry.due, entry.note = State.RUNNING, None, ""
-        self._enter(entry)
-        self._forget_expiry(entry)
-        entry.attempt += 1
-        entry.fence += 1
-        entry.worker, entry.call = claim.worker, claim.call
-        entry.term = span(claim.lease_for)
-        entry.until = now.steady + entry.term
-        entry.started = now.wall
-        entry.progress, entry.message = None, ""
-        self._change(entry, "started", now, claim.worker, state=State.RUNNING, attempt=entry.attempt, fence=entry.fence)
 
     # -- while it runs -------------------------------------------------------------------------------------------------
 
@@ -159,7 +150,7 @@ class Leasing(Accepting):
         for spec in self.following_inserts:  # part of an accepted settlement: a full queue does not refuse them
             self.insert(spec, now, bounded=False)
         for put in self.following_puts:
-            self.put(put)
+            self.put(put, now)
         self.following_inserts, self.following_puts = [], []
 
     def _write(self, entry: Entry, settlement: Settlement, now: Now) -> None:
@@ -187,6 +178,7 @@ class Leasing(Accepting):
 
     def promote(self, limit: int, now: Now) -> int:
         """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
+        self.offer_what_time_freed(now)
         due = self.due["steady"].until(now.steady, limit)
         due += self.due["wall"].until(now.wall, limit - len(due))
         for entry in map(self.jobs.__getitem__, due):
@@ -205,6 +197,7 @@ class Leasing(Accepting):
     def next_in(self, now: Now) -> timedelta | None:
         firsts = ((self.due["steady"].first(), now.steady), (self.due["wall"].first(), now.wall))
         delays = [first - hand for first, hand in firsts if first is not None]
+        delays += [gauge.look - now.steady for gauge in self.gauges.values() if gauge.look is not None]
         return timedelta(microseconds=max(0, min(delays))) if delays else None
 
     def _expire(self, entry: Entry, now: Now) -> None:

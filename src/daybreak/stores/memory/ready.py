@@ -34,6 +34,12 @@ class Ready:
     def ahead_of(self, queue: str, rank: Rank) -> int:
         return sum(ranks.before(rank) for lane, ranks in self._lanes.items() if lane[0] == queue)
 
+    def lanes(self) -> dict[Lane, list[Rank]]:
+        return {lane: list(ranks) for lane, ranks in sorted(self._lanes.items())}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
 
 class Ranks:
     """A sorted list from which the first is taken at no cost: what is taken stays in place until half of it is gone."""

@@ -34,6 +34,7 @@ from daybreak.store import (
     Reap,
     Tally,
     Traits,
+    Usage,
     Watch,
 )
 from daybreak.stores.hub import Hub
@@ -46,7 +47,9 @@ from daybreak.world import RealWorld, World
 class MemoryStore:
     """Jobs in this process's memory: gone with it."""
 
-    traits = Traits(name="memory", durable="nothing outlives the process", shared=False)
+    traits = Traits(
+        name="memory", durable="nothing outlives the process", shared=False, features=frozenset({"resources"})
+    )
 
     def __init__(self, world: World | None = None) -> None:
         self._world = world or RealWorld()
@@ -84,11 +87,13 @@ class MemoryStore:
         settled = [ledger.settle(cleaned_settlement(settlement), at) for settlement in exchange.settle]
         ledger.follow(at)
         inserted = [ledger.insert(spec, at) for spec in exchange.insert]
-        put = [ledger.put(put) for put in exchange.put]
+        put = [ledger.put(put, at) for put in exchange.put]
+        ledger.offer_freed(at)
         leases: list[Lease] = []
         next_in, again = None, False
         if exchange.claim is not None:
             taken, again = ledger.claim(exchange.claim, at)
+            again = ledger.offer_freed(at) or again
             leases = [entry.as_lease() for entry in taken]
             next_in = ledger.next_in(at) if len(taken) < exchange.claim.limit else None
         self._wake()
@@ -109,6 +114,7 @@ class MemoryStore:
         at = self._now(now)
         expired = self._ledger.expire(limit, at)
         due = self._ledger.promote(limit, at)
+        self._ledger.offer_freed(at)
         self._wake()
         return Advanced(due=due, expired=expired, next_in=self._ledger.next_in(at), again=limit in (due, expired))
 
@@ -123,6 +129,7 @@ class MemoryStore:
         else:
             chunk, cursor = self._chunk(amend, amend.filter)
             answers = [a for e in chunk if (a := ledger.amend(e, amend, at)).verdict in ("done", "requested")]
+        ledger.offer_freed(at)
         self._wake()
         return Amended(answers, cursor)
 
@@ -166,10 +173,22 @@ class MemoryStore:
 
     async def position(self, job: str) -> Position | None:
         entry = self._ledger.ids.get(job)
-        if entry is None or entry.state is not State.QUEUED:
+        if entry is None or entry.state not in (State.QUEUED, State.BLOCKED):
             return None
-        ahead = self._ledger.ready.ahead_of(entry.spec.queue, entry.rank)
+        if entry.state is State.QUEUED:
+            ahead = self._ledger.ready.ahead_of(entry.spec.queue, entry.rank)
+        else:
+            ahead = self._ledger.blocked[entry.blocked_on or ""].ahead_of(entry.spec.queue, entry.rank)
         return Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
+
+    async def usage(self, name: str | None = None) -> list[Usage]:
+        ledger = self._ledger
+        known = {called for kind, called in ledger.records if kind == "resource"}
+        for called, gauge in ledger.gauges.items():
+            if gauge.used or gauge.shut_until:
+                known.add(called)
+        known |= {called for called, waiting in ledger.blocked.items() if len(waiting)}
+        return [ledger.usage(called) for called in sorted(known) if name in (None, called)]
 
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
         ledger = self._ledger
@@ -208,6 +227,7 @@ class MemoryStore:
         lapsed = sorted(lapsed, key=lambda k: (ledger.keys[k].dropped, k))[: purge.limit]
         for key in lapsed:
             del ledger.keys[key]
+        ledger.offer_freed(at)
         self._wake()
         return Purged(
             jobs=len(old[: purge.limit]), events=stale, keys=len(lapsed), forwarded=forwarded, moved=moved,
@@ -235,12 +255,15 @@ class MemoryStore:
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
         at, moved, by = self._now(now), [cleaned_moved(one) for one in moved], clean(by)
         answers = [self._ledger.adopt(one, by, at) for one in moved]
+        self._ledger.offer_freed(at)
         self._wake()
         return answers
 
-    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+    async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
         check(puts)
-        answers = [self._ledger.put(put) for put in puts]
+        at = self._now(now)
+        answers = [self._ledger.put(put, at) for put in puts]
+        self._ledger.offer_freed(at)
         self._wake()
         return answers
 

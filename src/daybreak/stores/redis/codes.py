@@ -20,7 +20,7 @@ REASON: Final = {reason: code for code, reason in enumerate(REASONS)}
 KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
-    "retried", "removed", "folded", "moved",
+    "retried", "removed", "folded", "moved", "blocked", "unblocked",
 )  # fmt: skip
 KIND: Final = {kind: code for code, kind in enumerate(KINDS)}
 VERDICTS: Final = (Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT, Verdict.FULL)

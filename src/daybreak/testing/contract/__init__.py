@@ -21,6 +21,7 @@ from daybreak.testing.contract.order import Aging, Order, Positions, Turns
 from daybreak.testing.contract.people import Amending, Bulk, Holding
 from daybreak.testing.contract.reading import Finding
 from daybreak.testing.contract.records import Records
+from daybreak.testing.contract.resources import Gates, Holders, Pace, Several, Slots
 from daybreak.testing.contract.retention import Retention
 from daybreak.testing.contract.telling import Events, Tallies
 from daybreak.testing.contract.time import Delays, Expiry, TwoClocks
@@ -29,7 +30,7 @@ from daybreak.testing.contract.waking import Waking
 
 class StoreContract(
     Acceptance, Keys, Uniques,
-    Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing,
+    Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing, Slots, Several, Pace, Gates, Holders,
     Fences, Lapses, Attempts, Deaths, Cancelling, Holding, Amending, Bulk,
     Delays, Expiry, TwoClocks, Events, Tallies, Records, Retention, Moving, Finding, Waking,
 ):  # fmt: skip

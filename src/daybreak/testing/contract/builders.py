@@ -14,13 +14,16 @@ from daybreak.model import (
     Done,
     Failed,
     Failure,
+    Gate,
     Job,
     JobSpec,
     Lease,
+    Need,
     Options,
     Outcome,
     Put,
     QueueSettings,
+    ResourceSettings,
     Retry,
     State,
 )
@@ -38,6 +41,7 @@ from daybreak.store import (
     Query,
     Reap,
     Store,
+    Usage,
     Verdict,
 )
 from daybreak.testing.clock import NOON as NOON  # noqa: PLC0414 - said with the other times
@@ -181,6 +185,32 @@ async def configure(store: Store, queue: str = "default", **settings: Any) -> No
     assert await store.put([Put(kind="queue", name=queue, value=value)]) != [None]
 
 
+async def provide(store: Store, resource: str, *, now: datetime = NOON, **settings: Any) -> None:
+    """Set a resource to these settings, the rest to their defaults."""
+    value = msgspec.json.encode(ResourceSettings(**settings))
+    assert await store.put([Put(kind="resource", name=resource, value=value)], now=now) != [None]
+
+
+async def set_gate(store: Store, resource: str, *, now: datetime = NOON, **gate: Any) -> None:
+    value = msgspec.json.encode(Gate(**gate)) if gate else None
+    assert await store.put([Put(kind="gate", name=resource, value=value)], now=now) != [None]
+
+
+def needs(*resources: str, **slots: int) -> tuple[Need, ...]:
+    """One slot of each, or so many: `needs("a", b=2)`."""
+    return tuple(Need(name, slots.get(name, 1)) for name in sorted({*resources, *slots}))
+
+
+async def used(store: Store, resource: str) -> int:
+    [usage] = await store.usage(resource) or [Usage(name=resource)]
+    return usage.used
+
+
+async def waiting(store: Store, resource: str) -> int:
+    [usage] = await store.usage(resource) or [Usage(name=resource)]
+    return usage.waiting
+
+
 # -- what must hold at any time ----------------------------------------------------------------------------------------
 
 
@@ -212,6 +242,22 @@ async def assert_sound(store: Store, jobs: Sequence[str] = ()) -> None:
         assert fold(await store.history(job.id)) == folded(job)
     tallies = {(t.queue, t.task, t.version, t.priority, t.state): t.n for t in await store.count()}
     assert tallies == recount
+    await _assert_usage(store, found)
+
+
+async def _assert_usage(store: Store, found: Sequence[Job]) -> None:
+    held: dict[str, int] = {}
+    blocked: dict[str, int] = {}
+    for job in found:
+        if job.state is State.RUNNING:
+            for need in job.spec.options.resources:
+                held[need.resource] = held.get(need.resource, 0) + need.slots
+        if job.state is State.BLOCKED:
+            assert job.blocked_on is not None
+            blocked[job.blocked_on] = blocked.get(job.blocked_on, 0) + 1
+    usage = await store.usage()
+    assert {one.name: one.used for one in usage if one.used} == held
+    assert {one.name: one.waiting for one in usage if one.waiting} == blocked
 
 
 def folded(job: Job) -> Folded:

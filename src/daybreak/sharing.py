@@ -1,0 +1,111 @@
+"""The arithmetic of resources: slots, pace, and a gate that is shut for a while.
+
+Stores keep the numbers and do this inside the transaction in which a lease begins or ends. Times are microseconds of
+the store's steady clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from daybreak.model import NO_GATE, UNLIMITED, Gate, JobSpec, Need, ResourceSettings
+from daybreak.units import span
+
+PARKED_PER_CLAIM: Final = 100
+OFFERED_AT_ONCE: Final = 100
+LOOK_AGAIN: Final = span(timedelta(seconds=10))
+PASSED_OVER_FOR: Final = span(timedelta(seconds=30))
+
+
+class Kept(NamedTuple):
+    """Slots that are kept free for a job which was passed over for too long."""
+
+    seq: int
+    priority: int
+    slots: int
+
+
+@dataclass(slots=True)
+class Gauge:
+    """One resource: what is allowed (from its records), and what is in use.
+
+    `tat` is when the next start would come if all came evenly (GCRA). `look` is when those who wait should be looked at
+    again, because time alone may have freed it. `fence` is the highest that a holder of it was ever given."""
+
+    settings: ResourceSettings = UNLIMITED
+    gate: Gate = NO_GATE
+    shut_until: int = 0
+    used: int = 0
+    tat: int = 0
+    look: int | None = None
+    kept: Kept | None = None
+    fence: int = 0
+
+    @property
+    def limit(self) -> int | None:
+        return self.settings.slots if self.gate.probes is None else self.gate.probes
+
+    @property
+    def every(self) -> int:
+        return 0 if self.settings.every is None else span(self.settings.every)
+
+    def lacks(self, slots: int, now: int, *, seq: int, priority: int) -> bool:
+        """Whether a job that needs so many slots must wait for it."""
+        if now < self.shut_until or (self.every and self._early(now) > 0):
+            return True
+        limit = self.limit
+        return limit is not None and self.used + slots + self._kept_from(seq, priority) > limit
+
+    def _kept_from(self, seq: int, priority: int) -> int:
+        kept = self.kept
+        return 0 if kept is None or kept.seq == seq or priority < kept.priority else kept.slots
+
+    def _early(self, now: int) -> int:
+        """How long until the next start is allowed; not above 0 when it is."""
+        return max(self.tat, now) - (max(self.settings.burst, 1) - 1) * self.every - now
+
+    def take(self, slots: int, now: int) -> None:
+        self.used += slots
+        if self.every:
+            self.tat = max(self.tat, now) + self.every
+
+    def give(self, slots: int) -> None:
+        self.used -= slots
+
+    def starts(self, now: int) -> int:
+        """How many jobs may start now, by pace."""
+        if not self.every:
+            return OFFERED_AT_ONCE
+        return min(OFFERED_AT_ONCE, max(0, -self._early(now) // self.every + 1))
+
+    def is_full(self, beside: int = 0) -> bool:
+        limit = self.limit
+        return limit is not None and self.used + beside >= limit
+
+    def plan(self, now: int, *, offered: int, more: bool) -> None:
+        """When to look at those who still wait, `offered` having just been told to try; `more` might be."""
+        if now < self.shut_until:
+            self.look = self.shut_until
+        elif more:
+            self.look = now
+        elif self.is_full():
+            self.look = None  # whoever gives a slot back looks
+        elif self.every:
+            self.look = now + max(self._early(now) + offered * self.every, 1)
+        else:
+            self.look = now + LOOK_AGAIN
+
+    def shut(self, gate: Gate, now: int) -> None:
+        self.gate = gate
+        self.shut_until = now + span(gate.shut_for) if gate.shut_for else 0
+
+
+def need_of(spec: JobSpec, resource: str) -> int:
+    return next((need.slots for need in spec.options.resources if need.resource == resource), 0)
+
+
+def is_hard_to_place(needs: tuple[Need, ...]) -> bool:
+    """Whether others, who need less, could pass it over for ever."""
+    return len(needs) > 1 or any(need.slots > 1 for need in needs)

@@ -1,0 +1,165 @@
+"""What jobs share: who must wait for a resource, and who may try when it is free."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from daybreak.model import Reason, State
+from daybreak.rank import Rank
+from daybreak.sharing import OFFERED_AT_ONCE, PASSED_OVER_FOR, Gauge, Kept, is_hard_to_place, need_of
+from daybreak.store import Usage, job_topic
+from daybreak.stores.memory.accept import Accepting
+from daybreak.stores.memory.book import Now
+from daybreak.stores.memory.entry import Entry
+from daybreak.units import moment, span
+
+
+class Sharing(Accepting):
+    __slots__ = ()
+
+    def lacking(self, entry: Entry, now: Now) -> str | None:
+        """The first of what it needs that it cannot have now; None when it can have all of it."""
+        for need in entry.needs:
+            gauge = self.gauge(need.resource)
+            if gauge.lacks(need.slots, now.steady, seq=entry.seq, priority=entry.priority):
+                return need.resource
+        return None
+
+    def _lease(self, entry: Entry, now: Now, *, worker: str, lease_for: timedelta, call: str | None = None) -> None:
+        self._keep_no_more(entry)
+        self._exit(entry)
+        for need in entry.needs:
+            self.gauge(need.resource).take(need.slots, now.steady)
+        entry.blocked_on = entry.blocked_since = None
+        entry.state, entry.due, entry.note = State.RUNNING, None, ""
+        self._enter(entry)
+        self._forget_expiry(entry)
+        entry.attempt += 1
+        entry.fence += 1
+        if entry.spec.holder is not None:
+            self._fence(entry)
+        entry.worker, entry.call = worker, call
+        entry.term = span(lease_for)
+        entry.until = now.steady + entry.term
+        entry.started = now.wall
+        entry.progress, entry.message = None, ""
+        self._change(entry, "started", now, worker, state=State.RUNNING, attempt=entry.attempt, fence=entry.fence)
+
+    def _fence(self, entry: Entry) -> None:
+        """Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before."""
+        gauges = [self.gauge(need.resource) for need in entry.needs]
+        entry.fence = max(entry.fence, *(gauge.fence + 1 for gauge in gauges))
+        for gauge in gauges:
+            gauge.fence = entry.fence
+
+    def usage(self, resource: str) -> Usage:
+        gauge = self.gauge(resource)
+        return Usage(
+            name=resource,
+            used=gauge.used,
+            waiting=len(self.blocked.get(resource, ())),
+            shut_until=moment(gauge.shut_until) if gauge.shut_until else None,
+        )
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def park(self, entry: Entry, resource: str, now: Now) -> None:
+        """Let it wait for this resource, out of the way of claims; what else it was offered is for others."""
+        self._wait_no_more(entry)
+        self.freed.discard(resource)
+        self._exit(entry)
+        entry.state, entry.blocked_on = State.BLOCKED, resource
+        if entry.blocked_since is None:
+            entry.blocked_since = now.steady
+        self._enter(entry)
+        self._change(entry, "blocked", now, "", state=State.BLOCKED, note=resource)
+        self._keep_for(entry, now)
+        self.gauge(resource).plan(now.steady, offered=0, more=False)
+
+    def _keep_for(self, entry: Entry, now: Now) -> None:
+        """Those that need much are passed over by those that need little. After a while what they need is kept for
+        them as it comes free, for one at a time, and only all of it: so nobody waits for ever, and no two for one
+        another."""
+        since = entry.blocked_since
+        if since is None or now.steady - since < PASSED_OVER_FOR or not is_hard_to_place(entry.needs):
+            return
+        limited = [(self.gauge(need.resource), need) for need in entry.needs]
+        limited = [(gauge, need) for gauge, need in limited if gauge.limit is not None]
+        if any(now.steady < self.gauge(need.resource).shut_until for need in entry.needs):
+            return
+        if all(gauge.kept is None and need.slots <= (gauge.limit or 0) for gauge, need in limited):
+            for gauge, need in limited:
+                gauge.kept = Kept(entry.seq, entry.priority, need.slots)
+
+    # -- offering ------------------------------------------------------------------------------------------------------
+
+    def offer_freed(self, now: Now) -> bool:
+        """Before a transaction ends: whatever it freed is offered to those who wait for it. Was there anyone?"""
+        any_tried = False
+        while self.freed:
+            resource = min(self.freed)
+            self.freed.discard(resource)
+            any_tried = self._offer(resource, now) or any_tried
+        return any_tried
+
+    def offer_what_time_freed(self, now: Now) -> None:
+        due = sorted(name for name, gauge in self.gauges.items() if gauge.look is not None and gauge.look <= now.steady)
+        for name in due[:OFFERED_AT_ONCE]:
+            kept = self.gauge(name).kept
+            if kept is not None and self.jobs[kept.seq].state is State.QUEUED:
+                self._keep_no_more(self.jobs[kept.seq])  # it may try and nobody lets it: its queue is paused, say
+            self.freed.add(name)
+        self.offer_freed(now)
+
+    def _offer(self, resource: str, now: Now) -> bool:
+        """The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task
+        without a worker sits on what others could use."""
+        gauge, waiting = self.gauge(resource), self.blocked.get(resource)
+        offered, more = 0, False
+        if waiting and now.steady >= gauge.shut_until:
+            for ranks in waiting.lanes().values():
+                tried, rest = self._offer_lane(resource, gauge, ranks, now)
+                offered, more = max(offered, tried), more or rest
+        if waiting:
+            gauge.plan(now.steady, offered=offered, more=more)
+        else:
+            gauge.look = None
+            self.blocked.pop(resource, None)
+        return offered > 0
+
+    def _offer_lane(self, resource: str, gauge: Gauge, ranks: list[Rank], now: Now) -> tuple[int, bool]:
+        """How many were told to try, and whether others might be who were not looked at."""
+        starts, tried, beside = gauge.starts(now.steady), 0, 0
+        for rank in ranks[:OFFERED_AT_ONCE]:
+            if tried >= starts or gauge.is_full(beside):
+                return tried, False
+            entry = self.jobs[rank.seq]
+            if self._is_overdue(entry, now):
+                self._finish(entry, State.FAILED, now, by="", reason=Reason.EXPIRED, kind="expired")
+            elif entry.spec.holder is not None:
+                self._grant(entry, now)
+                starts = min(starts, tried + gauge.starts(now.steady))
+            elif gauge.lacks(
+                beside + need_of(entry.spec, resource), now.steady, seq=entry.seq, priority=entry.priority
+            ):
+                self._keep_for(entry, now)
+            else:
+                beside += need_of(entry.spec, resource)
+                tried += 1
+                self._exit(entry)
+                entry.state = State.QUEUED
+                self._enter(entry)
+                self._change(entry, "unblocked", now, "", state=State.QUEUED)
+        return tried, len(ranks) > OFFERED_AT_ONCE
+
+    def _grant(self, entry: Entry, now: Now) -> None:
+        """To its holder, who waits to be told."""
+        assert entry.spec.holder is not None
+        lacking = self.lacking(entry, now)
+        if lacking is None:
+            self._lease(entry, now, worker=entry.spec.holder, lease_for=entry.spec.hold_for)
+            self.topics.add(job_topic(entry.spec.id))
+        elif lacking != entry.blocked_on:
+            self.park(entry, lacking, now)
+        else:
+            self._keep_for(entry, now)
