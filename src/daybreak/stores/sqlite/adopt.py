@@ -10,7 +10,7 @@ from daybreak.events import encode
 from daybreak.model import UNFINISHED, State
 from daybreak.rank import place
 from daybreak.store import Inserted, Moved, Verdict, job_topic, kept_until
-from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import WALL, Carry, Row, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
@@ -95,8 +95,12 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
         ledger.execute(sql.insert_unique, (spec.unique, seq))
     ledger.known.last_id = None
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
-    places.tell(ledger, row, "moved", by, state=job.state, reason=job.reason, fence=row.fence, run_at=run_at)
+    if row.state is State.BLOCKED:  # on what, this store finds out for itself
+        row.state = places.first_state(ledger, row)
+    if spec.options.resources:
+        gauges.refuse_older_programs(ledger)
+    places.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
     places.enter(ledger, row)
     if job.is_final:
         ledger.wake(job_topic(job.id))
-    return Inserted(Verdict.NEW, spec.id, seq, job.state)
+    return Inserted(Verdict.NEW, spec.id, seq, row.state)

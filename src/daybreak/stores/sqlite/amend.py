@@ -6,7 +6,7 @@ from typing import Literal
 
 from daybreak.model import FINAL, WAITING, State
 from daybreak.store import SCANNED_PER_CHUNK, Amend, Amended, Amendment, worker_topic
-from daybreak.stores.sqlite import places, read
+from daybreak.stores.sqlite import gauges, places, read
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import Row
 from daybreak.stores.sqlite.statements import sql
@@ -74,6 +74,7 @@ def _suspend(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
             places.tell(ledger, row, "suspend_requested", wanted.by, note=wanted.note)
             _ask(ledger, row)
         return "requested"
+    gauges.wait_no_more(ledger, row)
     places.leave(ledger, row)
     row.state, row.carry.note = State.SUSPENDED, wanted.note
     places.tell(ledger, row, "suspended", wanted.by, state=State.SUSPENDED, note=wanted.note)
@@ -94,7 +95,7 @@ def _resume(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if places.is_early(ledger, row):
         row.state = State.SCHEDULED
     else:
-        row.state, row.clock, row.due = State.QUEUED, None, None
+        row.state, row.clock, row.due = places.first_state(ledger, row), None, None
     places.tell(ledger, row, "resumed", wanted.by, state=row.state, run_at=places.due_at(row))
     places.enter(ledger, row)
     return "done"
@@ -106,7 +107,7 @@ def _ask(ledger: Ledger, row: Row) -> None:
 
 
 def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
-    if row.state not in FINAL:
+    if row.state not in FINAL or row.spec.holder is not None:  # a holder has gone on
         return "refused"
     if row.uniq is not None:
         if ledger.value(sql.holder_of, (row.uniq,)) is not None:

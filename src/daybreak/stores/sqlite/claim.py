@@ -11,10 +11,11 @@ from typing import Any
 from daybreak.events import Event
 from daybreak.model import Lease, QueueSettings, State
 from daybreak.rank import turn, urgency
+from daybreak.sharing import PARKED_PER_CLAIM
 from daybreak.store import PROMOTED_PER_CLAIM, Claim
-from daybreak.stores.sqlite import pass_time, places
+from daybreak.stores.sqlite import gauges, pass_time, places, share
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import LaneName, Values, pack_carry, spec_of, unpack_carry
+from daybreak.stores.sqlite.rows import LaneName, Values, pack_carry, spec_of, unpack_carry, unpack_options
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment, span
 
@@ -79,6 +80,7 @@ class Claiming:
         self._rows: list[Values] = []
         self._last: dict[int, tuple[int, int, int]] = {}
         self._overdue: list[int] = []
+        self._parked: list[tuple[int, str]] = []
         self.again = False
         self.next_in: timedelta | None = None
 
@@ -93,7 +95,8 @@ class Claiming:
             for line in lines:
                 line.close()
         self._write()
-        self.again = due == PROMOTED_PER_CLAIM if dry else True
+        is_offered = share.offer_freed(ledger)
+        self.again = is_offered or (due == PROMOTED_PER_CLAIM if dry else True)
         if len(leases) < claim.limit:
             self.next_in = pass_time.next_in(ledger)
         return leases
@@ -102,7 +105,11 @@ class Claiming:
         steady, leases = self._ledger.steady, self._taken_before()
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)
-        while len(leases) < self._claim.limit and len(self._overdue) < PROMOTED_PER_CLAIM:
+        while (
+            len(leases) < self._claim.limit
+            and len(self._overdue) < PROMOTED_PER_CLAIM
+            and len(self._parked) < PARKED_PER_CLAIM
+        ):
             if not waiting:
                 return leases, True
             _, line = heappop(waiting)
@@ -110,6 +117,8 @@ class Claiming:
             self._last[lane] = row[:3]
             if row[12] is not None and row[12] <= steady:
                 self._overdue.append(row[2])
+            elif (lacking := self._lacking(row)) is not None:
+                self._parked.append((row[2], lacking))
             else:
                 leases.append(self._lease(lane, row))
                 line.room -= 1
@@ -117,6 +126,10 @@ class Claiming:
             if (key := line.key(steady)) is not None:
                 heappush(waiting, (key, line))
         return leases, False
+
+    def _lacking(self, row: Values) -> str | None:
+        needs = () if row[18] is None else unpack_options(row[18]).resources
+        return gauges.lacking(self._ledger, needs, row[2], row[9]) if needs else None
 
     def _taken_before(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim
@@ -138,17 +151,22 @@ class Claiming:
             )
         )  # fmt: skip
         lost = timeouts = 0
-        checkpoint = None
+        checkpoint = packed_needs = None
         if carry is not None:
             brought = unpack_carry(carry)
             lost, timeouts, checkpoint = brought.lost, brought.timeouts, brought.checkpoint
             brought.note, brought.message, brought.started, brought.progress = "", "", None, None
+            brought.blocked_since = None
             carry = pack_carry(brought)
+        if options is not None and (needs := unpack_options(options).resources):
+            gauges.keep_no_more(ledger, needs, seq)
+            gauges.take(ledger, needs)
+            packed_needs = gauges.pack_needs(needs)
         if expires is not None:
             ledger.execute(sql.forget_expiry, (seq,))
         self._rows.append((
             seq, lane, priority, uniq, attempt, fence, n, claim.worker, ledger.steady + self._term, self._term,
-            ledger.wall, claim.call, carry, places.grown(ledger, seq, n, history, line),
+            ledger.wall, claim.call, carry, places.grown(ledger, seq, n, history, line), packed_needs,
         ))  # fmt: skip
         return Lease(
             seq=seq,
@@ -172,6 +190,9 @@ class Claiming:
         for seq in self._overdue:
             if (overdue := places.load(ledger, seq)) is not None:
                 places.expire(ledger, overdue)
+        for seq, resource in self._parked:
+            if (parked := places.load(ledger, seq)) is not None:
+                share.park(ledger, parked, resource)
         for lane, rank in self._last.items():
             ledger.execute(sql.take_from_lane, (lane, *rank))
         if self._rows:

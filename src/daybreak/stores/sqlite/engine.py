@@ -22,7 +22,7 @@ from daybreak.errors import (
     StoreUnavailable,
 )
 from daybreak.model import JobSpec
-from daybreak.stores.sqlite import forks, schema
+from daybreak.stores.sqlite import forks, gauges, schema, share
 from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
@@ -217,6 +217,8 @@ class Engine:
                 db.execute("SAVEPOINT request")
             try:
                 answers += _run_group(group, ledger)
+                share.offer_freed(ledger)
+                gauges.write(ledger)
                 parts.append(ledger.changes)
             except Exception as trouble:
                 if isinstance(trouble, _FATAL) or len(requests) == 1 or not db.in_transaction:

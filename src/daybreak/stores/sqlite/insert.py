@@ -8,14 +8,14 @@ from daybreak import events
 from daybreak.model import WAITING, JobSpec, QueueSettings, State
 from daybreak.rank import place
 from daybreak.store import Inserted, Verdict, work_topic
-from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import Row, Values, first_due, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment, span
 
 # Looked up once: a member of an enum is found by calling code, at every access.
-NEW, QUEUED, SCHEDULED = Verdict.NEW, State.QUEUED, State.SCHEDULED
+NEW, QUEUED, SCHEDULED, BLOCKED = Verdict.NEW, State.QUEUED, State.SCHEDULED, State.BLOCKED
 
 
 class Inserting:
@@ -29,6 +29,7 @@ class Inserting:
         self._jobs: list[Values] = []
         self._ready: list[Values] = []
         self._delayed: list[Values] = []
+        self._held: list[Values] = []
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         answers = [self._insert(spec) for spec in specs]
@@ -48,10 +49,21 @@ class Inserting:
             freed = 1 if holder and holder.queue == spec.queue else 0
             if self._unfinished(spec.queue) - freed >= settings.capacity:
                 return Inserted(Verdict.FULL, spec.id)
+        if spec.options.resources:
+            gauges.refuse_older_programs(ledger)
+            if self._bounded and any(self._is_crowded(need.resource) for need in spec.options.resources):
+                return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._counted.clear()
             places.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
         return self._accept(spec, settings)
+
+    def _is_crowded(self, resource: str) -> bool:
+        most = gauges.gauge_of(self._ledger, resource).settings.max_waiting
+        if most is None:
+            return False
+        self._write()
+        return bool(self._ledger.value(sql.count_waiting, (resource, most)) >= most)
 
     def _unfinished(self, queue: str) -> int:
         if queue not in self._counted:
@@ -103,7 +115,15 @@ class Inserting:
             spec.by, spec.run, spec.owner, spec.key, spec.unique, pack_options(spec.options), pack_extra(spec),
             spec.args,
         ))  # fmt: skip
-        if (due := first_due(spec, ledger.wall, ledger.steady)) is None:
+        due = first_due(spec, ledger.wall, ledger.steady)
+        if spec.holder is not None:
+            # It stands with those who wait from the first, and they are asked before this request ends.
+            state, cause = BLOCKED, spec.options.resources[0].resource
+            self._held.append((
+                seq, "blocked", cause, lane, band, order, None, None, 0, spec.fence, 1, None, None
+            ))  # fmt: skip
+            ledger.freed.add(cause)
+        elif due is None:
             state = QUEUED
             self._ready.append((lane, band, order, seq, 0, spec.fence, 1, None, None))
         else:
@@ -130,6 +150,7 @@ class Inserting:
             (sql.insert_job, self._jobs),
             (sql.insert_ready, self._ready),
             (sql.insert_delayed, self._delayed),
+            (sql.insert_held, self._held),
         ):
             if rows:
                 ledger.executemany(statement, rows)

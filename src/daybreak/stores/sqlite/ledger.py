@@ -14,6 +14,7 @@ import msgspec
 from daybreak import events
 from daybreak.events import Event
 from daybreak.model import DEFAULT_QUEUE, UNFINISHED, QueueSettings, State
+from daybreak.sharing import Gauge
 from daybreak.store import EVENTS_TOPIC
 from daybreak.stores.sqlite.rows import LaneName
 from daybreak.stores.sqlite.statements import sql
@@ -36,6 +37,8 @@ class Known:
         self.last_id: str | None = None
         self.last_pos: int | None = None
         self.tallies: Counter[Cell] | None = None
+        self.gauges: dict[str, Gauge] = {}
+        self.is_shared = False  # programs that know no resources are refused already
 
     def add_lane(self, number: int, name: LaneName) -> None:
         self.lanes[name] = number
@@ -63,6 +66,8 @@ class Ledger:
         self.steady = steady
         self.at = moment(wall)
         self.changes = Changes()
+        self.freed: set[str] = set()  # resources to be offered before this request ends
+        self.gauged: set[str] = set()  # resources whose numbers are to be written
         self.execute = db.execute
         self.executemany = db.executemany
 

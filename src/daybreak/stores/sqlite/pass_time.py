@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from daybreak.model import State
-from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite import gauges, places, share
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, WALL
 from daybreak.stores.sqlite.statements import sql
@@ -13,7 +13,9 @@ from daybreak.stores.sqlite.statements import sql
 
 def promote(ledger: Ledger, limit: int) -> int:
     """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
-    steady, wall = ledger.execute(sql.next_due).fetchone() or (None, None)
+    steady, wall, look = ledger.execute(sql.next_due).fetchone() or (None, None, None)
+    if look is not None and look <= ledger.steady:
+        share.offer_what_time_freed(ledger)
     due: list[int] = []
     if steady is not None and steady <= ledger.steady:
         due += [seq for (seq,) in ledger.execute(sql.due_jobs, (STEADY, ledger.steady, limit))]
@@ -39,6 +41,8 @@ def expire(ledger: Ledger, limit: int) -> int:
 
 
 def next_in(ledger: Ledger) -> timedelta | None:
-    steady, wall = ledger.execute(sql.next_due).fetchone() or (None, None)
-    delays = [due - hand for due, hand in ((steady, ledger.steady), (wall, ledger.wall)) if due is not None]
+    gauges.write(ledger)
+    steady, wall, look = ledger.execute(sql.next_due).fetchone() or (None, None, None)
+    hands = ((steady, ledger.steady), (wall, ledger.wall), (look, ledger.steady))
+    delays = [due - hand for due, hand in hands if due is not None]
     return timedelta(microseconds=max(0, min(delays))) if delays else None

@@ -10,6 +10,7 @@ from daybreak.events import Event
 from daybreak.model import Reason, State
 from daybreak.rank import place
 from daybreak.store import job_topic, work_topic
+from daybreak.stores.sqlite import gauges
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import (
     STEADY,
@@ -83,7 +84,7 @@ def _in_held(ledger: Ledger, row: Row) -> bool:
     if (found := ledger.execute(sql.load_held, (row.seq,)).fetchone()) is None:
         return False
     _common(row, State(found[5]), found)
-    row.clock, row.due = found[6:]
+    row.clock, row.due, row.cause = found[6:]
     return True
 
 
@@ -105,10 +106,12 @@ def leave(ledger: Ledger, row: Row) -> None:
             ledger.execute(sql.delete_delayed, (row.seq,))
         case State.SUSPENDED | State.BLOCKED:
             ledger.execute(sql.delete_held, (row.seq,))
+            row.cause = None
         case State.RUNNING:
             ledger.execute(sql.delete_lease, (row.seq,))
             if ledger.settings(row.queue).max_running is not None:
                 ledger.wake(work_topic(row.queue))
+            gauges.give(ledger, gauges.needs_of(row))
             row.worker = row.until = row.call = row.cancelling = None
             row.reaped = row.alone = row.suspending = False
         case State.COMPLETED | State.FAILED | State.CANCELLED:
@@ -128,7 +131,8 @@ def enter(ledger: Ledger, row: Row) -> None:
             ledger.execute(sql.insert_delayed, (row.seq, row.clock, row.due, *moving))
             ledger.wake(work_topic(row.queue))
         case State.SUSPENDED | State.BLOCKED:
-            ledger.execute(sql.insert_held, (row.seq, row.state.value, row.clock, row.due, *moving))
+            place_ = (row.cause, row.lane, row.band, row.ord)
+            ledger.execute(sql.insert_held, (row.seq, row.state.value, *place_, row.clock, row.due, *moving))
         case State.COMPLETED | State.FAILED | State.CANCELLED:
             started = row.carry.started
             row.carry.started = None
@@ -169,6 +173,7 @@ def finish(
     ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
 ) -> None:
     """End a job without an outcome of its own: cancelled, replaced or expired."""
+    gauges.wait_no_more(ledger, row)
     leave(ledger, row)
     options = unpack_options(row.options)
     keep = options.keep_failed if state is State.FAILED else options.keep_completed
@@ -188,7 +193,10 @@ def expire(ledger: Ledger, row: Row) -> None:
 
 
 def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
+    gauges.keep_no_more(ledger, gauges.needs_of(row), row.seq)
+    cause = row.cause
     leave(ledger, row)
+    row.cause = cause
     before = row.priority
     row.priority = before if priority is None else priority
     put_in_place(ledger, row)
@@ -208,6 +216,7 @@ def put_in_place(ledger: Ledger, row: Row) -> None:
 
 def drop(ledger: Ledger, row: Row) -> None:
     """Forget a job; its idempotency key stays a while."""
+    gauges.wait_no_more(ledger, row)
     leave(ledger, row)
     release_unique(ledger, row)
     ledger.execute(sql.drop_keys, (ledger.steady, row.id))
@@ -227,6 +236,16 @@ def forget_expiry(ledger: Ledger, row: Row) -> None:
 def release_unique(ledger: Ledger, row: Row) -> None:
     if row.uniq is not None:
         ledger.execute(sql.delete_unique, (row.uniq, row.seq))
+
+
+def first_state(ledger: Ledger, row: Row) -> State:
+    """Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who wait
+    for what it needs, who are asked before this request ends."""
+    if row.spec.holder is None:
+        return State.QUEUED
+    row.cause = gauges.needs_of(row)[0].resource
+    ledger.freed.add(row.cause)
+    return State.BLOCKED
 
 
 def is_early(ledger: Ledger, row: Row) -> bool:

@@ -20,12 +20,13 @@ from daybreak.store import (
     Position,
     Query,
     Tally,
+    Usage,
 )
 from daybreak.stores.sqlite import places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, WALL, Row
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import clean
+from daybreak.units import clean, moment
 
 Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
 NEWEST = (1 << 62,)
@@ -148,13 +149,23 @@ def count(ledger: Ledger, where: Filter) -> list[Tally]:
 
 def position(ledger: Ledger, job: str) -> Position | None:
     row = places.load_id(ledger, clean(job))
-    if row is None or row.state is not State.QUEUED:
+    if row is None or row.state not in (State.QUEUED, State.BLOCKED):
         return None
     ahead = 0
     for lane in ledger.lanes_of(row.queue, None):
-        room = POSITION_EXACT_TO + 1 - ahead
-        ahead += ledger.value(sql.ahead_in_lane, (lane, row.band, row.ord, row.seq, room))
+        place = (lane, row.band, row.ord, row.seq, POSITION_EXACT_TO + 1 - ahead)
+        if row.state is State.QUEUED:
+            ahead += ledger.value(sql.ahead_in_lane, place)
+        else:
+            ahead += ledger.value(sql.ahead_among_waiting, (row.cause, *place))
     return Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
+
+
+def usage(ledger: Ledger, name: str | None) -> list[Usage]:
+    return [
+        Usage(name=called, used=used, waiting=waiting, shut_until=moment(shut_until) if shut_until else None)
+        for called, used, waiting, shut_until in ledger.rows(sql.all_usage, (name,))
+    ]
 
 
 def history(ledger: Ledger, job: str) -> list[Event]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from daybreak.errors import BadInput
-from daybreak.model import Put, QueueSettings, Record
+from daybreak.model import Gate, Put, QueueSettings, Record, ResourceSettings
 from daybreak.store import work_topic
+from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.statements import sql
 
@@ -18,7 +20,7 @@ def put(ledger: Ledger, puts: Sequence[Put]) -> list[Record | None]:
 
 
 def _put(ledger: Ledger, put: Put) -> Record | None:
-    settings = _settings(put) if put.kind == "queue" else None
+    settings = _settings(put)
     there = ledger.execute(sql.get_record, (put.kind, put.name)).fetchone()
     if put.expect is not None and put.expect != (there[0] if there else 0):
         return None
@@ -29,19 +31,42 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
         ledger.execute(sql.delete_record, (put.kind, put.name))
     else:
         ledger.execute(sql.put_record, (put.kind, put.name, revision, put.value))
-    if settings is not None:
-        ledger.known.settings[put.name] = settings
-        ledger.wake(work_topic(put.name))
+    match settings:
+        case QueueSettings():
+            ledger.known.settings[put.name] = settings
+            ledger.wake(work_topic(put.name))
+        case ResourceSettings():
+            gauges.refuse_older_programs(ledger)
+            gauges.changed(ledger, put.name).settings = settings
+            ledger.freed.add(put.name)
+        case Gate():
+            _shut(ledger, put.name, settings)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 
-def _settings(put: Put) -> QueueSettings:
-    if put.value is None:
-        return QueueSettings()
+def _shut(ledger: Ledger, resource: str, gate: Gate) -> None:
+    gauge = gauges.changed(ledger, resource)
+    gauge.shut(gate, ledger.steady)
+    if gauge.kept is not None and gauge.shut_until and (row := places.load(ledger, gauge.kept.seq)):
+        # Others should not wait for what will not come soon.
+        gauges.keep_no_more(ledger, gauges.needs_of(row), row.seq)
+    ledger.freed.add(resource)
+
+
+_KINDS: Final[dict[str, type[QueueSettings | ResourceSettings | Gate]]] = {
+    "queue": QueueSettings,
+    "resource": ResourceSettings,
+    "gate": Gate,
+}
+
+
+def _settings(put: Put) -> QueueSettings | ResourceSettings | Gate | None:
+    if (kind := _KINDS.get(put.kind)) is None:
+        return None
     try:
-        return msgspec.json.decode(put.value, type=QueueSettings)
+        return msgspec.json.decode(put.value or b"{}", type=kind)
     except msgspec.DecodeError as trouble:
-        raise BadInput(f"queue {put.name!r}: these are no queue settings: {trouble}") from None
+        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {trouble}") from None
 
 
 def records(ledger: Ledger, kind: str, name: str | None) -> list[Record]:

@@ -30,6 +30,8 @@ class Extra(Struct, omit_defaults=True):
     after: tuple[str, ...] = ()
     deadline: datetime | None = None
     fence: int = 0
+    holder: str | None = None
+    hold_for: timedelta = timedelta(seconds=7)
 
 
 class Carry(Struct, omit_defaults=True):
@@ -43,6 +45,7 @@ class Carry(Struct, omit_defaults=True):
     started: int | None = None
     progress: float | None = None
     message: str = ""
+    blocked_since: int | None = None
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -86,6 +89,7 @@ def pack_extra(spec: JobSpec) -> bytes | None:
         and spec.run_at is None
         and spec.unique is None
         and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline or spec.fence)
+        and spec.holder is None
     ):
         return None
     return _or_null(_pack(Extra(**{name: getattr(spec, name) for name in Extra.__struct_fields__})))
@@ -164,6 +168,7 @@ class Row:
     history: bytes | None = None
     clock: int | None = None
     due: int | None = None
+    cause: str | None = None
     worker: str | None = None
     until: int | None = None
     term: int = 0
@@ -195,6 +200,7 @@ class Row:
             seq=self.seq,
             state=self.state,
             reason=None if self.reason is None else Reason(self.reason),
+            blocked_on=self.cause,
             priority=self.priority,
             attempt=self.attempt,
             fence=self.fence,
@@ -245,7 +251,8 @@ class Row:
         """Not stored with its history: the immutable row says it all."""
         spec = self.spec
         due = first_due(spec, self.created, self.arrived)
-        state = State.QUEUED if due is None else State.SCHEDULED
+        waits = State.QUEUED if spec.holder is None else State.BLOCKED
+        state = waits if due is None else State.SCHEDULED
         return submitted(spec, state, moment(self.created), None if due is None else moment(due[1]))
 
     def events(self) -> list[Event]:

@@ -13,9 +13,9 @@ from daybreak import platform
 from daybreak.errors import StoreReadOnly, StoreTooNew, StoreUnsuitable
 from daybreak.stores.sqlite.statements import migrations, sql
 
-VERSION: Final = 2
+VERSION: Final = 3
 # The oldest program that can work on what we write: one version apart must do.
-NEEDS: Final = 1
+NEEDS: Final = 2
 APPLICATION: Final = 0x44415942  # "DAYB"
 
 _FIXED: Final = 3_051_003

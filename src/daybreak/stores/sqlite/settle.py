@@ -11,7 +11,7 @@ from daybreak import events
 from daybreak.events import Event
 from daybreak.model import FINAL, JobSpec, Lease, Put, Settlement, State
 from daybreak.store import Beat, Extended, Reap, job_topic, work_topic
-from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, Carry, Row, Values, pack_carry, unpack_carry
 from daybreak.stores.sqlite.statements import sql
@@ -43,7 +43,7 @@ class Settling:
             return self._ended[seq] == settlement.fence
         if (lease := self._leases.get(seq)) is None:
             return bool(ledger.value(sql.fence_of, (seq,)) == settlement.fence)
-        _, lane, priority, uniq, fence, n, _, started, suspending, cancelling, carry, history = lease
+        _, lane, priority, uniq, fence, n, _, started, suspending, cancelling, carry, history, needs = lease
         if fence != settlement.fence:
             return False
         self._ended[seq] = fence
@@ -60,6 +60,8 @@ class Settling:
             places.grown(ledger, seq, n + 1, history, line),
         ))  # fmt: skip
         self._completed[lane, priority] += 1
+        if needs is not None:
+            gauges.give(ledger, gauges.unpack_needs(needs))
         if uniq is not None:
             ledger.execute(sql.delete_unique, (uniq, seq))
         ledger.wake(job_topic(settlement.job))
@@ -140,7 +142,7 @@ def _extend(ledger: Ledger, beat: Beat) -> Extended:
     lease = ledger.execute(sql.leases_of, (f"[{beat.seq}]",)).fetchone()
     if lease is None or lease[4] != beat.fence:
         return Extended(held=False)
-    _, _, _, _, _, n, worker, _, suspending, cancelling, carry, _ = lease
+    _, _, _, _, _, n, worker, _, suspending, cancelling, carry, _, _ = lease
     term = span(beat.lease_for)
     ledger.execute(sql.extend_lease, (ledger.steady + term, term, beat.alone, beat.seq))
     if beat.checkpoint is not None or beat.progress is not None:

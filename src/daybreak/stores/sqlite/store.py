@@ -36,10 +36,11 @@ from daybreak.store import (
     Reap,
     Tally,
     Traits,
+    Usage,
     Watch,
 )
 from daybreak.stores.hub import ANY, Hub, HubWatch
-from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle
+from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle, share
 from daybreak.stores.sqlite.adopt import adopt, pack
 from daybreak.stores.sqlite.claim import Claiming
 from daybreak.stores.sqlite.engine import Engine, Place, Request
@@ -65,7 +66,12 @@ class SqliteStore:
     `threaded=False` does all work in the caller's thread, for tests on virtual time. `stuck_after` is how long a
     process that was stopped in the middle of a write may hold up the others before it is ended."""
 
-    traits = Traits(name="sqlite", durable="every commit is synced to disk (WAL, synchronous=FULL)", shared=True)
+    traits = Traits(
+        name="sqlite",
+        durable="every commit is synced to disk (WAL, synchronous=FULL)",
+        shared=True,
+        features=frozenset({"resources"}),
+    )
 
     def __init__(
         self,
@@ -203,6 +209,9 @@ class SqliteStore:
     async def position(self, job: str) -> Position | None:
         return await self._read(lambda ledger: read.position(ledger, job))  # type: ignore[no-any-return]
 
+    async def usage(self, name: str | None = None) -> list[Usage]:
+        return await self._read(lambda ledger: read.usage(ledger, name))  # type: ignore[no-any-return]
+
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
         return await self._read(lambda ledger: read.events(ledger, after, limit))  # type: ignore[no-any-return]
 
@@ -219,8 +228,8 @@ class SqliteStore:
         cleaned, by = [cleaned_moved(one) for one in moved], clean(by)
         return await self._write(lambda ledger: adopt(ledger, cleaned, by), now, len(moved))  # type: ignore[no-any-return]
 
-    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
-        return await self._write(lambda ledger: records.put(ledger, puts), None)  # type: ignore[no-any-return]
+    async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
+        return await self._write(lambda ledger: records.put(ledger, puts), now)  # type: ignore[no-any-return]
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         return await self._read(lambda ledger: records.records(ledger, kind, name))  # type: ignore[no-any-return]
@@ -262,6 +271,7 @@ def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
         records.put(ledger, settling.puts)
     inserted = Inserting(ledger).insert(exchange.insert) if exchange.insert else []
     put = records.put(ledger, exchange.put) if exchange.put else []
+    share.offer_freed(ledger)
     if exchange.claim is None:
         return Exchanged(settled=settled, inserted=inserted, put=put)
     claiming = Claiming(ledger, exchange.claim)
@@ -278,4 +288,5 @@ def _weight(exchange: Exchange) -> int:
 def _advance(ledger: Ledger, limit: int) -> Advanced:
     expired = pass_time.expire(ledger, limit)
     due = pass_time.promote(ledger, limit)
+    share.offer_freed(ledger)
     return Advanced(due=due, expired=expired, next_in=pass_time.next_in(ledger), again=limit in (due, expired))

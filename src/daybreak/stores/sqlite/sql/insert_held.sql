@@ -1,1 +1,2 @@
-INSERT INTO held (seq, state, clock, due, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO held (seq, state, cause, lane, band, ord, clock, due, attempt, fence, n, carry, history)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

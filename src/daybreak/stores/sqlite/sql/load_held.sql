@@ -1,1 +1,1 @@
-SELECT attempt, fence, n, carry, history, state, clock, due FROM held WHERE seq = ?
+SELECT attempt, fence, n, carry, history, state, clock, due, cause FROM held WHERE seq = ?

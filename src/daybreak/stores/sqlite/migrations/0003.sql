@@ -1,0 +1,21 @@
+-- Resources: what of each is in use, and who waits for it in which order. Programs of version 2 know nothing of them, and
+-- are refused from the first job on that needs one (see gauges.py).
+CREATE TABLE gauge (
+    name TEXT PRIMARY KEY,
+    used INTEGER NOT NULL,
+    tat INTEGER NOT NULL,
+    shut_until INTEGER NOT NULL,
+    look INTEGER,
+    kept_seq INTEGER,
+    kept_priority INTEGER,
+    kept_slots INTEGER,
+    fence INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX gauge_look ON gauge (look) WHERE look IS NOT NULL;
+
+ALTER TABLE lease ADD COLUMN needs BLOB;
+ALTER TABLE held ADD COLUMN lane INTEGER;
+ALTER TABLE held ADD COLUMN band INTEGER;
+ALTER TABLE held ADD COLUMN ord INTEGER;
+DROP INDEX held_cause;
+CREATE INDEX held_cause ON held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;

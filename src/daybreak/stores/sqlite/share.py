@@ -1,0 +1,153 @@
+"""What jobs share: who must wait for a resource, and who may try when it is free."""
+
+from __future__ import annotations
+
+from daybreak.events import Event
+from daybreak.model import State
+from daybreak.sharing import OFFERED_AT_ONCE, PASSED_OVER_FOR, Gauge, Kept, is_hard_to_place
+from daybreak.store import job_topic
+from daybreak.stores.sqlite import gauges, places
+from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.rows import Row, pack_carry
+from daybreak.stores.sqlite.statements import sql
+from daybreak.units import span
+
+
+def park(ledger: Ledger, row: Row, resource: str) -> None:
+    """Let it wait for this resource, out of the way of claims; what else it was offered is for others."""
+    gauges.wait_no_more(ledger, row)
+    ledger.freed.discard(resource)
+    places.leave(ledger, row)
+    row.state, row.cause = State.BLOCKED, resource
+    if row.carry.blocked_since is None:
+        row.carry.blocked_since = ledger.steady
+    places.tell(ledger, row, "blocked", "", state=State.BLOCKED, note=resource)
+    places.enter(ledger, row)
+    _keep_for(ledger, row)
+    gauges.changed(ledger, resource).plan(ledger.steady, offered=0, more=False)
+
+
+def _keep_for(ledger: Ledger, row: Row) -> None:
+    """Those that need much are passed over by those that need little. After a while what they need is kept for them as
+    it comes free, for one at a time, and only all of it: so nobody waits for ever, and no two for one another."""
+    needs, since = gauges.needs_of(row), row.carry.blocked_since
+    if since is None or ledger.steady - since < PASSED_OVER_FOR or not is_hard_to_place(needs):
+        return
+    if any(ledger.steady < gauges.gauge_of(ledger, need.resource).shut_until for need in needs):
+        return
+    limited = [need for need in needs if gauges.gauge_of(ledger, need.resource).limit is not None]
+    if all(_may_keep(gauges.gauge_of(ledger, need.resource), need.slots) for need in limited):
+        for need in limited:
+            gauges.changed(ledger, need.resource).kept = Kept(row.seq, row.priority, need.slots)
+
+
+def _may_keep(gauge: Gauge, slots: int) -> bool:
+    return gauge.kept is None and slots <= (gauge.limit or 0)
+
+
+# -- offering ----------------------------------------------------------------------------------------------------------
+
+
+def offer_freed(ledger: Ledger) -> bool:
+    """Before a request ends: whatever it freed is offered to those who wait for it. Was there anyone?"""
+    any_tried = False
+    while ledger.freed:
+        resource = min(ledger.freed)
+        ledger.freed.discard(resource)
+        any_tried = _offer(ledger, resource) or any_tried
+    return any_tried
+
+
+def offer_what_time_freed(ledger: Ledger) -> None:
+    for (resource,) in ledger.rows(sql.gauges_to_look_at, (ledger.steady, OFFERED_AT_ONCE)):
+        kept = gauges.gauge_of(ledger, resource).kept
+        if kept is not None and (row := places.load(ledger, kept.seq)) and row.state is State.QUEUED:
+            # It may try and nobody lets it: its queue is paused, say.
+            gauges.keep_no_more(ledger, gauges.needs_of(row), row.seq)
+        ledger.freed.add(resource)
+    offer_freed(ledger)
+    gauges.write(ledger)
+
+
+def _offer(ledger: Ledger, resource: str) -> bool:
+    """The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task without
+    a worker sits on what others could use."""
+    gauge = gauges.changed(ledger, resource)
+    offered, more = 0, False
+    if ledger.steady >= gauge.shut_until and not gauge.is_full():
+        for (lane,) in ledger.rows(sql.waiting_lanes, (resource,)):
+            tried, rest = _offer_lane(ledger, resource, gauge, lane)
+            offered, more = max(offered, tried), more or rest
+    if ledger.value(sql.count_waiting, (resource, 1)):
+        gauge.plan(ledger.steady, offered=offered, more=more)
+    else:
+        gauge.look = None
+    return offered > 0
+
+
+def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple[int, bool]:
+    """How many were told to try, and whether others might be who were not looked at."""
+    starts, tried, beside = gauge.starts(ledger.steady), 0, 0
+    waiting = ledger.rows(sql.waiting_in_lane, (resource, lane, min(starts, OFFERED_AT_ONCE) and OFFERED_AT_ONCE + 1))
+    for (seq,) in waiting[:OFFERED_AT_ONCE]:
+        if tried >= starts or gauge.is_full(beside):
+            return tried, False
+        row = places.load(ledger, seq)
+        assert row is not None
+        slots = next(need.slots for need in gauges.needs_of(row) if need.resource == resource)
+        if row.expires is not None and row.expires <= ledger.steady:
+            places.expire(ledger, row)
+        elif row.spec.holder is not None:
+            _grant(ledger, row, row.spec.holder)
+            starts = min(starts, tried + gauge.starts(ledger.steady))
+        elif gauge.lacks(beside + slots, ledger.steady, seq=seq, priority=row.priority):
+            _keep_for(ledger, row)
+        else:
+            beside += slots
+            tried += 1
+            places.leave(ledger, row)
+            row.state = State.QUEUED
+            places.tell(ledger, row, "unblocked", "", state=State.QUEUED)
+            places.enter(ledger, row)
+    return tried, len(waiting) > OFFERED_AT_ONCE
+
+
+def _grant(ledger: Ledger, row: Row, holder: str) -> None:
+    """To its holder, who waits to be told."""
+    needs = gauges.needs_of(row)
+    lacking = gauges.lacking(ledger, needs, row.seq, row.priority)
+    if lacking is None:
+        _lease(ledger, row, needs, holder)
+        ledger.wake(job_topic(row.id))
+    elif lacking != row.cause:
+        park(ledger, row, lacking)
+    else:
+        _keep_for(ledger, row)
+
+
+def _lease(ledger: Ledger, row: Row, needs: gauges.Needs, holder: str) -> None:
+    gauges.keep_no_more(ledger, needs, row.seq)
+    places.leave(ledger, row)
+    gauges.take(ledger, needs)
+    row.attempt += 1
+    row.fence = gauges.raise_fence(ledger, needs, row.fence + 1)
+    carry, term = row.carry, span(row.spec.hold_for)
+    carry.note, carry.message, carry.started, carry.progress, carry.blocked_since = "", "", None, None, None
+    places.forget_expiry(ledger, row)
+    places.remember(
+        ledger,
+        row,
+        Event(
+            n=row.n + 1, kind="started", job=row.id, at=ledger.at, by=holder, state=State.RUNNING, attempt=row.attempt,
+            fence=row.fence,
+        ),
+    )  # fmt: skip
+    row.state = State.RUNNING
+    ledger.execute(
+        sql.insert_lease,
+        (
+            row.seq, row.lane, row.priority, row.uniq, row.attempt, row.fence, row.n, holder, ledger.steady + term,
+            term, ledger.wall, None, pack_carry(carry), row.history, gauges.pack_needs(needs),
+        ),
+    )  # fmt: skip
+    ledger.tally(row.lane, row.priority, State.RUNNING)

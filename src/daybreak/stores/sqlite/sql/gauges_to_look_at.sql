@@ -1,0 +1,1 @@
+SELECT name FROM gauge WHERE look <= ? ORDER BY name LIMIT ?

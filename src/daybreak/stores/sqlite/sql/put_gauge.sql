@@ -1,0 +1,2 @@
+INSERT OR REPLACE INTO gauge (name, used, tat, shut_until, look, kept_seq, kept_priority, kept_slots, fence)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -1,0 +1,1 @@
+SELECT seq FROM held WHERE cause = ? AND lane = ? ORDER BY band, ord, seq LIMIT ?
