@@ -33,7 +33,7 @@ SOMETIMES = {
     "suspend refused", "resume done", "resume refused", "retry done", "retry refused", "remove done", "remove refused",
     "rerank done", "rerank refused", "bulk in chunks",
     "purged jobs", "purged keys", "purged events", "purge again", "forwarded", "forward refused", "cursor expired",
-    "put written", "put lost", "put deleted", "paged",
+    "put written", "put lost", "put deleted", "paged", "granted",
 }  # fmt: skip
 
 

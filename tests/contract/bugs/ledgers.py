@@ -202,8 +202,8 @@ class ReaperCharges(Ledger):
 
 
 class AttemptCountedAtTheEnd(Ledger):
-    def _lease(self, entry, claim, now):
-        super()._lease(entry, claim, now)
+    def _lease(self, entry, now, **how):
+        super()._lease(entry, now, **how)
         entry.attempt -= 1
 
 
@@ -404,9 +404,9 @@ class ExpiryIgnoredByClaims(Ledger):
 
 
 class RetriesExpire(Ledger):
-    def _lease(self, entry, claim, now):
+    def _lease(self, entry, now, **how):
         expires = entry.expires
-        super()._lease(entry, claim, now)
+        super()._lease(entry, now, **how)
         entry.expires = expires
 
 
@@ -430,15 +430,15 @@ class UnfinishedJobsCanBeRemoved(Ledger):
 
 
 class NoCompareAndSet(Ledger):
-    def put(self, put):
-        return super().put(replace(put, expect=None))
+    def put(self, put, now):
+        return super().put(replace(put, expect=None), now)
 
 
 class RevisionsStartAnew(Ledger):
-    def put(self, put):
+    def put(self, put, now):
         there = self.records.get((put.kind, put.name))
         self.revision = there.revision if there else 0
-        return super().put(put)
+        return super().put(put, now)
 
 
 class RoomIsNotTold(Ledger):
@@ -548,3 +548,145 @@ class HistoryStaysBehind(Ledger):
         entry = super()._arrived(moved, now)
         entry.history = entry.history[:1]
         return entry
+
+
+# -- resources ---------------------------------------------------------------------------------------------------------
+
+
+class OneSlotTooMany(Ledger):
+    def lacking(self, entry, now):
+        for need in entry.needs:
+            gauge = self.gauge(need.resource)
+            gauge.used -= 1
+            lacks = gauge.lacks(need.slots, now.steady, seq=entry.seq, priority=entry.priority)
+            gauge.used += 1
+            if lacks:
+                return need.resource
+        return None
+
+
+class SuspendedJobKeepsItsSlots(Ledger):
+    def settle(self, settlement, now):
+        settled = super().settle(settlement, now)
+        entry = self.jobs.get(settlement.seq)
+        if settled and entry and entry.state is State.SUSPENDED:
+            for need in entry.needs:
+                self.gauge(need.resource).used += need.slots
+        return settled
+
+
+class TakenOverLeaseFreesItsSlots(Ledger):
+    def reap(self, reap, now):
+        taken = super().reap(reap, now)
+        for entry in taken:
+            for need in entry.needs:
+                self.gauge(need.resource).used -= need.slots
+        return taken
+
+
+class BlockedJobIsCharged(Ledger):
+    def park(self, entry, resource, now):
+        entry.attempt += 1
+        super().park(entry, resource, now)
+
+
+class FreedIsNotOffered(Ledger):
+    def _leave_lease(self, entry):
+        super()._leave_lease(entry)
+        self.freed.clear()
+
+
+class TurnIsLostWithItsJob(Ledger):
+    def _wait_no_more(self, entry):
+        self._keep_no_more(entry)
+
+
+class OfferedToOneQueueOnly(Ledger):
+    def _offer(self, resource, now):
+        waiting = self.blocked.get(resource)
+        if waiting:
+            first = min(waiting.lanes(), key=lambda lane: waiting.lanes()[lane][0])
+            waiting.lanes = lambda: {first: list(waiting._lanes.get(first, ()))}
+        return super()._offer(resource, now)
+
+
+class AllButOneIsTaken(Ledger):
+    """Takes what it can have of what it needs."""
+
+    def lacking(self, entry, now):
+        return super().lacking(entry, now) if len(entry.needs) == 1 else None
+
+
+class NothingIsKept(Ledger):
+    def _keep_for(self, entry, now):
+        pass
+
+
+class WholeLineIsParkedAtOnce(Ledger):
+    def claim(self, claim, now):
+        taken, again = super().claim(claim, now)
+        while again and not taken:
+            more, again = super().claim(claim, now)
+            taken += more
+        return taken, again
+
+
+class EverySecondIsABurst(Ledger):
+    def _lease(self, entry, now, **how):
+        super()._lease(entry, now, **how)
+        for need in entry.needs:
+            self.gauge(need.resource).tat -= 1_000_000
+
+
+class TokenComesBack(Ledger):
+    def settle(self, settlement, now):
+        if settlement.state is State.QUEUED and (entry := self.jobs.get(settlement.seq)):
+            for need in entry.needs:
+                self.gauge(need.resource).tat = 0
+        return super().settle(settlement, now)
+
+
+class TimeFreesNothing(Ledger):
+    def offer_what_time_freed(self, now):
+        pass
+
+
+class ShutGateLetsProbesThrough(Ledger):
+    def put(self, put, now):
+        answer = super().put(put, now)
+        if put.kind == "gate":
+            self.gauge(put.name).shut_until = 0
+        return answer
+
+
+class EveryoneIsAProbe(Ledger):
+    def put(self, put, now):
+        answer = super().put(put, now)
+        if put.kind == "gate":
+            self.gauge(put.name).gate = replace(self.gauge(put.name).gate, probes=None)
+        return answer
+
+
+class WhoeverCameFirstIsGranted(Ledger):
+    def _rerank(self, entry, priority, now, **how):
+        pass
+
+    def _accept(self, spec, settings, now):
+        return super()._accept(replace(spec, priority=5) if spec.holder else spec, settings, now)
+
+
+class WaitersDeadlineIsForgotten(Ledger):
+    def _is_overdue(self, entry, now):
+        return entry.spec.holder is None and super()._is_overdue(entry, now)
+
+
+class FencesOfALockStartAnew(Ledger):
+    def _fence(self, entry):
+        pass
+
+
+class WaiterIsNotTold(Ledger):
+    def _grant(self, entry, now):
+        before = set(self.topics)
+        super()._grant(entry, now)
+        self.topics &= before

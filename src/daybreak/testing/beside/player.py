@@ -85,6 +85,7 @@ class Player:
         self._now += step.wait
         await self._play(step)
         await self._compare_events()
+        await self._know_granted()
 
     async def _both(self, ask: Callable[[Store], Awaitable[Any]]) -> Any:
         """The answer of both, which must be the same; errors are answers, too."""
@@ -215,6 +216,7 @@ class Player:
         self._note("purged keys", when=found.keys > 0)
         self._note("purged events", when=found.events > 0)
         self._note("purge again", when=found.again)
+        await self._compare_events()  # what a forwarded job held may be another's now
         await self._check_kept(wanted)
 
     @_play.register
@@ -226,6 +228,18 @@ class Player:
     async def _(self, step: steps.Configure) -> None:
         value = None if step.settings is None else msgspec.json.encode(step.settings)
         await self._both(lambda store: store.put([Put(kind="queue", name=step.queue, value=value)]))
+
+    @_play.register
+    async def _(self, step: steps.Provide) -> None:
+        await self._put("resource", step.resource, step.settings)
+
+    @_play.register
+    async def _(self, step: steps.Shut) -> None:
+        await self._put("gate", step.resource, step.gate)
+
+    async def _put(self, kind: str, name: str, value: object) -> None:
+        put = Put(kind=kind, name=name, value=None if value is None else msgspec.json.encode(value))
+        await self._both(lambda store: store.put([put], now=self._now))
 
     @_play.register
     async def _(self, step: steps.Read) -> None:
@@ -257,6 +271,11 @@ class Player:
         name = self._ids[(sketch.again or 0) % len(self._ids)] if known else f"job-{len(self._ids):03d}"
         if not known:
             self._ids.append(name)
+        if sketch.holder is not None and sketch.options.resources:
+            return JobSpec(
+                id=name, task="lock", queue="lock", by=sketch.holder, priority=sketch.priority, options=sketch.options,
+                holder=sketch.holder, hold_for=timedelta(seconds=4),
+            )  # fmt: skip
         owner, run, tags = sketch.belongs
         key, digest = sketch.key or (None, "")
         unique, on_conflict = sketch.unique or (None, "return")
@@ -295,6 +314,14 @@ class Player:
             self._note("suspend overrides", when=job.suspending and made.state in (State.QUEUED, State.SCHEDULED))
             self._note("settled after lapse", when=lease.until < self._now)
         return msgspec.structs.replace(made, inserts=tuple(self._specs(end.inserts)), puts=tuple(self._puts(end.puts)))
+
+    async def _know_granted(self) -> None:
+        """Leases of jobs that are run by their own holders come unasked."""
+        held = await self._memory.find(Query(filter=Filter(states=frozenset({State.RUNNING}), queue="lock")))
+        known = {(lease.seq, lease.fence) for lease in self._leases}
+        granted = [_lease_of(job) for job in held.jobs if (job.seq, job.fence) not in known]
+        self._note("granted", when=bool(granted))
+        self._give(granted)
 
     def _is_lapsed(self, beat: Beat) -> bool:
         return any(lease.seq == beat.seq and lease.until < self._now for lease in self._leases)
@@ -392,6 +419,12 @@ class Player:
             assert kept == told[len(told) - len(kept) :]
             assert len(kept) >= sum(event.at > self._purged_to for event in told)
 
+    async def _compare_usage(self, jobs: Sequence[Job]) -> None:
+        usage = await self._both(lambda store: store.usage())
+        used, waiting = _recounted(jobs)
+        assert Counter({one.name: one.used for one in usage if one.used}) == used
+        assert Counter({one.name: one.waiting for one in usage if one.waiting}) == waiting
+
     async def compare_all(self) -> None:
         """Everything there is: jobs, histories, positions, tallies, listings, records."""
         jobs: list[Job | None] = await self._both(lambda store: store.get(self._ids))
@@ -411,8 +444,32 @@ class Player:
         for state in State:
             await self._compare_pages(Filter(states=frozenset({state})), 7)
         await self._compare_pages(Filter(), 7)
-        for kind in ("note", "queue"):
+        await self._compare_usage([job for job in jobs if job is not None])
+        for kind in ("note", "queue", "resource", "gate"):
             await self._both(lambda store, kind=kind: store.records(kind))  # type: ignore[misc]
+
+
+def _recounted(jobs: Sequence[Job]) -> tuple[Counter[str], Counter[str]]:
+    """Slots in use and jobs that wait, of each resource."""
+    used: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    for job in jobs:
+        if job.state is State.RUNNING:
+            for need in job.spec.options.resources:
+                used[need.resource] += need.slots
+        if job.blocked_on is not None:
+            waiting[job.blocked_on] += 1
+    return used, waiting
+
+
+def _lease_of(job: Job) -> Lease:
+    assert job.worker is not None
+    assert job.leased_until is not None
+    assert job.started_at is not None
+    return Lease(
+        seq=job.seq, spec=job.spec, fence=job.fence, attempt=job.attempt, priority=job.priority, worker=job.worker,
+        until=job.leased_until, lease_for=job.spec.hold_for, started_at=job.started_at, created_at=job.created_at,
+    )  # fmt: skip
 
 
 async def _answer(ask: Callable[[Store], Awaitable[Any]], store: Store) -> Any:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from daybreak.model import Options, Outcome, QueueSettings
+from daybreak.model import Gate, Options, Outcome, QueueSettings, ResourceSettings
 from daybreak.store import Action, Filter
 
 Which = Literal["open", "lost", "any"]
@@ -17,7 +17,8 @@ Which = Literal["open", "lost", "any"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sketch:
-    """A job to submit. `again` submits under the id of an earlier job."""
+    """A job to submit. `again` submits under the id of an earlier job. One with a `holder` is a lock: of the rest only
+    its priority counts, and what it needs."""
 
     queue: str
     task: tuple[str, int]
@@ -30,6 +31,7 @@ class Sketch:
     belongs: tuple[str | None, str | None, tuple[str, ...]]
     again: int | None
     fence: int
+    holder: str | None
 
     def __repr__(self) -> str:
         """Only what is out of the ordinary, so that a failing story can be read."""
@@ -160,6 +162,18 @@ class Write(Step):
 class Configure(Step):
     queue: str
     settings: QueueSettings | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provide(Step):
+    resource: str
+    settings: ResourceSettings | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shut(Step):
+    resource: str
+    gate: Gate | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

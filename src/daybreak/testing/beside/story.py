@@ -13,11 +13,14 @@ from daybreak.model import (
     Done,
     Failed,
     Failure,
+    Gate,
     HandedBack,
     Lost,
+    Need,
     Options,
     Outcome,
     QueueSettings,
+    ResourceSettings,
     Retry,
     State,
     Suspended,
@@ -35,9 +38,11 @@ from daybreak.testing.beside.steps import (
     End,
     Heartbeat,
     Nothing,
+    Provide,
     PutSketch,
     Read,
     Reopen,
+    Shut,
     Sketch,
     Step,
     Submit,
@@ -66,7 +71,24 @@ OPTIONS: Final = (
     Options(keep_completed=SECOND, keep_failed=SECOND, deaths=1),
     Options(keep_completed=MINUTE, keep_failed=HOUR),
     Options(keep_completed=None, timeout=SECOND),
+    Options(resources=(Need("r"),)),
+    Options(resources=(Need("r"),), expires_in=10 * SECOND),
+    Options(resources=(Need("r", 2),)),
+    Options(resources=(Need("r"), Need("s"))),
+    Options(resources=(Need("s", 2), Need("t"))),
+    Options(resources=(Need("t"),), retry=ONCE),
 )
+HOLDERS: Final = (*(None,) * 8, "ann", "bob")
+RESOURCES: Final = ("r", "r", "s", "t")
+RESOURCE_SETTINGS: Final = (
+    None, ResourceSettings(slots=1), ResourceSettings(slots=1), ResourceSettings(slots=2), ResourceSettings(slots=3),
+    ResourceSettings(slots=0), ResourceSettings(every=SECOND), ResourceSettings(every=10 * SECOND, burst=2, slots=2),
+    ResourceSettings(slots=1, max_waiting=1), ResourceSettings(slots=2, every=4 * SECOND, burst=3),
+)  # fmt: skip
+GATES: Final = (
+    None, Gate(failures=2), Gate(state="open", shut_for=10 * SECOND, probes=1),
+    Gate(state="open", shut_for=MINUTE, probes=2),
+)  # fmt: skip
 KEYS: Final = (None, None, None, None, ("k", "1"), ("k", "2"), ("l", "1"))
 UNIQUES: Final = (
     *(None,) * 6, ("u", "return"), ("u", "replace"), ("u", "raise"), ("u", "refuse"), ("v", "replace"), ("v", "raise"),
@@ -82,7 +104,7 @@ ACTIONS: Final = ("cancel", "suspend", "resume", "retry", "remove", "rerank")
 STATES: Final = (
     frozenset[State](), frozenset[State](), frozenset({State.QUEUED}), frozenset({State.SCHEDULED}),
     frozenset({State.RUNNING}), frozenset({State.SUSPENDED}), frozenset({State.FAILED, State.CANCELLED}),
-    frozenset({State.COMPLETED}), frozenset({State.QUEUED, State.COMPLETED}),
+    frozenset({State.COMPLETED}), frozenset({State.QUEUED, State.COMPLETED}), frozenset({State.BLOCKED}),
 )  # fmt: skip
 SETTINGS: Final = (
     None, QueueSettings(), QueueSettings(paused=True), QueueSettings(max_running=1), QueueSettings(max_running=2),
@@ -118,6 +140,7 @@ SKETCH: Final = st.builds(
     belongs=one(BELONGS),
     again=rarely(NUMBER, None),
     fence=one((0, 0, 0, 4)),
+    holder=one(HOLDERS),
 )
 PUT: Final = st.builds(
     PutSketch, name=one(("n", "m")), value=one((b"1", b"2", None)), expect=one(("any", "absent", "current", "stale"))
@@ -187,6 +210,8 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
     )),
     (1, st.builds(Write, wait=WAIT, puts=several(PUT, 3, 1))),
     (3, st.builds(Configure, wait=WAIT, queue=one(QUEUES), settings=one(SETTINGS))),
+    (3, st.builds(Provide, wait=WAIT, resource=one(RESOURCES), settings=one(RESOURCE_SETTINGS))),
+    (2, st.builds(Shut, wait=WAIT, resource=one(RESOURCES), gate=one(GATES))),
     (2, st.builds(Read, wait=WAIT, where=FILTER, limit=one((100, 1, 2, 3)), cursor=NUMBER)),
     (1, st.just(Reopen())),
 )  # fmt: skip
@@ -196,11 +221,13 @@ STEP: Final = one(CHOICES).flatmap(lambda n: STEPS[n][1])
 
 # Limits that hold from the start, and something to do.
 OPENING: Final = st.builds(
-    lambda settings, jobs: [
+    lambda settings, provided, jobs: [
         *(Configure(queue=queue, settings=chosen) for queue, chosen in zip("abc", settings, strict=True)),
+        *(Provide(resource=resource, settings=chosen) for resource, chosen in zip("rst", provided, strict=True)),
         Submit(jobs=jobs),
     ],
     st.tuples(*[one(SETTINGS)] * 3),
+    st.tuples(*[one(RESOURCE_SETTINGS)] * 3),
     several(SKETCH, 8, 4),
 )
 

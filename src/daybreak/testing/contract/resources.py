@@ -91,7 +91,7 @@ class Slots:
         assert await take_ids(store, 9) == jobs
         assert await used(store, "plecs") == 5
 
-    async def test_a_job_that_must_wait_is_blocked_on_what_it_waits_for_and_not_charged(self, store: Store) -> None:
+    async def test_a_job_that_must_wait_is_blocked_and_not_charged(self, store: Store) -> None:
         await provide(store, "plecs", slots=1)
         first, second = await accept_all(store, 2, resources=PLECS)
         lease = await take_one(store)
@@ -128,7 +128,7 @@ class Slots:
         assert len(taken) == 2
         assert await waiting(store, "plecs") == 249
 
-    async def test_one_claim_parks_a_bounded_number_and_says_that_there_may_be_more(self, store: Store) -> None:
+    async def test_one_claim_parks_a_bounded_number_and_says_so(self, store: Store) -> None:
         await provide(store, "plecs", slots=0)
         await accept_all(store, 150, resources=PLECS)
         asked = Claim(worker="w1", limit=5, lease_for=LEASE)

@@ -31,6 +31,7 @@ from daybreak.store import (
     Store,
     Tally,
     Traits,
+    Usage,
     Watch,
 )
 from daybreak.testing.simulation.history import Call
@@ -162,8 +163,8 @@ class Wire:
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         return await self._call("purge", purge, lambda: self._store.purge(purge))
 
-    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
-        return await self._call("put", list(puts), lambda: self._store.put(puts))
+    async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
+        return await self._call("put", list(puts), lambda: self._store.put(puts, now=now))
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
         return await self._read("get", jobs, lambda: self._store.get(jobs))
@@ -176,6 +177,9 @@ class Wire:
 
     async def position(self, job: str) -> Position | None:
         return await self._read("position", job, lambda: self._store.position(job))
+
+    async def usage(self, name: str | None = None) -> list[Usage]:
+        return await self._read("usage", name, lambda: self._store.usage(name))
 
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
         return await self._read("events", after, lambda: self._store.events(after, limit))
