@@ -21,13 +21,15 @@ from daybreak.errors import (
 )
 from daybreak.events import Event
 from daybreak.jobs import JobHandle
-from daybreak.model import Job, JobSpec, Lease, Options, QueueSettings, Reason, Retry, State
+from daybreak.model import Breaker, Job, JobSpec, Lease, Options, QueueSettings, Reason, ResourceSettings, Retry, State
+from daybreak.policy.resources import Resource
 from daybreak.submitting import Task
 from daybreak.units import Priority
 from daybreak.values import Secret
 
 __all__ = [
     "BadInput",
+    "Breaker",
     "Client",
     "Context",
     "Daybreak",
@@ -47,6 +49,8 @@ __all__ = [
     "QueueFull",
     "QueueSettings",
     "Reason",
+    "Resource",
+    "ResourceSettings",
     "ResultTimeout",
     "Retry",
     "Secret",

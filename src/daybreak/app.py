@@ -25,7 +25,7 @@ from daybreak.policy.words import options_of, spec_of
 from daybreak.sessions import Sessions
 from daybreak.stores import store_for
 from daybreak.submitting import Task
-from daybreak.sync import Portal, blocking_iter
+from daybreak.sync import Portal, blocking, blocking_iter
 from daybreak.tasks import Definition, Program
 from daybreak.units import duration, priority
 from daybreak.world import RealWorld, World
@@ -33,6 +33,7 @@ from daybreak.world import RealWorld, World
 if TYPE_CHECKING:
     from daybreak import config
     from daybreak.queues import QueueHandle
+    from daybreak.resources import ResourceHandle, ResourceInfo
     from daybreak.worker.settings import WorkerSettings
     from daybreak.worker.worker import Worker
 
@@ -132,6 +133,7 @@ class Daybreak:
         keep: object = ...,
         escalate: float = ...,
         deaths: int = ...,
+        resource: object = ...,
     ) -> _Register: ...
     def task(
         self,
@@ -149,6 +151,7 @@ class Daybreak:
         keep: object = None,
         escalate: float = 1.5,
         deaths: int = 3,
+        resource: object = None,
     ) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`."""
 
@@ -163,6 +166,7 @@ class Daybreak:
                 options=options_of(
                     retry=retry, timeout=timeout, expires_in=expires_in, keep=keep, escalate=escalate, deaths=deaths
                 ),
+                resource=resource,
             )
             self.program.add(definition)
             return self._task(definition)
@@ -225,6 +229,20 @@ class Daybreak:
         from daybreak.queues import QueueHandle  # noqa: PLC0415 - not needed where workers do the taking
 
         return QueueHandle(lambda: self._sessions, self.hooks, name)
+
+    def resource(self, name: str) -> ResourceHandle:
+        """A handle on something that jobs share: to look at it, and to change it while it is in use."""
+        from daybreak.resources import ResourceHandle  # noqa: PLC0415
+
+        return ResourceHandle(lambda: self._sessions, name)
+
+    async def aresources(self) -> list[ResourceInfo]:
+        """Every resource that is in use, waited for or set up."""
+        from daybreak.resources import all_resources  # noqa: PLC0415
+
+        return await self._sessions.here(all_resources(self._sessions))
+
+    resources = blocking(aresources)
 
     async def aas_completed(self, jobs: Iterable[JobHandle[R]], timeout: object = None) -> AsyncIterator[JobHandle[R]]:  # noqa: ASYNC109
         """The jobs in the order in which they become final."""

@@ -316,13 +316,15 @@ class ResourceSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a person may change of a resource while it is in use; kept as a record of kind `resource`. Without one, and
     with every number left out, nothing is limited.
 
-    The pace: one start each `every`, and up to `burst` of them at once after a rest."""
+    The pace: one start each `every`, and up to `burst` of them at once after a rest. `set_by` is the person who set it;
+    empty where it is as the code declares it."""
 
     slots: int | None = None
     every: timedelta | None = None
     burst: int = 1
     max_waiting: int | None = None
     breaker: Breaker | None = None
+    set_by: str = ""
 
 
 class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -335,6 +337,7 @@ class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     failures: int = 0
     successes: int = 0
     opened: int = 0
+    opened_at: datetime | None = None
 
 
 UNLIMITED: Final = ResourceSettings()

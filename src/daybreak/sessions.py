@@ -31,6 +31,7 @@ class Sessions:
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._shared = make().traits.shared
         self._now: InsertsNow | None = None
+        self.provided: set[str] = set()  # resources of which the store was told what the code says
         self.new_id = Ids(world)
         self.portal.on_fork(self._forget)
         self.portal.on_close(self.aclose)

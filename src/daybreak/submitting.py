@@ -12,8 +12,10 @@ from daybreak.context import Context, current
 from daybreak.errors import BadInput, KeyConflict, QueueFull, UniqueConflict, Unsupported
 from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle
-from daybreak.model import JobSpec
+from daybreak.model import JobSpec, Need, Options
 from daybreak.policy.admit import check_size, digest
+from daybreak.policy.resources import Resource, needs_of, shares_of
+from daybreak.resources import provide
 from daybreak.sessions import Sessions, homed
 from daybreak.store import Inserted, Verdict
 from daybreak.sync import Portal, blocking
@@ -24,9 +26,9 @@ R = TypeVar("R")
 
 OPTIONS: Final = frozenset({
     "priority", "queue", "delay", "run_at", "expires_in", "key", "unique", "on_conflict", "tags", "meta", "owner",
-    "run", "retry", "timeout", "keep", "id", "tx",
+    "run", "resource", "retry", "timeout", "keep", "id", "tx",
 })  # fmt: skip
-LATER: Final = frozenset({"after", "resource", "cache"})
+LATER: Final = frozenset({"after", "cache"})
 CHUNK: Final = 5000
 
 
@@ -51,6 +53,8 @@ class Task(Generic[P, R]):
         self._submitted = submitted
         self._options = dict(options or {})
         self._template: JobSpec | None = None
+        self._shared: dict[tuple[Need, ...], Options] = {}
+        self._declared: dict[str, Resource] = {}
         functools.update_wrapper(self, definition.function)
 
     @property
@@ -114,7 +118,9 @@ class Task(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
         refuse_during_import("submit")
-        spec = self._spec(self.definition.arguments.encode(args, kwargs))
+        spec = self._sharing(self._spec(self.definition.arguments.encode(args, kwargs)), args, kwargs)
+        if spec.options.resources:
+            self._provide(spec)
         if (connection := self._options.get("tx")) is not None:
             [job] = self._portal.run(self._sessions.client()).submit_within([spec], connection)
             return self._handle(job)
@@ -125,7 +131,9 @@ class Task(Generic[P, R]):
     async def asubmit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
         refuse_during_import("submit")
-        spec = self._spec(self.definition.arguments.encode(args, kwargs))
+        spec = self._sharing(self._spec(self.definition.arguments.encode(args, kwargs)), args, kwargs)
+        if spec.options.resources:
+            await self._sessions.here(self._aprovide(spec))
         if (connection := self._options.get("tx")) is not None:
             [job] = await (await self._sessions.client()).submit_within_async([spec], connection)
             return self._handle(job)
@@ -148,6 +156,8 @@ class Task(Generic[P, R]):
             raise BadInput("submit_many and map have transactions of their own: submit(...) the rows of using(tx=...)")
         sessions = self._sessions
         client = await sessions.client()
+        if any(spec.options.resources for spec in specs):
+            await self._aprovide(*specs)
         handles: list[JobHandle[R]] = []
         for start in range(0, len(specs), CHUNK):
             chunk = specs[start : start + CHUNK]
@@ -161,7 +171,7 @@ class Task(Generic[P, R]):
         encode = self.definition.arguments.encode_named
         for number, row in enumerate(rows):
             try:
-                yield self._spec(check_size(self.name, encode(row)))
+                yield self._sharing(self._spec(check_size(self.name, encode(row))), (), dict(row))
             except BadInput as trouble:
                 raise type(trouble)(f"row {number}: {trouble}") from None
 
@@ -180,15 +190,55 @@ class Task(Generic[P, R]):
     def _spec(self, args: bytes) -> JobSpec:
         """Options are read once; only the id and the arguments differ from job to job."""
         if self._template is None:
-            said = {name: value for name, value in self._options.items() if name != "tx"}
+            said = {name: value for name, value in self._options.items() if name not in ("tx", "resource")}
             self._template = self._make(self.definition, said)
         template = self._template
         new_id = self._options.get("id") or self._sessions.new_id()
         new = msgspec.structs.replace(template, id=new_id, args=args)
         return new if template.key is None else msgspec.structs.replace(new, digest=digest(new))
 
+    # -- what its jobs share -------------------------------------------------------------------------------------------
+
+    def _sharing(self, spec: JobSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
+        """The spec with what this job needs, which may follow from its arguments."""
+        resource = self._options.get("resource", self.definition.resource)
+        if resource is None:
+            return spec
+        if callable(resource):
+            resource = resource(**self.definition.named(args, kwargs))
+        shares = shares_of(resource)
+        needs = needs_of(shares)
+        options = self._shared.get(needs)
+        if options is None:
+            if len(self._shared) >= CHUNK:
+                self._shared.clear()
+            options = self._shared[needs] = msgspec.structs.replace(spec.options, resources=needs)
+        for share in shares:
+            if isinstance(share.resource, Resource):
+                self._declared[share.resource.name] = share.resource
+        return msgspec.structs.replace(spec, options=options)
+
+    def _provide(self, *specs: JobSpec) -> None:
+        if any(self._is_new(spec) for spec in specs):
+            self._portal.run(self._aprovide(*specs))
+
+    async def _aprovide(self, *specs: JobSpec) -> None:
+        """What the code says of resources is there before the first job that needs them."""
+        if new := {name for spec in specs if self._is_new(spec) for name in _names(spec)}:
+            sessions = self._sessions
+            wanted = [resource for name in sorted(new) if (resource := self._declared.get(name)) is not None]
+            await provide(await sessions.client(), wanted)
+            sessions.provided |= new
+
+    def _is_new(self, spec: JobSpec) -> bool:
+        return not self._sessions.provided.issuperset(_names(spec))
+
     def _handle(self, id: str) -> JobHandle[R]:  # noqa: A002
         return JobHandle(self._sessions, self._program, id, self._command)
+
+
+def _names(spec: JobSpec) -> list[str]:
+    return [need.resource for need in spec.options.resources]
 
 
 def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:

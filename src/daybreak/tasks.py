@@ -12,6 +12,7 @@ from daybreak.context import Context
 from daybreak.errors import BadArguments, BadInput, UnknownTask
 from daybreak.model import DEFAULT_OPTIONS, Options
 from daybreak.policy.admit import check_name
+from daybreak.policy.resources import Resource, needs_of, shares_of
 from daybreak.units import Priority
 from daybreak.values import Arguments, Result
 
@@ -32,6 +33,7 @@ class Definition:
         queue: str = "default",
         priority: int = Priority.NORMAL.value,
         options: Options = DEFAULT_OPTIONS,
+        resource: object = None,
     ) -> None:
         if not callable(function):
             raise BadInput(f"{function!r} is no function: write @app.task above a def, or @app.task(retry=3)")
@@ -46,6 +48,9 @@ class Definition:
         self.queue = queue
         self.priority = priority
         self.options = options
+        self.resource = resource
+        if not callable(resource):
+            needs_of(shares_of(resource))  # what is wrong with it is said here, not at the first job
         self.upgrades: dict[int, Upgrade] = {}
         self.is_async = inspect.iscoroutinefunction(function)
         self.takes_context = _takes_context(function)
@@ -65,6 +70,13 @@ class Definition:
     def parameters(self) -> list[str]:
         """The names of its own parameters, in order, without the injected context."""
         return list(inspect.signature(self.function).parameters)[self.takes_context :]
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of a call, each by the name of its parameter, defaults included."""
+        given = (None, *args) if self.takes_context else args
+        bound = inspect.signature(self.function).bind(*given, **kwargs)
+        bound.apply_defaults()
+        return {name: bound.arguments[name] for name in self.parameters if name in bound.arguments}
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -140,6 +152,11 @@ class Program:
             if is_async is None or definition.is_async is is_async
             for version in definition.versions
         )
+
+    def resources(self) -> list[Resource]:
+        """Those that are declared where a task is; which others its jobs need shows when they are submitted."""
+        named = (share.resource for task in self if not callable(task.resource) for share in shares_of(task.resource))
+        return [resource for resource in named if isinstance(resource, Resource)]
 
     def queues(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(("default", *(definition.queue for definition in self))))

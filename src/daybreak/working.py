@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from daybreak.errors import BadInput, NotImportable
+from daybreak.resources import provide
 from daybreak.store import Store
 from daybreak.tasks import Program
 from daybreak.units import duration
@@ -50,6 +51,7 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
 
         add_commands(app.program)
     client = await app.client()
+    await provide(client, app.program.resources())
     target = target or target_of(app)
     isolation = settings.isolation or _isolation(client.store, target)
     if isolation == "process":

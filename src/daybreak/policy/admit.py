@@ -15,6 +15,8 @@ from daybreak.units import duration, instant
 ARGS_LIMIT: Final = 1024 * 1024
 NAME_LIMIT: Final = 200
 TAGS_LIMIT: Final = 50
+NEEDS_LIMIT: Final = 32
+MOST_SLOTS: Final = 1_000_000_000
 
 
 def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
@@ -52,6 +54,8 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
         raise BadInput(f"job {spec.task!r}: fence {spec.fence!r} must be an integer from 0 to 1,073,741,823")
     if spec.options is not DEFAULT_OPTIONS:
         _check_options(spec)
+    if spec.holder is not None:
+        _check_holder(spec)
     _check_features(spec, features)
     return spec
 
@@ -73,6 +77,7 @@ def _check_options(spec: JobSpec) -> None:
     for what in ("timeout", "expires_in", "keep_completed", "keep_failed"):
         if (value := getattr(options, what)) is not None:
             duration(value, f"job {spec.task!r}: {what}")
+    _check_needs(spec)
     if not 1 <= options.escalate <= 100:
         raise BadInput(f"job {spec.task!r}: escalate={options.escalate!r} must lie between 1 and 100")
     if not _is_whole(options.deaths) or options.deaths < 1:
@@ -81,6 +86,29 @@ def _check_options(spec: JobSpec) -> None:
         raise BadInput(f"job {spec.task!r}: timeout must be longer than nothing; leave it out for no limit")
     if spec.options.expires_in is not None and spec.options.expires_in <= timedelta():
         raise BadInput(f"job {spec.task!r}: expires_in must be longer than nothing; leave it out for no limit")
+
+
+def _check_needs(spec: JobSpec) -> None:
+    needs = spec.options.resources
+    for need in needs:
+        if not need.resource:
+            raise BadInput(f"job {spec.task!r}: a resource without a name")
+        check_name("resource", need.resource)
+        if not _is_whole(need.slots) or not 1 <= need.slots <= MOST_SLOTS:
+            raise BadInput(f"job {spec.task!r}: {need.slots!r} slots of {need.resource!r}; write 1 or more")
+    if len(needs) > NEEDS_LIMIT:
+        raise TooLarge(f"job {spec.task!r}: {len(needs)} resources; at most {NEEDS_LIMIT}")
+    if [need.resource for need in needs] != sorted({need.resource for need in needs}):
+        raise BadInput(f"job {spec.task!r}: its resources must stand in the order of their names, each once")
+
+
+def _check_holder(spec: JobSpec) -> None:
+    check_name("holder", spec.holder)
+    if not spec.holder or not spec.options.resources:
+        raise BadInput(f"job {spec.task!r}: a holder needs a name, and something to hold: resources")
+    if spec.delay is not None or spec.run_at is not None:
+        raise BadInput(f"job {spec.task!r}: what is run by its own holder cannot be put off")
+    duration(spec.hold_for, f"job {spec.task!r}: hold_for")
 
 
 def _check_features(spec: JobSpec, features: frozenset[str]) -> None:

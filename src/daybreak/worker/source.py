@@ -11,6 +11,7 @@ from msgspec import Struct
 from daybreak.model import Lease, Outcome, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store import Beat, Claim, Exchange, Extended, Store, Watch, work_topic, worker_topic
+from daybreak.worker.gates import Gates
 from daybreak.world import World
 
 Tasks = frozenset[tuple[str, int]]
@@ -66,8 +67,10 @@ class LocalSource:
         self._queues = queues
         self._lease_for = lease_for
         self._served = dict.fromkeys(queues, 0)
+        self._gates = Gates(store, world)
 
     async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: Want | None) -> Taken:
+        await self._gates.hear(ended)
         chance = self._world.chance
         settlements = [settle(lease, outcome, chance=chance.random(), by=self.worker) for lease, outcome in ended]
         answer = await self._store.exchange(

@@ -1,0 +1,162 @@
+"""What jobs share, as people see and change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from daybreak.client import Client
+from daybreak.errors import RecordChanged
+from daybreak.model import NO_GATE, UNLIMITED, Gate, Put, ResourceSettings
+from daybreak.policy.resources import Resource, check_resource, rate_text, settings_of
+from daybreak.sessions import Sessions, homed
+from daybreak.store import Store, Usage
+from daybreak.sync import Portal, blocking
+
+DECLARED: Final = "declared resource"  # the records that say what the code says
+TRIES: Final = 20
+
+
+class ResourceInfo(Struct, frozen=True, kw_only=True):
+    """A resource as it is now. `differs`: a person has set it otherwise than the code declares it."""
+
+    name: str
+    slots: int | None
+    used: int
+    waiting: int
+    rate: str
+    burst: int
+    max_waiting: int | None
+    breaker: str
+    failures: int
+    opened: int
+    shut_until: datetime | None
+    set_by: str
+    differs: bool
+
+
+class ResourceHandle:
+    """Something that jobs share. Handles are cheap: nothing is asked of the store until something is asked of them."""
+
+    def __init__(self, sessions: Callable[[], Sessions], name: str) -> None:
+        self.name = check_resource(name)
+        self._find_sessions = sessions
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._find_sessions()
+
+    @property
+    def _portal(self) -> Portal:
+        return self._sessions.portal
+
+    def __repr__(self) -> str:
+        return f"<resource {self.name}>"
+
+    @homed
+    async def ainfo(self) -> ResourceInfo:
+        """Its limits, what of it is in use, and who waits."""
+        store = (await self._sessions.client()).store
+        [usage] = await store.usage(self.name) or [Usage(name=self.name)]
+        return await _info(store, usage)
+
+    info = blocking(ainfo)
+
+    @homed
+    async def asettings(self) -> ResourceSettings:
+        return (await _read(await self._store(), "resource", self.name))[0]
+
+    settings = blocking(asettings)
+
+    @homed
+    async def aset(self, /, **changes: Any) -> ResourceSettings:
+        """Change slots, rate, burst, breaker or max_waiting while it is in use; "none" takes a limit away. This wins
+        over what the code declares, until it is reset."""
+        client = await self._sessions.client()
+        for _ in range(TRIES):
+            before, revision = await _read(client.store, "resource", self.name)
+            changed = settings_of(self.name, before, **changes)
+            changed = msgspec.structs.replace(changed, set_by=client.by or "someone")
+            if await _put(client.store, "resource", self.name, changed, revision):
+                return changed
+        raise RecordChanged("resource", self.name)
+
+    set = blocking(aset)
+
+    @homed
+    async def areset(self) -> ResourceSettings:
+        """Back to what the code declares; without a declaration, to no limit at all. A breaker closes."""
+        store = await self._store()
+        declared, revision = await _read(store, DECLARED, self.name)
+        value = msgspec.json.encode(declared) if revision else None
+        await store.put([
+            Put(kind="resource", name=self.name, value=value), Put(kind="gate", name=self.name, value=None)
+        ])  # fmt: skip
+        return declared
+
+    reset = blocking(areset)
+
+    async def _store(self) -> Store:
+        return (await self._sessions.client()).store
+
+
+async def all_resources(sessions: Sessions) -> list[ResourceInfo]:
+    store = (await sessions.client()).store
+    return [await _info(store, usage) for usage in await store.usage()]
+
+
+async def _info(store: Store, usage: Usage) -> ResourceInfo:
+    settings, _ = await _read(store, "resource", usage.name)
+    declared, is_declared = await _read(store, DECLARED, usage.name)
+    gate = await _gate(store, usage.name)
+    return ResourceInfo(
+        name=usage.name,
+        slots=settings.slots,
+        used=usage.used,
+        waiting=usage.waiting,
+        rate=rate_text(settings.every),
+        burst=settings.burst,
+        max_waiting=settings.max_waiting,
+        breaker="none" if settings.breaker is None else gate.state,
+        failures=gate.failures,
+        opened=gate.opened,
+        shut_until=usage.shut_until,
+        set_by=settings.set_by,
+        differs=bool(is_declared) and msgspec.structs.replace(settings, set_by="") != declared,
+    )
+
+
+async def provide(client: Client, resources: Iterable[Resource]) -> None:
+    """Tell the store what the code says of these. What a person has set stays."""
+    for resource in resources:
+        declared, said_before = await _read(client.store, DECLARED, resource.name)
+        if said_before and declared == resource.settings:
+            continue
+        await _put(client.store, DECLARED, resource.name, resource.settings, None)
+        for _ in range(TRIES):
+            settings, revision = await _read(client.store, "resource", resource.name)
+            if settings.set_by or (revision and settings == resource.settings):
+                break
+            if await _put(client.store, "resource", resource.name, resource.settings, revision):
+                break
+
+
+async def _read(store: Store, kind: str, name: str) -> tuple[ResourceSettings, int]:
+    for record in await store.records(kind, name):
+        return msgspec.json.decode(record.value, type=ResourceSettings), record.revision
+    return UNLIMITED, 0
+
+
+async def _gate(store: Store, name: str) -> Gate:
+    for record in await store.records("gate", name):
+        return msgspec.json.decode(record.value, type=Gate)
+    return NO_GATE
+
+
+async def _put(store: Store, kind: str, name: str, settings: ResourceSettings, expect: int | None) -> bool:
+    [put] = await store.put([Put(kind=kind, name=name, value=msgspec.json.encode(settings), expect=expect)])
+    return put is not None

@@ -1,0 +1,104 @@
+"""Tells breakers how it went: reads a gate, lets policy decide, and puts it back if nobody else has meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from daybreak.errors import StoreError
+from daybreak.model import NO_GATE, UNLIMITED, Breaker, Gate, Lease, Outcome, Put, ResourceSettings
+from daybreak.policy.breaker import Heard, after, hear
+from daybreak.store import Store
+from daybreak.units import moment
+from daybreak.world import World
+
+_log = logging.getLogger("daybreak.worker")
+
+FRESH_FOR: Final = 1_000_000  # microseconds for which settings and a gate that counts nothing are believed
+TRIES: Final = 20
+REMEMBERED: Final = 10_000
+
+
+class Gates:
+    """Told before the attempts are settled: what they used must not be given to the next ones first.
+
+    A count that is not put, because the store is gone or others were quicker too often, is one failure less."""
+
+    def __init__(self, store: Store, world: World) -> None:
+        self._store = store
+        self._world = world
+        self._breakers: dict[str, tuple[int, Breaker | None]] = {}
+        self._calm: dict[str, int] = {}  # since when a gate is known to count nothing
+        self._told: dict[tuple[int, int], None] = {}  # who reports again is not counted again
+
+    async def hear(self, ended: Sequence[tuple[Lease, Outcome]]) -> None:
+        by_resource: dict[str, list[Heard]] = {}
+        for lease, outcome in ended:
+            if not lease.spec.options.resources or (lease.seq, lease.fence) in self._told:
+                continue
+            if (one := hear(lease, outcome)) is not None:
+                self._told[lease.seq, lease.fence] = None
+                for need in lease.spec.options.resources:
+                    by_resource.setdefault(need.resource, []).append(one)
+        while len(self._told) > REMEMBERED:
+            del self._told[next(iter(self._told))]
+        for resource, heard in by_resource.items():
+            try:
+                await self._tell(resource, heard)
+            except StoreError as trouble:
+                _log.warning("the breaker of resource %s was not told: %s", resource, trouble)
+
+    async def _tell(self, resource: str, heard: list[Heard]) -> None:
+        breaker = await self._breaker(resource)
+        if breaker is None or (self._is_calm(resource) and all(one.is_good for one in heard)):
+            return
+        for _ in range(TRIES):
+            gate, revision = await self._gate(resource)
+            then = after(gate, breaker, heard, moment(self._world.wall()))
+            if then == gate:
+                break
+            value = None if then == NO_GATE else msgspec.json.encode(then)
+            [put] = await self._store.put([Put(kind="gate", name=resource, value=value, expect=revision)])
+            if put is not None:
+                _say(resource, gate, then, breaker)
+                gate = then
+                break
+        if gate.state == "closed" and not gate.failures:
+            self._calm[resource] = self._world.steady()
+        else:
+            self._calm.pop(resource, None)
+
+    def _is_calm(self, resource: str) -> bool:
+        since = self._calm.get(resource)
+        return since is not None and self._world.steady() - since < FRESH_FOR
+
+    async def _breaker(self, resource: str) -> Breaker | None:
+        now = self._world.steady()
+        at, breaker = self._breakers.get(resource, (now - FRESH_FOR, None))
+        if now - at >= FRESH_FOR:
+            settings = UNLIMITED
+            for record in await self._store.records("resource", resource):
+                settings = msgspec.json.decode(record.value, type=ResourceSettings)
+            breaker = settings.breaker
+            if len(self._breakers) > 1000:
+                self._breakers.clear()
+                self._calm.clear()
+            self._breakers[resource] = (now, breaker)
+        return breaker
+
+    async def _gate(self, resource: str) -> tuple[Gate, int]:
+        for record in await self._store.records("gate", resource):
+            return msgspec.json.decode(record.value, type=Gate), record.revision
+        return NO_GATE, 0
+
+
+def _say(resource: str, before: Gate, now: Gate, breaker: Breaker) -> None:
+    if now.opened > before.opened:
+        many = f"{now.failures} failures in a row" if before.state == "closed" else "a probe failed"
+        open_for = breaker.open_for.total_seconds()
+        _log.warning("the breaker of resource %s opened (%s): nothing starts for %g s", resource, many, open_for)
+    elif before.state == "open" and now.state == "closed":
+        _log.info("the breaker of resource %s closed: it works again", resource)
