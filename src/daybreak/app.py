@@ -32,6 +32,7 @@ from daybreak.world import RealWorld, World
 
 if TYPE_CHECKING:
     from daybreak import config
+    from daybreak.locks import Lock, Waiter
     from daybreak.queues import QueueHandle
     from daybreak.resources import ResourceHandle, ResourceInfo
     from daybreak.worker.settings import WorkerSettings
@@ -243,6 +244,31 @@ class Daybreak:
         return await self._sessions.here(all_resources(self._sessions))
 
     resources = blocking(aresources)
+
+    def lock(
+        self,
+        *names: str,
+        priority: object = "normal",  # noqa: A002, RUF100
+        wait: object = "5m",
+        lease: object = "10s",
+        on_lost: Callable[[Lock], object] | None = None,
+    ) -> Lock:
+        """A lock, or several at once, for `with`, `async with` or as a decorator. Whoever waits stands in line by
+        priority, for at most `wait`; None waits for ever."""
+        from daybreak.locks import Lock  # noqa: PLC0415
+
+        return Lock(lambda: self._sessions, names, priority=priority, wait=wait, lease=lease, on_lost=on_lost)
+
+    async def alocks(self) -> list[Waiter]:
+        """Everyone who holds a lock, then everyone who waits for one, the first in line first."""
+        from daybreak.locks import all_waiters  # noqa: PLC0415
+
+        return await self._sessions.here(self._with_client(all_waiters))
+
+    locks = blocking(alocks)
+
+    async def _with_client(self, ask: Callable[[Client], Coroutine[Any, Any, R]]) -> R:
+        return await ask(await self._sessions.client())
 
     async def aas_completed(self, jobs: Iterable[JobHandle[R]], timeout: object = None) -> AsyncIterator[JobHandle[R]]:  # noqa: ASYNC109
         """The jobs in the order in which they become final."""

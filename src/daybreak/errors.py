@@ -13,7 +13,9 @@ DaybreakError
 │   ├── QueueFull                  the queue is at its capacity
 │   ├── KeyConflict                idempotency key in use for other content
 │   ├── UniqueConflict             an unfinished job holds this unique name
-│   └── WrongState                 the job's state does not allow it
+│   ├── WrongState                 the job's state does not allow it
+│   ├── LockTimeout (TimeoutError) the lock was not free within the time one would wait
+│   └── LockCycle                  those who wait for one another would wait for ever; the youngest is refused
 ├── JobNotFound (LookupError)
 ├── JobFailed                      raised by result(): the job failed, with its reason and remote traceback
 ├── JobCancelled                   raised by result()
@@ -121,6 +123,20 @@ class WrongState(Refused):
         super().__init__(f"job {job} is {state}: {wanted}")
         self.job = job
         self.state = state
+
+
+class LockTimeout(Refused, TimeoutError):
+    def __init__(self, names: str, waited: str, holder: str = "") -> None:
+        held = f"; it is held by {holder}" if holder else ""
+        super().__init__(f"lock {names} was not free within {waited}{held}; wait longer with wait=..., or try later")
+
+
+class LockCycle(Refused):
+    def __init__(self, story: str) -> None:
+        super().__init__(
+            f"waiting for this lock would never end: {story}; take nested locks in one call, app.lock(a, b), "
+            "or everywhere in the same order"
+        )
 
 
 class JobNotFound(DaybreakError, LookupError):

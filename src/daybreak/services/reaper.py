@@ -8,11 +8,12 @@ from typing import Final
 from daybreak.model import Lease, Lost, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store import Exchange, Reap, Store
-from daybreak.units import span
+from daybreak.units import LONGEST, span
 from daybreak.world import World
 
 CHUNK: Final = 100
 TICKS_PER_LEASE: Final = 3.0
+LONG_ENOUGH: Final = timedelta(minutes=10)
 
 
 def pace(lease_for: timedelta) -> timedelta:
@@ -71,7 +72,9 @@ class Reaper:
         now = self._world.steady()
         if self._watching_since is None or self._lost_sight(now):
             return timedelta()
-        return timedelta(microseconds=now - self._watching_since)
+        watched = timedelta(microseconds=now - self._watching_since)
+        # Who holds a lease of hours reports within minutes once it can, or was never going to.
+        return watched if watched < LONG_ENOUGH else LONGEST
 
     def _heard(self, asked_at: int) -> None:
         # The store was there at some time between question and answer, so the watch begins with the answer and contact

@@ -1,0 +1,252 @@
+"""Locks: one-slot resources that the caller itself holds, with priority, place in line, lease and fence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import logging
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from daybreak.client import Client
+from daybreak.errors import BadInput, LeaseLost, StoreError
+from daybreak.importing import refuse_during_import
+from daybreak.locks import jobs
+from daybreak.locks.jobs import Waiter, all_waiters, check_names
+from daybreak.locks.waiting import Waiting
+from daybreak.model import Lease
+from daybreak.queues.taking import taker_of
+from daybreak.sessions import Sessions, homed
+from daybreak.sync import Portal, blocking
+from daybreak.units import duration, priority
+
+_log = logging.getLogger("daybreak.locks")
+
+WAIT: Final = timedelta(minutes=5)
+LEASE: Final = timedelta(seconds=10)
+SHORTEST: Final = timedelta(milliseconds=200)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_held_here: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("daybreak.locks", default=())
+
+
+class Lock:
+    """One lock, or several at once: all or none. As a context manager, `with` or `async with`, or as a decorator.
+
+    `fence` is higher than that of everyone who held it before: give it to whatever the lock protects."""
+
+    def __init__(
+        self,
+        sessions: Callable[[], Sessions],
+        names: Sequence[str],
+        *,
+        priority: object = "normal",  # noqa: A002, RUF100
+        wait: object = WAIT,
+        lease: object = LEASE,
+        on_lost: Callable[[Lock], object] | None = None,
+    ) -> None:
+        self.names = check_names(names)
+        self.wait = None if wait is None else duration(wait, "wait")
+        self.lease_for = duration(lease, "lease")
+        if self.lease_for < SHORTEST:
+            raise BadInput(f"lease={lease!r}: a lock is kept for at least {SHORTEST.total_seconds():g} s at a time")
+        self.priority = _priority(priority)
+        self._find_sessions = sessions
+        self._on_lost = on_lost
+        self._lease: Lease | None = None
+        self._id: str | None = None
+        self._kept_until = 0.0
+        self._renewing: asyncio.Task[None] | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._before: tuple[str, ...] = ()
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._find_sessions()
+
+    @property
+    def _portal(self) -> Portal:
+        return self._sessions.portal
+
+    def __repr__(self) -> str:
+        return f"<lock {', '.join(self.names)}, {'held' if self.is_held else 'not held'}>"
+
+    @property
+    def job(self) -> str | None:
+        """The job that stands for it: in line, holding, or ended."""
+        return self._id
+
+    @property
+    def fence(self) -> int:
+        if self._lease is None:
+            raise BadInput(f"lock {', '.join(self.names)} is not held: its fence comes with it")
+        return self._lease.fence
+
+    @property
+    def is_held(self) -> bool:
+        """Certainly ours: False from when it may have run out, as when the store has been out of reach for too long."""
+        return self._lease is not None and time.monotonic() < self._kept_until
+
+    def check(self) -> None:
+        """LeaseLost if it may be someone else's by now. For long work, between two steps."""
+        if not self.is_held:
+            raise LeaseLost(self._id or ", ".join(self.names), self._lease.fence if self._lease else 0)
+
+    # -- taking --------------------------------------------------------------------------------------------------------
+
+    @homed
+    async def aacquire(self) -> Self:
+        """Wait for it; LockTimeout if that takes longer than `wait`."""
+        await self._acquire(())
+        return self
+
+    acquire = blocking(aacquire)
+
+    async def _acquire(self, holds: Sequence[str]) -> None:
+        refuse_during_import("lock")
+        if self._id is not None:
+            raise BadInput(f"lock {', '.join(self.names)} is in use: make one for each use, with app.lock(...)")
+        sessions = self._sessions
+        client, taker = await sessions.client(), taker_of(sessions)
+        taker.begin()  # who died with a lock in hand is found also where no worker runs
+        self._id = sessions.new_id()
+        try:
+            spec = jobs.spec_for(
+                client, self._id, self.names, holder=f"{taker.id}/{self._id}", owner=client.by, priority=self.priority,
+                wait=self.wait, hold_for=self.lease_for, holds=holds,
+            )  # fmt: skip
+            self._lease = await Waiting(client, spec, self.names, self.wait).until_granted(sessions.provided)
+        except BaseException:
+            self._id = None
+            raise
+        self._kept_until = time.monotonic() + self.lease_for.total_seconds()
+        self._home = asyncio.get_running_loop()
+        self._renewing = self._home.create_task(self._renew(client, self._lease))
+
+    async def _renew(self, client: Client, lease: Lease) -> None:
+        every = self.lease_for.total_seconds() / 3
+        pause = every
+        while True:
+            await asyncio.sleep(pause)
+            asked_at = time.monotonic()
+            try:
+                held = await jobs.renew(client, lease, self.lease_for)
+            except StoreError as trouble:
+                _log.warning("lock %s: %s; trying again", ", ".join(self.names), trouble)
+                pause = min(every, 0.5)
+                continue
+            if not held:
+                self._lost()
+                return
+            self._kept_until = asked_at + self.lease_for.total_seconds()
+            pause = every
+
+    def _lost(self) -> None:
+        self._kept_until = 0.0
+        _log.error("lock %s was lost: it was taken over or taken away", ", ".join(self.names))
+        if self._on_lost is not None:
+            self._on_lost(self)
+
+    # -- giving back ---------------------------------------------------------------------------------------------------
+
+    @homed
+    async def arelease(self) -> None:
+        """LeaseLost if it was someone else's by now."""
+        await self._release()
+
+    release = blocking(arelease)
+
+    async def _release(self) -> None:
+        lease, self._lease = self._lease, None
+        job, self._id = self._id, None
+        renewing, self._renewing = self._renewing, None
+        if renewing is not None and self._home is not None:
+            self._home.call_soon_threadsafe(renewing.cancel)
+        if lease is not None and not await jobs.give_back(await self._sessions.client(), lease):
+            raise LeaseLost(job or "", lease.fence)
+
+    @homed
+    async def aposition(self) -> int | None:
+        """How many stand before it; None once it is held, or not in line."""
+        if self._id is None:
+            return None
+        position = await (await self._sessions.client()).position(self._id)
+        return None if position is None else position.ahead
+
+    position = blocking(aposition)
+
+    # -- as a block and as a decorator ---------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._portal.run(self._sessions.here(self._acquire(_held_here.get())))
+        self._entered()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _held_here.set(self._before)
+        try:
+            self.release()
+        except (LeaseLost, StoreError) as worse:
+            self._tell_beside(trouble, worse)
+
+    async def __aenter__(self) -> Self:
+        await self._sessions.here(self._acquire(_held_here.get()))
+        self._entered()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _held_here.set(self._before)
+        try:
+            await self.arelease()
+        except (LeaseLost, StoreError) as worse:
+            self._tell_beside(trouble, worse)
+
+    def _entered(self) -> None:
+        assert self._id is not None
+        self._before = _held_here.get()
+        _held_here.set((*self._before, self._id))
+
+    def _tell_beside(self, trouble: BaseException | None, worse: Exception) -> None:
+        """The block's own error is what the caller must hear of."""
+        if trouble is None:
+            raise worse
+        _log.warning("lock %s: %s", ", ".join(self.names), worse)
+
+    def __call__(self, function: F) -> F:
+        """Hold it while the function runs."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def hold_async(*args: Any, **kwargs: Any) -> Any:
+                async with self._another():
+                    return await function(*args, **kwargs)
+
+            return hold_async  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def hold(*args: Any, **kwargs: Any) -> Any:
+            with self._another():
+                return function(*args, **kwargs)
+
+        return hold  # type: ignore[return-value]
+
+    def _another(self) -> Lock:
+        return Lock(
+            self._find_sessions, self.names, priority=self.priority, wait=self.wait, lease=self.lease_for,
+            on_lost=self._on_lost,
+        )  # fmt: skip
+
+
+_priority = priority
+
+__all__ = ["Lock", "Waiter", "all_waiters"]

@@ -1,0 +1,135 @@
+"""Waiting for a lock: in line by priority, told when it is granted, out of line when the caller gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from daybreak.client import Client
+from daybreak.errors import LockCycle, LockTimeout, StoreError, StoreUnavailable, WrongState
+from daybreak.locks import jobs
+from daybreak.locks.cycles import Knot
+from daybreak.model import FINAL, Job, JobSpec, Lease, Reason, State
+from daybreak.store import Verdict, job_topic
+
+_log = logging.getLogger("daybreak.locks")
+
+LOOK_EVERY: Final = 30.0  # the net under the wake-ups
+LOOK_FOR_KNOTS: Final = (0.3, 1.0)  # the first after so many seconds, then every so often
+GIVE_UP_WITHIN: Final = 10.0
+
+
+class Waiting:
+    """One caller in line."""
+
+    def __init__(self, client: Client, spec: JobSpec, names: Sequence[str], wait: timedelta | None) -> None:
+        self._client = client
+        self._spec = spec
+        self._names = names
+        self._wait = wait
+        self._began = time.monotonic()
+        self._until = None if wait is None else self._began + wait.total_seconds()
+        self._knots_at = self._began + LOOK_FOR_KNOTS[0]
+
+    async def until_granted(self, provided: set[str]) -> Lease:
+        client = self._client
+        watch = client.store.watch([job_topic(self._spec.id)])  # before it is there, or its grant could be missed
+        try:
+            await self._stand_in_line(provided)
+            while True:
+                job = await self._look()
+                if job is not None:
+                    if job.state is State.RUNNING:
+                        return jobs.lease_of(job)
+                    if job.state in FINAL:
+                        await self._refuse(job)
+                    if self._left() <= 0:
+                        await self._refuse(job)
+                    await self._look_for_knots(job)
+                await watch.wait(timedelta(seconds=self._rest(job)))
+        except BaseException:
+            await self._leave_line()
+            raise
+        finally:
+            watch.close()
+
+    async def _stand_in_line(self, provided: set[str]) -> None:
+        _, verdict = await jobs.ask(self._client, self._spec, self._names, provided)
+        if verdict is Verdict.FULL:
+            raise LockTimeout(self._told_names, "no time at all: too many wait for it already")
+
+    async def _look(self) -> Job | None:
+        """None while the store is out of reach: one's place in line is kept there."""
+        try:
+            return await self._client.get(self._spec.id)
+        except StoreUnavailable:
+            if self._left() <= 0:
+                raise
+            await asyncio.sleep(min(0.5, max(self._left(), 0)))
+            return None
+
+    def _left(self) -> float:
+        return float("inf") if self._until is None else self._until - time.monotonic()
+
+    def _rest(self, job: Job | None) -> float:
+        nested = job is not None and jobs.NESTED in job.spec.tags
+        soon = max(self._knots_at - time.monotonic(), 0.01) if nested else LOOK_EVERY
+        return max(min(self._left(), soon, LOOK_EVERY), 0.001)
+
+    @property
+    def _told_names(self) -> str:
+        return ", ".join(self._names)
+
+    async def _refuse(self, job: Job) -> None:
+        if job.state is State.CANCELLED:
+            raise WrongState(job.id, "cancelled", f"somebody took this waiter for lock {self._told_names} out of line")
+        if job.state is State.FAILED and job.reason is not Reason.EXPIRED:
+            raise WrongState(job.id, "failed", f"lock {self._told_names} was granted and lost before it was noticed")
+        holders = [one for one in await jobs.who_holds(self._client) if set(jobs.names_of(one)) & set(self._names)]
+        waited = f"{time.monotonic() - self._began:.3g} s"
+        raise LockTimeout(self._told_names, waited, ", ".join(sorted({one.spec.owner or "" for one in holders})))
+
+    async def _leave_line(self) -> None:
+        """Whoever stops waiting is never granted; if he was, this very moment, he gives it back."""
+
+        async def leave() -> None:
+            amended = await self._client.cancel(self._spec.id)
+            if amended.verdict == "requested":
+                job = await self._client.get(self._spec.id)
+                if job.state is State.RUNNING:
+                    await jobs.give_back(self._client, jobs.lease_of(job))
+
+        with contextlib.suppress(StoreError, LookupError, TimeoutError):
+            async with asyncio.timeout(GIVE_UP_WITHIN):
+                await asyncio.shield(leave())
+
+    # -- others who wait -----------------------------------------------------------------------------------------------
+
+    async def _look_for_knots(self, job: Job) -> None:
+        if time.monotonic() < self._knots_at:
+            return
+        is_nested = jobs.NESTED in job.spec.tags
+        self._knots_at = time.monotonic() + (LOOK_FOR_KNOTS[1] if is_nested else LOOK_EVERY)
+        nested = await jobs.who_waits(self._client, tag=jobs.NESTED)
+        if not nested:
+            return
+        knot = Knot(nested, await jobs.who_holds(self._client))
+        if is_nested and (cycle := knot.cycle_of(job)):
+            youngest = max(cycle, key=lambda one: one.seq)
+            _log.warning("locks wait for one another: %s", knot.told(cycle))
+            if youngest.id == job.id:
+                raise LockCycle(knot.told(cycle))
+        await self._lend_priority(job, knot)
+
+    async def _lend_priority(self, job: Job, knot: Knot) -> None:
+        """Who holds what an urgent one waits for, and waits for something else, does so as urgently."""
+        other, seen = knot.next_after(job), {job.id}
+        while other is not None and other.id not in seen and other.priority > job.priority:
+            seen.add(other.id)
+            await self._client.reprioritise(other.id, job.priority)
+            other = knot.next_after(other)
