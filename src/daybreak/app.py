@@ -241,7 +241,7 @@ class Daybreak:
         """Every resource that is in use, waited for or set up."""
         from daybreak.resources import all_resources  # noqa: PLC0415
 
-        return await self._sessions.here(all_resources(self._sessions))
+        return await self._sessions.here(self._with_client(all_resources))
 
     resources = blocking(aresources)
 

@@ -60,15 +60,13 @@ class ResourceHandle:
     @homed
     async def ainfo(self) -> ResourceInfo:
         """Its limits, what of it is in use, and who waits."""
-        store = (await self._sessions.client()).store
-        [usage] = await store.usage(self.name) or [Usage(name=self.name)]
-        return await _info(store, usage)
+        return await info_of(await self._sessions.client(), self.name)
 
     info = blocking(ainfo)
 
     @homed
     async def asettings(self) -> ResourceSettings:
-        return (await _read(await self._store(), "resource", self.name))[0]
+        return (await _read((await self._sessions.client()).store, "resource", self.name))[0]
 
     settings = blocking(asettings)
 
@@ -76,37 +74,47 @@ class ResourceHandle:
     async def aset(self, /, **changes: Any) -> ResourceSettings:
         """Change slots, rate, burst, breaker or max_waiting while it is in use; "none" takes a limit away. This wins
         over what the code declares, until it is reset."""
-        client = await self._sessions.client()
-        for _ in range(TRIES):
-            before, revision = await _read(client.store, "resource", self.name)
-            changed = settings_of(self.name, before, **changes)
-            changed = msgspec.structs.replace(changed, set_by=client.by or "someone")
-            if await _put(client.store, "resource", self.name, changed, revision):
-                return changed
-        raise RecordChanged("resource", self.name)
+        return await set_resource(await self._sessions.client(), self.name, **changes)
 
     set = blocking(aset)
 
     @homed
     async def areset(self) -> ResourceSettings:
         """Back to what the code declares; without a declaration, to no limit at all. A breaker closes."""
-        store = await self._store()
-        declared, revision = await _read(store, DECLARED, self.name)
-        value = msgspec.json.encode(declared) if revision else None
-        await store.put([
-            Put(kind="resource", name=self.name, value=value), Put(kind="gate", name=self.name, value=None)
-        ])  # fmt: skip
-        return declared
+        return await reset_resource(await self._sessions.client(), self.name)
 
     reset = blocking(areset)
 
-    async def _store(self) -> Store:
-        return (await self._sessions.client()).store
+
+# -- over a client -----------------------------------------------------------------------------------------------------
 
 
-async def all_resources(sessions: Sessions) -> list[ResourceInfo]:
-    store = (await sessions.client()).store
-    return [await _info(store, usage) for usage in await store.usage()]
+async def all_resources(client: Client) -> list[ResourceInfo]:
+    return [await _info(client.store, usage) for usage in await client.store.usage()]
+
+
+async def info_of(client: Client, name: str) -> ResourceInfo:
+    [usage] = await client.store.usage(name) or [Usage(name=name)]
+    return await _info(client.store, usage)
+
+
+async def set_resource(client: Client, name: str, **changes: Any) -> ResourceSettings:
+    for _ in range(TRIES):
+        before, revision = await _read(client.store, "resource", check_resource(name))
+        changed = settings_of(name, before, **changes)
+        changed = msgspec.structs.replace(changed, set_by=client.by or "someone")
+        if await _put(client.store, "resource", name, changed, revision):
+            return changed
+    raise RecordChanged("resource", name)
+
+
+async def reset_resource(client: Client, name: str) -> ResourceSettings:
+    declared, is_declared = await _read(client.store, DECLARED, name)
+    value = msgspec.json.encode(declared) if is_declared else None
+    await client.store.put([
+        Put(kind="resource", name=name, value=value), Put(kind="gate", name=name, value=None)
+    ])  # fmt: skip
+    return declared
 
 
 async def _info(store: Store, usage: Usage) -> ResourceInfo:

@@ -30,6 +30,18 @@ def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Co
     return words(_ask(ctx, _jobs), incomplete)
 
 
+def resources(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words(_ask(ctx, _resources), incomplete)
+
+
+def locks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words([name[5:] for name in _ask(ctx, _resources) if name.startswith("lock:")], incomplete)
+
+
+async def _resources(client: Client) -> list[str]:
+    return [usage.name for usage in await client.store.usage()]
+
+
 async def _queues(client: Client) -> list[str]:
     named = {record.name for record in await client.store.records("queue")}
     return sorted(named | {tally.queue for tally in await client.tallies()})

@@ -22,10 +22,13 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Work": {
         "submit": ("daybreak.cli.submit", "Submit a job and print its id."),
         "exec": ("daybreak.cli.exec", "Submit a command line as a job."),
+        "lock": ("daybreak.cli.lock", "Run a command while holding a lock."),
     },
     "See": {
         "jobs": ("daybreak.cli.jobs", "List jobs, look at them and change them."),
         "queues": ("daybreak.cli.queues", "List queues and change their settings."),
+        "resources": ("daybreak.cli.resources", "List what jobs share, and change its limits."),
+        "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),
         "workers": ("daybreak.cli.workers", "List workers: who is there, who has gone."),
         "top": ("daybreak.cli.top", "Watch what is waiting, running and failing."),
     },

@@ -120,10 +120,14 @@ def lease_of(job: Job) -> Lease:
 
 
 async def give_back(client: Client, lease: Lease, *, forced_by: str = "") -> bool:
-    """False: it was lost before, and is someone else's."""
+    """False: it was lost before, or taken away."""
     outcome = Failed(Failure(message=f"released by {forced_by}", verdict="permanent")) if forced_by else Done()
     settlement = settle(lease, outcome, chance=0.5, by=forced_by or lease.worker)
-    return (await client.store.exchange(Exchange(settle=[settlement]))).settled[0]
+    if not (await client.store.exchange(Exchange(settle=[settlement]))).settled[0]:
+        return False
+    # A settlement that comes second is taken for a repeated one: whose it was, the job tells.
+    [job] = await client.store.get([lease.job])
+    return job is not None and job.state is settlement.state
 
 
 async def renew(client: Client, lease: Lease, lease_for: timedelta) -> bool:

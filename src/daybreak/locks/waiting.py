@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -20,7 +21,9 @@ from daybreak.store import Verdict, job_topic
 _log = logging.getLogger("daybreak.locks")
 
 LOOK_EVERY: Final = 30.0  # the net under the wake-ups
-LOOK_FOR_KNOTS: Final = (0.3, 1.0)  # the first after so many seconds, then every so often
+LOOK_FOR_KNOTS: Final = 0.3  # seconds after which one looks whom one waits for
+NESTED_EVERY: Final = 1.0
+OTHERS_EVERY: Final = 5.0
 GIVE_UP_WITHIN: Final = 10.0
 
 
@@ -34,7 +37,7 @@ class Waiting:
         self._wait = wait
         self._began = time.monotonic()
         self._until = None if wait is None else self._began + wait.total_seconds()
-        self._knots_at = self._began + LOOK_FOR_KNOTS[0]
+        self._knots_at = self._began + LOOK_FOR_KNOTS
 
     async def until_granted(self, provided: set[str]) -> Lease:
         client = self._client
@@ -51,7 +54,7 @@ class Waiting:
                     if self._left() <= 0:
                         await self._refuse(job)
                     await self._look_for_knots(job)
-                await watch.wait(timedelta(seconds=self._rest(job)))
+                await watch.wait(timedelta(seconds=self._rest()))
         except BaseException:
             await self._leave_line()
             raise
@@ -76,10 +79,8 @@ class Waiting:
     def _left(self) -> float:
         return float("inf") if self._until is None else self._until - time.monotonic()
 
-    def _rest(self, job: Job | None) -> float:
-        nested = job is not None and jobs.NESTED in job.spec.tags
-        soon = max(self._knots_at - time.monotonic(), 0.01) if nested else LOOK_EVERY
-        return max(min(self._left(), soon, LOOK_EVERY), 0.001)
+    def _rest(self) -> float:
+        return max(min(self._left(), self._knots_at - time.monotonic(), LOOK_EVERY), 0.001)
 
     @property
     def _told_names(self) -> str:
@@ -114,7 +115,10 @@ class Waiting:
         if time.monotonic() < self._knots_at:
             return
         is_nested = jobs.NESTED in job.spec.tags
-        self._knots_at = time.monotonic() + (LOOK_FOR_KNOTS[1] if is_nested else LOOK_EVERY)
+        every = NESTED_EVERY if is_nested else OTHERS_EVERY
+        self._knots_at = time.monotonic() + every * (0.75 + 0.5 * random.random())  # noqa: S311 - to spread them
+        if not is_nested and not await self._is_first():
+            return
         nested = await jobs.who_waits(self._client, tag=jobs.NESTED)
         if not nested:
             return
@@ -125,6 +129,11 @@ class Waiting:
             if youngest.id == job.id:
                 raise LockCycle(knot.told(cycle))
         await self._lend_priority(job, knot)
+
+    async def _is_first(self) -> bool:
+        """Only the most urgent has something to lend; of ten thousand who wait one looks further."""
+        position = await self._client.position(self._spec.id)
+        return position is not None and position.ahead == 0
 
     async def _lend_priority(self, job: Job, knot: Knot) -> None:
         """Who holds what an urgent one waits for, and waits for something else, does so as urgently."""

@@ -154,13 +154,16 @@ def every_of(rate: object, name: str) -> timedelta | None:
 
 
 def rate_text(every: timedelta | None) -> str:
-    """As one would write it: the shortest unit in which it is at least one."""
+    """As one would write it: in the shortest unit in which it is a whole number, if there is one."""
     if every is None:
         return "none"
-    for unit in ("s", "min", "h", "d"):
-        if (number := _UNITS[unit] / every) >= 1:
-            return f"{number:g}/{unit}"
-    return f"{timedelta(days=1) / every:.3g}/d"
+    numbers = {unit: _UNITS[unit] / every for unit in ("s", "min", "h", "d")}
+    # An interval is kept in whole microseconds: three a second are not quite three.
+    whole = (unit for unit, number in numbers.items() if number >= 1 and abs(number - round(number)) < number * 1e-5)
+    if (unit := next(whole, None)) is not None:
+        return f"{round(numbers[unit])}/{unit}"
+    unit = next((unit for unit, number in numbers.items() if number >= 1), "d")
+    return f"{numbers[unit]:.3g}/{unit}"
 
 
 def _breaker(name: str, value: object) -> Breaker | None:

@@ -1,0 +1,162 @@
+"""`daybreak lock NAME -- COMMAND`: run a command while holding a lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from types import FrameType
+from typing import Final, Literal
+
+import click
+
+from daybreak.cli import completing
+from daybreak.cli.options import Duration, PriorityType
+from daybreak.cli.printing import note
+from daybreak.cli.root import store_options
+from daybreak.cli.session import session, whoami
+from daybreak.cli.text import safe
+from daybreak.errors import LeaseLost, LockTimeout, StoreUnavailable
+from daybreak.locks import Lock
+from daybreak.sessions import Sessions
+from daybreak.stores import store_for
+from daybreak.world import RealWorld
+
+WAITED_TOO_LONG: Final = 75
+LOST: Final = 76
+NOT_EXECUTABLE: Final = 126
+NO_SUCH_COMMAND: Final = 127
+PASSED_ON: Final = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+)
+
+
+@click.command(
+    "lock", short_help="Run a command while holding a lock.", context_settings={"allow_interspersed_args": True}
+)
+@click.argument("name", shell_complete=completing.locks)
+@click.argument("argv", metavar="-- COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--also", metavar="NAME", multiple=True, help="Another lock, all or none; may be repeated.")
+@click.option("--wait", type=Duration(), default="5m", show_default=True, help="Give up after so long; exit code 75.")
+@click.option("--priority", type=PriorityType(), default="normal", help="Who is more urgent stands before others.")
+@click.option("--lease", type=Duration(), default="10s", show_default=True, help="How soon a dead holder loses it.")
+@click.option(
+    "--if-lost",
+    type=click.Choice(["stop", "warn"]),
+    default="stop",
+    show_default=True,
+    help="If the lock is lost while the command runs: interrupt it and answer 76, or only say so.",
+)
+def command(
+    name: str,
+    argv: tuple[str, ...],
+    also: tuple[str, ...],
+    wait: timedelta,
+    priority: int,
+    lease: timedelta,
+    if_lost: Literal["stop", "warn"],
+) -> int:
+    """Run a command while holding a lock. The command finds the fence in DAYBREAK_FENCE; signals are passed on to it,
+    and its exit code is ours. 75: the lock was not free in time. 76: the lock was lost.
+
+    Examples:
+      daybreak lock prod/network -- terraform apply
+      daybreak lock prod --wait 30m --priority high -- ./deploy.sh
+
+    """
+    settings = session().settings
+    if session().absent is not None:
+        note(f"making the store {safe(settings.store)}")
+    sessions = Sessions(lambda: store_for(settings.url), RealWorld(), whoami())
+    running = _Running(if_lost)
+    held = Lock(
+        lambda: sessions, (name, *also), priority=priority, wait=wait, lease=lease, on_lost=lambda _: running.lost()
+    )
+    try:
+        held.acquire()
+        return running.run(argv, held)
+    except LockTimeout as trouble:
+        note(str(trouble).replace("wait=...", "--wait"))
+        return WAITED_TOO_LONG
+    finally:
+        sessions.close()
+
+
+store_options(command)
+
+
+class _Running:
+    """The command, and what becomes of it when the lock is lost."""
+
+    def __init__(self, if_lost: Literal["stop", "warn"]) -> None:
+        self._if_lost = if_lost
+        self._child: subprocess.Popen[bytes] | None = None
+        self._is_lost = False
+
+    def lost(self) -> None:
+        self._is_lost = True
+        if self._if_lost == "warn":
+            note("the lock was lost: someone else may hold it; the command goes on")
+            return
+        note("the lock was lost: the command is interrupted")
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.send_signal(signal.SIGINT)
+
+    def run(self, argv: tuple[str, ...], held: Lock) -> int:
+        environment = {**os.environ, "DAYBREAK_FENCE": str(held.fence), "DAYBREAK_LOCK": ",".join(held.names)}
+        try:
+            with self._passing_on():
+                self._child = subprocess.Popen(argv, env=environment)  # noqa: S603 - that is what was asked for
+                if self._is_lost and self._if_lost == "stop":
+                    self.lost()
+                code = self._child.wait()
+        except FileNotFoundError:
+            note(f"{safe(argv[0])}: no such command")
+            code = NO_SUCH_COMMAND
+        except OSError as trouble:
+            note(f"{safe(argv[0])} cannot be run: {trouble.strerror}")
+            code = NOT_EXECUTABLE
+        self._give_back(held)
+        if self._is_lost and self._if_lost == "stop":
+            return LOST
+        return 128 - code if code < 0 else code
+
+    def _give_back(self, held: Lock) -> None:
+        try:
+            held.release()
+        except LeaseLost:
+            if not self._is_lost:
+                self._is_lost = True
+                note("the lock had been lost before the command ended")
+        except StoreUnavailable as trouble:
+            note(f"the lock could not be given back: {trouble}; it is free when its lease has run out")
+
+    @contextlib.contextmanager
+    def _passing_on(self) -> Iterator[None]:
+        """Signals are for the command; we end when it has ended."""
+        before = {number: signal.signal(number, self._pass_on) for number in PASSED_ON}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if self._child is not None and not (number == signal.SIGINT and _is_typed()):
+            with contextlib.suppress(ProcessLookupError):
+                self._child.send_signal(number)
+
+
+def _is_typed() -> bool:
+    """Whether a terminal sends Ctrl-C to the command by itself, as to all in the foreground."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError, AttributeError):
+        return False

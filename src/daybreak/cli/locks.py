@@ -1,0 +1,192 @@
+"""`daybreak locks`: who holds what, who waits; and locks that belong to an owner."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from daybreak.cli import completing
+from daybreak.cli.failing import NotFound
+from daybreak.cli.options import Duration, PriorityType, as_json
+from daybreak.cli.printing import Column, say, say_json, say_table
+from daybreak.cli.root import Group, store_options
+from daybreak.cli.session import session
+from daybreak.cli.text import ago, counted, local, priority_name, safe
+from daybreak.client import Client
+from daybreak.errors import BadInput, LockTimeout
+from daybreak.locks import owners
+from daybreak.locks.jobs import Waiter, all_waiters
+from daybreak.model import Lease, State
+from daybreak.world import Ids, RealWorld
+
+WAITED_TOO_LONG = 75
+
+
+@click.group(
+    cls=Group,
+    name="locks",
+    invoke_without_command=True,
+    short_help="List locks; take, extend and release them for an owner.",
+)
+@as_json
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> int | None:
+    """List locks: who holds each, and who waits for it.
+
+    Examples:
+      daybreak locks
+      daybreak locks take prod/network --owner pr-812 --for 8h
+      daybreak locks release prod/network --owner pr-812
+
+    """
+    if ctx.invoked_subcommand is not None:
+        if as_json:
+            ctx.fail(f"write options after the command: daybreak locks {ctx.invoked_subcommand} --json")
+        return None
+    return session().run(lambda client: _list(client, as_json=as_json))
+
+
+async def _list(client: Client, *, as_json: bool) -> int:
+    found = await all_waiters(client)
+    if as_json:
+        say_json({"locks": [_data(one) for one in found]})
+        return 0
+    if not found:
+        say(f"No lock is held. Hold one with: {session().command('lock', 'NAME', '--', 'COMMAND')}")
+        return 0
+    say_table(
+        [
+            Column("LOCK"), Column("WHO"), Column("STATE"), Column("PRIORITY"), Column("SINCE"),
+            Column("UNTIL"), Column("JOB", drop=1),
+        ],
+        [_row(one) for one in found],
+    )  # fmt: skip
+    waiting = sum(one.state is State.BLOCKED for one in found)
+    say()
+    say(f"{len(found) - waiting} held, {waiting} waiting. Move one up with: "
+        f"{session().command('jobs', 'priority', 'JOB', 'high')}")  # fmt: skip
+    return 0
+
+
+def _row(one: Waiter) -> list[str]:
+    state = "held" if one.state is State.RUNNING else f"waits, {one.position} before it"
+    until = "" if one.until is None else local(one.until)
+    since = ago(one.since, datetime.now(UTC))
+    return [safe(", ".join(one.locks)), safe(one.who), state, priority_name(one.priority), since, until, one.job]
+
+
+def _data(one: Waiter) -> dict[str, Any]:
+    return msgspec.to_builtins(one)  # type: ignore[no-any-return]
+
+
+# -- of an owner -------------------------------------------------------------------------------------------------------
+
+_owner = click.option("--owner", metavar="WHO", help="Whom it belongs to: a pull request, a person, a machine.")
+_names = click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completing.locks)
+
+
+@click.command(short_help="Take a lock for an owner, for so long.")
+@_names
+@_owner
+@click.option("--for", "hold_for", type=Duration(), required=True, help="How long it is held if nobody releases it.")
+@click.option("--wait", type=Duration(), default="5m", show_default=True, help="Give up after so long; exit code 75.")
+@click.option("--priority", type=PriorityType(), default="normal", help="Who is more urgent stands before others.")
+@as_json
+def take(
+    names: tuple[str, ...], owner: str | None, hold_for: timedelta, wait: timedelta, priority: int, as_json: bool
+) -> int:
+    """Take a lock for an owner. No process need stay for it: it is extended and released by the owner's name, from any
+    machine. Taking what one has already holds it for so long from now.
+
+    Example:
+      daybreak locks take prod/network --owner pr-812 --for 8h
+
+    """
+    who = _said(owner)
+
+    async def apply(client: Client) -> int:
+        new_id = Ids(RealWorld())()
+        try:
+            lease = await owners.take(
+                client, names, who, hold_for=hold_for, wait=wait, priority=priority, id=new_id
+            )  # fmt: skip
+        except LockTimeout as trouble:
+            click.echo(f"Error: {safe(str(trouble).replace('wait=...', '--wait'))}", err=True)
+            return WAITED_TOO_LONG
+        return _told(lease, names, who, hold_for, as_json=as_json)
+
+    return session().run(apply, create=True)
+
+
+@click.command(short_help="Hold an owner's lock for so long from now.")
+@_names
+@_owner
+@click.option("--for", "hold_for", type=Duration(), required=True, help="How long from now.")
+@as_json
+def extend(names: tuple[str, ...], owner: str | None, hold_for: timedelta, as_json: bool) -> int:
+    """Hold a lock that the owner has for so long from now.
+
+    Example:
+      daybreak locks extend prod/network --owner pr-812 --for 2h
+
+    """
+    who = _said(owner)
+
+    async def apply(client: Client) -> int:
+        lease = await owners.extend(client, names, who, hold_for)
+        return _told(lease, names, who, hold_for, as_json=as_json)
+
+    return session().run(apply)
+
+
+@click.command(short_help="Release an owner's lock, from anywhere.")
+@_names
+@_owner
+@click.option("--force", is_flag=True, help="Take it from whoever holds it; that one is told that it was lost.")
+@as_json
+def release(names: tuple[str, ...], owner: str | None, force: bool, as_json: bool) -> int:
+    """Release a lock by its owner's name, or take it away from whoever holds it.
+
+    Examples:
+      daybreak locks release prod/network --owner pr-812
+      daybreak locks release prod/network --force
+
+    """
+    if force == (owner is not None):
+        raise BadInput("say whose lock it is with --owner WHO, or take it from anyone with --force")
+
+    async def apply(client: Client) -> int:
+        released = await owners.release(client, names, owner)
+        if not released:
+            raise NotFound(f"lock {', '.join(names)} is not held" + (f" by {owner}" if owner else ""))
+        if as_json:
+            say_json({"released": [job.id for job in released]})
+        else:
+            was = ", ".join(sorted({job.spec.owner or "" for job in released}))
+            say(f"{counted(len(released), 'lock')} released, held by {safe(was)}.")
+        return 0
+
+    return session().run(apply)
+
+
+def _said(owner: str | None) -> str:
+    if not owner:
+        raise BadInput("say whom it belongs to: --owner pr-812")
+    return owner
+
+
+def _told(lease: Lease, names: tuple[str, ...], owner: str, hold_for: timedelta, *, as_json: bool) -> int:
+    if as_json:
+        say_json({"locks": names, "owner": owner, "fence": lease.fence, "for": hold_for.total_seconds()})
+    else:
+        say(f"{safe(', '.join(names))} is held by {safe(owner)} for {hold_for}, fence {lease.fence}.")
+    return 0
+
+
+for made in (take, extend, release):
+    command.add_command(made)
+    store_options(made)
+store_options(command)

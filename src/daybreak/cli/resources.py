@@ -1,0 +1,259 @@
+"""`daybreak resources`: what jobs share, as it is and as it should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from daybreak.cli import completing
+from daybreak.cli.failing import NotFound
+from daybreak.cli.options import as_json, pairs
+from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
+from daybreak.cli.root import Group, store_options
+from daybreak.cli.session import session
+from daybreak.cli.text import counted, local, number, safe
+from daybreak.client import Client
+from daybreak.config import closest
+from daybreak.errors import BadInput
+from daybreak.model import Breaker, State
+from daybreak.policy.resources import LOCK
+from daybreak.resources import ResourceInfo, all_resources, info_of, reset_resource, set_resource
+from daybreak.units import duration
+
+SETTINGS = ("slots", "rate", "burst", "max_waiting", "breaker", "failures", "successes", "open_for", "probes")
+OF_BREAKER = ("failures", "successes", "open_for", "probes")
+
+
+@click.group(
+    cls=Group, name="resources", invoke_without_command=True, short_help="List what jobs share, and change its limits."
+)
+@click.option("--locks", is_flag=True, help="Also the locks, of which there may be many.")
+@as_json
+@click.pass_context
+def command(ctx: click.Context, locks: bool, as_json: bool) -> int | None:
+    """List what jobs share: limits, what is in use, and how many wait.
+
+    Examples:
+      daybreak resources
+      daybreak resources set plecs slots=2
+      daybreak resources set api rate=10/s burst=5 breaker=on
+
+    """
+    if ctx.invoked_subcommand is not None:
+        if as_json:
+            ctx.fail(f"write options after the command: daybreak resources {ctx.invoked_subcommand} --json")
+        return None
+    return session().run(lambda client: _list(client, locks=locks, as_json=as_json))
+
+
+async def _list(client: Client, *, locks: bool, as_json: bool) -> int:
+    found = [info for info in await all_resources(client) if locks or not info.name.startswith(LOCK)]
+    if as_json:
+        say_json({"resources": [_data(info) for info in found]})
+        return 0
+    if not found:
+        say("No resources yet: they come with the first job that needs one, or with: ")
+        say(f"  {session().command('resources', 'set', 'NAME', 'slots=1')}")
+        return 0
+    say_table(
+        [
+            Column("RESOURCE"), Column("IN USE", right=True), Column("WAITING", right=True), Column("RATE"),
+            Column("BREAKER"), Column("SETTINGS", gives=True),
+        ],
+        [_row(info) for info in found],
+    )  # fmt: skip
+    say()
+    say(f"{counted(len(found), 'resource')}. Look at one with: {session().command('resources', 'show', found[0].name)}")
+    return 0
+
+
+def _row(info: ResourceInfo) -> list[str]:
+    used = number(info.used) + (f"/{number(info.slots)}" if info.slots is not None else "")
+    return [safe(info.name), used, number(info.waiting), _rate(info), _breaker(info), _notes(info)]
+
+
+def _rate(info: ResourceInfo) -> str:
+    return "" if info.rate == "none" else info.rate + (f", burst {info.burst}" if info.burst != 1 else "")
+
+
+def _breaker(info: ResourceInfo) -> str:
+    if info.breaker == "none":
+        return ""
+    if info.breaker == "open":
+        return f"open until {local(info.shut_until)}" if info.shut_until else "probing"
+    return f"closed, {counted(info.failures, 'failure')}" if info.failures else "closed"
+
+
+def _notes(info: ResourceInfo) -> str:
+    said = [f"at most {number(info.max_waiting)} wait"] if info.max_waiting is not None else []
+    said += [f"set by {safe(info.set_by)}"] if info.set_by else []
+    said += ["not as the code says"] if info.differs else []
+    return ", ".join(said)
+
+
+def _data(info: ResourceInfo) -> dict[str, Any]:
+    return msgspec.to_builtins(info)  # type: ignore[no-any-return]
+
+
+# -- one ---------------------------------------------------------------------------------------------------------------
+
+
+@click.command(short_help="All about one resource: who holds it, who waits.")
+@click.argument("name", shell_complete=completing.resources)
+@as_json
+def show(name: str, as_json: bool) -> int:
+    """All about one resource: its limits, who holds it and who waits for it.
+
+    Example:
+      daybreak resources show plecs
+
+    """
+    return session().run(lambda client: _show(client, name, as_json=as_json))
+
+
+async def _show(client: Client, name: str, *, as_json: bool) -> int:
+    info = await _found(client, name)
+    holders = [
+        job async for job in client.find_all(state=State.RUNNING)
+        if any(need.resource == name for need in job.spec.options.resources)
+    ]  # fmt: skip
+    if as_json:
+        say_json({**_data(info), "holders": [job.id for job in holders]})
+        return 0
+    heading(f"resource {name}")
+    say_pairs([
+        ("slots", "no limit" if info.slots is None else number(info.slots)),
+        ("in use", number(info.used)),
+        ("waiting", number(info.waiting)),
+        ("rate", _rate(info) or "no limit"),
+        ("max_waiting", "no limit" if info.max_waiting is None else number(info.max_waiting)),
+        ("breaker", _breaker(info) or "none"),
+        ("opened", f"{info.opened} times" if info.opened else ""),
+        ("set by", safe(info.set_by) or "the code"),
+    ])  # fmt: skip
+    say()
+    for job in holders[:20]:
+        say(f"held by {safe(job.spec.task)} {job.id} on {safe(job.worker or '')}")
+    if info.differs:
+        say(f"Back to what the code says: {session().command('resources', 'reset', name)}")
+    return 0
+
+
+async def _found(client: Client, name: str) -> ResourceInfo:
+    known = [usage.name for usage in await client.store.usage()]
+    if name not in known:
+        hint = closest(name, known)
+        raise NotFound(f"no resource named {name!r}" + (f"; did you mean {hint!r}?" if hint else ""))
+    return await info_of(client, name)
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+@click.command("set", short_help="Change a resource while it is in use.")
+@click.argument("name", shell_complete=completing.resources)
+@click.argument("words", metavar="SETTING=VALUE...", nargs=-1, required=True)
+@as_json
+def set_(name: str, words: tuple[str, ...], as_json: bool) -> int:
+    """Change a resource while it is in use. This wins over what the code declares, until it is reset.
+
+    Settings:
+      slots        so many jobs hold it at once; none for no limit
+      rate         so many may start, such as 10/s or 100/min; none for no limit
+      burst        so many of them at once after a rest
+      max_waiting  refuse jobs while so many wait for it; none for no limit
+      breaker      on or off; with failures=5 successes=2 open_for=60s probes=1
+
+    Example:
+      daybreak resources set api rate=10/s burst=5 breaker=on open_for=30s
+
+    """
+    said = pairs(words, "setting")
+    for key in said:
+        if key not in SETTINGS:
+            hint = closest(key, SETTINGS)
+            there = f"did you mean {hint!r}?" if hint else f"there are {', '.join(SETTINGS)}"
+            raise BadInput(f"a resource has no setting {key!r}; {there}")
+
+    async def apply(client: Client) -> int:
+        changes = await _changes(client, name, said)
+        await set_resource(client, name, **changes)
+        info = await info_of(client, name)
+        if as_json:
+            say_json(_data(info))
+        else:
+            say(f"{safe(name)}: " + ", ".join(f"{key} {said[key]}" for key in said) + ".")
+        return 0
+
+    return session().run(apply, create=True)
+
+
+async def _changes(client: Client, name: str, said: dict[str, str]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for key in ("slots", "burst", "max_waiting"):
+        if key in said:
+            changes[key] = _whole(key, said[key])
+    if "rate" in said:
+        changes["rate"] = said["rate"].strip().lower()
+    of_breaker = {key: said[key] for key in OF_BREAKER if key in said}
+    if "breaker" in said or of_breaker:
+        changes["breaker"] = await _breaker_of(client, name, said.get("breaker"), of_breaker)
+    return changes
+
+
+async def _breaker_of(client: Client, name: str, word: str | None, said: dict[str, str]) -> Breaker | bool:
+    word = None if word is None else word.strip().lower()
+    if word in ("off", "none", "false", "no"):
+        return False
+    if word not in (None, "on", "true", "yes"):
+        raise BadInput(f"breaker={word}: write on or off")
+    records = await client.store.records("resource", name)
+    from daybreak.model import UNLIMITED, ResourceSettings  # noqa: PLC0415
+
+    before = msgspec.json.decode(records[0].value, type=ResourceSettings) if records else UNLIMITED
+    changes: dict[str, Any] = {
+        key: duration(text, key) if key == "open_for" else _whole(key, text) for key, text in said.items()
+    }
+    return msgspec.structs.replace(before.breaker or Breaker(), **changes)
+
+
+def _whole(key: str, text: str) -> int | str:
+    word = text.strip().lower()
+    if word == "none" and key in ("slots", "max_waiting"):
+        return word
+    if not word.isascii() or not word.isdigit():
+        raise BadInput(f"{key}={text}: write a whole number" + (", or none for no limit" if key != "burst" else ""))
+    return int(word[:12])
+
+
+@click.command(short_help="Back to what the code declares; a breaker closes.")
+@click.argument("name", shell_complete=completing.resources)
+@as_json
+def reset(name: str, as_json: bool) -> int:
+    """Take back what was set by hand: what the code declares holds again, and a breaker is closed.
+
+    Example:
+      daybreak resources reset plecs
+
+    """
+
+    async def apply(client: Client) -> int:
+        await _found(client, name)
+        await reset_resource(client, name)
+        info = await info_of(client, name)
+        if as_json:
+            say_json(_data(info))
+        else:
+            slots = "without limit" if info.slots is None else counted(info.slots, "slot")
+            say(f"{safe(name)} is as the code says: {slots}{', ' + _rate(info) if _rate(info) else ''}.")
+        return 0
+
+    return session().run(apply)
+
+
+for made in (show, set_, reset):
+    command.add_command(made)
+    store_options(made)
+store_options(command)

@@ -1,0 +1,79 @@
+"""Locks that belong to an owner, not to a process: taken here, extended there, released from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from daybreak.client import Client
+from daybreak.errors import BadInput, WrongState
+from daybreak.locks import jobs
+from daybreak.locks.jobs import check_names
+from daybreak.locks.waiting import Waiting
+from daybreak.model import Job, Lease
+from daybreak.policy.admit import check_name
+
+OWNER = "owner:"
+
+
+async def take(
+    client: Client,
+    names: Sequence[str],
+    owner: str,
+    *,
+    hold_for: timedelta,
+    wait: timedelta | None,
+    priority: object,
+    id: str,  # noqa: A002
+) -> Lease:
+    """For so long, whoever's process ends meanwhile. An owner that has it already has it for so long from now."""
+    names = check_names(names)
+    if not owner:
+        raise BadInput("a lock of an owner needs the owner's name")
+    check_name("owner", owner)
+    if (held := await _held(client, names, owner)) is not None:
+        lease = jobs.lease_of(held)
+        if await jobs.renew(client, lease, hold_for):
+            return lease
+    spec = jobs.spec_for(
+        client, id, names, holder=OWNER + owner, owner=owner, priority=priority, wait=wait, hold_for=hold_for
+    )
+    return await Waiting(client, spec, names, wait).until_granted(set())
+
+
+async def extend(client: Client, names: Sequence[str], owner: str, hold_for: timedelta) -> Lease:
+    job = await _own(client, check_names(names), owner)
+    lease = jobs.lease_of(job)
+    if not await jobs.renew(client, lease, hold_for):
+        raise WrongState(job.id, "lost", "the lock has run out and was given to another")
+    return lease
+
+
+async def release(client: Client, names: Sequence[str], owner: str | None) -> list[Job]:
+    """Those that were released. Without an owner: whoever holds it loses it."""
+    names = check_names(names)
+    held = [job for job in await jobs.who_holds(client) if set(jobs.names_of(job)) & set(names)]
+    if owner is not None:
+        others = [job for job in held if job.spec.owner != owner]
+        held = [job for job in held if job.spec.owner == owner]
+        if not held and others:
+            raise WrongState(
+                others[0].id, "running", f"the lock is held by {others[0].spec.owner}, not by {owner}; --force takes it"
+            )
+    return [job for job in held if await jobs.give_back(client, jobs.lease_of(job), forced_by=_by(client, owner))]
+
+
+def _by(client: Client, owner: str | None) -> str:
+    return "" if owner is not None else client.by or "someone"
+
+
+async def _own(client: Client, names: Sequence[str], owner: str) -> Job:
+    if (found := await _held(client, names, owner)) is None:
+        raise BadInput(f"{owner} does not hold lock {', '.join(names)}")
+    return found
+
+
+async def _held(client: Client, names: Sequence[str], owner: str) -> Job | None:
+    held = await jobs.who_holds(client, owner=owner)
+    mine = (job for job in held if job.spec.holder == OWNER + owner and jobs.names_of(job) == tuple(names))
+    return next(mine, None)

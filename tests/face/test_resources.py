@@ -1,0 +1,208 @@
+"""Resources in the Python face: declared in code, changed by people, kept by workers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from daybreak import BadInput, Breaker, Daybreak, QueueFull, Resource, State, Transient
+from daybreak.model import Need
+
+SECONDS = 20
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def app(request, tmp_path):
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    with Daybreak(url, by="ann") as app:
+        yield app
+
+
+class Most:
+    """How many were inside at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = self.seen = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.seen = max(self.seen, self._now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._now -= 1
+
+
+def test_no_more_jobs_run_than_there_are_slots(app):
+    most = Most()
+
+    @app.task(resource=Resource("plecs", slots=2))
+    def simulate(n: int) -> int:
+        with most:
+            time.sleep(0.02)
+        return n
+
+    jobs = simulate.submit_many([{"n": n} for n in range(12)])
+    with app.worker(processes=6, isolation="thread"):
+        assert [job.result(timeout="20s") for job in jobs] == list(range(12))
+    assert most.seen == 2
+    assert app.resource("plecs").info().used == 0
+
+
+def test_a_resource_follows_from_the_arguments(app):
+    @app.task(resource=lambda model, **_: Resource(f"licence:{model}", slots=1))
+    def simulate(model: str, n: int = 0) -> str:
+        return model
+
+    job = simulate.submit("buck")
+    spec = app.portal.run(client_of(app)).get
+    found = app.portal.run(spec(job.id))
+    assert found.spec.options.resources == (Need("licence:buck"),)
+    assert app.resource("licence:buck").settings().slots == 1
+    many = simulate.submit_many([{"model": "boost", "n": 1}, {"model": "buck"}])
+    needs = [app.portal.run(spec(one.id)).spec.options.resources for one in many]
+    assert needs == [(Need("licence:boost"),), (Need("licence:buck"),)]
+
+
+def client_of(app: Daybreak):
+    return app.client()
+
+
+def test_using_says_otherwise(app):
+    plecs = Resource("plecs", slots=3)
+
+    @app.task(resource=plecs)
+    def simulate() -> None: ...
+
+    get = app.portal.run(client_of(app)).get
+    big = simulate.using(resource=plecs.take(2)).submit()
+    none = simulate.using(resource=[]).submit()
+    assert app.portal.run(get(big.id)).spec.options.resources == (Need("plecs", 2),)
+    assert app.portal.run(get(none.id)).spec.options.resources == ()
+    with pytest.raises(BadInput, match="resource="):
+        simulate.using(resource=3).submit()
+
+
+def test_a_wrong_resource_is_said_where_the_task_is_defined(app):
+    with pytest.raises(BadInput, match="resource="):
+
+        @app.task(resource=5)
+        def simulate() -> None: ...
+
+
+def test_what_the_code_declares_holds_until_a_person_says_otherwise(app):
+    @app.task(resource=Resource("plecs", slots=2))
+    def simulate() -> None: ...
+
+    simulate.submit()
+    plecs = app.resource("plecs")
+    assert plecs.settings().slots == 2
+    assert plecs.set(slots=5, rate="10/s", burst=2).slots == 5
+    info = plecs.info()
+    assert (info.slots, info.rate, info.burst, info.set_by, info.differs) == (5, "10/s", 2, "ann", True)
+
+    other = Daybreak(app.settings.url, by="bob") if app.settings.url.startswith("sqlite") else None
+    if other is not None:  # the same code, started anew, and new code that says otherwise
+        with other:
+
+            @other.task(resource=Resource("plecs", slots=3))
+            def simulate_more() -> None: ...
+
+            simulate_more.submit()
+            assert other.resource("plecs").settings().slots == 5
+            assert other.resource("plecs").reset().slots == 3
+    else:
+        assert plecs.reset().slots == 2
+    info = plecs.info()
+    assert (info.rate, info.set_by, info.differs) == ("none", "", False)
+
+
+def test_new_code_changes_what_old_code_declared(app):
+    for slots in (1, 4):
+        app._sessions.provided.clear()
+
+        @app.task(name=f"simulate{slots}", resource=Resource("plecs", slots=slots))
+        def simulate() -> None: ...
+
+        simulate.submit()
+        assert app.resource("plecs").settings().slots == slots
+
+
+def test_too_many_waiting_is_a_clear_refusal(app):
+    @app.task(resource=Resource("plecs", slots=0, max_waiting=1))
+    def simulate() -> None: ...
+
+    simulate.submit()
+    with app.worker(processes=1, isolation="thread"):
+        until(lambda: app.resource("plecs").info().waiting == 1)
+        with pytest.raises(QueueFull):
+            simulate.submit()
+
+
+def until(condition) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.01)
+
+
+def test_a_changed_limit_is_felt_by_a_running_worker(app):
+    @app.task(resource=Resource("plecs", slots=0))
+    def simulate() -> int:
+        return 7
+
+    job = simulate.submit()
+    with app.worker(processes=1, isolation="thread"):
+        until(lambda: job.state() is State.BLOCKED)
+        app.resource("plecs").set(slots=1)
+        assert job.result(timeout="20s") == 7
+
+
+def test_a_breaker_step_by_step(app):
+    """Five failures open it, jobs wait uncharged, one probe at a time, two successes close it."""
+    is_well = threading.Event()
+    tried: list[float] = []
+
+    @app.task(resource=Resource("server", breaker=Breaker(failures=3, successes=2, open_for="0.5s")), retry=50)
+    async def ask(n: int) -> int:
+        tried.append(time.monotonic())
+        if not is_well.is_set():
+            raise Transient("down", retry_after="0.01s")
+        return n
+
+    jobs = ask.submit_many([{"n": n} for n in range(3)])
+    server = app.resource("server")
+    with app.worker(async_jobs=3, isolation="thread"):
+        until(lambda: server.info().opened >= 1)
+        opened_at = time.monotonic()
+        late = ask.submit(9)
+        until(lambda: late.state() is State.BLOCKED)
+        assert late.info().attempt == 0
+        until(lambda: server.info().opened >= 2)
+        assert len([at for at in tried if at > opened_at]) == 1, "one probe, and it failed"
+        is_well.set()
+        assert [job.result(timeout="20s") for job in [*jobs, late]] == [0, 1, 2, 9]
+    info = server.info()
+    assert (info.breaker, info.failures, info.waiting, info.used) == ("closed", 0, 0, 0)
+
+
+def test_the_async_face_does_the_same(app):
+    @app.task(resource=Resource("plecs", slots=1))
+    async def simulate(n: int) -> int:
+        return n
+
+    async def main() -> None:
+        job = await simulate.asubmit(3)
+        [info] = await app.aresources()
+        assert (info.name, info.slots) == ("plecs", 1)
+        async with app.aworker(async_jobs=1, isolation="thread"):
+            assert await job.aresult("20s") == 3
+        assert (await app.resource("plecs").aset(slots=2)).slots == 2
+        assert (await app.resource("plecs").areset()).slots == 1
+
+    asyncio.run(main())

@@ -1,0 +1,113 @@
+"""When a breaker opens, who may probe, and when it closes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daybreak.model import (
+    NO_GATE,
+    Breaker,
+    Cancelled,
+    Done,
+    Failed,
+    Failure,
+    Gate,
+    HandedBack,
+    JobSpec,
+    Lease,
+    Lost,
+    Suspended,
+    TimedOut,
+)
+from daybreak.policy.breaker import Heard, after, hear
+from daybreak.testing.contract.builders import LEASE, MINUTE, NOON, SECOND
+
+BREAKER = Breaker(failures=3, successes=2, open_for=MINUTE, probes=1)
+GOOD, BAD = Heard(True, NOON), Heard(False, NOON)
+PROBED = NOON + MINUTE
+
+
+def opened() -> Gate:
+    return after(NO_GATE, BREAKER, [BAD] * 3, NOON)
+
+
+def test_it_opens_after_so_many_failures_in_a_row():
+    gate = after(NO_GATE, BREAKER, [BAD, BAD], NOON)
+    assert (gate.state, gate.failures, gate.probes) == ("closed", 2, None)
+    gate = after(gate, BREAKER, [BAD], NOON)
+    assert (gate.state, gate.shut_for, gate.probes, gate.opened, gate.opened_at) == ("open", MINUTE, 1, 1, NOON)
+
+
+def test_one_success_begins_the_count_anew():
+    gate = after(NO_GATE, BREAKER, [BAD, BAD, GOOD, BAD, BAD], NOON)
+    assert (gate.state, gate.failures) == ("closed", 2)
+    assert after(NO_GATE, BREAKER, [BAD, GOOD], NOON) == NO_GATE
+
+
+def test_what_was_under_way_when_it_opened_says_nothing_new():
+    gate = opened()
+    assert after(gate, BREAKER, [BAD, GOOD, BAD], NOON + SECOND) == gate
+
+
+def test_a_failed_probe_opens_it_again():
+    gate = after(opened(), BREAKER, [Heard(False, PROBED)], PROBED)
+    assert (gate.state, gate.shut_for, gate.opened, gate.opened_at) == ("open", MINUTE, 2, PROBED)
+
+
+def test_enough_good_probes_close_it_and_the_first_does_not_shut_it_anew():
+    gate = after(opened(), BREAKER, [Heard(True, PROBED)], PROBED)
+    assert (gate.state, gate.shut_for, gate.probes, gate.successes) == ("open", timedelta(), 1, 1)
+    gate = after(gate, BREAKER, [Heard(True, PROBED)], PROBED)
+    assert gate == Gate(opened=1)
+
+
+def test_a_probe_that_fails_after_a_good_one_opens_it_again():
+    gate = after(opened(), BREAKER, [Heard(True, PROBED), Heard(False, PROBED)], PROBED)
+    assert (gate.state, gate.successes, gate.opened) == ("open", 0, 2)
+
+
+def lease() -> Lease:
+    return Lease(
+        seq=1, spec=JobSpec(id="j", task="t"), fence=1, attempt=1, priority=5, worker="w", until=NOON + LEASE,
+        lease_for=LEASE, started_at=NOON, created_at=NOON,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (Done(), True),
+        (TimedOut(SECOND), False),
+        (Failed(Failure(message="gone", kinds=("ConnectionError", "OSError"))), False),
+        (Failed(Failure(message="busy", status=503)), False),
+        (Failed(Failure(message="wrong", kinds=("ValueError",))), None),
+        (Failed(Failure(message="odd", kinds=("Whatever",))), None),
+        (Lost(), None),
+        (Cancelled(), None),
+        (Suspended(), None),
+        (HandedBack(), None),
+    ],
+)
+def test_only_transient_errors_count_against_a_resource(outcome, said):
+    heard = hear(lease(), outcome)
+    assert (None if heard is None else heard.is_good) is said
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=40))
+def test_whatever_is_heard_the_gate_is_in_one_of_its_states(heard):
+    gate, now = NO_GATE, NOON
+    for is_good, seconds in heard:
+        now += timedelta(seconds=seconds)
+        before, gate = gate, after(gate, BREAKER, [Heard(is_good, now)], now)
+        assert gate.opened in (before.opened, before.opened + 1)
+        if gate.state == "closed":
+            assert gate.failures < BREAKER.failures
+            assert gate.probes is None
+        else:
+            assert gate.probes == BREAKER.probes
+            assert gate.opened_at is not None
+            assert gate.successes < BREAKER.successes
