@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from daybreak.model import State
 from daybreak.store import Moved
 from daybreak.stores.redis import codes
+from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.rows import HEAD, Whole, pack_failure, pack_progress, pack_spec, squeeze
 from daybreak.stores.redis.specs import Args, check_priority, kept, pack_ties, task_of
 from daybreak.stores.redis.told import pack_event, sized
@@ -46,6 +47,7 @@ def _add(args: Args, moved: Moved) -> None:
         sized(name.encode())
     args += (
         spec.queue, task_of(spec.task, spec.version), spec.id, pack_spec(spec), pack_ties(spec),
+        pack_needs(spec),
         b"".join(pack_event(event) for event in moved.history[1:]),  # the first is not stored: the job says it all
         _STATE.pack(
             codes.STATE[job.state], codes.REASON[job.reason], job.priority, job.attempt, job.revision, job.lost,

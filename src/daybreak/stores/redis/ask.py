@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from daybreak.cleaning import cleaned_beat, cleaned_settlement
 from daybreak.errors import BadInput
 from daybreak.events import settled
-from daybreak.model import JobSpec, Put, QueueSettings, Settlement, State
+from daybreak.model import Gate, JobSpec, Put, QueueSettings, ResourceSettings, Settlement, State
 from daybreak.store import Amend, Beat, Claim, Exchange, Filter, Purge, Reap
 from daybreak.stores.redis import codes
+from daybreak.stores.redis.gauges import pack_gate, pack_settings
 from daybreak.stores.redis.rows import pack_failure, pack_progress, squeeze
 from daybreak.stores.redis.specs import Args, add_specs, check_priority, kept, task_of
 from daybreak.stores.redis.told import EVENT_START, Tail, pack_end, pack_tail, sized
@@ -149,23 +150,36 @@ def _add_parts(args: Args, said: Settlement) -> None:
 def add_puts(args: Args, puts: Sequence[Put]) -> None:
     args.append(len(puts))
     for put in puts:
-        settings = _settings(put, put.value) if put.kind == "queue" and put.value is not None else b""
         args += (
             put.kind, put.name, "" if put.expect is None else put.expect,
-            b"" if put.value is None else squeeze(put.value), settings,
+            b"" if put.value is None else squeeze(put.value), _known_of(put),
         )  # fmt: skip
 
 
-def _settings(put: Put, value: bytes) -> bytes:
-    """What scripts need to know of a queue's settings, as numbers."""
+def _known_of(put: Put) -> bytes:
+    """What scripts need to know of a record, as numbers."""
+    if put.value is None or put.kind not in _PACKED:
+        return b""
+    kind, pack = _PACKED[put.kind]
     try:
-        said = msgspec.json.decode(value, type=QueueSettings)
+        said = msgspec.json.decode(put.value, type=kind)
     except msgspec.DecodeError as trouble:
-        raise BadInput(f"queue {put.name!r}: these are no queue settings: {trouble}") from None
+        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {trouble}") from None
+    return pack(said)
+
+
+def _pack_queue(said: QueueSettings) -> bytes:
     return _SETTINGS.pack(
         said.paused, said.discipline == "aging", codes.NONE if said.max_running is None else said.max_running,
         codes.NONE if said.capacity is None else said.capacity, span(said.patience), said.weight,
     )  # fmt: skip
+
+
+_PACKED: Final[dict[str, tuple[Any, Callable[[Any], bytes]]]] = {
+    "queue": (QueueSettings, _pack_queue),
+    "resource": (ResourceSettings, pack_settings),
+    "gate": (Gate, pack_gate),
+}
 
 
 # -- claims and beats --------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ NONE: Final = -1
 # Flags of a lease.
 CANCELLING, SUSPENDING, REAPED, ALONE, CALLED, REPEATS = 1, 2, 4, 8, 16, 128
 # What is kept beside a job.
-CHECKPOINT, FAILURE, NOTE, PROGRESS, RESULT, TIES, EXPIRY = 1, 2, 4, 8, 16, 32, 64
+CHECKPOINT, FAILURE, NOTE, PROGRESS, RESULT, TIES, EXPIRY, NEEDS = 1, 2, 4, 8, 16, 32, 64, 128
 # How a delay is counted.
 STEADY, WALL = 1, 2
 # Parts that travel with a settlement.

@@ -30,7 +30,7 @@ from daybreak.stores.redis.told import unpack_names, unpack_row
 from daybreak.units import clean
 
 PIECE: Final = 250
-HELD: Final = frozenset({State.SUSPENDED})
+HELD: Final = {State.SUSPENDED: "held", State.BLOCKED: "blocked"}
 UNHAPPY: Final = frozenset({State.FAILED, State.CANCELLED})
 LaneName = tuple[str, str, int]
 Cell = tuple[str, str, int, int, State]
@@ -78,8 +78,8 @@ class Listing:
                 return [f"owner:{where.owner}"]
             if states == {State.RUNNING}:
                 return ["lease"]
-            if states and states <= HELD:
-                return ["held"]
+            if states and states <= HELD.keys():
+                return sorted(HELD[state] for state in states)
             if states and states <= UNHAPPY:
                 return sorted(states)
             if where.reason is not None:

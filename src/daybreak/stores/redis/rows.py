@@ -106,6 +106,7 @@ def unpack_spec(packed: bytes) -> JobSpec:
 
 # state, reason, flags, marks, priority, clock, lane, attempt, fence, n, lost, timeouts, x, y, started
 HEAD: Final = struct.Struct("<6BIIdIIIddd")
+NEEDED: Final = struct.Struct("<dHI")  # since when it was blocked, on which of its needs (from 1), and their size
 JOB: Final = struct.Struct("<ddd")  # created, how long it is kept when completed, and when failed
 
 
@@ -153,10 +154,14 @@ class Whole:
         self.spec = unpack_spec(job[JOB.size :])
         _, at = short(record, HEAD.size)
         holder, at = short(record, at)
+        head, lacks = HEAD.unpack_from(record), 0
+        if head[3] & codes.NEEDS:
+            _, lacks, size = NEEDED.unpack_from(record, at)
+            at += NEEDED.size + size
         self._history = record[at:]
-        self.job = self._job(int(seq), HEAD.unpack_from(record), holder)
+        self.job = self._job(int(seq), head, holder, lacks)
 
-    def _job(self, seq: int, head: tuple[Any, ...], holder: bytes) -> Job:
+    def _job(self, seq: int, head: tuple[Any, ...], holder: bytes, lacks: int) -> Job:
         (code, reason, flags, _, priority, _, _, attempt, fence, n, lost, timeouts, x, y, started) = head
         checkpoint, failure, note, progress, result, expires = self._parts
         state = codes.STATES[code]
@@ -166,6 +171,7 @@ class Whole:
             seq=seq,
             state=state,
             reason=codes.REASONS[reason],
+            blocked_on=self.spec.options.resources[lacks - 1].resource if state is State.BLOCKED else None,
             priority=priority,
             attempt=attempt,
             fence=int(fence),
@@ -192,7 +198,7 @@ class Whole:
     def history(self) -> list[Event]:
         """All its events. The first is not stored: what was submitted says it all."""
         spec, at = self.spec, 0
-        state, run_at = State.QUEUED, None
+        state, run_at = State.QUEUED if spec.holder is None else State.BLOCKED, None
         if spec.run_at is not None:
             run_at = spec.run_at if micros(spec.run_at) > self.created else None
         elif spec.delay is not None:

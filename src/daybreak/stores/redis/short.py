@@ -8,6 +8,7 @@ from typing import Final
 from daybreak.model import JobSpec
 from daybreak.store import Inserted
 from daybreak.stores.redis import answers
+from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.hands import Hands
 from daybreak.stores.redis.line import Reply
 from daybreak.stores.redis.rows import pack_spec
@@ -33,7 +34,7 @@ class ShortWay:
         kind, options = class_of(first), first.options
         if (
             kind[-1] is not False or first.delay is not None or first.run_at is not None or first.fence
-            or options.expires_in is not None or self._is_long(first.queue)
+            or options.expires_in is not None or first.holder is not None or self._is_long(first.queue)
         ):  # fmt: skip
             return None
         check_priority(first.priority)
@@ -41,7 +42,7 @@ class ShortWay:
         args: Args = [
             first.queue, task_of(first.task, first.version),
             pack_end(None, None, first.by, pack_tail(Tail(task=first.task, queue=first.queue))), first.priority,
-            kept(options.keep_completed), kept(options.keep_failed),
+            kept(options.keep_completed), kept(options.keep_failed), pack_needs(first),
         ]  # fmt: skip
         for spec in specs:
             if spec is not first and class_of(spec) != kind:

@@ -10,6 +10,7 @@ from typing import Final
 from daybreak.errors import BadInput
 from daybreak.model import JobSpec
 from daybreak.stores.redis import codes
+from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.rows import pack_spec
 from daybreak.stores.redis.told import SHORT, Tail, pack_end, pack_tail, sized
 from daybreak.units import micros, span
@@ -31,7 +32,7 @@ def class_of(spec: JobSpec) -> tuple[object, ...]:
     tied = spec.key is not None or spec.unique is not None or spec.run is not None or spec.owner is not None
     return (
         spec.queue, spec.task, spec.version, spec.priority, spec.by, id(spec.options), spec.fence, spec.delay,
-        spec.run_at, tied and spec.on_conflict,
+        spec.run_at, spec.holder, spec.hold_for, tied and spec.on_conflict,
     )  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def _add_class(args: Args, spec: JobSpec, conflict: int) -> None:
         spec.queue,
         task_of(spec.task, spec.version),
         pack_end(spec.fence or None, None, spec.by, pack_tail(Tail(task=spec.task, queue=spec.queue))),
+        pack_needs(spec),
         _CLASS.pack(
             spec.priority, conflict, clock, due, kept(options.expires_in), spec.fence, kept(options.keep_completed),
             kept(options.keep_failed),

@@ -32,9 +32,10 @@ from daybreak.store import (
     Reap,
     Tally,
     Traits,
+    Usage,
     Watch,
 )
-from daybreak.stores.redis import adopt, answers, ask, examine, read, scripts
+from daybreak.stores.redis import adopt, answers, ask, examine, gauges, read, scripts
 from daybreak.stores.redis.address import parse
 from daybreak.stores.redis.caller import Caller
 from daybreak.stores.redis.hands import Hands
@@ -78,7 +79,7 @@ class RedisStore:
 
     @property
     def traits(self) -> Traits:
-        return Traits(name="redis", durable=self._durable, shared=True)
+        return Traits(name="redis", durable=self._durable, shared=True, features=frozenset({"resources"}))
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -175,6 +176,9 @@ class RedisStore:
         _, ahead = await self._in_use().run(scripts.POSITION, (clean(job),))
         return None if ahead < 0 else Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
 
+    async def usage(self, name: str | None = None) -> list[Usage]:
+        return await gauges.usage(self._in_use(), name)
+
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
         return await read.events(self._in_use(), after, limit)
 
@@ -194,8 +198,8 @@ class RedisStore:
         _, adopted = await self._in_use().run(scripts.ADOPT, adopt.adopt(cleaned, clean(by)), now)
         return answers.inserted([one.job.spec for one in moved], adopted)
 
-    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
-        return (await self.exchange(Exchange(put=puts))).put
+    async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
+        return (await self.exchange(Exchange(put=puts), now=now)).put
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         one: Literal[0, 1] = 0 if name is None else 1

@@ -2,7 +2,9 @@
 parts.insert()
 local by, jobs = arg(), {}
 for i = 1, number() do
-  local job = { queue = arg(), task = arg(), id = arg(), body = arg(), ties = M.read_ties(arg()), history = arg() }
+  local job = { queue = arg(), task = arg(), id = arg(), body = arg(), ties = M.read_ties(arg()), needs = arg() }
+  job.history, job.since, job.on = arg(), NONE, 0
+  if job.needs == '' then job.needs = nil end
   job.state, job.reason, job.priority, job.attempt, job.n, job.lost, job.timeouts, job.fence, job.created, job.due,
     job.expires, job.started, job.finished, job.keep, job.keep_failed = unpack_from('<BBBI4I4I4I4dddddddd', arg())
   job.checkpoint, job.failure, job.note, job.progress, job.result = arg(), arg(), arg(), arg(), arg()
@@ -69,7 +71,8 @@ end
 
 local function accept(job, is_open, last)
   local seq = string.format('%016.0f', last)
-  job.seq, job.lane, job.marks, job.fence = seq, M.lane_of(job.queue, job.task), 0, job.fence + 1
+  job.seq, job.lane, job.fence = seq, M.lane_of(job.queue, job.task), job.fence + 1
+  job.marks = job.needs and K.NEEDS or 0
   M.hset('id', job.id, seq)
   M.hset('job', seq, pack('<ddd', job.created, job.keep, job.keep_failed) .. job.body)
   M.moves('all:' .. text(job.lane))[seq] = seq
@@ -80,6 +83,7 @@ local function accept(job, is_open, last)
     M.zset('expiring', seq, math.max(now, job.expires))
   end
   stand(job, is_open)
+  if job.state == BLOCKED then job.state = M.first_state(job) end -- on what, this store finds out for itself
   M.change(job, K.moved, job.state, by, nil, job.reason, M.due_at(job), job.fence)
   M.enter(job)
   M.save(job)
@@ -101,5 +105,6 @@ for i = 1, #jobs do
   if other then others[#others + 1] = other end
 end
 call('HSET', META, 'seq', text(last))
+if next(freed) then M.offer_freed() end
 M.finish_script()
 return { text(server), { '0', table.concat(answers), others } }

@@ -7,5 +7,6 @@ M.fetch('at', overdue)
 for i = 1, #overdue do M.expire(M.job_of(overdue[i])) end
 M.flush()
 local due = M.promote(limit)
+if next(freed) then M.offer_freed() end
 M.finish_script()
 return { text(server), due, #overdue, M.next_in() }

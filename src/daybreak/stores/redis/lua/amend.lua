@@ -36,6 +36,7 @@ function act.suspend(job)
     if not M.has(job.flags, K.SUSPENDING) then ask(job, K.SUSPENDING, K.suspend_requested) end
     return REQUESTED
   end
+  if job.needs then M.wait_no_more(job) end
   M.leave(job)
   job.state = SUSPENDED
   M.mark(job, K.NOTE, 'note', note)
@@ -59,7 +60,7 @@ function act.resume(job)
   if M.is_early(job) then
     job.state = SCHEDULED
   else
-    job.state, job.clock, job.y = QUEUED, 0, NONE
+    job.state, job.clock, job.y = M.first_state(job), 0, NONE
   end
   M.change(job, K.resumed, job.state, by, nil, nil, M.due_at(job))
   M.enter(job)
@@ -69,6 +70,7 @@ end
 
 function act.retry(job)
   if job.state < COMPLETED then return REFUSED end
+  if job.needs and M.needs_of(job.needs).holder then return REFUSED end -- whoever wanted to run it has gone on
   local unique = M.ties_of(job)
   if unique then
     if M.hget('unique', unique) then return REFUSED end
@@ -124,5 +126,6 @@ for i = 1, #names do
     answers[#answers + 1] = pack('<BB', MISSING, NO_STATE) .. names[i]
   end
 end
+if next(freed) then M.offer_freed() end
 M.finish_script()
 return { text(server), answers }

@@ -1,6 +1,6 @@
 -- Claim: the most urgent jobs that a worker knows, leased in one go.
 
-local PER_CLAIM = 100 -- at most so many are promoted, and so many found expired, in one claim
+local PER_CLAIM = 100 -- at most so many are promoted, found expired, and parked, in one claim
 local TURN = 720720
 
 function M.read_claim()
@@ -174,11 +174,13 @@ function M.start_of(claim, shared, head)
   local _, _, _, marks, priority, _, lane, attempt, fence, n, lost, timeouts = unpack_from(K.HEAD, head)
   local ends = band(marks, K.NOTE + K.PROGRESS + K.EXPIRY)
   attempt, fence, n = attempt + 1, fence + 1, n + 1
+  if marks >= K.NEEDS then M.have('gauge') end -- alone: looking for what is in it would bring job.lua, too
   return {
     head = pack(K.HEAD, RUNNING, 0, claim.flags, marks - ends, priority, 0, lane, attempt, fence, n, lost,
       timeouts, shared.till, claim.lease_for, now),
     line = pack('<BBBBI4dddI4', K.started, RUNNING, 0, NO_PRIORITY, n, now, NONE, fence, attempt) .. shared.by,
     marks = marks, ends = ends, lane = lane, priority = priority, n = n, count = 0,
+    expires = M.has(marks, K.EXPIRY), needs = marks >= K.NEEDS,
   }
 end
 
@@ -190,17 +192,13 @@ function M.end_wait(seq, marks)
   M.mark(job, K.PROGRESS, 'progress', false)
 end
 
-function M.is_overdue(seq)
-  return tonumber(call('ZSCORE', P .. 'expiring', seq)) <= now
-end
-
 function M.take(claim, queue_lines, seqs, heads)
   local holder = pack(K.HELD, #claim.worker, claim.worker, #claim.call, claim.call, 0, '')
   local shared = { till = now + claim.lease_for, by = pack('<Hc0I4c0', #claim.worker, claim.worker, 0, '') }
   local held, till, starts = pack('<Hc0', #holder, holder), text(shared.till), {}
   local at, begun, leases, n = M.cache('at'), {}, {}, 0
-  local is_dry, expired, taken, found, gone = false, 0, #seqs, {}, {}
-  while taken < claim.limit and expired < PER_CLAIM do
+  local is_dry, expired, parked, taken, found, gone = false, 0, 0, #seqs, {}, {}
+  while taken < claim.limit and expired < PER_CLAIM and parked < PER_CLAIM do
     local line = M.next_line(queue_lines)
     if not line then
       is_dry = true
@@ -216,18 +214,27 @@ function M.take(claim, queue_lines, seqs, heads)
       starts[head] = start
       found[#found + 1] = start
     end
-    if start.marks >= K.EXPIRY and M.is_overdue(seq) then
+    local low, high = record:byte(59, 60)
+    local stop = 60 + low + 256 * high
+    local told_at, needs, needed, lacking = stop + 3, nil, '', nil
+    if start.needs then
+      needs, told_at = M.needs_in(record, told_at)
+      needed, lacking = needs.free, M.lacking(needs, seq, start.priority)
+    end
+    if start.expires and M.is_overdue(seq) then
       M.expire(M.job_of(seq))
       expired = expired + 1
+    elseif lacking then
+      M.park(M.job_of(seq), lacking)
+      parked = parked + 1
     else
       if start.ends ~= 0 then M.end_wait(seq, start.marks) end
-      local low, high = record:byte(59, 60)
-      local stop = 60 + low + 256 * high
+      if needs then M.take_slots(needs, seq) end
       local name = record:sub(59, stop)
       if start.n % 200 == 0 then
-        record = start.head .. name .. held .. M.shortened(record:sub(stop + 3) .. start.line, start.n)
+        record = start.head .. name .. held .. needed .. M.shortened(record:sub(told_at) .. start.line, start.n)
       else
-        record = start.head .. name .. held .. record:sub(stop + 3) .. start.line
+        record = start.head .. name .. held .. needed .. record:sub(told_at) .. start.line
       end
       n = n + 2
       begun[n - 1], begun[n], leases[n - 1], leases[n] = seq, record, till, seq
@@ -265,6 +272,7 @@ function M.claim_all(claim)
     M.tally(start.lane, start.priority, RUNNING, start.count)
   end
   local again = not is_dry or due == PER_CLAIM
+  if next(freed) then again = M.offer_freed() or again end
   local wait = #seqs < claim.limit and M.next_in() or false
   M.flush()
   local bodies, jobs, checkpoints = M.fetch('job', seqs), {}, {}

@@ -33,6 +33,7 @@ end
 local inserted = batch and M.insert_all(batch, true, replaced) or false
 local revisions = puts and M.put_all(puts) or {}
 M.flush()
+if next(freed) then M.offer_freed() end
 local claimed = claim and M.claim_all(claim) or false
 M.finish_script()
 return { text(server), settled, inserted, revisions, claimed }

@@ -59,6 +59,11 @@ function M.zset(name, member, score)
   in_table(moved, name)[member] = score and text(score)
 end
 
+function M.first_of(name)
+  local first = call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')
+  return first[2] and tonumber(first[2]) or nil
+end
+
 -- A command with many arguments, in as many pieces as needed.
 function M.run(command, name, args)
   local n, key = #args, P .. name
@@ -108,7 +113,9 @@ end
 -- The first write of every script. Whatever can refuse a write (memory full, read-only replica, disk errors) refuses
 -- this one, so no script is ever half applied. A clock that was set back is noted for the next reap.
 function M.begin()
-  local before = call('HGET', META, 'time')
+  local found = call('HMGET', META, 'time', 'look')
+  local before = found[1]
+  looks.first = found[2] and tonumber(found[2]) or nil
   call('HSET', META, 'time', text(server))
   if before and tonumber(before) > server + 1000000 then call('HSET', META, 'back', 1) end
 end
@@ -284,19 +291,27 @@ end
 
 -- The end of every script that writes.
 function M.finish_script()
+  if next(gauges) then M.write_gauges() end
   M.flush()
   flush_tallies()
   M.end_row()
   publish()
 end
 
--- The moves of single jobs (job.lua) are there once one of them is asked for.
-setmetatable(M, {
-  __index = function(_, name)
-    local define = parts.job
-    if not define then return nil end
-    parts.job = nil
+function M.have(part)
+  local define = parts[part]
+  if define then
+    parts[part] = nil
     define()
-    return rawget(M, name)
-  end,
-})
+  end
+end
+
+-- The moves of single jobs (job.lua), and what these share (gauge.lua, share.lua), are there once they are asked for.
+local function found_in(part, name)
+  M.have(part)
+  return rawget(M, name)
+end
+
+setmetatable(M, { __index = function(_, name)
+  return found_in('job', name) or found_in('gauge', name) or found_in('share', name)
+end })

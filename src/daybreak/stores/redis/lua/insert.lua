@@ -9,9 +9,10 @@ local REPLACE, RAISE, REFUSE = 2, 3, 4
 function M.read_specs()
   local classes, of, ids, bodies, ties, n = {}, {}, {}, {}, {}, 0
   for i = 1, number() do
-    local class = { queue = arg(), task = arg(), tail = arg() }
+    local class = { queue = arg(), task = arg(), tail = arg(), needs = arg() }
     class.priority, class.conflict, class.clock, class.due, class.expires, class.fence, class.keep, class.keep_failed =
       unpack_from(CLASS, arg())
+    if class.needs == '' then class.needs = nil end
     classes[i] = class
   end
   for _ = 1, number() do
@@ -98,9 +99,10 @@ function M.prepare(class, settings)
     local due = class.clock == K.WALL and class.due or now + class.due
     if due > now then class.state, class.timed, class.y = SCHEDULED, class.clock, due end
   end
+  class.needed = class.needs and M.prepare_needs(class) or ''
   if class.state == QUEUED then
     class.place, class.score = M.moves('queued:' .. text(class.lane)), text(class.x)
-  else
+  elseif class.state == SCHEDULED then
     class.place, class.score = M.moves(K.DUE[class.timed]), text(class.y)
   end
   class.all = M.moves('all:' .. text(class.lane))
@@ -110,7 +112,14 @@ function M.prepare(class, settings)
   class.prefix = pack('<ddd', now, class.keep, class.keep_failed)
   class.line = pack('<BBBBI4dd', K.submitted, class.state, 0, class.priority, 1, now,
     class.state == SCHEDULED and class.y or NONE) .. class.tail
-  M.wake_work(class.queue)
+  if not class.waits_for then M.wake_work(class.queue) end
+end
+
+function M.prepare_needs(class)
+  class.since, class.on = NONE, 0
+  if class.state == QUEUED then class.state = M.first_state(class) end
+  if class.state == BLOCKED then class.waits_for = M.blocked_on(class) end
+  return M.needed(class)
 end
 
 function M.head_of_class(class, marks)
@@ -140,6 +149,9 @@ function M.in_the_way(id, class, ties, settings, bounded)
       return M.answer(FULL, 0, id, 0, NO_STATE)
     end
   end
+  if bounded and class.needs and M.is_crowded(M.needs_of(class.needs)) then
+    return M.answer(FULL, 0, id, 0, NO_STATE)
+  end
   return nil, nil, holder
 end
 
@@ -161,7 +173,9 @@ function M.insert_all(batch, bounded, replaced)
     else
       local settings = M.settings_of(class.queue)
       ties = ties and M.read_ties(ties)
-      if ties or settings.capacity then verdict, other, holder = M.in_the_way(id, class, ties, settings, bounded) end
+      if ties or settings.capacity or class.needs then
+        verdict, other, holder = M.in_the_way(id, class, ties, settings, bounded)
+      end
       if not verdict then
         if holder then M.finish(holder, CANCELLED, M.by_of(class), K.cancelled, nil, 'replaced', replaced) end
         if not class.lane then M.prepare(class, settings) end
@@ -172,12 +186,18 @@ function M.insert_all(batch, bounded, replaced)
           marks = marks + K.EXPIRY
           class.expiring[seq] = class.expiry
         end
+        if class.needs then marks = marks + K.NEEDS end
         local size = M.size_of(id)
-        at[seq] = (class.heads[marks] or M.head_of_class(class, marks)) .. size .. id .. '\0\0'
+        at[seq] = (class.heads[marks] or M.head_of_class(class, marks)) .. size .. id .. '\0\0' .. class.needed
         jobs[seq] = class.prefix .. batch.bodies[i]
         seq_of_id[id] = seq
         new_at[#new_at + 1], new_jobs[#new_jobs + 1], new_ids[#new_ids + 1] = seq, seq, id
-        class.place[seq], class.all[seq] = class.score, seq
+        class.all[seq] = seq
+        if class.waits_for then
+          M.wait_for(class.waits_for, class.lane, seq, class.x)
+        else
+          class.place[seq] = class.score
+        end
         local n = #lines
         lines[n + 1], lines[n + 2], lines[n + 3] = size, id, class.line
         told = told + 1

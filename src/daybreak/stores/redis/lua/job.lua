@@ -1,6 +1,7 @@
 -- One job: how it is kept, and the small moves that every transition is made of.
 --
--- at      seq -> its moving part: HEAD, id, holder (worker, call, who cancels) while it runs, and its history
+-- at      seq -> its moving part: HEAD, id, holder (worker, call, who cancels) while it runs, NEEDED if it needs
+--         resources, and its history
 --         x: waiting its score, running its lease's end, final when it ended; y: due, the lease's length, purge time
 -- job     seq -> its immutable part: created, how long it is kept (completed, failed), and what was submitted
 -- ties    seq -> its unique name and idempotency keys, if it has any
@@ -13,14 +14,20 @@ function M.job_of(seq)
   local job, at = { seq = seq }, nil
   job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt, job.fence, job.n,
     job.lost, job.timeouts, job.x, job.y, job.started, job.id, job.holder, at = unpack_from(HEAD, record)
+  if job.marks >= K.NEEDS then job.since, job.on, job.needs, at = unpack_from(K.NEEDED, record, at) end
   job.history = record:sub(at)
   return job
+end
+
+function M.needed(job)
+  return job.needs and pack(K.NEEDED, job.since, job.on, #job.needs, job.needs) or ''
 end
 
 function M.save(job)
   M.hset('at', job.seq, pack(HEAD,
     job.state, job.reason, job.flags, job.marks, job.priority, job.clock, job.lane, job.attempt, job.fence, job.n,
-    job.lost, job.timeouts, job.x, job.y, job.started, #job.id, job.id, #job.holder, job.holder) .. job.history)
+    job.lost, job.timeouts, job.x, job.y, job.started, #job.id, job.id, #job.holder, job.holder)
+    .. M.needed(job) .. job.history)
 end
 
 function M.mark(job, bit_, name, value)
@@ -64,7 +71,10 @@ function M.leave(job)
     M.zset('lease', job.seq, false)
     local queue = M.queue_of(job.lane)
     if M.settings_of(queue).max_running then M.wake_work(queue) end
+    if job.needs then M.give_back(M.needs_of(job.needs)) end
     job.flags, job.holder = 0, ''
+  elseif state == BLOCKED then
+    M.wait_for(M.blocked_on(job), job.lane, job.seq, false)
   elseif state == SUSPENDED then
     M.zset('held', job.seq, false)
   else
@@ -84,6 +94,8 @@ function M.enter(job)
     M.wake_work(M.queue_of(job.lane)) -- an idle worker must plan anew
   elseif state == RUNNING then
     M.zset('lease', job.seq, job.x)
+  elseif state == BLOCKED then
+    M.wait_for(M.blocked_on(job), job.lane, job.seq, job.x)
   elseif state == SUSPENDED then
     M.zset('held', job.seq, tonumber(job.seq))
   else
@@ -93,12 +105,26 @@ function M.enter(job)
   M.tally(job.lane, job.priority, state, 1)
 end
 
+-- Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who wait for
+-- what it needs, who are asked before this script ends.
+function M.first_state(job)
+  local needs = job.needs and M.needs_of(job.needs)
+  if not needs or not needs.holder then return QUEUED end
+  job.on = 1
+  freed[needs[1].resource] = true
+  return BLOCKED
+end
+
 function M.is_early(job)
   return job.clock ~= 0 and job.y > now
 end
 
 function M.due_at(job)
   return job.state == SCHEDULED and job.y or NONE
+end
+
+function M.is_overdue(seq)
+  return tonumber(call('ZSCORE', P .. 'expiring', seq)) <= now
 end
 
 -- The limit is on the wait for the first start; later waits are the retries' own.
@@ -158,6 +184,7 @@ end
 
 -- End a job without an outcome of its own: cancelled, replaced or expired.
 function M.finish(job, state, by, kind, reason, note, tail)
+  if job.needs then M.wait_no_more(job) end
   M.leave(job)
   job.state, job.reason = state, reason or 0
   M.mark(job, K.NOTE, 'note', note)
@@ -173,6 +200,7 @@ function M.expire(job)
 end
 
 function M.rerank(job, priority, by)
+  if job.needs then M.keep_no_more(M.needs_of(job.needs), job.seq) end
   M.leave(job)
   local before = job.priority
   job.priority = priority or before
@@ -186,6 +214,7 @@ end
 
 -- Forget a job; its idempotency keys stay a while.
 function M.drop(job)
+  if job.needs and job.state < COMPLETED then M.wait_no_more(job) end
   M.leave(job)
   M.forget_expiry(job)
   if M.has(job.marks, K.TIES) then

@@ -30,31 +30,37 @@ function text(value) return string.format('%.0f', value) end
 
 -- -- codes, as in codes.py --------------------------------------------------------------------------------------------
 
-local SCHEDULED, QUEUED, RUNNING, SUSPENDED, COMPLETED, FAILED, CANCELLED = 0, 2, 3, 4, 5, 6, 7
+local SCHEDULED, BLOCKED, QUEUED, RUNNING, SUSPENDED, COMPLETED, FAILED, CANCELLED = 0, 1, 2, 3, 4, 5, 6, 7
 local NO_STATE, NO_PRIORITY, NO_ATTEMPT, NONE = 255, 255, 4294967295, -1
 local K = {
   submitted = 0, due = 1, started = 2, progress = 3, retrying = 4, released = 5, completed = 6, failed = 7,
   cancelled = 8, suspended = 9, resumed = 10, reprioritised = 11, expired = 12, shed = 13, lease_expired = 14,
   cancel_requested = 15, suspend_requested = 16, retried = 17, removed = 18, folded = 19, moved = 20,
+  blocked = 21, unblocked = 22,
   -- flags of a lease
   CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16,
   -- what is kept beside a job
-  CHECKPOINT = 1, FAILURE = 2, NOTE = 4, PROGRESS = 8, RESULT = 16, TIES = 32, EXPIRY = 64,
+  CHECKPOINT = 1, FAILURE = 2, NOTE = 4, PROGRESS = 8, RESULT = 16, TIES = 32, EXPIRY = 64, NEEDS = 128,
   -- how a delay is counted
   STEADY = 1, WALL = 2,
   REASON_EXPIRED = 4,
   HEAD = '<BBBBBBI4I4dI4I4I4ddd', -- 58 bytes: state, reason, flags, marks, priority, clock, lane, attempt, fence, n, ...
   HELD = '<Hc0Hc0Hc0', -- the holder of a lease: worker, call, who cancels
+  NEEDED = '<dHI4c0', -- since when a job was blocked, on which of its needs, and its needs as the client packed them
   DUE = { 'due:steady', 'due:wall' },
   -- Scores: by age they are instants, by priority they lie above all instants; both print fast and exact below 2^52.
   FIFO = 4503599627370464,
   CHUNK = 500, ROW = 500,
+  NOBODY = '0000000000000000', -- the seq of no job
+  OFFERED_AT_ONCE = 100, -- as in sharing.py
 }
 
 local known, dirty, moved = {}, {}, {} -- hashes as they are; which fields changed; how sets changed
 local queues, settings_known = {}, {} -- the queue of a lane, and the settings of queues
 local tallies, stored = {}, {} -- by how much cells changed, and what was counted before
-local topics, finals = {}, {} -- whom to wake, and the names of jobs that ended
+local topics, finals = {}, {} -- whom to wake, and the names of jobs that ended or were granted
 local lines, told = {}, 0 -- the pieces of the events of this script, and how many events they are
+local gauges, freed = {}, {} -- the resources of this script, and which of them are to be offered before it ends
+local looks = {} -- `first` is when those who wait for a resource are looked at; if `is_stale`, it may be another time
 
 local parts = {} -- gather.lua and whatever else a script needs

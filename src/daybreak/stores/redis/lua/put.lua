@@ -1,6 +1,6 @@
 -- Records: settings and other small things, compared by revision when they are written.
 
--- kind, name, expected revision (empty: any), value, packed queue settings. Empty values delete.
+-- kind, name, expected revision (empty: any), value, what scripts need to know of it. Empty values delete.
 function M.read_put()
   return { kind = arg(), name = arg(), expect = arg(), value = arg(), settings = arg() }
 end
@@ -20,6 +20,10 @@ function M.put(record)
     M.hset('settings', record.name, record.settings ~= '' and record.settings)
     M.forget_settings(record.name)
     M.wake_work(record.name)
+  elseif record.kind == 'resource' then
+    M.set_up(record.name, record.settings)
+  elseif record.kind == 'gate' then
+    M.set_gate(record.name, record.settings)
   end
   return text(revision)
 end

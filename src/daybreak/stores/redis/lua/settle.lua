@@ -87,10 +87,11 @@ end
 function M.outcome_of(fate, head)
   local state, _, flags, marks, priority, _, lane, _, fence, n, _, _, _, _, started = unpack_from(K.HEAD, head)
   if state ~= RUNNING or fence ~= fate.fence or fate.state ~= COMPLETED or fate.parts > HAS_RESULT
-    or M.has(flags, K.CANCELLING) or (marks ~= 0 and marks ~= K.PROGRESS) or (n + 1) % 200 == 0 then
+    or M.has(flags, K.CANCELLING) or band(marks, 255 - K.PROGRESS - K.NEEDS) ~= 0 or (n + 1) % 200 == 0 then
     return false
   end
   n = n + 1
+  if marks >= K.NEEDS then M.have('gauge') end
   if fate.parts == HAS_RESULT then marks = marks + K.RESULT end
   local queue = M.queue_of(lane)
   if M.settings_of(queue).max_running then M.wake_work(queue) end
@@ -99,7 +100,7 @@ function M.outcome_of(fate, head)
     head = pack(K.HEAD, COMPLETED, fate.reason, 0, marks, priority, 0, lane, fate.attempt, fence, n, fate.lost,
       fate.timeouts, now, purge_at, started),
     line = fate.event .. pack('<I4dd', n, now, NONE) .. fate.tail,
-    purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0,
+    purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0, needs = marks >= K.NEEDS,
   }
 end
 
@@ -121,8 +122,9 @@ function M.settle_all(read)
       local low, high = record:byte(59, 60)
       local stop = 60 + low + 256 * high
       low, high = record:byte(stop + 1, stop + 2)
-      local name = record:sub(59, stop)
-      record = outcome.head .. name .. '\0\0' .. record:sub(stop + 3 + low + 256 * high) .. outcome.line
+      local name, past = record:sub(59, stop), stop + 3 + low + 256 * high
+      if outcome.needs then M.give_back(M.needs_in(record, past)) end
+      record = outcome.head .. name .. '\0\0' .. record:sub(past) .. outcome.line
       n = n + 1
       at[seq], ended[2 * n - 1], ended[2 * n], leases[n] = record, seq, record, seq
       local told_before = #lines

@@ -1,17 +1,19 @@
 -- The short way for what is submitted most: new jobs of one kind, for now, tied to nothing, into a queue by priority and
--- without capacity. Where anything is out of the ordinary it writes nothing and answers false: then the long way is
--- taken; 1 beside it says that the queue is to blame, and that the next ones need not try.
+-- without capacity, in need of nothing for which only so many may wait. Where anything is out of the ordinary it writes
+-- nothing and answers false: then the long way is taken; 1 beside it says that settings are to blame, and that the next
+-- ones of this queue need not try.
 -- It stands alone, without the prelude: making functions would take longer than all the rest.
 --
 -- KEYS[1], ARGV[1], ARGV[2]  as in prelude.lua
--- queue, task, tail of the event, priority, how long it is kept (completed, failed); then id and body of each job
+-- queue, task, tail of the event, priority, how long it is kept (completed, failed), what it needs; then id and body of
+-- each job
 local call, P, pack, format = redis.call, KEYS[1], struct.pack, string.format
 local meta, clock = P .. 'meta', call('TIME')
 local server = clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
 local now = ARGV[1] == '' and server or tonumber(ARGV[1])
 local stamp = format('%.0f', server)
 local queue, task, tail, priority = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local count = (#ARGV - 8) / 2
+local needs, count = ARGV[9], (#ARGV - 9) / 2
 
 local lane, settings = call('HGET', P .. 'lanes:' .. queue, task), call('HGET', P .. 'settings', queue)
 if not lane then return { stamp, false, 0 } end
@@ -19,9 +21,20 @@ if settings then
   local _, aging, _, capacity = struct.unpack('<BBdd', settings)
   if aging == 1 or capacity >= 0 then return { stamp, false, 1 } end
 end
+local marks, needed = 0, ''
+if needs ~= '' then
+  marks, needed = 128, pack('<dHI4c0', -1, 0, #needs, needs)
+  local _, _, _, at = struct.unpack('<BdHc0', needs)
+  while at <= #needs do
+    local resource, _, past = struct.unpack('<Hc0d', needs, at)
+    local gauge = call('HGET', P .. 'gauge', resource)
+    if gauge and struct.unpack('<d', gauge) >= 0 then return { stamp, false, 1 } end
+    at = past
+  end
+end
 local ids, seen = {}, {}
 for i = 1, count do
-  local id = ARGV[7 + 2 * i]
+  local id = ARGV[8 + 2 * i]
   if seen[id] then return { stamp, false, 0 } end
   seen[id], ids[i] = true, id
 end
@@ -38,7 +51,7 @@ if before > server + 1000000 then call('HSET', meta, 'back', 1) end
 
 local rank = priority == 0 and 0 or 4503599627370464 + priority
 local score = format('%.0f', rank)
-local head = pack('<BBBBBBI4I4dI4I4I4ddd', 2, 0, 0, 0, priority, 0, tonumber(lane), 0, 0, 1, 0, 0, rank, -1, -1)
+local head = pack('<BBBBBBI4I4dI4I4I4ddd', 2, 0, 0, marks, priority, 0, tonumber(lane), 0, 0, 1, 0, 0, rank, -1, -1)
 local prefix = pack('<ddd', now, tonumber(ARGV[7]), tonumber(ARGV[8]))
 local line = pack('<BBBBI4dd', 0, 2, 0, priority, 1, now, -1) .. tail
 local at, jobs, by_id, queued, all, row, sizes = {}, {}, {}, {}, {}, { pack('<dI4', now, count) }, {}
@@ -49,8 +62,8 @@ for i = 1, count do
     size = pack('<H', #id)
     sizes[#id] = size
   end
-  at[a], at[b] = seq, head .. size .. id .. '\0\0'
-  jobs[a], jobs[b] = seq, prefix .. ARGV[8 + 2 * i]
+  at[a], at[b] = seq, head .. size .. id .. '\0\0' .. needed
+  jobs[a], jobs[b] = seq, prefix .. ARGV[9 + 2 * i]
   by_id[a], by_id[b] = id, seq
   queued[a], queued[b] = score, seq
   all[a], all[b] = seq, seq

@@ -1,7 +1,14 @@
 -- What time alone does to jobs that wait.
 
+local function first_look()
+  if looks.is_stale then M.find_first_look() end
+  return looks.first
+end
+
 -- Queue what is due; a bounded number, so that a million due at once is no giant script.
 function M.promote(limit)
+  local look = first_look()
+  if next(freed) or (look and look <= now) then M.offer_what_time_freed() end
   local due = call('ZRANGEBYSCORE', P .. 'due:steady', '-inf', text(now), 'LIMIT', 0, limit)
   if #due < limit then
     local wall = call('ZRANGEBYSCORE', P .. 'due:wall', '-inf', text(now), 'LIMIT', 0, limit - #due)
@@ -21,14 +28,12 @@ function M.promote(limit)
   return #due
 end
 
-function M.first_of(name)
-  local first = call('ZRANGE', P .. name, 0, 0, 'WITHSCORES')
-  return first[2] and tonumber(first[2]) or nil
+local function sooner(one, other)
+  return one and other and math.min(one, other) or one or other
 end
 
--- Microseconds until the next delayed job falls due, as text; false when there is none.
+-- Microseconds until a delayed job falls due or a resource is to be looked at, as text; false when there is neither.
 function M.next_in()
-  local steady, wall = M.first_of('due:steady'), M.first_of('due:wall')
-  local first = steady and wall and math.min(steady, wall) or steady or wall
+  local first = sooner(sooner(M.first_of('due:steady'), M.first_of('due:wall')), first_look())
   return first and text(math.max(0, first - now)) or false
 end

@@ -1,0 +1,214 @@
+-- Resources: what is allowed of them, what is in use, and what jobs need of them. The arithmetic is that of sharing.py.
+--
+-- gauge  resource -> GAUGE: its settings, what is in use, and for which job (its seq) how many slots are kept free;
+--        a limit below 0 is none
+-- looks  resources by when those who wait for them are looked at again; the first of these is `look` in meta
+local GAUGE = '<dddddddddddBdc16' -- the first is known to submit.lua, the first four to gauges.py
+
+function M.gauge(resource)
+  local gauge = gauges[resource]
+  if gauge then return gauge end
+  local packed = M.hget('gauge', resource)
+  if packed then
+    gauge = {}
+    gauge.most, gauge.used, gauge.waiting, gauge.shut_until, gauge.slots, gauge.every, gauge.burst, gauge.probes,
+      gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for = unpack_from(GAUGE, packed)
+  else
+    gauge = {
+      most = NONE, used = 0, waiting = 0, shut_until = 0, slots = NONE, every = 0, burst = 1, probes = NONE, tat = 0,
+      look = NONE, fence = 0, kept_priority = 0, kept = 0, kept_for = K.NOBODY,
+    }
+  end
+  gauges[resource] = gauge
+  return gauge
+end
+
+-- Whether all that it says is what holds of a resource that nobody ever named.
+local function is_blank(gauge)
+  return gauge.used == 0 and gauge.waiting == 0 and gauge.slots < 0 and gauge.every == 0 and gauge.most < 0
+    and gauge.probes < 0 and gauge.shut_until == 0 and gauge.look < 0 and gauge.fence == 0 and gauge.tat == 0
+    and gauge.kept_for == K.NOBODY
+end
+
+local function packed_gauge(gauge)
+  return pack(GAUGE, gauge.most, gauge.used, gauge.waiting, gauge.shut_until, gauge.slots, gauge.every, gauge.burst,
+    gauge.probes, gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for)
+end
+
+function M.write_gauges()
+  for resource, gauge in pairs(gauges) do
+    local packed = not is_blank(gauge) and packed_gauge(gauge)
+    if packed ~= M.hget('gauge', resource) then M.hset('gauge', resource, packed) end
+  end
+  if looks.is_stale then M.find_first_look() end
+end
+
+function M.limit_of(gauge) return gauge.probes >= 0 and gauge.probes or gauge.slots end
+
+-- How long until the next start is allowed; not above 0 when it is.
+function M.early(gauge)
+  return math.max(gauge.tat, now) - (math.max(gauge.burst, 1) - 1) * gauge.every - now
+end
+
+local function kept_from(gauge, seq, priority)
+  return (gauge.kept_for == K.NOBODY or gauge.kept_for == seq or priority < gauge.kept_priority) and 0 or gauge.kept
+end
+
+function M.lacks(gauge, slots, seq, priority)
+  if now < gauge.shut_until or (gauge.every > 0 and M.early(gauge) > 0) then return true end
+  local limit = M.limit_of(gauge)
+  return limit >= 0 and gauge.used + slots + kept_from(gauge, seq, priority) > limit
+end
+
+function M.is_full(gauge, beside)
+  local limit = M.limit_of(gauge)
+  return limit >= 0 and gauge.used + beside >= limit
+end
+
+-- How many jobs may start now, by pace.
+function M.starts_of(gauge)
+  if gauge.every == 0 then return K.OFFERED_AT_ONCE end
+  return math.min(K.OFFERED_AT_ONCE, math.max(0, math.floor(-M.early(gauge) / gauge.every) + 1))
+end
+
+-- -- when to look again -----------------------------------------------------------------------------------------------
+
+function M.look_at(resource, gauge, at)
+  if gauge.look == at then return end
+  gauge.look, looks.is_stale = at, true
+  M.zset('looks', resource, at ~= NONE and at)
+end
+
+function M.find_first_look()
+  M.flush()
+  looks.first, looks.is_stale = M.first_of('looks'), false
+  if looks.first then
+    call('HSET', META, 'look', text(looks.first))
+  else
+    call('HDEL', META, 'look')
+  end
+end
+
+-- -- what jobs need ---------------------------------------------------------------------------------------------------
+
+local needs_known = {} -- most jobs of a task need the same
+
+local function unpack_needs(packed)
+  local needs, resource, slots = {}, nil, nil
+  local is_held, hold_for, holder, at = unpack_from('<BdHc0', packed)
+  if is_held == 1 then needs.holder, needs.hold_for = holder, hold_for end
+  while at <= #packed do
+    resource, slots, at = unpack_from('<Hc0d', packed, at)
+    needs[#needs + 1] = { resource = resource, slots = slots }
+  end
+  needs.free = pack(K.NEEDED, NONE, 0, #packed, packed) -- as it stands with a job that does not wait
+  return needs
+end
+
+function M.needs_of(packed)
+  local needs = needs_known[packed]
+  if not needs then
+    needs = unpack_needs(packed)
+    needs_known[packed] = needs
+  end
+  return needs
+end
+
+-- The needs that stand in a record, and where they end.
+function M.needs_in(record, at)
+  local _, _, packed, past = unpack_from(K.NEEDED, record, at)
+  return M.needs_of(packed), past
+end
+
+-- Which of its needs is the first that a job cannot have now; nil when it can have all.
+function M.lacking(needs, seq, priority)
+  for i = 1, #needs do
+    local need = needs[i]
+    if M.lacks(M.gauge(need.resource), need.slots, seq, priority) then return i end
+  end
+  return nil
+end
+
+function M.is_crowded(needs)
+  for i = 1, #needs do
+    local gauge = M.gauge(needs[i].resource)
+    if gauge.most >= 0 and gauge.waiting >= gauge.most then return true end
+  end
+  return false
+end
+
+function M.take_slots(needs, seq)
+  M.keep_no_more(needs, seq)
+  for i = 1, #needs do
+    local gauge = M.gauge(needs[i].resource)
+    gauge.used = gauge.used + needs[i].slots
+    if gauge.every > 0 then gauge.tat = math.max(gauge.tat, now) + gauge.every end
+  end
+end
+
+function M.give_back(needs)
+  for i = 1, #needs do
+    local resource = needs[i].resource
+    local gauge = M.gauge(resource)
+    gauge.used = gauge.used - needs[i].slots
+    freed[resource] = true
+  end
+end
+
+function M.keep_no_more(needs, seq)
+  for i = 1, #needs do
+    local resource = needs[i].resource
+    local gauge = M.gauge(resource)
+    if gauge.kept_for == seq then
+      gauge.kept_for, gauge.kept_priority, gauge.kept = K.NOBODY, 0, 0
+      freed[resource] = true
+    end
+  end
+end
+
+-- What a queued job was offered is for the next one.
+function M.wait_no_more(job)
+  local needs = M.needs_of(job.needs)
+  M.keep_no_more(needs, job.seq)
+  if job.state == QUEUED then
+    for i = 1, #needs do freed[needs[i].resource] = true end
+  end
+end
+
+-- -- what was freed ---------------------------------------------------------------------------------------------------
+
+-- By bytes: how Lua compares text depends on the server's locale.
+function M.is_before(one, other)
+  for i = 1, math.min(#one, #other) do
+    local a, b = one:byte(i), other:byte(i)
+    if a ~= b then return a < b end
+  end
+  return #one < #other
+end
+
+-- The first by name of what is to be offered and waited for.
+local function first_freed()
+  local first
+  for resource in pairs(freed) do
+    local gauge = M.gauge(resource)
+    if gauge.waiting == 0 then
+      M.look_at(resource, gauge, NONE)
+      freed[resource] = nil
+    elseif not first or M.is_before(resource, first) then
+      first = resource
+    end
+  end
+  return first
+end
+
+-- Before a script ends: whatever it freed is offered to those who wait for it. Was there anyone?
+function M.offer_freed()
+  local any_tried, resource = false, first_freed()
+  while resource do
+    freed[resource] = nil
+    any_tried = M.offer(resource) or any_tried
+    resource = first_freed()
+  end
+  M.flush() -- a claim reads who may try from where it is kept
+  return any_tried
+end

@@ -1,0 +1,250 @@
+-- Who must wait for a resource, and who may try when it is free.
+--
+-- waits:<resource>           lane -> how many of its jobs wait for this resource
+-- blocked:<lane>:<resource>  these jobs, in the order of rank
+-- blocked                    all jobs that wait for anything, by seq
+local LOOK_AGAIN, PASSED_OVER_FOR = 10000000, 30000000
+
+-- When to look at those who still wait, `offered` having just been told to try; `more` might be.
+local function plan(resource, gauge, offered, more)
+  if now < gauge.shut_until then
+    M.look_at(resource, gauge, gauge.shut_until)
+  elseif more then
+    M.look_at(resource, gauge, now)
+  elseif M.is_full(gauge, 0) then
+    M.look_at(resource, gauge, NONE) -- whoever gives a slot back looks
+  elseif gauge.every > 0 then
+    M.look_at(resource, gauge, now + math.max(M.early(gauge) + offered * gauge.every, 1))
+  else
+    M.look_at(resource, gauge, now + LOOK_AGAIN)
+  end
+end
+
+-- -- what is allowed --------------------------------------------------------------------------------------------------
+
+function M.set_up(resource, settings)
+  local gauge = M.gauge(resource)
+  gauge.slots, gauge.every, gauge.burst, gauge.most = NONE, 0, 1, NONE
+  if settings ~= '' then gauge.slots, gauge.every, gauge.burst, gauge.most = unpack_from('<dddd', settings) end
+  freed[resource] = true
+end
+
+function M.set_gate(resource, settings)
+  local gauge, shut_for = M.gauge(resource), 0
+  gauge.probes = NONE
+  if settings ~= '' then shut_for, gauge.probes = unpack_from('<dd', settings) end
+  gauge.shut_until = shut_for ~= 0 and now + shut_for or 0
+  if gauge.kept_for ~= K.NOBODY and shut_for ~= 0 then -- others should not wait for what will not come soon
+    local job = M.job_of(gauge.kept_for)
+    M.keep_no_more(M.needs_of(job.needs), job.seq)
+  end
+  freed[resource] = true
+end
+
+-- -- waiting ----------------------------------------------------------------------------------------------------------
+
+function M.blocked_on(job) return M.needs_of(job.needs)[job.on].resource end
+function M.line_of(resource, lane) return 'blocked:' .. text(lane) .. ':' .. resource end
+
+-- Stand among those who wait for a resource; a score of false is out of it.
+function M.wait_for(resource, lane, seq, score)
+  local gauge, waits, field, by = M.gauge(resource), 'waits:' .. resource, text(lane), score and 1 or -1
+  local count = tonumber(M.hget(waits, field) or 0) + by
+  M.zset(M.line_of(resource, lane), seq, score)
+  M.zset('blocked', seq, score and tonumber(seq))
+  M.hset(waits, field, count > 0 and text(count))
+  gauge.waiting = gauge.waiting + by
+end
+
+-- Let it wait for one of its needs, out of the way of claims; what else it was offered is for others.
+function M.park(job, lacking)
+  local resource = M.needs_of(job.needs)[lacking].resource
+  M.wait_no_more(job)
+  freed[resource] = nil
+  M.leave(job)
+  job.state, job.on = BLOCKED, lacking
+  if job.since == NONE then job.since = now end
+  M.change(job, K.blocked, BLOCKED, '', cmsgpack.pack({ note = resource }))
+  M.enter(job)
+  M.save(job)
+  M.keep_for(job)
+  plan(resource, M.gauge(resource), 0, false)
+end
+
+-- Whether others, who need less, could pass it over for ever.
+local function is_hard_to_place(needs)
+  return #needs > 1 or (#needs == 1 and needs[1].slots > 1)
+end
+
+local function may_be_kept(needs)
+  for i = 1, #needs do
+    local gauge = M.gauge(needs[i].resource)
+    local limit = M.limit_of(gauge)
+    if now < gauge.shut_until or (limit >= 0 and (gauge.kept_for ~= K.NOBODY or needs[i].slots > limit)) then
+      return false
+    end
+  end
+  return true
+end
+
+-- Those that need much are passed over by those that need little. After a while what they need is kept for them as it
+-- comes free, for one at a time, and only all of it: so nobody waits for ever, and no two for one another.
+function M.keep_for(job)
+  local needs = M.needs_of(job.needs)
+  local is_passed_over = job.since ~= NONE and now - job.since >= PASSED_OVER_FOR
+  if not is_passed_over or not is_hard_to_place(needs) or not may_be_kept(needs) then return end
+  for i = 1, #needs do
+    local gauge = M.gauge(needs[i].resource)
+    if M.limit_of(gauge) >= 0 then
+      gauge.kept_for, gauge.kept_priority, gauge.kept = job.seq, job.priority, needs[i].slots
+    end
+  end
+end
+
+-- -- offering ---------------------------------------------------------------------------------------------------------
+
+local function comes_before(one, other)
+  if one.queue ~= other.queue then return M.is_before(one.queue, other.queue) end
+  if one.task ~= other.task then return M.is_before(one.task, other.task) end
+  return one.version < other.version
+end
+
+-- The lanes that wait for a resource, by name, each with how many of it wait.
+local function lanes_that_wait(resource)
+  local found, lanes, fields = call('HGETALL', P .. 'waits:' .. resource), {}, {}
+  for i = 1, #found, 2 do
+    fields[#fields + 1] = found[i]
+    lanes[#lanes + 1] = { lane = tonumber(found[i]), count = tonumber(found[i + 1]) }
+  end
+  local names = M.fetch('lane', fields)
+  for i = 1, #lanes do
+    local lane, packed, at, version = lanes[i], names[fields[i]], nil, nil
+    lane.queue, at = unpack_from('<Hc0', packed)
+    lane.task, version = packed:sub(at):match('^(.*)%z(%d+)$')
+    lane.version = tonumber(version)
+  end
+  table.sort(lanes, comes_before)
+  return lanes
+end
+
+function M.offer_what_time_freed()
+  M.flush()
+  local due = call('ZRANGEBYSCORE', P .. 'looks', '-inf', text(now), 'LIMIT', 0, K.OFFERED_AT_ONCE)
+  for i = 1, #due do
+    local gauge = M.gauge(due[i])
+    local kept = gauge.kept_for ~= K.NOBODY and M.job_of(gauge.kept_for)
+    if kept and kept.state == QUEUED then -- it may try and nobody lets it: its queue is paused, say
+      M.keep_no_more(M.needs_of(kept.needs), kept.seq)
+    end
+    freed[due[i]] = true
+  end
+  M.offer_freed()
+end
+
+-- The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task without a
+-- worker sits on what others could use.
+function M.offer(resource)
+  local gauge, offered, more = M.gauge(resource), 0, false
+  if now >= gauge.shut_until then
+    M.flush() -- who waits is read from where it is kept
+    local lanes = lanes_that_wait(resource)
+    for i = 1, #lanes do
+      local tried, rest = M.offer_lane(resource, gauge, lanes[i])
+      offered, more = math.max(offered, tried), more or rest
+    end
+  end
+  if gauge.waiting > 0 then
+    plan(resource, gauge, offered, more)
+  else
+    M.look_at(resource, gauge, NONE)
+  end
+  return offered > 0
+end
+
+-- The next of those who wait, in a piece as large as there is room; then twice as many.
+local function read_on(name, seqs, gauge, starts)
+  local limit, n = M.limit_of(gauge), #seqs
+  local room = math.min(starts, limit >= 0 and limit - gauge.used or K.OFFERED_AT_ONCE)
+  local found = call('ZRANGE', P .. name, n, n + math.max(n, room, 1) - 1)
+  M.fetch('at', found)
+  for i = 1, #found do seqs[n + i] = found[i] end
+end
+
+local function slots_of(job, resource)
+  local needs = M.needs_of(job.needs)
+  for i = 1, #needs do
+    if needs[i].resource == resource then return needs[i].slots end
+  end
+  return 0
+end
+
+-- How many were told to try, and whether others might be who were not looked at.
+function M.offer_lane(resource, gauge, lane)
+  local name, seqs = M.line_of(resource, lane.lane), {}
+  local starts, tried, beside = M.starts_of(gauge), 0, 0
+  for i = 1, math.min(lane.count, K.OFFERED_AT_ONCE) do
+    if tried >= starts or M.is_full(gauge, beside) then return tried, false end
+    if i > #seqs then read_on(name, seqs, gauge, starts) end
+    local job = M.job_of(seqs[i])
+    local slots = slots_of(job, resource)
+    if M.has(job.marks, K.EXPIRY) and M.is_overdue(job.seq) then
+      M.expire(job)
+    elseif M.needs_of(job.needs).holder then
+      M.grant(job)
+      starts = math.min(starts, tried + M.starts_of(gauge))
+    elseif M.lacks(gauge, beside + slots, job.seq, job.priority) then
+      M.keep_for(job)
+    else
+      beside, tried = beside + slots, tried + 1
+      M.unblock(job)
+    end
+  end
+  return tried, lane.count > K.OFFERED_AT_ONCE
+end
+
+function M.unblock(job)
+  M.leave(job)
+  job.state = QUEUED
+  M.change(job, K.unblocked, QUEUED, '')
+  M.enter(job)
+  M.save(job)
+end
+
+-- -- holders ----------------------------------------------------------------------------------------------------------
+
+-- To its holder, who waits to be told.
+function M.grant(job)
+  local needs = M.needs_of(job.needs)
+  local lacking = M.lacking(needs, job.seq, job.priority)
+  if not lacking then
+    M.lease_to_holder(job, needs)
+  elseif lacking ~= job.on then
+    M.park(job, lacking)
+  else
+    M.keep_for(job)
+  end
+end
+
+-- Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before.
+local function raise_fence(job, needs)
+  job.fence = job.fence + 1
+  for i = 1, #needs do job.fence = math.max(job.fence, M.gauge(needs[i].resource).fence + 1) end
+  for i = 1, #needs do M.gauge(needs[i].resource).fence = job.fence end
+end
+
+function M.lease_to_holder(job, needs)
+  local worker = needs.holder
+  M.take_slots(needs, job.seq)
+  M.leave(job)
+  M.forget_expiry(job)
+  M.mark(job, K.NOTE, 'note', false)
+  M.mark(job, K.PROGRESS, 'progress', false)
+  raise_fence(job, needs)
+  job.state, job.on, job.since, job.attempt = RUNNING, 0, NONE, job.attempt + 1
+  job.x, job.y, job.started = now + needs.hold_for, needs.hold_for, now
+  job.holder = pack(K.HELD, #worker, worker, 0, '', 0, '')
+  M.change(job, K.started, RUNNING, worker, nil, nil, nil, job.fence, job.attempt)
+  M.enter(job)
+  M.save(job)
+  finals[#finals + 1] = M.size_of(job.id) .. job.id
+end

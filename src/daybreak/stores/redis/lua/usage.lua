@@ -1,0 +1,7 @@
+-- The resources that are set up, and what is kept of those in use; or of the one of a name.
+local name = arg()
+if number() == 1 then
+  local is_set_up = call('HEXISTS', P .. 'records:resource', name) == 1
+  return { text(server), is_set_up and { name } or {}, { name, call('HGET', P .. 'gauge', name) } }
+end
+return { text(server), call('HKEYS', P .. 'records:resource'), call('HGETALL', P .. 'gauge') }
