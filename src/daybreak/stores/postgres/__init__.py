@@ -4,6 +4,7 @@ store        the seam: which operation is done how
 fast         the two calls by which busy programs live, one round trip each (migrations/*-insert_1, -exchange_1)
 ledger       one transaction of everything else, and what it has changed; places, insert, claim, settle, amend,
              pass_time, purge, records and read work on it
+gauges       the resources of such a transaction, with all of which it is alone;  share: who waits for them, who may try
 crew, link   threads and their connections; now: the caller's own thread
 wake         who waits and who tells them;  clock: the server's time;  within: in someone else's transaction
 """

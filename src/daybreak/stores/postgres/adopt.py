@@ -67,6 +67,8 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     job, spec, sql = moved.job, moved.job.spec, ledger.sql
     [seq] = ledger.next_seqs(1)
     row = _arrived(ledger, seq, job)
+    if row.state is State.BLOCKED:  # on what, this store finds out for itself
+        places.stand_first(ledger, row)
     row.history = "\n".join(lines.write(event) for event in moved.history)
     write_jobs(ledger, [row])
     if moved.keys:
@@ -74,11 +76,11 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     if spec.unique is not None and job.state in UNFINISHED:
         ledger.run(sql.insert_uniques, (Texts([spec.unique]), Bigints([seq])))
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
-    places.tell(ledger, row, "moved", by, state=job.state, reason=job.reason, fence=row.fence, run_at=run_at)
+    places.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
     places.enter(ledger, row)
     if job.is_final:
         ledger.wake(job_topic(job.id))
-    return Inserted(Verdict.NEW, spec.id, seq, job.state)
+    return Inserted(Verdict.NEW, spec.id, seq, row.state)
 
 
 def _know_keys(ledger: Ledger, job: str, keys: dict[str, str]) -> None:

@@ -90,6 +90,7 @@ def _suspend(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
             places.tell(ledger, row, "suspend_requested", wanted.by, note=wanted.note)
             _ask(ledger, row)
         return "requested"
+    places.wait_no_more(ledger, row)
     places.leave(ledger, row)
     row.state, row.note = State.SUSPENDED, text_bytes(wanted.note)
     places.tell(ledger, row, "suspended", wanted.by, state=State.SUSPENDED, note=wanted.note)
@@ -110,7 +111,8 @@ def _resume(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if places.is_early(ledger, row):
         row.state = State.SCHEDULED
     else:
-        row.state, row.clock, row.due = State.QUEUED, None, None
+        row.clock = row.due = None
+        places.stand_first(ledger, row)
     places.tell(ledger, row, "resumed", wanted.by, state=row.state, run_at=row.due_at)
     places.enter(ledger, row)
     return "done"
@@ -124,6 +126,8 @@ def _ask(ledger: Ledger, row: Row) -> None:
 def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state not in FINAL:
         return "refused"
+    if row.spec.holder is not None:  # whoever wanted to run it has gone on
+        return "refused"
     if row.uniq is not None:
         if ledger.value(ledger.sql.holder_of, (row.uniq,)) is not None:
             return "refused"
@@ -131,6 +135,7 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     places.leave(ledger, row)
     row.state, row.reason, row.note = State.QUEUED, None, None
     row.attempt = row.carry.lost = row.carry.timeouts = 0
+    row.carry.since = None
     row.finished = row.purge_at = row.result = None
     places.put_in_place(ledger, row)
     places.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)

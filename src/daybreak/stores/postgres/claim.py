@@ -1,4 +1,4 @@
-"""Claim: the most urgent jobs that a worker knows, where limits, due or expired jobs make it more than plain."""
+"""Claim: the most urgent jobs that a worker knows, where limits, resources or what is due make it more than plain."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from daybreak.events import Event
-from daybreak.model import Lease, QueueSettings, State
+from daybreak.model import Lease, Need, QueueSettings, State
 from daybreak.rank import turn, urgency
+from daybreak.sharing import PARKED_PER_CLAIM
 from daybreak.store import PROMOTED_PER_CLAIM, Claim
-from daybreak.stores.postgres import lines, pass_time, places
-from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
+from daybreak.stores.postgres import lines, pass_time, places, share
+from daybreak.stores.postgres.arrays import Bigints, Ints, Smallints
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.rows import Values, spec_of, unpack_carry
+from daybreak.stores.postgres.rows import Row, Values, pack_carry, spec_of, unpack_carry, unpack_needs
 from daybreak.units import moment, span
 
 
@@ -27,6 +28,16 @@ class Head(NamedTuple):
     seq: int
     priority: int
     expires: int | None
+    shared: str | None
+    brought: bytes | None
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return unpack_needs(self.shared)
+
+    @property
+    def since(self) -> int | None:
+        return unpack_carry(self.brought).since
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -53,6 +64,15 @@ class Body(NamedTuple):
     options: bytes | None
     extra: bytes | None
     args: bytes
+
+
+class Chosen(NamedTuple):
+    """A head whose turn it is, and what is to become of it: `lacking` is what it must wait for."""
+
+    line: Line
+    head: Head
+    is_overdue: bool
+    lacking: str | None
 
 
 class Line:
@@ -87,6 +107,7 @@ class Claiming:
         self._met: list[int] = []  # jobs that were chosen: ours by now, or another's
         self._rows: list[Values] = []
         self._taken: list[Head] = []
+        self._parked: list[Row] = []
         self._expired = 0
         self.again = False
         self.next_in: timedelta | None = None
@@ -98,14 +119,18 @@ class Claiming:
         lines = self._lines(served)
         leases = self._taken_before()
         is_dry = False
-        while len(leases) < claim.limit and self._expired < PROMOTED_PER_CLAIM and not is_dry:
+        while self._may_take(len(leases), self._expired, len(self._parked)) and not is_dry:
             self._fill(lines)
             is_dry = not self._take(lines, leases)
         self._write()
         self.again = due == PROMOTED_PER_CLAIM if is_dry else True
+        self.again = share.offer_freed(ledger) or self.again
         if len(leases) < claim.limit:
             self.next_in = pass_time.next_in(ledger)
         return leases
+
+    def _may_take(self, leased: int, expired: int, parked: int) -> bool:
+        return leased < self._claim.limit and expired < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM
 
     def _lines(self, served: dict[str, int]) -> list[Line]:
         ledger, claim = self._ledger, self._claim
@@ -129,11 +154,13 @@ class Claiming:
         return lines
 
     def _fill(self, lines: list[Line]) -> None:
-        """See what stands first now. A little beyond the limit: some may turn out expired."""
+        """See what stands first now. A little beyond the limit: some may turn out expired, or have to wait."""
         wanted = [lane for line in lines if line.room > 0 for lane in line.lanes]
         by_lane: dict[int, list[Head]] = {lane: [] for lane in wanted}
         if wanted:
             limit = self._claim.limit + PROMOTED_PER_CLAIM
+            if self._ledger.is_alone:
+                limit += PARKED_PER_CLAIM
             for row in self._ledger.rows(self._ledger.sql.claim_lane, (Ints(wanted), Bigints(self._met), limit)):
                 by_lane[row[0]].append(Head(*row))
         for line in lines:
@@ -147,15 +174,18 @@ class Claiming:
         before = [(line, line.room, line.served) for line in lines]
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)
-        chosen: list[tuple[Line, Head, bool]] = []
-        leased, expired = len(leases), self._expired
-        while leased < self._claim.limit and expired < PROMOTED_PER_CLAIM and waiting:
+        chosen: list[Chosen] = []
+        leased, expired, parked = len(leases), self._expired, len(self._parked)
+        while self._may_take(leased, expired, parked) and waiting:
             _, line = heappop(waiting)
-            head = line.heads.popleft()
-            overdue = head.expires is not None and head.expires <= steady
-            chosen.append((line, head, overdue))
-            if overdue:
+            one = self._judge(line, line.heads.popleft())
+            chosen.append(one)
+            if one.is_overdue:
                 expired += 1
+                if one.head.shared is not None:
+                    break  # what it leaves to others changes the fate of those to come
+            elif one.lacking is not None:
+                parked += 1
             else:
                 leased += 1
                 line.room -= 1
@@ -164,12 +194,17 @@ class Claiming:
                 heappush(waiting, (key, line))
         for line, room, served in before:
             line.room, line.served = room, served
-        locked = self._lock([head for _, head, _ in chosen])
-        for line, head, overdue in chosen:
+        locked = self._lock([one.head for one in chosen if one.lacking is None])
+        parking = [one.head.seq for one in chosen if one.lacking is not None]
+        rows = places.look(self._ledger, parking) if parking else {}
+        for line, head, is_overdue, lacking in chosen:
             self._met.append(head.seq)
-            if (body := locked.get(head.seq)) is None:
+            if lacking is not None:
+                share.block(self._ledger, rows[head.seq], lacking)
+                self._parked.append(rows[head.seq])
+            elif (body := locked.get(head.seq)) is None:
                 continue
-            if overdue:
+            elif is_overdue:
                 self._expire(head.seq)
             else:
                 leases.append(self._lease(head, body))
@@ -177,10 +212,27 @@ class Claiming:
                 line.served += 1
         return bool(chosen)
 
+    def _judge(self, line: Line, head: Head) -> Chosen:
+        """Nobody but us can take or move a job that needs resources, so what is decided of it here holds."""
+        steady = self._ledger.steady
+        is_overdue = head.expires is not None and head.expires <= steady
+        if head.shared is None:
+            return Chosen(line, head, is_overdue, None)
+        gauges = self._ledger.gauges
+        lacking = None if is_overdue else gauges.lacking(head, steady)
+        if lacking is not None:
+            gauges.park(head, lacking, steady, was_queued=True)
+        elif not is_overdue:
+            gauges.take(head, steady)
+        return Chosen(line, head, is_overdue, lacking)
+
     def _lock(self, heads: list[Head]) -> dict[int, Body]:
         """Those that are ours now."""
         if not heads:
             return {}
+        if shared := [head.seq for head in heads if head.shared is not None]:
+            # A fast claim may have them for a moment, until it sees what they are; it waits for nobody meanwhile.
+            self._ledger.rows(self._ledger.sql.lock_ready, (Bigints(shared),))
         found = [Body(*row) for row in self._ledger.rows(self._ledger.sql.lock_ready_free, _columns(heads))]
         self._ledger.locked.update((body.seq, State.QUEUED) for body in found)
         return {body.seq: body for body in found}
@@ -206,6 +258,16 @@ class Claiming:
     def _lease(self, head: Head, body: Body) -> Lease:
         ledger, claim = self._ledger, self._claim
         attempt, fence, n = body.attempt + 1, body.fence + 1, body.n + 1
+        spec = spec_of(
+            ledger.name_of(head.lane), body.id, body.asked, body.by, body.run, body.owner, body.key, body.uniq,
+            body.options, body.extra, body.args,
+        )  # fmt: skip
+        carry, packed = unpack_carry(body.carry), body.carry
+        if carry.since is not None:
+            carry.since = None
+            packed = pack_carry(carry)
+        if spec.holder is not None:
+            fence = ledger.gauges.next_fence(head.needs, fence)
         told = ledger.tell(
             Event(
                 n=n, kind="started", job=body.id, at=ledger.at, by=claim.worker, state=State.RUNNING, attempt=attempt,
@@ -218,15 +280,11 @@ class Claiming:
         self._taken.append(head)
         self._rows.append((
             head.seq, head.lane, head.priority, body.uniq, attempt, fence, n, claim.worker, ledger.steady + self._term,
-            self._term, ledger.wall, claim.call, body.carry, history,
+            self._term, ledger.wall, claim.call, packed, history, head.shared,
         ))  # fmt: skip
-        carry = unpack_carry(body.carry)
         return Lease(
             seq=head.seq,
-            spec=spec_of(
-                ledger.name_of(head.lane), body.id, body.asked, body.by, body.run, body.owner, body.key, body.uniq,
-                body.options, body.extra, body.args,
-            ),
+            spec=spec,
             fence=fence,
             attempt=attempt,
             priority=head.priority,
@@ -243,27 +301,15 @@ class Claiming:
 
     def _write(self) -> None:
         ledger, sql = self._ledger, self._ledger.sql
+        places.move_all(ledger, self._parked, State.BLOCKED)
         if not self._rows:
             return
         ledger.run(sql.delete_ready, _columns(self._taken))
-        (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history) = zip(
-            *self._rows, strict=True
-        )
-        ledger.run(
-            sql.insert_lease,
-            (
-                Bigints(seq), Ints(lane), Smallints(priority), Texts(uniq), Ints(attempt), Ints(fence), Ints(n),
-                Texts(worker), Bigints(until), Bigints(term), Bigints(started), Texts(call), Blobs(carry),
-                Texts(history),
-            ),
-        )  # fmt: skip
+        places.enter_leases(ledger, self._rows)
         if first := [head.seq for head in self._taken if head.expires is not None]:
             ledger.run(sql.forget_expiry, (Bigints(first),))
-        for head in self._taken:
-            ledger.locked[head.seq] = State.RUNNING
         for (of, at), count in Counter((head.lane, head.priority) for head in self._taken).items():
             ledger.tally(of, at, State.QUEUED, -count)
-            ledger.tally(of, at, State.RUNNING, count)
 
 
 def _columns(heads: list[Head]) -> tuple[Any, ...]:

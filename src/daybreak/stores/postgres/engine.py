@@ -8,13 +8,13 @@ from typing import Any, Protocol, TypeVar
 
 from daybreak.model import JobSpec, Lease, Put, Record
 from daybreak.store import EVENTS_TOPIC, Advanced, Exchange, Exchanged, Inserted, Reap, work_topic
-from daybreak.stores.postgres import fast, faults, incoming, pass_time, records, settle
+from daybreak.stores.postgres import fast, faults, incoming, pass_time, records, settle, share
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.claim import Claiming
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.insert import Inserting
-from daybreak.stores.postgres.ledger import Lanes, Ledger
+from daybreak.stores.postgres.ledger import Drawn, Lanes, Ledger
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.settle import Settling
 from daybreak.stores.postgres.statements import Statements
@@ -37,20 +37,35 @@ class News(Protocol):
 class Engine:
     """Lives for one piece of work."""
 
-    def __init__(self, link: Link, sql: Statements, lanes: Lanes, clock: ServerClock, news: News) -> None:
+    def __init__(
+        self, link: Link, sql: Statements, lanes: Lanes, clock: ServerClock, news: News, habits: fast.Habits
+    ) -> None:
         self.link = link
         self._sql = sql
         self._lanes = lanes
         self._clock = clock
         self._news = news
+        self._habits = habits
 
     # -- transactions of the ledger ------------------------------------------------------------------------------------
 
-    def write(self, run: Callable[[Ledger], T], now: int | None) -> T:
+    def write(self, run: Callable[[Ledger], T], now: int | None, *, alone: bool = False) -> T:
+        """`alone`: with all resources. A transaction that finds only later that it must be begins again."""
+        drawn = Drawn()
+        try:
+            return self._write(run, now, drawn, alone=alone)
+        except faults.MustBeAlone:
+            drawn.begin_again()
+            return self._write(run, now, drawn, alone=True)
+
+    def _write(self, run: Callable[[Ledger], T], now: int | None, drawn: Drawn, *, alone: bool) -> T:
         def do(time: int) -> tuple[T, Ledger]:
             hand = time if now is None else now
-            ledger = Ledger(self.link, self._sql, self._lanes, hand, is_given=now is not None)
+            ledger = Ledger(self.link, self._sql, self._lanes, hand, is_given=now is not None, drawn=drawn)
+            if alone:
+                ledger.be_alone()
             answer = run(ledger)
+            share.offer_freed(ledger)
             ledger.flush()
             return answer, ledger
 
@@ -71,7 +86,7 @@ class Engine:
     def insert(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted]:
         if specs and fast.are_plain(specs) and (answers := self._insert_fast(specs, now)) is not None:
             return answers
-        return self.write(lambda ledger: Inserting(ledger, specs).insert(), now)
+        return self.write(lambda ledger: Inserting(ledger, specs).insert(), now, alone=_have_holders(specs))
 
     def _insert_fast(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted] | None:
         topics = {EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})}
@@ -101,20 +116,19 @@ class Engine:
     def exchange(self, exchange: Exchange, now: int | None) -> Exchanged:
         if fast.is_plain(exchange) and (answer := self._exchange_fast(exchange, now)) is not None:
             return answer
-        return self.write(lambda ledger: _exchange(ledger, exchange), now)
+        alone = self._habits.are_shared(exchange) or _is_shared(exchange)
+        return self.write(lambda ledger: _exchange(ledger, exchange), now, alone=alone)
 
     def _exchange_fast(self, exchange: Exchange, now: int | None) -> Exchanged | None:
-        asked = self._clock.steady()
-        try:
-            rows = self.link.ask(self._sql.call_exchange, fast.exchange_params(exchange, now))
-        except psycopg.Error as trouble:
-            if faults.is_passing(trouble):
-                return None
-            raise
-        if now is None:
-            self._clock.note(rows[0][1], asked)
-        if not rows[0][0]:
+        alone = self._habits.are_shared(exchange)
+        rows = self._call_exchange(exchange, now, alone=alone)
+        if rows and rows[0][0] == fast.SHARED and not alone:
+            self._habits.note(exchange, are_shared=True)
+            rows = self._call_exchange(exchange, now, alone=True)
+        if not rows or rows[0][0] != fast.DONE:
             return None
+        if alone:
+            self._habits.note(exchange, are_shared=bool(rows[0][4]))
         topics = fast.topics_of(exchange, rows)
         if topics or len(rows) > 1:
             topics.add(EVENTS_TOPIC)
@@ -124,18 +138,30 @@ class Engine:
             self.link.reading(self._know_lanes)
         return fast.exchanged(exchange, rows, self._lanes)
 
+    def _call_exchange(self, exchange: Exchange, now: int | None, *, alone: bool) -> list[Any]:
+        asked = self._clock.steady()
+        try:
+            rows = self.link.ask(self._sql.call_exchange, fast.exchange_params(exchange, now, alone=alone))
+        except psycopg.Error as trouble:
+            if faults.is_passing(trouble):
+                return []
+            raise
+        if now is None:
+            self._clock.note(rows[0][1], asked)
+        return rows
+
     def _know_lanes(self, _: int) -> None:
         for number, *name in self.link.rows(self._sql.all_lanes):
             self._lanes.add(number, tuple(name))
 
-    def put(self, puts: Sequence[Put]) -> list[Record | None]:
+    def put(self, puts: Sequence[Put], now: int | None) -> list[Record | None]:
         """What a worker says of itself, again and again, is one statement."""
         if len(puts) == 1 and records.is_plain(puts[0]):
             [put] = puts
             [(revision,)] = self.link.ask(self._sql.put_alone, records.plain_params(put))
             self._news.committed(set())
             return [Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)]
-        return self.write(lambda ledger: records.put(ledger, puts), None)
+        return self.write(lambda ledger: records.put(ledger, puts), now, alone=records.are_shared(puts))
 
     def reap(self, wanted: Reap, asked_at: int | None, watched_for: int) -> list[Lease]:
         """By the server's own clock, whose jumps are healed here: no lease reaches further than its own length."""
@@ -166,9 +192,23 @@ class Engine:
             incoming.accept(ledger, limit)
             expired = pass_time.expire(ledger, limit)
             due = pass_time.promote(ledger, limit)
+            share.offer_freed(ledger)
             return Advanced(due=due, expired=expired, next_in=pass_time.next_in(ledger), again=limit in (due, expired))
 
         return self.write(run, now)
+
+
+def _have_holders(specs: Sequence[JobSpec]) -> bool:
+    return any(spec.holder is not None for spec in specs)
+
+
+def _is_shared(exchange: Exchange) -> bool:
+    """Whether it says by itself that it is about resources."""
+    return (
+        _have_holders(exchange.insert)
+        or records.are_shared(exchange.put)
+        or any(_have_holders(said.inserts) or records.are_shared(said.puts) for said in exchange.settle)
+    )
 
 
 def _lock_limits(ledger: Ledger, exchange: Exchange) -> None:
@@ -192,6 +232,7 @@ def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
         records.put(ledger, settling.puts)
     inserted = Inserting(ledger, exchange.insert).insert() if exchange.insert else []
     put = records.put(ledger, exchange.put) if exchange.put else []
+    share.offer_freed(ledger)
     if exchange.claim is None:
         return Exchanged(settled=settled, inserted=inserted, put=put)
     incoming.accept(ledger, exchange.claim.limit + 100)

@@ -16,7 +16,16 @@ from daybreak.store import Claim, Exchange, Exchanged, Inserted, Verdict, job_to
 from daybreak.stores.postgres import lines
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
 from daybreak.stores.postgres.ledger import Lanes
-from daybreak.stores.postgres.rows import Carry, pack_carry, pack_extra, pack_options, spec_of, text_bytes, unpack_carry
+from daybreak.stores.postgres.rows import (
+    Carry,
+    pack_carry,
+    pack_extra,
+    pack_needs,
+    pack_options,
+    spec_of,
+    text_bytes,
+    unpack_carry,
+)
 from daybreak.units import EPOCH, moment, span
 
 # Looked up once: a member of an enum is found by calling code, at every access.
@@ -31,6 +40,8 @@ MOST_EXCHANGED = 500
 def are_plain(specs: Sequence[JobSpec]) -> bool:
     for spec in specs:
         if spec.key is not None or spec.unique is not None or spec.delay is not None or spec.run_at is not None:
+            return False
+        if spec.holder is not None:
             return False
     names = {spec.id for spec in specs}
     return len(specs) <= MOST and len(names) == len(specs) and lines.SEPARATOR not in "".join(names)
@@ -47,9 +58,17 @@ def insert_params(specs: Sequence[JobSpec], lanes: Sequence[int], now: int | Non
         Bigints([None if e is None else span(e) for e in expiries]),
         Texts([s.by for s in specs]), Texts([s.run for s in specs]), Texts([s.owner for s in specs]),
         Blobs([pack_options(s.options) for s in specs]), Blobs([pack_extra(s) for s in specs]),
-        Blobs([s.args for s in specs]), Texts([s.id for of in told.values() for s in of]),
+        Blobs([s.args for s in specs]), *_needs(specs), Texts([s.id for of in told.values() for s in of]),
         Ints([len(of) for of in told.values()]), Texts([_submitted(of[0]) for of in told.values()]),
     )  # fmt: skip
+
+
+def _needs(specs: Sequence[JobSpec]) -> tuple[Any, Any]:
+    """What each shares with others, and the names of all that; nothing for most."""
+    shared = {need.resource for spec in specs for need in spec.options.resources}
+    if not shared:
+        return None, None
+    return Texts([pack_needs(spec.options.resources) for spec in specs]), Texts(sorted(shared))
 
 
 def _submitted(spec: JobSpec) -> str:
@@ -75,14 +94,38 @@ def is_plain(exchange: Exchange) -> bool:
     return len(settle) <= MOST_EXCHANGED and len({said.seq for said in settle}) == len(settle)
 
 
+NOT_PLAIN, DONE, SHARED = range(3)  # what exchange_1 says first
+
+
+class Habits:
+    """For which queues jobs that need resources were met last: whoever asks for them again is alone from the first."""
+
+    def __init__(self) -> None:
+        self._shared: set[tuple[str, ...]] = set()
+
+    def are_shared(self, exchange: Exchange) -> bool:
+        return bool(self._shared) and _queues(exchange) in self._shared
+
+    def note(self, exchange: Exchange, *, are_shared: bool) -> None:
+        if are_shared:
+            self._shared.add(_queues(exchange))
+        else:
+            self._shared.discard(_queues(exchange))
+
+
+def _queues(exchange: Exchange) -> tuple[str, ...]:
+    return () if exchange.claim is None else tuple(exchange.claim.queues)
+
+
 _NOTHING = (None,) * 9
 _NO_CLAIM = (None,) * 9
 
 
-def exchange_params(exchange: Exchange, now: int | None) -> tuple[Any, ...]:
+def exchange_params(exchange: Exchange, now: int | None, *, alone: bool = False) -> tuple[Any, ...]:
     settle, claim = exchange.settle, exchange.claim
     return (
         now,
+        alone,
         *(_settle_params(settle) if settle else _NOTHING),
         *(_claim_params(claim) if claim is not None else _NO_CLAIM),
     )

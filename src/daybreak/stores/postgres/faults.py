@@ -27,9 +27,14 @@ RETRIED = frozenset({
 })  # fmt: skip
 
 
+class MustBeAlone(Exception):
+    """No error: a transaction found only now that it is about resources, whose lock comes before every other. It begins
+    again."""
+
+
 def is_passing(trouble: BaseException) -> bool:
     """Nothing was written, and to ask again may help."""
-    return isinstance(trouble, psycopg.Error) and trouble.sqlstate in RETRIED
+    return isinstance(trouble, MustBeAlone) or (isinstance(trouble, psycopg.Error) and trouble.sqlstate in RETRIED)
 
 
 def is_lost(trouble: BaseException) -> bool:

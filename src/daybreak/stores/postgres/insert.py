@@ -59,6 +59,7 @@ class Inserting:
         keys = sorted({spec.key for spec in specs if spec.key is not None})
         names = sorted({spec.unique for spec in specs if spec.unique is not None})
         queues = sorted({spec.queue for spec in specs})
+        self._share()
         ledger.know_settings(queues)
         if self._bounded and (limited := [q for q in queues if ledger.settings(q).capacity is not None]):
             ledger.lock_limits(limited)
@@ -71,6 +72,19 @@ class Inserting:
             ledger.rows(sql.lock_names, (NAMES, Texts(names)))
             self._holders.update(ledger.rows(sql.holders_of, (Texts(names),)))
         self._seqs.update(ledger.rows(sql.seqs_of_ids, (Texts([spec.id for spec in specs]),)))
+
+    def _share(self) -> None:
+        """Be alone with all resources, if it depends on who waits for them whether and where a job is accepted."""
+        ledger, specs = self._ledger, self._specs
+        resources = sorted({need.resource for spec in specs for need in spec.options.resources})
+        if not resources:
+            return
+        if ledger.is_alone:
+            ledger.gauges.know(resources)
+        elif any(spec.holder is not None for spec in specs) or (
+            self._bounded and ledger.value(ledger.sql.has_max_waiting, (Texts(resources),))
+        ):
+            ledger.must_be_alone()
 
     def _insert(self, spec: JobSpec) -> Inserted | None:
         """None: it is new, and answered for when it is written."""
@@ -85,12 +99,25 @@ class Inserting:
             freed = 1 if holder and holder.queue == spec.queue else 0
             if self._counted[spec.queue] - freed >= settings.capacity:
                 return Inserted(Verdict.FULL, spec.id)
+        if self._bounded and self._ledger.is_alone and self._is_crowded(spec):
+            return Inserted(Verdict.FULL, spec.id)
         if holder:
             if holder.queue in self._counted:
                 self._counted[holder.queue] -= 1
             places.finish(self._ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
         self._accept(spec, settings)
         return None
+
+    def _is_crowded(self, spec: JobSpec) -> bool:
+        """Whether too many wait already for something that it needs."""
+        gauges = self._ledger.gauges
+        for need in spec.options.resources:
+            if (most := gauges[need.resource].settings.max_waiting) is not None:
+                if any(new.holder is not None for _, new, _ in self._new):
+                    self._write()  # they wait from the first
+                if gauges.waiting(need.resource) >= most:
+                    return True
+        return False
 
     def _known(self, spec: JobSpec) -> Inserted | None:
         """The job that stands for this submission already."""
@@ -176,20 +203,22 @@ class Inserting:
         ledger = self._ledger
         band, order, _ = place(settings, spec.priority, ledger.steady, seq)
         due = first_due(spec, ledger.wall, ledger.steady)
-        state = State.QUEUED if due is None else State.SCHEDULED
         expires_in = spec.options.expires_in
-        ledger.tell(events.submitted(spec, state, ledger.at, None if due is None else moment(due[1])))
-        return Row(
+        row = Row(
             seq=seq, id=spec.id, lane=ledger.lane(spec.queue, spec.task, spec.version),
             name=(spec.queue, spec.task, spec.version), band=band, ord=order, priority=spec.priority,
             asked=spec.priority, created=ledger.wall, arrived=ledger.steady,
             expires=None if expires_in is None else ledger.steady + span(expires_in), by=spec.by, run=spec.run,
             owner=spec.owner, key=spec.key, uniq=spec.unique, options=pack_options(spec.options),
-            extra=pack_extra(spec), args=spec.args, state=state, attempt=0, fence=spec.fence, n=1, started=None,
-            progress=None, carry=Carry(), note=None, message=None, history=None, clock=due and due[0],
+            extra=pack_extra(spec), args=spec.args, state=State.SCHEDULED, attempt=0, fence=spec.fence, n=1,
+            started=None, progress=None, carry=Carry(), note=None, message=None, history=None, clock=due and due[0],
             due=due and due[1], worker=None, until=None, term=None, call=None, reaped=None, alone=None,
             suspending=None, cancelling=None, reason=None, finished=None, purge_at=None, result=None,
         )  # fmt: skip
+        if due is None:
+            places.stand_first(ledger, row)
+        ledger.tell(events.submitted(spec, row.state, ledger.at, None if due is None else moment(due[1])))
+        return row
 
 
 def write_jobs(ledger: Ledger, rows: Sequence[Row]) -> None:

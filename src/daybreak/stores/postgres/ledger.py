@@ -12,9 +12,10 @@ from typing import Any, Protocol
 from daybreak.events import Event
 from daybreak.model import DEFAULT_QUEUE, QueueSettings, State
 from daybreak.store import EVENTS_TOPIC
-from daybreak.stores.postgres import lines
+from daybreak.stores.postgres import faults, lines
 from daybreak.stores.postgres.arrays import Bigints, Ints, Smallints, Texts
 from daybreak.stores.postgres.clock import HOW_LATE
+from daybreak.stores.postgres.gauges import Gauges
 from daybreak.stores.postgres.rows import LaneName
 from daybreak.stores.postgres.statements import Statements
 from daybreak.units import moment
@@ -54,11 +55,41 @@ class Lanes:
         self.names.update(other.names)
 
 
+class Drawn:
+    """Numbers that a transaction has drawn. A sequence does not roll back: if it begins again, it uses these first."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, list[int]] = {}
+        self._left: dict[str, list[int]] = {}
+
+    def take(self, statement: str, count: int, rows: Callable[..., list[Any]]) -> list[int]:
+        left = self._left.setdefault(statement, [])
+        if (lacking := count - len(left)) > 0:
+            fresh = [number for (number,) in rows(statement, (lacking,))]
+            self._numbers.setdefault(statement, []).extend(fresh)
+            left += fresh
+        taken, self._left[statement] = left[:count], left[count:]
+        return taken
+
+    def begin_again(self) -> None:
+        self._left = {statement: list(numbers) for statement, numbers in self._numbers.items()}
+
+
 class Ledger:
     """`is_given`: its time was brought along, and does not pass."""
 
-    def __init__(self, db: Runs, sql: Statements, lanes: Lanes, time: int, *, is_given: bool = False) -> None:
+    def __init__(
+        self,
+        db: Runs,
+        sql: Statements,
+        lanes: Lanes,
+        time: int,
+        *,
+        is_given: bool = False,
+        drawn: Drawn | None = None,
+    ) -> None:
         self.sql = sql
+        self._drawn = drawn or Drawn()
         self.rows = db.rows
         self.run = db.run
         self._is_given = is_given
@@ -71,6 +102,7 @@ class Ledger:
         self._are_fresh = False
         self._settings: dict[str, QueueSettings] = {}
         self._limited: set[str] = set()
+        self._gauges: Gauges | None = None
 
     def _set_time(self, time: int) -> None:
         self.wall = self.steady = time
@@ -84,6 +116,7 @@ class Ledger:
     def trying(self, do: Callable[[], None]) -> None:
         """Do it, or leave all as it was and raise."""
         before = Counter(self.tallies), list(self.lines), set(self.topics), dict(self.locked), self.lanes
+        gauges = self._gauges and self._gauges.copy()
         self.run("SAVEPOINT tried")
         try:
             do()
@@ -91,6 +124,7 @@ class Ledger:
             with contextlib.suppress(Exception):  # of a connection that is gone
                 self.run("ROLLBACK TO SAVEPOINT tried")
             self.tallies, self.lines, self.topics, self.locked, self.lanes = before
+            self._gauges = gauges
             self._are_fresh = False
             raise trouble from None
         self.run("RELEASE SAVEPOINT tried")
@@ -165,8 +199,34 @@ class Ledger:
             self._limited.update(wanted)
             self.know_settings(wanted)
 
+    def be_alone(self) -> None:
+        """Be alone with all resources until the end. The first lock of a transaction, or none."""
+        time = self.value(self.sql.lock_gauges)
+        if not self._is_given:
+            self._set_time(max(self.steady, time))
+        self._gauges = Gauges(self.sql, self.rows, self.run)
+
+    @property
+    def is_alone(self) -> bool:
+        return self._gauges is not None
+
+    @property
+    def gauges(self) -> Gauges:
+        """Who asks for them and is not alone begins again."""
+        if self._gauges is None:
+            raise faults.MustBeAlone
+        return self._gauges
+
+    def must_be_alone(self) -> None:
+        if self._gauges is None:
+            raise faults.MustBeAlone
+
     def next_seqs(self, count: int) -> list[int]:
-        return [seq for (seq,) in self.rows(self.sql.next_seqs, (count,))]
+        return self._drawn.take(self.sql.next_seqs, count, self.rows)
+
+    def next_revision(self) -> int:
+        [revision] = self._drawn.take(self.sql.next_revisions, 1, self.rows)
+        return revision
 
     # -- what is counted -----------------------------------------------------------------------------------------------
 
@@ -198,6 +258,8 @@ class Ledger:
 
     def flush(self) -> None:
         """Write what all of it has in common. The feed last: its place in the order is drawn under all our locks."""
+        if self._gauges is not None:
+            self._gauges.save()
         moved = [(lane, priority, str(state), n) for (lane, priority, state), n in self.tallies.items() if n]
         if moved:
             lane, priority, state, n = zip(*moved, strict=True)

@@ -16,6 +16,7 @@ from daybreak.stores.postgres import schema
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.crew import Crew, deliver
 from daybreak.stores.postgres.engine import Engine
+from daybreak.stores.postgres.fast import Habits
 from daybreak.stores.postgres.ledger import Lanes
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.now import Together
@@ -37,6 +38,7 @@ class Opened:
         self._hub = hub
         self._sql = Statements("sql", place.schema)
         self._lanes = Lanes()
+        self._habits = Habits()
         self._writes = 0
         first = Link(place, self.clock)
         try:
@@ -56,7 +58,7 @@ class Opened:
         return self._pid == os.getpid()
 
     def _engine(self, link: Link) -> Engine:
-        return Engine(link, self._sql, self._lanes, self.clock, self)
+        return Engine(link, self._sql, self._lanes, self.clock, self, self._habits)
 
     async def do(self, work: Callable[[Engine], T]) -> T:
         answer: T = await self._crew.do(lambda link: work(self._engine(link)))

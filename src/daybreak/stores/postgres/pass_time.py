@@ -1,18 +1,21 @@
-"""What time alone decides: delayed jobs fall due, jobs that waited too long expire."""
+"""What time alone decides: delayed jobs fall due, jobs that waited too long expire, resources come free."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 from daybreak.model import State
-from daybreak.stores.postgres import places
+from daybreak.stores.postgres import places, share
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import STEADY, WALL, Row
 
 
 def promote(ledger: Ledger, limit: int) -> int:
     """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
-    steady, wall = ledger.rows(ledger.sql.next_due)[0]
+    steady, wall, look = _next_due(ledger)
+    if look is not None and look <= ledger.steady:
+        share.free_what_time_freed(ledger)
+    share.offer_freed(ledger)
     due: list[int] = []
     if steady is not None and steady <= ledger.steady:
         due += [seq for (seq,) in ledger.rows(ledger.sql.due_jobs, (STEADY, ledger.steady, limit))]
@@ -45,6 +48,14 @@ def expire(ledger: Ledger, limit: int) -> int:
 
 
 def next_in(ledger: Ledger) -> timedelta | None:
-    steady, wall = ledger.rows(ledger.sql.next_due)[0]
-    delays = [due - hand for due, hand in ((steady, ledger.steady), (wall, ledger.wall)) if due is not None]
+    steady, wall, look = _next_due(ledger)
+    firsts = ((steady, ledger.steady), (wall, ledger.wall), (look, ledger.steady))
+    delays = [due - hand for due, hand in firsts if due is not None]
     return timedelta(microseconds=max(0, min(delays))) if delays else None
+
+
+def _next_due(ledger: Ledger) -> tuple[int | None, int | None, int | None]:
+    """By steady time, by wall time, and when those who wait for a resource are to be looked at."""
+    if ledger.is_alone:
+        ledger.gauges.save()
+    return ledger.rows(ledger.sql.next_due)[0]  # type: ignore[no-any-return]

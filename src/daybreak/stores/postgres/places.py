@@ -4,6 +4,7 @@ Whoever changes a job holds the row of its place locked. A job that moves while 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,7 +18,9 @@ from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import (
     STEADY,
     Row,
+    Values,
     pack_carry,
+    pack_needs,
     text_bytes,
     unpack_options,
 )
@@ -42,13 +45,17 @@ def look(ledger: Ledger, seqs: Sequence[int]) -> dict[int, Row]:
 
 
 def load_all(ledger: Ledger, seqs: Iterable[int]) -> dict[int, Row]:
-    """Jobs that nobody else can change until the end of the transaction; those that do not exist are left out."""
+    """Jobs that nobody else can change until the end of the transaction; those that do not exist are left out.
+
+    Whoever changes a job that needs resources is alone with them, and must know so before he locks anything."""
     wanted = list(dict.fromkeys(seqs))
     while True:
         rows = look(ledger, wanted)
         loose: dict[str, list[int]] = {}
         for seq, row in rows.items():
             if seq not in ledger.locked:
+                if row.needs and row.state not in FINAL:
+                    ledger.must_be_alone()
                 loose.setdefault(TABLES[row.state], []).append(seq)
         if not loose:
             return rows
@@ -78,8 +85,13 @@ def leave(ledger: Ledger, row: Row) -> None:
         case State.RUNNING:
             ledger.run(sql.delete_lease, (Bigints([row.seq]),))
             left_lease(ledger, row.queue)
+            if row.needs:
+                ledger.gauges.give(row.needs)
             row.worker = row.until = row.term = row.call = row.cancelling = None
             row.reaped = row.alone = row.suspending = None
+        case State.BLOCKED:
+            ledger.run(sql.delete_held, (Bigints([row.seq]),))
+            ledger.gauges.wait(row.cause or "", -1)
         case _:
             ledger.run(sql.text(f"delete_{TABLES[row.state]}"), (Bigints([row.seq]),))
     ledger.tally(row.lane, row.priority, row.state, -1)
@@ -104,6 +116,8 @@ def enter_all(ledger: Ledger, rows: Sequence[Row]) -> None:
         ledger.locked[row.seq] = row.state
         if row.state in (State.QUEUED, State.SCHEDULED):
             ledger.wake(work_topic(row.queue))
+        elif row.state is State.BLOCKED:
+            ledger.gauges.wait(row.cause or "")
     for table, of in by_table.items():
         seqs = Bigints([row.seq for row in of])
         moving = _moving(of)
@@ -114,7 +128,7 @@ def enter_all(ledger: Ledger, rows: Sequence[Row]) -> None:
                     (
                         Ints([r.lane for r in of]), Smallints([r.band for r in of]),
                         Smallints([r.priority for r in of]), Bigints([r.ord for r in of]), seqs,
-                        Bigints([r.expires for r in of]), *moving,
+                        Bigints([r.expires for r in of]), *moving, Texts([pack_needs(r.needs) for r in of]),
                     ),
                 )  # fmt: skip
             case "delayed":
@@ -126,8 +140,10 @@ def enter_all(ledger: Ledger, rows: Sequence[Row]) -> None:
                 ledger.run(
                     sql.insert_held,
                     (
-                        seqs, Texts([r.state.value for r in of]), Smallints([r.clock for r in of]),
-                        Bigints([r.due for r in of]), *moving,
+                        seqs, Texts([r.state.value for r in of]),
+                        Texts([r.cause if r.state is State.BLOCKED else None for r in of]),
+                        Ints([r.lane for r in of]), Smallints([r.band for r in of]), Bigints([r.ord for r in of]),
+                        Smallints([r.clock for r in of]), Bigints([r.due for r in of]), *moving,
                     ),
                 )  # fmt: skip
             case "done":
@@ -140,7 +156,48 @@ def enter_all(ledger: Ledger, rows: Sequence[Row]) -> None:
                     ),
                 )  # fmt: skip
             case _:
-                raise AssertionError("leases are entered by claim alone")
+                raise AssertionError("leases are entered by enter_leases")
+
+
+def move_all(ledger: Ledger, rows: Sequence[Row], state: State) -> None:
+    """From the queue to those who wait, or back. Their histories must be complete by now."""
+    sql = ledger.sql
+    if not rows:
+        return
+    if state is State.BLOCKED:
+        ledger.run(
+            sql.delete_ready,
+            (
+                Ints([r.lane for r in rows]), Smallints([r.band for r in rows]), Bigints([r.ord for r in rows]),
+                Bigints([r.seq for r in rows]),
+            ),
+        )  # fmt: skip
+    else:
+        ledger.run(sql.delete_held, (Bigints([r.seq for r in rows]),))
+    for row in rows:
+        ledger.tally(row.lane, row.priority, row.state, -1)
+        if row.state is State.BLOCKED:
+            ledger.gauges.wait(row.cause or "", -1)
+        row.state = state
+    enter_all(ledger, rows)
+
+
+def enter_leases(ledger: Ledger, leases: Sequence[Values]) -> None:
+    """Rows as sql/insert_lease.sql says."""
+    (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history, needs) = zip(
+        *leases, strict=True
+    )
+    ledger.run(
+        ledger.sql.insert_lease,
+        (
+            Bigints(seq), Ints(lane), Smallints(priority), Texts(uniq), Ints(attempt), Ints(fence), Ints(n),
+            Texts(worker), Bigints(until), Bigints(term), Bigints(started), Texts(call), Blobs(carry), Texts(history),
+            Texts(needs),
+        ),
+    )  # fmt: skip
+    ledger.locked.update(dict.fromkeys(seq, State.RUNNING))
+    for (of, at), count in Counter(zip(lane, priority, strict=True)).items():
+        ledger.tally(of, at, State.RUNNING, count)
 
 
 def _moving(rows: Sequence[Row]) -> tuple[Any, ...]:
@@ -168,6 +225,7 @@ def finish(
     ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
 ) -> None:
     """End a job without an outcome of its own: cancelled, replaced or expired."""
+    wait_no_more(ledger, row)
     leave(ledger, row)
     options = unpack_options(row.options)
     keep = options.keep_failed if state is State.FAILED else options.keep_completed
@@ -194,7 +252,27 @@ def expire(ledger: Ledger, row: Row) -> None:
     finish(ledger, row, State.FAILED, by="", reason=Reason.EXPIRED, kind="expired")
 
 
+def wait_no_more(ledger: Ledger, row: Row) -> None:
+    """What was kept for a job, or a queued one was offered, is for the next one."""
+    if row.needs:
+        ledger.gauges.keep_no_more(row)
+        if row.state is State.QUEUED:
+            ledger.gauges.pass_on(row)
+
+
+def stand_first(ledger: Ledger, row: Row) -> None:
+    """Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who wait
+    for what it needs, who are asked before this transaction ends."""
+    row.state = State.QUEUED
+    if row.spec.holder is not None:
+        row.state, row.cause = State.BLOCKED, row.needs[0].resource
+        row.carry.since = row.carry.since or ledger.steady
+        ledger.gauges.freed.add(row.cause)
+
+
 def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
+    if row.needs:
+        ledger.gauges.keep_no_more(row)
     leave(ledger, row)
     before = row.priority
     row.priority = before if priority is None else priority
@@ -214,6 +292,8 @@ def put_in_place(ledger: Ledger, row: Row, *, moved: bool = False) -> None:
 
 def drop(ledger: Ledger, row: Row) -> None:
     """Forget a job; its idempotency key stays a while."""
+    if row.state not in FINAL:
+        wait_no_more(ledger, row)
     leave(ledger, row)
     release_unique(ledger, row)
     ledger.run(ledger.sql.drop_keys, (ledger.steady, row.id))

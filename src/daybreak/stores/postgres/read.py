@@ -9,12 +9,12 @@ from typing import TypeVar
 from daybreak.errors import BadInput
 from daybreak.events import Event
 from daybreak.model import FINAL, UNFINISHED, Job, State
-from daybreak.store import POSITION_EXACT_TO, SCANNED_PER_PAGE, Filter, Page, Position, Query, Tally
+from daybreak.store import POSITION_EXACT_TO, SCANNED_PER_PAGE, Filter, Page, Position, Query, Tally, Usage
 from daybreak.stores.postgres import places
 from daybreak.stores.postgres.arrays import Ints, Texts
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import Row
-from daybreak.units import clean
+from daybreak.units import clean, moment
 
 Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
 T = TypeVar("T")
@@ -150,11 +150,23 @@ def _recount(ledger: Ledger, where: Filter) -> Counter[tuple[str, str, int, int,
 def position(ledger: Ledger, job: str) -> Position | None:
     seq = ledger.value(ledger.sql.seq_of_id, (clean(job),))
     row = None if seq is None else places.look(ledger, [seq]).get(seq)
-    if row is None or row.state is not State.QUEUED:
+    if row is None or row.state not in (State.QUEUED, State.BLOCKED):
         return None
-    lanes, most = ledger.lanes_of(row.queue), POSITION_EXACT_TO + 1
-    ahead = ledger.value(ledger.sql.ahead_in_lanes, (Ints(lanes), row.band, row.ord, row.seq, most, most))
+    lanes, most = Ints(ledger.lanes_of(row.queue)), POSITION_EXACT_TO + 1
+    rank = (row.band, row.ord, row.seq)
+    if row.state is State.QUEUED:
+        ahead = ledger.value(ledger.sql.ahead_in_lanes, (lanes, *rank, most, most))
+    else:
+        ahead = ledger.value(ledger.sql.ahead_among_waiting, (lanes, row.cause, *rank, most, most))
     return Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
+
+
+def usage(ledger: Ledger, name: str | None) -> list[Usage]:
+    found = ledger.rows(ledger.sql.all_usage, (None if name is None else clean(name),))
+    return [
+        Usage(name=called, used=used, waiting=waiting, shut_until=moment(shut_until) if shut_until else None)
+        for called, used, waiting, shut_until in found
+    ]
 
 
 def history(ledger: Ledger, job: str) -> list[Event]:

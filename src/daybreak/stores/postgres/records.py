@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from daybreak.errors import BadInput
-from daybreak.model import Put, QueueSettings, Record
+from daybreak.model import NO_GATE, UNLIMITED, Gate, Put, QueueSettings, Record, ResourceSettings
 from daybreak.store import work_topic
+from daybreak.stores.postgres import share
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.units import span
 
 RECORDS = 0x444252  # of advisory locks
+# Those by which others go.
+KINDS: Final[dict[str, type]] = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate}
+T = TypeVar("T")
 
 
 def is_plain(put: Put) -> bool:
     """Nothing is compared, nothing goes by it and nobody waits for it."""
-    return put.kind != "queue" and put.expect is None and put.value is not None
+    return put.kind not in KINDS and put.expect is None and put.value is not None
+
+
+def are_shared(puts: Sequence[Put]) -> bool:
+    """Whether they are about resources."""
+    return any(put.kind in ("resource", "gate") for put in puts)
 
 
 def plain_params(put: Put) -> tuple[Any, ...]:
@@ -39,18 +48,22 @@ def _name(put: Put) -> str:
 
 def _put(ledger: Ledger, put: Put) -> Record | None:
     sql = ledger.sql
-    settings = settings_of(put) if put.kind == "queue" else None
     there = ledger.value(sql.get_record, (put.kind, put.name))
     if put.expect is not None and put.expect != (there or 0):
         return None
     # One series of revisions for all records: one that was deleted and written anew never has an old number.
-    revision = ledger.value(sql.next_revision)
+    revision = ledger.next_revision()
     if put.value is None:
         ledger.run(sql.delete_record, (put.kind, put.name))
     else:
         ledger.run(sql.put_record, (put.kind, put.name, revision, put.value))
-    if put.kind == "queue":
-        _put_queue(ledger, put.name, settings)
+    match put.kind:
+        case "queue":
+            _put_queue(ledger, put.name, _decoded(put, QueueSettings))
+        case "resource":
+            share.set_resource(ledger, put.name, _decoded(put, ResourceSettings) or UNLIMITED)
+        case "gate":
+            share.set_gate(ledger, put.name, _decoded(put, Gate) or NO_GATE)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 
@@ -73,17 +86,17 @@ def _put_queue(ledger: Ledger, name: str, settings: QueueSettings | None) -> Non
 
 def check(puts: Sequence[Put]) -> None:
     for put in puts:
-        if put.kind == "queue":
-            settings_of(put)
+        if (kind := KINDS.get(put.kind)) is not None:
+            _decoded(put, kind)
 
 
-def settings_of(put: Put) -> QueueSettings | None:
+def _decoded(put: Put, kind: type[T]) -> T | None:
     if put.value is None:
         return None
     try:
-        return msgspec.json.decode(put.value, type=QueueSettings)
+        return msgspec.json.decode(put.value, type=kind)
     except msgspec.DecodeError as trouble:
-        raise BadInput(f"queue {put.name!r}: these are no queue settings: {trouble}") from None
+        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {trouble}") from None
 
 
 def records(ledger: Ledger, kind: str, name: str | None) -> list[Record]:

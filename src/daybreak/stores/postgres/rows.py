@@ -9,12 +9,14 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from daybreak.errors import BadInput
 from daybreak.events import Event, submitted
-from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Options, Reason, State
+from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Need, Options, Reason, State
 from daybreak.stores.postgres import lines
-from daybreak.units import micros, moment, span
+from daybreak.units import clean, micros, moment, span
 
 STEADY, WALL = 0, 1
+HOLD_FOR = JobSpec(id="", task="").hold_for
 
 
 class Extra(Struct, omit_defaults=True):
@@ -31,15 +33,19 @@ class Extra(Struct, omit_defaults=True):
     after: tuple[str, ...] = ()
     deadline: datetime | None = None
     fence: int = 0
+    holder: str | None = None
+    hold_for: timedelta = HOLD_FOR
 
 
 class Carry(Struct, omit_defaults=True):
-    """What a job brings along from earlier attempts and a claim does not change; NULL until there was one."""
+    """What a job brings along from earlier attempts and a claim does not change; NULL until there was one. `since` is
+    when it first had to wait for a resource, and ends with a claim."""
 
     lost: int = 0
     timeouts: int = 0
     checkpoint: bytes | None = None
     failure: Failure | None = None
+    since: int | None = None
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -51,6 +57,8 @@ _EMPTY = _pack({})
 # Jobs of one task share their options, so a handful of values serves millions of rows.
 _options_known: dict[bytes, Options] = {}
 _options_packed: dict[int, tuple[Options, bytes | None]] = {}
+_needs_known: dict[str, tuple[Need, ...]] = {}
+_needs_packed: dict[tuple[Need, ...], str] = {}
 
 
 def pack_options(options: Options) -> bytes | None:
@@ -76,6 +84,34 @@ def unpack_options(packed: bytes | None) -> Options:
     return known
 
 
+def pack_needs(needs: tuple[Need, ...]) -> str | None:
+    if not needs:
+        return None
+    if (packed := _needs_packed.get(needs)) is None:
+        for need in needs:
+            check_resource(need.resource)
+        if len(_needs_packed) > 1000:
+            _needs_packed.clear()
+        packed = _needs_packed[needs] = msgspec.json.encode({n.resource: n.slots for n in needs}).decode()
+    return packed
+
+
+def unpack_needs(packed: str | None) -> tuple[Need, ...]:
+    if packed is None:
+        return ()
+    if (known := _needs_known.get(packed)) is None:
+        if len(_needs_known) > 1000:
+            _needs_known.clear()
+        slots = msgspec.json.decode(packed, type=dict[str, int])
+        known = _needs_known[packed] = tuple(Need(resource, n) for resource, n in slots.items())
+    return known
+
+
+def check_resource(resource: str) -> None:
+    if "\0" in resource or resource != clean(resource):
+        raise BadInput(f"resource {resource!r}: its name has a character that PostgreSQL cannot keep")
+
+
 def pack_extra(spec: JobSpec) -> bytes | None:
     if (
         spec.key is None
@@ -83,6 +119,8 @@ def pack_extra(spec: JobSpec) -> bytes | None:
         and spec.run_at is None
         and spec.unique is None
         and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline or spec.fence)
+        and spec.holder is None
+        and spec.hold_for == HOLD_FOR
     ):
         return None
     return _or_null(_pack(Extra(**{name: getattr(spec, name) for name in Extra.__struct_fields__})))
@@ -178,6 +216,7 @@ class Row:
     finished: int | None
     purge_at: int | None
     result: bytes | None
+    cause: str | None = None
     spec: JobSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -199,6 +238,14 @@ class Row:
     def queue(self) -> str:
         return self.name[0]
 
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        return self.spec.options.resources
+
+    @property
+    def since(self) -> int | None:
+        return self.carry.since
+
     def as_job(self) -> Job:
         carry = self.carry
         return Job(
@@ -206,6 +253,7 @@ class Row:
             seq=self.seq,
             state=self.state,
             reason=None if self.reason is None else Reason(self.reason),
+            blocked_on=self.cause if self.state is State.BLOCKED else None,
             priority=self.priority,
             attempt=self.attempt,
             fence=self.fence,
@@ -259,7 +307,7 @@ class Row:
     def first_event(self) -> Event:
         """Not stored with its history: the immutable row says it all."""
         due = first_due(self.spec, self.created, self.arrived)
-        state = State.QUEUED if due is None else State.SCHEDULED
+        state = State.SCHEDULED if due is not None else State.QUEUED if self.spec.holder is None else State.BLOCKED
         return submitted(self.spec, state, moment(self.created), None if due is None else moment(due[1]))
 
     def events(self) -> list[Event]:

@@ -26,6 +26,8 @@ class Settling:
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         rows = places.load_all(self._ledger, (settlement.seq for settlement in settlements))
+        if any(row.needs for row in rows.values()) and self._ledger.is_alone:
+            self._ledger.gauges.know_needs(rows.values())
         moved: list[Row] = []
         answers = [self._settle(settlement, rows.get(settlement.seq), moved) for settlement in settlements]
         places.enter_all(self._ledger, moved)

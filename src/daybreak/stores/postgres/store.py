@@ -33,6 +33,7 @@ from daybreak.store import (
     Reap,
     Tally,
     Traits,
+    Usage,
     Watch,
 )
 from daybreak.stores.postgres import amend, feed, incoming, read, records, settle
@@ -58,7 +59,10 @@ class PostgresStore:
     does not come is given up)."""
 
     traits = Traits(
-        name="postgres", durable="every commit is synced to the server's disk, by its settings", shared=True
+        name="postgres",
+        durable="every commit is synced to the server's disk, by its settings",
+        shared=True,
+        features=frozenset({"resources"}),
     )
 
     def __init__(
@@ -194,6 +198,9 @@ class PostgresStore:
     async def position(self, job: str) -> Position | None:
         return await self._read(lambda ledger: read.position(ledger, job))  # type: ignore[no-any-return]
 
+    async def usage(self, name: str | None = None) -> list[Usage]:
+        return await self._read(lambda ledger: read.usage(ledger, name))  # type: ignore[no-any-return]
+
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
         return await self._read(lambda ledger: feed.events(ledger, after, limit))  # type: ignore[no-any-return]
 
@@ -210,9 +217,9 @@ class PostgresStore:
         cleaned, by = [cleaned_moved(one) for one in moved], clean(by)
         return await self._write(lambda ledger: adopt(ledger, cleaned, by), now)  # type: ignore[no-any-return]
 
-    async def put(self, puts: Sequence[Put]) -> list[Record | None]:
+    async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
         records.check(puts)
-        return await self._in_use().do(lambda engine: engine.put(puts))
+        return await self._in_use().do(lambda engine: engine.put(puts, _micros(now)))
 
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         return await self._read(lambda ledger: records.records(ledger, kind, name))  # type: ignore[no-any-return]

@@ -16,10 +16,11 @@ from daybreak.store import work_topic
 from daybreak.stores.postgres.incoming import encode
 from daybreak.stores.postgres.lines import SEPARATOR
 from daybreak.stores.postgres.place import Place
+from daybreak.stores.postgres.rows import check_resource
 from daybreak.stores.postgres.statements import Statements
 from daybreak.units import LONGEST
 
-NAMES: Final = ("id", "task", "queue", "by", "key", "digest", "unique", "run", "owner", "batch", "flight")
+NAMES: Final = ("id", "task", "queue", "by", "key", "digest", "unique", "run", "owner", "batch", "flight", "holder")
 LONGEST_NAME: Final = 600  # characters: an index keeps up to 2,700 bytes
 ACCEPTED: Final = (
     "psycopg (Connection, AsyncConnection), asyncpg, SQLAlchemy (Session, Connection and their async forms), "
@@ -79,6 +80,8 @@ def check(spec: JobSpec) -> None:
         value = getattr(spec, name)
         if value is not None and ("\0" in value or not _is_sound(value)):
             raise BadInput(f"job {spec.id!r}: {name} has a character that PostgreSQL cannot keep")
+    for need in spec.options.resources:
+        check_resource(need.resource)
     if SEPARATOR in spec.id:
         raise BadInput(f"job {spec.id!r}: an id cannot hold the character 31 (unit separator)")
     if not 0 <= spec.priority <= 10 or not 0 <= spec.version < 1 << 31 or not 0 <= spec.fence < 1 << 30:

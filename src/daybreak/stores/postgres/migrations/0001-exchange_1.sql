@@ -1,8 +1,11 @@
 -- Settle completed jobs and claim others, when all of it is plain. Each line answered is a lease; the first is not: its
--- `seq` is 1 if it was done, 0 if something was not plain (then nothing was written), `created` the store's time, `due`
--- when the next delayed job falls due, `id` the limited queues in which there is room now. The order of claims is that of rank.py: see the comment at the merge.
+-- `seq` is 1 if it was done; 0 if something was not plain, 2 if something of it needs resources, with which one must be
+-- alone (p_alone) before anything else: then nothing was written. `created` is the store's time, `due` when the next
+-- delayed job falls due or those who wait for a resource are looked at, `id` the limited queues in which there is room now,
+-- `lane` 1 if resources were taken or given back.
+-- The order of claims is that of rank.py: see the comment at the merge. Resources are those of sharing.py.
 CREATE FUNCTION daybreak.exchange_1(
-    p_now bigint,
+    p_now bigint, p_alone boolean,
     s_seqs bigint[], s_fences integer[], s_attempts integer[], s_keeps bigint[], s_results bytea[], s_carries bytea[],
     s_notes bytea[], s_ids text[], s_tails text[],
     c_worker text, c_call text, c_queues text[], c_served bigint[], c_tasks text[], c_versions integer[], c_limit integer,
@@ -31,7 +34,15 @@ DECLARE
     lines text[] := '{}';
     freed integer[];
     roomy text;
+    wants text[] := '{}';
+    more_wants text[];
+    gives text[] := '{}';
+    look bigint;
 BEGIN
+    IF p_alone THEN
+        PERFORM pg_advisory_xact_lock(4473428, hashtext('daybreak.gauge'));
+        at := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    END IF;
     IF c_limit IS NOT NULL THEN
         -- Whoever sets a queue waits for claims that did not see it set, and goes before those to come.
         PERFORM pg_advisory_xact_lock_shared(4473428, hashtext('daybreak.ready'));
@@ -43,16 +54,25 @@ BEGIN
                 NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
             RETURN;
         END IF;
-        SELECT array_agg(l.id), array_agg(a.turn) INTO lanes, turns
+        SELECT array_agg(l.id), array_agg(a.turn), (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL)
+        INTO lanes, turns, look
         FROM unnest(c_queues) WITH ORDINALITY a(queue, turn) JOIN daybreak.lane l ON l.queue = a.queue
         LEFT JOIN daybreak.queue q ON q.name = a.queue
         WHERE q.paused IS NOT TRUE
           AND (c_tasks IS NULL OR EXISTS (SELECT 1 FROM unnest(c_tasks, c_versions) k(task, version)
                                           WHERE k.task = l.task AND k.version = l.version));
+        IF look <= at THEN
+            RETURN QUERY SELECT 2::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
+                NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+            RETURN;
+        END IF;
         IF cardinality(lanes) = 1 THEN
-            SELECT array_agg(p.c ORDER BY p.band, p.ord, p.seq), bool_or(p.odd) INTO picked, odd FROM (
-                SELECT r.ctid AS c, r.band, r.ord, r.seq,
-                       r.expires <= at OR (r.n >= 399 AND (r.n + 1) % 200 = 0) AS odd
+            SELECT array_agg(p.c ORDER BY p.band, p.ord, p.seq), bool_or(p.odd),
+                   coalesce(array_agg(p.needs) FILTER (WHERE p.needs IS NOT NULL), '{}')
+            INTO picked, odd, wants FROM (
+                SELECT r.ctid AS c, r.band, r.ord, r.seq, r.needs,
+                       r.expires <= at OR (r.n >= 399 AND (r.n + 1) % 200 = 0)
+                           OR (r.needs IS NOT NULL AND r.carry IS NOT NULL) AS odd
                 FROM daybreak.ready r WHERE r.lane = lanes[1]
                 ORDER BY r.band, r.ord, r.seq LIMIT c_limit FOR UPDATE SKIP LOCKED) p;
         ELSIF cardinality(lanes) > 1 THEN
@@ -75,7 +95,8 @@ BEGIN
                     FROM unnest(lanes, turns) a(lane, turn)
                     LEFT JOIN daybreak.queue q ON q.name = c_queues[a.turn]
                     CROSS JOIN LATERAL (
-                        SELECT r.ctid AS c, r.band, r.ord, r.seq, r.priority, r.expires, r.n
+                        SELECT r.ctid AS c, r.band, r.ord, r.seq, r.priority, r.expires, r.n, r.needs,
+                               r.needs IS NOT NULL AND r.carry IS NOT NULL AS has_waited
                         FROM daybreak.ready r WHERE r.lane = a.lane AND r.seq <> ALL (skipped)
                         ORDER BY r.band, r.ord, r.seq LIMIT deep) h
                 ), placed AS (
@@ -91,7 +112,7 @@ BEGIN
                         turn::bigint]) OVER (PARTITION BY turn ORDER BY band, ord, seq) AS best
                     FROM placed p
                 ), chosen AS MATERIALIZED (
-                    SELECT c, seq, turn, expires, n, is_last, row_number() OVER (ORDER BY best, band, ord, seq) AS o
+                    SELECT c, seq, turn, expires, n, needs, has_waited, is_last, row_number() OVER (ORDER BY best, band, ord, seq) AS o
                     FROM keyed ORDER BY best, band, ord, seq LIMIT looked
                 ), judged AS MATERIALIZED (
                     SELECT deep < looked AND bool_or(x.is_last) AS is_short FROM chosen x
@@ -103,10 +124,12 @@ BEGIN
                 SELECT count(*), array_agg(l.c ORDER BY x.o) FILTER (WHERE l.c IS NOT NULL),
                        coalesce(tried, '{}') || coalesce(array_agg(x.turn::bigint) FILTER (WHERE l.c IS NOT NULL), '{}'),
                        skipped || coalesce(array_agg(x.seq), '{}'),
-                       coalesce(bool_or(l.c IS NOT NULL AND (x.expires <= at OR (x.n >= 399 AND (x.n + 1) % 200 = 0))), false)
+                       coalesce(bool_or(l.c IS NOT NULL AND (x.has_waited OR x.expires <= at
+                                                              OR (x.n >= 399 AND (x.n + 1) % 200 = 0))), false)
                            OR coalesce(odd, false),
-                       (SELECT j.is_short FROM judged j)
-                INTO found, more, tried, met, odd, is_short
+                       (SELECT j.is_short FROM judged j),
+                       coalesce(array_agg(x.needs) FILTER (WHERE l.c IS NOT NULL AND x.needs IS NOT NULL), '{}')
+                INTO found, more, tried, met, odd, is_short, more_wants
                 FROM chosen x LEFT JOIN locked l ON l.seq = x.seq;
                 IF is_short THEN
                     deep := deep * 4;
@@ -114,27 +137,30 @@ BEGIN
                 END IF;
                 EXIT WHEN found = 0;
                 picked := picked || more;
+                wants := wants || more_wants;
                 skipped := met;
             END LOOP;
         END IF;
         -- What was picked may have fallen due, and been queued by another, after we looked at the clock.
         at := greatest(at, coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
-        IF odd THEN
-            RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
+        IF odd OR (cardinality(wants) > 0 AND NOT p_alone) THEN
+            RETURN QUERY SELECT CASE WHEN cardinality(wants) > 0 THEN 2 ELSE 0 END::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
                 NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
             RETURN;
         END IF;
     END IF;
 
-    IF settling > 0 THEN
+    IF settling > 0 OR cardinality(wants) > 0 THEN
       BEGIN
+       IF settling > 0 THEN
         WITH gone AS (
             DELETE FROM daybreak.lease l
             USING unnest(s_seqs, s_fences, s_attempts, s_keeps, s_results, s_carries, s_notes, s_ids, s_tails)
                 WITH ORDINALITY AS a(q, f, attempt, keep, result, carry, note, id, tail, o)
-            WHERE l.seq = a.q AND l.fence = a.f AND l.cancelling IS NULL AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
+            WHERE l.seq = a.q AND l.fence = a.f AND l.cancelling IS NULL AND (p_alone OR l.needs IS NULL)
+              AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
             RETURNING l.seq, l.lane, l.priority, l.fence, l.n + 1 AS n, l.started, l.progress, l.message, l.uniq,
-                      l.history, a.attempt, a.keep, a.result, a.carry, a.note, a.id, a.o,
+                      l.needs, l.history, a.attempt, a.keep, a.result, a.carry, a.note, a.id, a.o,
                       '{"n":' || l.n + 1 || ',"at":' || at || a.tail AS line
         ), kept AS (
             INSERT INTO daybreak.done (seq, finished, purge_at, started, attempt, fence, n, state, progress, result,
@@ -150,13 +176,49 @@ BEGIN
         ), freed AS (
             DELETE FROM daybreak.uniq u USING gone g WHERE g.uniq IS NOT NULL AND u.name = g.uniq AND u.seq = g.seq
         )
-        SELECT count(*), array_agg(g.id), array_agg(g.line), array_agg(DISTINCT g.lane)
-        INTO found, ids, lines, freed FROM gone g;
+        SELECT count(*), array_agg(g.id), array_agg(g.line), array_agg(DISTINCT g.lane),
+               coalesce(array_agg(g.needs) FILTER (WHERE g.needs IS NOT NULL), '{}')
+        INTO found, ids, lines, freed, gives FROM gone g;
         IF found <> settling THEN
             RAISE EXCEPTION 'not plain' USING ERRCODE = 'DBQ01';
         END IF;
-      EXCEPTION WHEN SQLSTATE 'DBQ01' THEN  -- one was lost, repeated, cancelled or has a long story: undo and say so
-        RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
+       END IF;
+       IF cardinality(wants) + cardinality(gives) > 0 THEN
+        -- All that is wanted must be free, and nobody must wait for what comes free. A resource of which there is no row
+        -- yet, one that is kept for someone and one that was a lock (it has a fence) are not plain.
+        WITH said AS (
+            SELECT w.needs::jsonb AS needs, count(*) AS n, true AS takes FROM unnest(wants) w(needs) GROUP BY w.needs
+            UNION ALL
+            SELECT g.needs::jsonb, count(*), false FROM unnest(gives) g(needs) GROUP BY g.needs
+        ), moved AS MATERIALIZED (
+            SELECT e.key AS name, bool_or(NOT s.takes) AS is_freed,
+                   coalesce(sum(s.n) FILTER (WHERE s.takes), 0)::bigint AS starts,
+                   sum(CASE WHEN s.takes THEN s.n ELSE -s.n END * e.value::bigint)::bigint AS slots
+            FROM said s CROSS JOIN LATERAL jsonb_each_text(s.needs) e GROUP BY e.key
+        ), changed AS (
+            UPDATE daybreak.gauge g
+            SET used = g.used + m.slots, look = CASE WHEN m.is_freed THEN NULL ELSE g.look END,
+                tat = CASE WHEN m.starts > 0 AND g.every <> 0 THEN greatest(g.tat, at) + m.starts * g.every ELSE g.tat END
+            FROM moved m
+            WHERE g.name = m.name AND NOT (m.is_freed AND g.waiting > 0)
+              AND (m.starts = 0 OR (
+                  at >= g.shut_until AND g.kept_seq IS NULL AND g.fence = 0
+                  AND coalesce(g.used + m.slots <= coalesce(g.probes, g.slots), true)
+                  AND (coalesce(g.every, 0) = 0
+                       OR greatest(g.tat, at) + (m.starts - greatest(g.burst, 1)) * g.every <= at)))
+            RETURNING 1
+        )
+        SELECT (SELECT count(*) FROM changed) - (SELECT count(*) FROM moved) INTO found;
+        IF found <> 0 THEN
+            RAISE EXCEPTION 'not plain' USING ERRCODE = 'DBQ01';
+        END IF;
+        SELECT min(g.look) INTO look FROM daybreak.gauge g WHERE g.look IS NOT NULL;
+       END IF;
+      EXCEPTION WHEN SQLSTATE 'DBQ01' THEN
+        -- One was lost, repeated, cancelled, has a long story, or shares what is not free: undo and say so.
+        RETURN QUERY SELECT CASE WHEN EXISTS (
+            SELECT 1 FROM unnest(s_seqs) a(seq) JOIN daybreak.lease l ON l.seq = a.seq WHERE l.needs IS NOT NULL)
+            THEN 2 ELSE 0 END::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
             NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
         RETURN;
       END;
@@ -168,15 +230,15 @@ BEGIN
     RETURN QUERY SELECT 1::bigint, at,
         CASE WHEN c_limit > coalesce(cardinality(picked), 0)
              THEN least((SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
-                        (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 1)) END,
-        roomy, 0, 0::smallint, 0::smallint, 0, 0, NULL::text, NULL::text, NULL::text, NULL::text, NULL::text,
-        NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+                        (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 1), look) END,
+        roomy, (cardinality(wants) + cardinality(gives) > 0)::integer, 0::smallint, 0::smallint, 0, 0, NULL::text,
+        NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
 
     IF coalesce(cardinality(picked), 0) > 0 THEN
         RETURN QUERY WITH gone AS (
             DELETE FROM daybreak.ready r WHERE r.ctid = ANY (picked)
             RETURNING r.ctid AS c, r.seq, r.attempt + 1 AS attempt, r.fence + 1 AS fence, r.n + 1 AS n, r.carry, r.history,
-                      r.expires
+                      r.expires, r.needs
         ), taken AS MATERIALIZED (
             SELECT g.*, j.created, j.id, j.lane, j.priority, j.asked, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra,
                    j.args, p.o,
@@ -186,9 +248,9 @@ BEGIN
             CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = g.seq OFFSET 0) j
         ), leased AS (
             INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq,
-                                        carry, history)
+                                        carry, history, needs)
             SELECT seq, at + c_term, c_term, at, lane, attempt, fence, n, priority, c_worker, c_call, uniq, carry,
-                   CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END
+                   CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END, needs
             FROM taken
         ), forgotten AS (
             UPDATE daybreak.job j SET expires = NULL FROM taken t WHERE t.expires IS NOT NULL AND j.seq = t.seq

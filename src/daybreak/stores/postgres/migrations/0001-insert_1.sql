@@ -1,15 +1,18 @@
--- Accept plain jobs: new ids, no key, no unique name, no delay, no limit on their queues. Answers their seqs in the order
+-- Accept plain jobs: new ids, no key, no unique name, no delay, no limit on their queues nor on those who wait for what
+-- they need. Answers their seqs in the order
 -- asked, or NULL when one of them is not plain after all; then nothing was written. p_told, p_runs and p_tails are the feed.
 CREATE FUNCTION daybreak.insert_1(
     p_now bigint, p_queues text[], p_ids text[], p_lanes integer[], p_priorities smallint[], p_fences integer[],
     p_expires bigint[], p_by text[], p_runs_of text[], p_owners text[], p_options bytea[], p_extras bytea[],
-    p_args bytea[], p_told text[], p_runs integer[], p_tails text[], OUT at bigint, OUT seqs bigint[])
+    p_args bytea[], p_needs text[], p_resources text[], p_told text[], p_runs integer[], p_tails text[], OUT at bigint, OUT seqs bigint[])
 LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
     hand bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 BEGIN
     at := hand;
     IF EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (p_queues) AND (q.capacity IS NOT NULL OR q.aging))
+       OR (p_resources IS NOT NULL AND EXISTS (
+               SELECT 1 FROM daybreak.gauge g WHERE g.name = ANY (p_resources) AND g.max_waiting IS NOT NULL))
        -- Ids rise: mostly all of them are younger than any that is known, and one look is enough.
        OR ((SELECT max(j.id) FROM daybreak.job j) >= (SELECT min(a.id COLLATE "C") FROM unnest(p_ids) a(id))
            AND EXISTS (SELECT 1 FROM unnest(p_ids) a(id) CROSS JOIN LATERAL (
@@ -19,8 +22,8 @@ BEGIN
     seqs := ARRAY(SELECT nextval('daybreak.seq') FROM generate_series(1, cardinality(p_ids)));
     WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(seqs, p_ids, p_lanes, p_priorities, p_fences, p_expires, p_by, p_runs_of, p_owners, p_options,
-                             p_extras, p_args)
-            AS t(seq, id, lane, priority, fence, expires, by, run, owner, options, extra, args)
+                             p_extras, p_args, p_needs)
+            AS t(seq, id, lane, priority, fence, expires, by, run, owner, options, extra, args, needs)
     ), jobs AS (
         INSERT INTO daybreak.job (seq, created, arrived, ord, expires, lane, band, priority, asked, id, by, run, owner,
                                   options, extra, args)
@@ -28,8 +31,8 @@ BEGIN
                args
         FROM asked
     ), queued AS (
-        INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n)
-        SELECT lane, priority, priority, 0, seq, hand + expires, 0, fence, 1 FROM asked
+        INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n, needs)
+        SELECT lane, priority, priority, 0, seq, hand + expires, 0, fence, 1, needs FROM asked
     ), counted AS (
         INSERT INTO daybreak.tally (lane, priority, state, n)
         SELECT lane, priority, 'queued', count(*) FROM asked GROUP BY lane, priority

@@ -56,6 +56,7 @@ CREATE INDEX job_owner ON daybreak.job (owner, seq) WHERE owner IS NOT NULL;
 CREATE INDEX job_expires ON daybreak.job (expires, seq) WHERE expires IS NOT NULL;
 
 -- Rows of the moving tables are inserted and deleted, never updated (leases apart): nothing moves under a lock.
+-- `needs` is what a job shares with others while it runs, as JSON: {"resource": slots}; NULL for most.
 CREATE TABLE daybreak.ready (
     lane integer NOT NULL,
     band smallint NOT NULL,
@@ -72,6 +73,7 @@ CREATE TABLE daybreak.ready (
     note bytea,
     message bytea,
     history text,
+    needs text,
     PRIMARY KEY (lane, band, ord, seq)
 );
 
@@ -92,11 +94,14 @@ CREATE TABLE daybreak.delayed (
 );
 CREATE INDEX delayed_due ON daybreak.delayed (clock, due, seq);
 
--- Suspended and blocked jobs; `cause` is what a blocked one waits for.
+-- Suspended and blocked jobs; `cause` is what a blocked one waits for, in the order of rank within each lane.
 CREATE TABLE daybreak.held (
     seq bigint PRIMARY KEY,
     state text COLLATE "C" NOT NULL,
     cause text COLLATE "C",
+    lane integer NOT NULL,
+    band smallint NOT NULL,
+    ord bigint NOT NULL,
     clock smallint,
     due bigint,
     attempt integer NOT NULL,
@@ -109,7 +114,28 @@ CREATE TABLE daybreak.held (
     message bytea,
     history text
 );
-CREATE INDEX held_cause ON daybreak.held (cause) WHERE cause IS NOT NULL;
+CREATE INDEX held_cause ON daybreak.held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
+
+-- Resources (sharing.py): what is allowed, as their records say, and what is in use. Changed only by those who are alone
+-- with all of them: see lock_gauges.sql.
+CREATE TABLE daybreak.gauge (
+    name text COLLATE "C" PRIMARY KEY,
+    slots bigint,
+    every bigint,
+    burst bigint NOT NULL,
+    max_waiting bigint,
+    probes bigint,
+    shut_until bigint NOT NULL,
+    used bigint NOT NULL,
+    waiting bigint NOT NULL,
+    tat bigint NOT NULL,
+    look bigint,
+    kept_seq bigint,
+    kept_priority smallint,
+    kept_slots bigint,
+    fence bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX gauge_look ON daybreak.gauge (look) WHERE look IS NOT NULL;
 
 CREATE TABLE daybreak.lease (
     seq bigint PRIMARY KEY,
@@ -131,7 +157,8 @@ CREATE TABLE daybreak.lease (
     cancelling bytea,
     carry bytea,
     message bytea,
-    history text
+    history text,
+    needs text
 ) WITH (fillfactor = 90);
 CREATE INDEX lease_until ON daybreak.lease (until);
 
@@ -221,5 +248,6 @@ ALTER TABLE daybreak.ready SET (autovacuum_vacuum_scale_factor = 0, autovacuum_v
 ALTER TABLE daybreak.lease SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.delayed SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.tally SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE daybreak.gauge SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.waiting SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE daybreak.feed ALTER COLUMN ids SET STORAGE EXTERNAL;

@@ -1,0 +1,188 @@
+"""The resources that a transaction has looked at: what is in use of them, and what it has freed.
+
+Their arithmetic is sharing.py's. Whoever has them is alone with all of them until the end: see lock_gauges.sql."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+from daybreak.model import Gate, Need, ResourceSettings
+from daybreak.sharing import PASSED_OVER_FOR, Gauge, Kept, is_hard_to_place
+from daybreak.stores.postgres.arrays import Bigints, Texts
+from daybreak.stores.postgres.statements import Statements
+from daybreak.units import span
+
+MOST: Final = 1 << 62  # more than any number that a limit is compared with
+
+
+class Wants(Protocol):
+    """A job as far as it shares: wherever it stands, or as the head of its lane."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
+    def needs(self) -> tuple[Need, ...]: ...
+
+    @property
+    def since(self) -> int | None: ...
+
+
+Values = tuple[int | None, ...]
+
+
+class Gauges:
+    def __init__(self, sql: Statements, rows: Callable[..., list[Any]], run: Callable[..., int]) -> None:
+        self._sql = sql
+        self._rows = rows
+        self._run = run
+        self._known: dict[str, Gauge] = {}
+        self._stored: dict[str, Values] = {}
+        self._waiting: Counter[str] = Counter()  # how many are blocked on each
+        self.freed: set[str] = set()  # to be offered before this transaction ends
+
+    def copy(self) -> Gauges:
+        copied = Gauges(self._sql, self._rows, self._run)
+        copied._known = {name: replace(gauge) for name, gauge in self._known.items()}
+        copied._stored, copied._waiting, copied.freed = dict(self._stored), Counter(self._waiting), set(self.freed)
+        return copied
+
+    # -- what is kept --------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, resource: str) -> Gauge:
+        if resource not in self._known:
+            self.know([resource])
+        return self._known[resource]
+
+    def know(self, resources: Iterable[str]) -> None:
+        wanted = {name for name in resources if name not in self._known}
+        if wanted:
+            self._known.update((name, Gauge()) for name in wanted)
+            for name, *values in self._rows(self._sql.load_gauges, (Texts(sorted(wanted)),)):
+                self._known[name], self._waiting[name] = _read(*values)
+                self._stored[name] = tuple(values)
+
+    def know_needs(self, jobs: Iterable[Wants]) -> None:
+        self.know(need.resource for job in jobs for need in job.needs)
+
+    def save(self) -> None:
+        """Write what has changed."""
+        changed = {
+            name: values
+            for name, gauge in self._known.items()
+            if (values := _values(gauge, self._waiting[name])) != self._stored.get(name, UNTOUCHED)
+        }
+        if changed:
+            columns = zip(*changed.values(), strict=True)
+            self._run(self._sql.put_gauges, (Texts(list(changed)), *(Bigints(column) for column in columns)))
+            self._stored.update(changed)
+
+    # -- having --------------------------------------------------------------------------------------------------------
+
+    def lacking(self, job: Wants, now: int) -> str | None:
+        """The first of what it needs that it cannot have now; None when it can have all of it."""
+        for need in job.needs:
+            if self[need.resource].lacks(need.slots, now, seq=job.seq, priority=job.priority):
+                return need.resource
+        return None
+
+    def take(self, job: Wants, now: int) -> None:
+        self.keep_no_more(job)
+        for need in job.needs:
+            self[need.resource].take(need.slots, now)
+
+    def give(self, needs: Iterable[Need]) -> None:
+        for need in needs:
+            self[need.resource].give(need.slots)
+            self.freed.add(need.resource)
+
+    def next_fence(self, needs: Iterable[Need], fence: int) -> int:
+        """Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before."""
+        gauges = [self[need.resource] for need in needs]
+        fence = max(fence, *(gauge.fence + 1 for gauge in gauges))
+        for gauge in gauges:
+            gauge.fence = fence
+        return fence
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def waiting(self, resource: str) -> int:
+        """How many jobs are blocked on it."""
+        self.know([resource])
+        return self._waiting[resource]
+
+    def wait(self, resource: str, by: int = 1) -> None:
+        """One more is blocked on it, or one less."""
+        self.know([resource])
+        self._waiting[resource] += by
+
+    def park(self, job: Wants, resource: str, now: int, *, was_queued: bool) -> None:
+        """Let it wait for this resource; what else it was offered is for others."""
+        self.keep_no_more(job)
+        if was_queued:
+            self.pass_on(job)
+        self.freed.discard(resource)
+        self.keep_for(job, now, since=now if job.since is None else job.since)
+        self[resource].plan(now, offered=0, more=False)
+
+    def pass_on(self, job: Wants) -> None:
+        """What a queued job was offered is for the next one."""
+        self.freed.update(need.resource for need in job.needs)
+
+    def keep_for(self, job: Wants, now: int, *, since: int | None) -> None:
+        """Those that need much are passed over by those that need little. After a while what they need is kept for
+        them as it comes free, for one at a time, and only all of it: so nobody waits for ever, and no two for one
+        another."""
+        if since is None or now - since < PASSED_OVER_FOR or not is_hard_to_place(job.needs):
+            return
+        if any(now < self[need.resource].shut_until for need in job.needs):
+            return
+        limited = [(gauge, need) for need in job.needs if (gauge := self[need.resource]).limit is not None]
+        if all(gauge.kept is None and need.slots <= (gauge.limit or 0) for gauge, need in limited):
+            for gauge, need in limited:
+                gauge.kept = Kept(job.seq, job.priority, need.slots)
+
+    def keep_no_more(self, job: Wants) -> None:
+        for need in job.needs:
+            gauge = self[need.resource]
+            if gauge.kept is not None and gauge.kept.seq == job.seq:
+                gauge.kept = None
+                self.freed.add(need.resource)
+
+
+def _read(
+    slots: int | None, every: int | None, burst: int, max_waiting: int | None, probes: int | None, shut_until: int,
+    used: int, waiting: int, tat: int, look: int | None, kept_seq: int | None, kept_priority: int, kept_slots: int,
+    fence: int,
+) -> tuple[Gauge, int]:  # fmt: skip
+    """A gauge and how many wait for it, as sql/load_gauges.sql says."""
+    pace = None if every is None else timedelta(microseconds=every)
+    kept = None if kept_seq is None else Kept(kept_seq, kept_priority, kept_slots)
+    return Gauge(
+        settings=ResourceSettings(slots=slots, every=pace, burst=burst, max_waiting=max_waiting),
+        gate=Gate(probes=probes), shut_until=shut_until, used=used, tat=tat, look=look, kept=kept, fence=fence,
+    ), waiting  # fmt: skip
+
+
+def _values(gauge: Gauge, waiting: int) -> Values:
+    settings = gauge.settings
+    return (
+        _bounded(settings.slots), _bounded(None if settings.every is None else span(settings.every)),
+        _bounded(settings.burst), _bounded(settings.max_waiting), _bounded(gauge.gate.probes),
+        _bounded(gauge.shut_until), gauge.used, waiting, _bounded(gauge.tat), _bounded(gauge.look),
+        *(gauge.kept or (None, None, None)), gauge.fence,
+    )  # fmt: skip
+
+
+def _bounded(number: int | None) -> int | None:
+    return None if number is None else max(-MOST, min(number, MOST))
+
+
+UNTOUCHED: Final = _values(Gauge(), 0)

@@ -1,0 +1,165 @@
+"""What jobs share: who must wait for a resource, and who may try when it is free.
+
+Nobody else changes a blocked job, nor any that needs a resource, while one is alone with all of them: so these need no
+lock of their own here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from daybreak.model import Gate, ResourceSettings, State
+from daybreak.sharing import OFFERED_AT_ONCE, Gauge, need_of
+from daybreak.store import job_topic
+from daybreak.stores.postgres import places
+from daybreak.stores.postgres.arrays import Bigints
+from daybreak.stores.postgres.ledger import Ledger
+from daybreak.stores.postgres.rows import Row, pack_carry, pack_needs
+from daybreak.units import span
+
+# -- what people and breakers set --------------------------------------------------------------------------------------
+
+
+def set_resource(ledger: Ledger, name: str, settings: ResourceSettings) -> None:
+    ledger.gauges[name].settings = settings
+    ledger.gauges.freed.add(name)
+
+
+def set_gate(ledger: Ledger, name: str, gate: Gate) -> None:
+    gauge = ledger.gauges[name]
+    gauge.shut(gate, ledger.steady)
+    if gauge.kept is not None and gauge.shut_until:
+        ledger.gauges.keep_no_more(_kept(ledger, gauge.kept.seq))  # others should not wait for what will not come soon
+    ledger.gauges.freed.add(name)
+
+
+def _kept(ledger: Ledger, seq: int) -> Row:
+    return places.look(ledger, [seq])[seq]
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def block(ledger: Ledger, row: Row, resource: str) -> None:
+    """What is written of a job that must wait, wherever it stands until it is moved."""
+    row.cause = resource
+    if row.carry.since is None:
+        row.carry.since = ledger.steady
+    places.tell(ledger, row, "blocked", "", state=State.BLOCKED, note=resource)
+
+
+# -- offering ----------------------------------------------------------------------------------------------------------
+
+
+def offer_freed(ledger: Ledger) -> bool:
+    """Before a transaction ends: whatever it freed is offered to those who wait for it. Was there anyone?"""
+    any_tried = False
+    while ledger.is_alone and ledger.gauges.freed:
+        resource = min(ledger.gauges.freed)
+        ledger.gauges.freed.discard(resource)
+        any_tried = _offer(ledger, resource) or any_tried
+    return any_tried
+
+
+def free_what_time_freed(ledger: Ledger) -> None:
+    gauges = ledger.gauges
+    due = [name for (name,) in ledger.rows(ledger.sql.gauges_to_look_at, (ledger.steady, OFFERED_AT_ONCE))]
+    gauges.know(due)
+    for name in due:
+        kept = gauges[name].kept
+        if kept is not None and (row := _kept(ledger, kept.seq)).state is State.QUEUED:
+            gauges.keep_no_more(row)  # it may try and nobody lets it: its queue is paused, say
+        gauges.freed.add(name)
+
+
+def _offer(ledger: Ledger, resource: str) -> bool:
+    """The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task without
+    a worker sits on what others could use."""
+    gauge, waiting, now = ledger.gauges[resource], ledger.gauges.waiting, ledger.steady
+    offered, more = 0, False
+    if waiting(resource) and now >= gauge.shut_until and gauge.starts(now) and not gauge.is_full():
+        for seqs in _lanes(ledger, resource):
+            tried, rest = _offer_lane(ledger, resource, gauge, seqs)
+            offered, more = max(offered, tried), more or rest
+    if waiting(resource):
+        gauge.plan(now, offered=offered, more=more)
+    else:
+        gauge.look = None
+    return offered > 0
+
+
+def _lanes(ledger: Ledger, resource: str) -> list[list[int]]:
+    """Those who wait, lane by lane: the first of each, and one more if there are more."""
+    lanes: dict[int, list[int]] = {}
+    for lane, seq in ledger.rows(ledger.sql.waiting_in_lanes, {"cause": resource, "most": OFFERED_AT_ONCE + 1}):
+        lanes.setdefault(lane, []).append(seq)
+    return [lanes[lane] for lane in sorted(lanes, key=ledger.name_of)]
+
+
+def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, seqs: list[int]) -> tuple[int, bool]:
+    """How many were told to try, and whether others might be who were not looked at."""
+    now = ledger.steady
+    starts, beside = gauge.starts(now), 0
+    tried: list[Row] = []
+    more = len(seqs) > OFFERED_AT_ONCE
+    rows = _few_by_few(ledger, seqs)
+    for _ in seqs[:OFFERED_AT_ONCE]:
+        if len(tried) >= starts or gauge.is_full(beside):
+            more = False
+            break
+        row = next(rows)
+        slots = need_of(row.spec, resource)
+        if row.expires is not None and row.expires <= now:
+            places.expire(ledger, row)
+        elif row.spec.holder is not None:
+            _grant(ledger, row)
+            starts = min(starts, len(tried) + gauge.starts(now))
+        elif gauge.lacks(beside + slots, now, seq=row.seq, priority=row.priority):
+            ledger.gauges.keep_for(row, now, since=row.since)
+        else:
+            beside += slots
+            tried.append(row)
+            places.tell(ledger, row, "unblocked", "", state=State.QUEUED)
+    places.move_all(ledger, tried, State.QUEUED)
+    return len(tried), more
+
+
+def _few_by_few(ledger: Ledger, seqs: list[int]) -> Iterator[Row]:
+    """Often there is room for one only, and what jobs carry may be large."""
+    start, size = 0, 2
+    while batch := seqs[start : start + size]:
+        rows = places.look(ledger, batch)
+        yield from (rows[seq] for seq in batch)
+        start, size = start + size, 2 * size
+
+
+def _grant(ledger: Ledger, row: Row) -> None:
+    """To its holder, who waits to be told."""
+    gauges, now = ledger.gauges, ledger.steady
+    lacking = gauges.lacking(row, now)
+    if lacking is None:
+        _lease(ledger, row)
+        ledger.wake(job_topic(row.id))
+    elif lacking != row.cause:
+        places.leave(ledger, row)
+        gauges.park(row, lacking, now, was_queued=False)
+        block(ledger, row, lacking)
+        places.enter(ledger, row)
+    else:
+        gauges.keep_for(row, now, since=row.since)
+
+
+def _lease(ledger: Ledger, row: Row) -> None:
+    holder, term = row.spec.holder, span(row.spec.hold_for)
+    assert holder is not None
+    places.leave(ledger, row)
+    ledger.gauges.take(row, ledger.steady)
+    row.attempt, row.carry.since = row.attempt + 1, None
+    row.fence = ledger.gauges.next_fence(row.needs, row.fence + 1)
+    places.tell(ledger, row, "started", holder, state=State.RUNNING, attempt=row.attempt, fence=row.fence)
+    lease = (
+        row.seq, row.lane, row.priority, row.uniq, row.attempt, row.fence, row.n, holder, ledger.steady + term, term,
+        ledger.wall, None, pack_carry(row.carry), row.history, pack_needs(row.needs),
+    )  # fmt: skip
+    places.enter_leases(ledger, [lease])
+    if row.expires is not None:
+        ledger.run(ledger.sql.forget_expiry, (Bigints([row.seq]),))
