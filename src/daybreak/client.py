@@ -403,7 +403,7 @@ def filter_of(*, state: object = None, **where: Any) -> Filter:
 def _accepted(spec: JobSpec, answer: Inserted) -> str:
     match answer.verdict:
         case Verdict.FULL:
-            raise QueueFull(spec.queue)
+            raise QueueFull(spec.queue, resources=[need.resource for need in spec.options.resources])
         case Verdict.CONFLICT if answer.same == "unique":
             raise UniqueConflict(spec.unique or "", answer.job)
         case Verdict.CONFLICT:

@@ -91,14 +91,25 @@ class Refused(DaybreakError):
 
 
 class QueueFull(Refused):
-    def __init__(self, queue: str, retry_after: timedelta = timedelta(seconds=5), note: str = "") -> None:
+    def __init__(
+        self,
+        queue: str,
+        retry_after: timedelta = timedelta(seconds=5),
+        note: str = "",
+        resources: Iterable[str] = (),
+    ) -> None:
         super().__init__(
             f"{note + ': ' if note else ''}queue {queue!r} is full: "
-            "it holds as many unfinished jobs as its capacity allows; "
-            f"try again in {retry_after.total_seconds():g} s, or raise the queue's capacity"
+            f"it holds as many unfinished jobs as its capacity allows{_or_waiting(resources)}; "
+            f"try again in {retry_after.total_seconds():g} s, or raise the limit"
         )
         self.queue = queue
         self.retry_after = retry_after
+
+
+def _or_waiting(resources: Iterable[str]) -> str:
+    names = ", ".join(resources)
+    return f", or as many jobs wait for {names} as its max_waiting allows" if names else ""
 
 
 class KeyConflict(Refused):

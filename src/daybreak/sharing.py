@@ -92,10 +92,10 @@ class Gauge:
             self.look = now
         elif self.is_full():
             self.look = None  # whoever gives a slot back looks
-        elif self.every:
-            self.look = now + max(self._early(now) + offered * self.every, 1)
         else:
-            self.look = now + LOOK_AGAIN
+            # What is lacking is a start, or else slots: of those there are too few, and somebody will give some back.
+            early = self._early(now) + offered * self.every if self.every else 0
+            self.look = now + (early if early > 0 else LOOK_AGAIN)
 
     def shut(self, gate: Gate, now: int) -> None:
         self.gate = gate

@@ -244,7 +244,8 @@ def _names(spec: JobSpec) -> list[str]:
 def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:
     match answer.verdict:
         case Verdict.FULL:
-            raise QueueFull(spec.queue, note=f"row {row} was refused, the rows before it were accepted")
+            note = f"row {row} was refused, the rows before it were accepted"
+            raise QueueFull(spec.queue, note=note, resources=_names(spec))
         case Verdict.CONFLICT if answer.same == "unique":
             raise UniqueConflict(spec.unique or "", answer.job)
         case Verdict.CONFLICT:

@@ -32,6 +32,9 @@ def sections() -> dict[str, str]:
         found[name] += found["Filters"]
     for name in ("show", "set", "pause", "resume"):
         found[f"queues {name}"] = found["queues"]
+    for group, names in (("resources", ("show", "set", "reset")), ("locks", ("take", "extend", "release"))):
+        for name in names:
+            found[f"{group} {name}"] = found[group]
     return found
 
 

@@ -19,8 +19,8 @@ def test_queues_are_listed_with_what_is_in_them(cli, place):
     place.run(queue="sim")
     place.do(lambda client: client.set_queue("sim", max_running=4, capacity=1000, weight=3))
     lines = [line.split() for line in cli("queues").stdout.splitlines()]
-    assert lines[1] == ["mail", "1", "1", "0", "0", "0", "0"]
-    assert lines[2] == ["sim", "0", "0", "0", "1/4", "0", "0", "capacity", "1,000,", "weight", "3"]
+    assert lines[1] == ["mail", "1", "1", "0", "0", "0", "0", "0"]
+    assert lines[2] == ["sim", "0", "0", "0", "0", "1/4", "0", "0", "capacity", "1,000,", "weight", "3"]
     assert lines[-1] == ["2", "queues.", "Look", "at", "one", "with:", "daybreak", "queues", "show", "mail"]
 
 

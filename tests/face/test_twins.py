@@ -7,11 +7,13 @@ import inspect
 import pytest
 
 from daybreak import Daybreak, JobHandle, Task
+from daybreak.locks import Lock
 from daybreak.queues import LeaseHandle, QueueHandle
+from daybreak.resources import ResourceHandle
 from daybreak.sync import BlockingIterator
 from daybreak.testing import Inline
 
-FACES = [Task, JobHandle, QueueHandle, LeaseHandle, Daybreak, Inline]
+FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Daybreak, Inline]
 
 # Names that no letter tells apart: wait would be await, a word of the language.
 SPECIAL = {"await_": "wait"}
@@ -23,11 +25,12 @@ ASYNC_ONLY = {Daybreak: {"client"}}
 PLAIN = {
     Task: {"using", "upgrade"},
     Daybreak: {
-        "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "worker_command",
-        "worker_settings", "run_worker",
+        "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock",
+        "worker_command", "worker_settings", "run_worker",
     },
     LeaseHandle: {"heard"},
     Inline: {"accepted"},
+    Lock: {"check"},
 }  # fmt: skip
 
 

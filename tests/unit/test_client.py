@@ -24,7 +24,7 @@ from daybreak.errors import (
     Unsupported,
 )
 from daybreak.events import fold
-from daybreak.model import DEFAULT_OPTIONS, Done, HandedBack, Need, Options, QueueSettings, Retry, State
+from daybreak.model import DEFAULT_OPTIONS, Done, HandedBack, QueueSettings, Retry, State
 from daybreak.policy.settle import settle
 from daybreak.store import Claim, Exchange, Verdict
 from daybreak.stores.memory import MemoryStore
@@ -96,8 +96,8 @@ async def test_what_is_wrong_with_a_job_is_said_before_the_store_sees_it(client,
 
 
 async def test_a_feature_that_the_store_lacks_is_refused(client):
-    spec = msgspec.structs.replace(client.spec("t"), options=Options(resources=(Need("plecs"),)))
-    with pytest.raises(Unsupported, match="asks for resources"):
+    spec = msgspec.structs.replace(client.spec("t"), after=("another",))
+    with pytest.raises(Unsupported, match="asks for dependencies"):
         await client.submit(spec)
 
 

@@ -13,7 +13,9 @@ from daybreak.cli.session import Session
 from daybreak.cli.text import ago, counted, number, safe
 from daybreak.client import Client
 from daybreak.config import closest
+from daybreak.locks.jobs import QUEUE as LOCKS
 from daybreak.model import UNFINISHED, Reason, State
+from daybreak.resources import ResourceInfo, all_resources
 from daybreak.store import Finding, Tally, well
 
 RECENT: Final = timedelta(hours=24)
@@ -25,7 +27,7 @@ _MAY_RUN: Final = frozenset({State.QUEUED, State.SCHEDULED})
 async def about_work(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
     seen = await workers(client)
     live = [one for one in seen if one.is_live(now)]
-    tallies = [tally for tally in await client.tallies() if tally.n]
+    tallies = [tally for tally in await client.tallies() if tally.n and tally.queue != LOCKS]
     queues = await read_queues(client)
     waiting = sum(tally.n for tally in tallies if tally.state in _MAY_RUN)
     yield _workers(live, waiting, session)
@@ -39,6 +41,8 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
     for finding in _gone(seen, now):
         yield finding
     async for finding in _leases(client, session, now):
+        yield finding
+    for finding in _resources(await all_resources(client), session, now):
         yield finding
     async for finding in _given_up(client, session, now):
         yield finding
@@ -139,6 +143,28 @@ async def _leases(client: Client, session: Session, now: datetime) -> AsyncItera
             f"{counted(len(lapsed), 'running job holds', 'running jobs hold')} a lease that ran out long ago",
             cure=f"any live worker takes over within two leases: {session.start_worker()}",
         )
+
+
+def _resources(resources: list[ResourceInfo], session: Session, now: datetime) -> Iterator[Finding]:
+    for one in resources:
+        name = safe(one.name)
+        if one.breaker == "open":
+            until = f", the next try is {ago(one.shut_until, now)}" if one.shut_until and one.shut_until > now else ""
+            yield Finding(
+                f"the breaker of the resource {name!r} is open{until}; {_wait(one.waiting)} for it",
+                cure=f"mend what it stands for; it closes by itself, or with: "
+                f"{session.command('resources', 'reset', one.name)}",
+            )
+        if one.slots == 0 and one.waiting:
+            yield Finding(
+                f"the resource {name!r} has no slots, and {_wait(one.waiting)} for it",
+                cure=session.command("resources", "set", one.name, "slots=1"),
+            )
+        if one.differs:
+            yield Finding(
+                f"the resource {name!r} is set by {safe(one.set_by) or 'someone'} otherwise than the code declares it",
+                cure=f"if that is no longer meant: {session.command('resources', 'reset', one.name)}",
+            )
 
 
 async def _given_up(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:

@@ -139,6 +139,8 @@ def detail(job: Job) -> str:
     said: list[Any] = []
     if job.state is State.RUNNING:
         said = ["asked to stop" if job.cancelling else "asked to pause" if job.suspending else "", job.message]
+    elif job.state is State.BLOCKED:
+        said = [f"waits for {job.blocked_on}"]
     elif job.state is State.SUSPENDED:
         said = [job.note]
     elif job.state is not State.COMPLETED:

@@ -17,7 +17,7 @@ from daybreak.cli.views import attempts, event_data, job_data, ran_for, shown, w
 from daybreak.client import Client
 from daybreak.errors import JobNotFound
 from daybreak.events import Event
-from daybreak.model import FINAL, Job, State
+from daybreak.model import FINAL, Job, Need, State
 
 LONGEST_VALUE = 4000
 
@@ -96,6 +96,7 @@ async def _facts(client: Client, job: Job, history: list[Event], now: datetime) 
         ("ran", lasted(ran) if ran is not None else ""),
         ("time limit", lasted(spec.options.timeout) if spec.options.timeout else ""),
         ("expires", local(job.expires_at)),
+        ("needs", safe(", ".join(_need(need) for need in spec.options.resources))),
         ("run", safe(spec.run or "")),
         ("owner", safe(spec.owner or "")),
         ("key", safe(spec.key or "")),
@@ -120,10 +121,18 @@ async def _why(client: Client, job: Job, now: datetime) -> str:
             if position is None:
                 return ""
             return f"{'' if position.exact else 'at least '}{position.ahead:,} ahead of it in its queue"
+        case State.BLOCKED:
+            position = await client.position(job.id)
+            ahead = "" if position is None else f", {position.ahead:,} of its queue ahead of it"
+            return f"waits for {safe(job.blocked_on or '')}{ahead}"
         case State.RUNNING if job.cancelling or job.suspending:
             return "asked to stop" if job.cancelling else "asked to pause"
         case _:
             return safe(job.note)
+
+
+def _need(need: Need) -> str:
+    return need.resource if need.slots == 1 else f"{need.slots} of {need.resource}"
 
 
 def _value(data: bytes) -> str:

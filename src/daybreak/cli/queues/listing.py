@@ -47,8 +47,8 @@ async def _list(client: Client, *, as_json: bool) -> int:
     say_table(
         [
             Column("QUEUE"), Column("QUEUED", right=True), Column("SCHEDULED", right=True),
-            Column("SUSPENDED", right=True), Column("RUNNING", right=True), Column("COMPLETED", right=True, drop=1),
-            Column("FAILED", right=True), Column("SETTINGS", gives=True),
+            Column("BLOCKED", right=True), Column("SUSPENDED", right=True, drop=2), Column("RUNNING", right=True),
+            Column("COMPLETED", right=True, drop=1), Column("FAILED", right=True), Column("SETTINGS", gives=True),
         ],
         [_row(queue) for queue in queues],
     )  # fmt: skip
@@ -64,8 +64,8 @@ def _row(queue: Queue) -> list[str]:
     most = queue.settings.max_running
     running = n(State.RUNNING) + (f"/{most}" if most is not None else "")
     return [
-        safe(queue.name), n(State.QUEUED), n(State.SCHEDULED), n(State.SUSPENDED), running, n(State.COMPLETED),
-        n(State.FAILED), described(queue.settings),
+        safe(queue.name), n(State.QUEUED), n(State.SCHEDULED), n(State.BLOCKED), n(State.SUSPENDED), running,
+        n(State.COMPLETED), n(State.FAILED), described(queue.settings),
     ]  # fmt: skip
 
 

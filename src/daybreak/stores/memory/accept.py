@@ -87,7 +87,7 @@ class Accepting(Book):
         if self._is_early(entry, now):
             entry.state = State.SCHEDULED
         else:
-            entry.state, entry.due = self._first_state(entry), None
+            entry.state, entry.due = self._first_state(entry, now), None
         self.jobs[entry.seq] = self.ids[spec.id] = entry
         if spec.key is not None:
             self._know_key(spec.key, spec.digest, entry)
@@ -135,7 +135,7 @@ class Accepting(Book):
         else:
             self.topics.add(job_topic(spec.id))
         if entry.state is State.BLOCKED:  # on what, this store finds out for itself
-            entry.state = self._first_state(entry)
+            entry.state = self._first_state(entry, now)
         self._enter(entry)
         told = {"state": entry.state, "reason": entry.reason, "fence": entry.fence, "run_at": due_at(entry)}
         self._change(entry, "moved", now, by, **told)

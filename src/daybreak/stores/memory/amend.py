@@ -61,7 +61,7 @@ class Amending(Book):
         if self._is_early(entry, now):
             entry.state = State.SCHEDULED
         else:
-            entry.state, entry.due = self._first_state(entry), None
+            entry.state, entry.due = self._first_state(entry, now), None
         self._enter(entry)
         self._change(entry, "resumed", now, amend.by, state=entry.state, run_at=due_at(entry))
         return "done"
@@ -73,6 +73,7 @@ class Amending(Book):
             return "refused"
         entry.state, entry.reason, entry.note = State.QUEUED, None, ""
         entry.attempt = entry.lost = entry.timeouts = 0
+        entry.blocked_since = None
         entry.finished = entry.purge_at = entry.result = None
         self.unfinished[entry.spec.queue] += 1
         if entry.spec.unique is not None:

@@ -195,12 +195,13 @@ class Book:
     def _is_early(entry: Entry, now: Now) -> bool:
         return entry.due is not None and entry.due[1] > (now.wall if entry.due[0] == "wall" else now.steady)
 
-    def _first_state(self, entry: Entry) -> State:
+    def _first_state(self, entry: Entry, now: Now) -> State:
         """Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who
         wait for what it needs, who are asked before this transaction ends."""
         if entry.spec.holder is None:
             return State.QUEUED
         entry.blocked_on = entry.needs[0].resource
+        entry.blocked_since = entry.blocked_since or now.steady
         self.freed.add(entry.blocked_on)
         return State.BLOCKED
 

@@ -103,8 +103,9 @@ class Sharing(Accepting):
         return any_tried
 
     def offer_what_time_freed(self, now: Now) -> None:
-        due = sorted(name for name, gauge in self.gauges.items() if gauge.look is not None and gauge.look <= now.steady)
-        for name in due[:OFFERED_AT_ONCE]:
+        looks = ((gauge.look, name) for name, gauge in self.gauges.items() if gauge.look is not None)
+        due = sorted((look, name) for look, name in looks if look <= now.steady)
+        for _, name in due[:OFFERED_AT_ONCE]:
             kept = self.gauge(name).kept
             if kept is not None and self.jobs[kept.seq].state is State.QUEUED:
                 self._keep_no_more(self.jobs[kept.seq])  # it may try and nobody lets it: its queue is paused, say

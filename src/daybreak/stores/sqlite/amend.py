@@ -116,6 +116,7 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     places.leave(ledger, row)
     row.state, row.reason, row.carry.note = State.QUEUED, None, ""
     row.attempt = row.carry.lost = row.carry.timeouts = 0
+    row.carry.blocked_since = None
     row.finished = row.purge_at = row.result = None
     places.put_in_place(ledger, row)
     places.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)

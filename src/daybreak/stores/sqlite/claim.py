@@ -80,7 +80,7 @@ class Claiming:
         self._rows: list[Values] = []
         self._last: dict[int, tuple[int, int, int]] = {}
         self._overdue: list[int] = []
-        self._parked: list[tuple[int, str]] = []
+        self._parked = 0
         self.again = False
         self.next_in: timedelta | None = None
 
@@ -108,7 +108,7 @@ class Claiming:
         while (
             len(leases) < self._claim.limit
             and len(self._overdue) < PROMOTED_PER_CLAIM
-            and len(self._parked) < PARKED_PER_CLAIM
+            and self._parked < PARKED_PER_CLAIM
         ):
             if not waiting:
                 return leases, True
@@ -118,7 +118,7 @@ class Claiming:
             if row[12] is not None and row[12] <= steady:
                 self._overdue.append(row[2])
             elif (lacking := self._lacking(row)) is not None:
-                self._parked.append((row[2], lacking))
+                self._park(row[2], lacking)
             else:
                 leases.append(self._lease(lane, row))
                 line.room -= 1
@@ -130,6 +130,13 @@ class Claiming:
     def _lacking(self, row: Values) -> str | None:
         needs = () if row[18] is None else unpack_options(row[18]).resources
         return gauges.lacking(self._ledger, needs, row[2], row[9]) if needs else None
+
+    def _park(self, seq: int, resource: str) -> None:
+        """At once, not with the rest at the end: what is kept for this one is not for those behind it."""
+        row = places.load(self._ledger, seq)
+        assert row is not None
+        share.park(self._ledger, row, resource)
+        self._parked += 1
 
     def _taken_before(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim
@@ -190,9 +197,6 @@ class Claiming:
         for seq in self._overdue:
             if (overdue := places.load(ledger, seq)) is not None:
                 places.expire(ledger, overdue)
-        for seq, resource in self._parked:
-            if (parked := places.load(ledger, seq)) is not None:
-                share.park(ledger, parked, resource)
         for lane, rank in self._last.items():
             ledger.execute(sql.take_from_lane, (lane, *rank))
         if self._rows:

@@ -10,7 +10,7 @@ from daybreak.rank import place
 from daybreak.store import Inserted, Verdict, work_topic
 from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import Row, Values, first_due, pack_extra, pack_options
+from daybreak.stores.sqlite.rows import Carry, Row, Values, first_due, pack_carry, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment, span
 
@@ -119,8 +119,9 @@ class Inserting:
         if spec.holder is not None:
             # It stands with those who wait from the first, and they are asked before this request ends.
             state, cause = BLOCKED, spec.options.resources[0].resource
+            carry = pack_carry(Carry(blocked_since=ledger.steady))
             self._held.append((
-                seq, "blocked", cause, lane, band, order, None, None, 0, spec.fence, 1, None, None
+                seq, "blocked", cause, lane, band, order, None, None, 0, spec.fence, 1, carry, None
             ))  # fmt: skip
             ledger.freed.add(cause)
         elif due is None:

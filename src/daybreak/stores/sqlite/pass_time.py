@@ -13,6 +13,7 @@ from daybreak.stores.sqlite.statements import sql
 
 def promote(ledger: Ledger, limit: int) -> int:
     """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
+    gauges.write(ledger)
     steady, wall, look = ledger.execute(sql.next_due).fetchone() or (None, None, None)
     if look is not None and look <= ledger.steady:
         share.offer_what_time_freed(ledger)

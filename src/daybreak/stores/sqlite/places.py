@@ -244,6 +244,7 @@ def first_state(ledger: Ledger, row: Row) -> State:
     if row.spec.holder is None:
         return State.QUEUED
     row.cause = gauges.needs_of(row)[0].resource
+    row.carry.blocked_since = row.carry.blocked_since or ledger.steady
     ledger.freed.add(row.cause)
     return State.BLOCKED
 

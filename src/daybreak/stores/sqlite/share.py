@@ -75,7 +75,8 @@ def _offer(ledger: Ledger, resource: str) -> bool:
     gauge = gauges.changed(ledger, resource)
     offered, more = 0, False
     if ledger.steady >= gauge.shut_until and not gauge.is_full():
-        for (lane,) in ledger.rows(sql.waiting_lanes, (resource,)):
+        lanes = [lane for (lane,) in ledger.rows(sql.waiting_lanes, (resource,))]
+        for lane in sorted(lanes, key=ledger.name_of):
             tried, rest = _offer_lane(ledger, resource, gauge, lane)
             offered, more = max(offered, tried), more or rest
     if ledger.value(sql.count_waiting, (resource, 1)):

@@ -494,6 +494,16 @@ class Pace:
         answer = await exchange(store, claim=asked, now=NOON + 20 * SECOND)
         assert (len(answer.leases), answer.next_in) == (0, 40 * SECOND)
 
+    async def test_who_lacks_slots_and_no_start_is_not_looked_at_all_the_time(self, store: Store) -> None:
+        await provide(store, "api", every=SECOND, burst=9, slots=2)
+        await accept(store, resources=needs("api"))
+        await take_one(store)
+        await accept(store, resources=needs(api=2))
+        answer = await exchange(store, claim=Claim(worker="w1", limit=5, lease_for=LEASE))
+        assert answer.leases == []
+        assert answer.next_in is not None
+        assert answer.next_in >= SECOND
+
     async def test_a_job_handed_back_returns_no_token(self, store: Store) -> None:
         await provide(store, "api", every=MINUTE)
         await accept_all(store, 2, resources=needs("api"))
@@ -654,6 +664,36 @@ class Holders:
         assert await state_of(store, both) is State.RUNNING
         assert (await used(store, "lock:a"), await used(store, "lock:b")) == (1, 1)
         await assert_sound(store)
+
+    async def test_a_holder_that_needs_two_slots_is_not_passed_over_for_ever(self, store: Store) -> None:
+        await provide(store, "lock:a", slots=2)
+        held = [await _want(store, "ann", "lock:a"), await _want(store, "bob", "lock:a")]
+        both = await accept(store, "lock", queue="lock", resources=needs(**{"lock:a": 2}), holder="cyd", hold_for=LEASE)
+        now = NOON
+        for n in range(60):
+            now += SECOND
+            held.append(await _want(store, f"w{n}", "lock:a", now=now))
+            running = [job for job in held if await state_of(store, job) is State.RUNNING]
+            assert await _give_back(store, running[0], now=now)
+            if await state_of(store, both) is State.RUNNING:
+                break
+        assert await state_of(store, both) is State.RUNNING
+        assert now - NOON < timedelta(seconds=40)
+        await assert_sound(store)
+
+    async def test_a_job_that_is_tried_again_by_a_person_waits_anew(self, store: Store) -> None:
+        await provide(store, "plecs", slots=2)
+        await accept_all(store, 2, resources=PLECS)
+        running = await take(store, 2)
+        big = await accept(store, resources=needs(plecs=2))
+        assert await take(store) == []
+        assert await act(store, "cancel", big) == ["done"]
+        later = NOON + MINUTE
+        assert await act(store, "retry", big, now=later) == ["done"]
+        small = await accept(store, resources=PLECS, now=later)
+        assert await take(store, now=later) == []
+        await end(store, running[0], now=later)
+        assert await take_ids(store, now=later) == [small], "nothing is kept for who has just come back"
 
     async def test_who_waits_is_told(self, store: Store) -> None:
         await provide(store, "lock:a", slots=1)

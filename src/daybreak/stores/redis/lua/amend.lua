@@ -78,6 +78,7 @@ function act.retry(job)
   end
   M.leave(job)
   job.state, job.reason, job.attempt, job.lost, job.timeouts, job.clock, job.y = QUEUED, 0, 0, 0, 0, 0, NONE
+  job.since = NONE
   M.mark(job, K.NOTE, 'note', false)
   M.mark(job, K.RESULT, 'result', false)
   M.place(job)

@@ -111,6 +111,7 @@ function M.first_state(job)
   local needs = job.needs and M.needs_of(job.needs)
   if not needs or not needs.holder then return QUEUED end
   job.on = 1
+  if job.since == NONE then job.since = now end
   freed[needs[1].resource] = true
   return BLOCKED
 end

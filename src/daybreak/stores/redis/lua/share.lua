@@ -13,10 +13,10 @@ local function plan(resource, gauge, offered, more)
     M.look_at(resource, gauge, now)
   elseif M.is_full(gauge, 0) then
     M.look_at(resource, gauge, NONE) -- whoever gives a slot back looks
-  elseif gauge.every > 0 then
-    M.look_at(resource, gauge, now + math.max(M.early(gauge) + offered * gauge.every, 1))
   else
-    M.look_at(resource, gauge, now + LOOK_AGAIN)
+    -- What is lacking is a start, or else slots: of those there are too few, and somebody will give some back.
+    local early = gauge.every > 0 and M.early(gauge) + offered * gauge.every or 0
+    M.look_at(resource, gauge, now + (early > 0 and early or LOOK_AGAIN))
   end
 end
 

@@ -1,1 +1,1 @@
-SELECT name FROM gauge WHERE look <= ? ORDER BY name LIMIT ?
+SELECT name FROM gauge WHERE look <= ? ORDER BY look, name LIMIT ?

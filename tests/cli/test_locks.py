@@ -1,0 +1,133 @@
+"""`daybreak lock` and `daybreak locks`, as processes where they are processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import pytest
+
+
+def wait_for_line(process) -> str:
+    return process.stdout.readline().strip()
+
+
+def test_a_command_runs_under_the_lock_with_its_fence(start):
+    script = "import os; print(os.environ['DAYBREAK_FENCE'], os.environ['DAYBREAK_LOCK']); raise SystemExit(7)"
+    for fence in ("1", "2"):
+        process = start("lock", "prod/network", "--", sys.executable, "-c", script)
+        out, _ = process.communicate(timeout=30)
+        assert out.split() == [fence, "prod/network"]
+        assert process.returncode == 7
+
+
+def test_who_waits_too_long_gets_75(start, cli):
+    cli("locks", "take", "prod", "--owner", "pr-1", "--for", "1h")
+    process = start("lock", "prod", "--wait", "200ms", "--", "true")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert "held by pr-1" in err
+    assert "--wait" in err
+
+
+def test_signals_are_passed_on_and_the_lock_is_free_afterwards(start, cli, ask):
+    script = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)"
+    )
+    process = start("lock", "prod", "--", sys.executable, "-c", script)
+    assert wait_for_line(process) == "up"
+    [held] = ask("locks", "--json")["locks"]
+    assert held["state"] == "running"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert ask("locks", "--json")["locks"] == []
+
+
+def test_a_command_that_dies_by_a_signal_is_told_as_shells_do(start):
+    process = start(
+        "lock", "prod", "--", sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    process.communicate(timeout=30)
+    assert process.returncode == 137
+
+
+def test_a_lock_taken_away_interrupts_the_command_and_answers_76(start, cli):
+    script = (
+        "import time\nprint('up', flush=True)\n"
+        "try: time.sleep(60)\nexcept KeyboardInterrupt: print('interrupted', flush=True)"
+    )
+    process = start("lock", "prod", "--lease", "600ms", "--", sys.executable, "-c", script)
+    assert wait_for_line(process) == "up"
+    assert cli("locks", "release", "prod", "--force").stdout.startswith("1 lock released")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 76
+    assert "interrupted" in out
+    assert "lost" in err
+
+
+def test_if_lost_warn_lets_the_command_go_on(start, cli):
+    script = "import time\nprint('up', flush=True)\ntime.sleep(1.5)\nraise SystemExit(5)"
+    process = start("lock", "prod", "--lease", "600ms", "--if-lost", "warn", "--", sys.executable, "-c", script)
+    assert wait_for_line(process) == "up"
+    cli("locks", "release", "prod", "--force")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 5
+    assert "goes on" in err
+
+
+def test_no_such_command_is_127_and_leaves_no_lock(start, ask):
+    process = start("lock", "prod", "--", "no-such-command-anywhere")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 127
+    assert "no such command" in err
+    assert ask("locks", "--json")["locks"] == []
+
+
+# -- of an owner -------------------------------------------------------------------------------------------------------
+
+
+def test_an_owners_lock_outlives_the_command_that_took_it(cli, ask):
+    told = cli("locks", "take", "prod", "--owner", "pr-812", "--for", "8h").stdout
+    assert told == "prod is held by pr-812 for 8:00:00, fence 1.\n"
+    [held] = ask("locks", "--json")["locks"]
+    assert (held["locks"], held["who"], held["state"]) == (["prod"], "pr-812", "running")
+    assert "prod" in cli("locks").stdout
+    assert ask("locks", "take", "prod", "--owner", "pr-812", "--for", "9h", "--json")["fence"] == 1
+    assert "9:00:00" in cli("locks", "extend", "prod", "--owner", "pr-812", "--for", "9h").stdout
+    cli("locks", "take", "prod", "--owner", "pr-9", "--for", "1h", "--wait", "100ms", code=75)
+    assert "not by pr-9" in cli("locks", "release", "prod", "--owner", "pr-9", code=1).stderr
+    assert cli("locks", "release", "prod", "--owner", "pr-812").stdout == "1 lock released, held by pr-812.\n"
+    assert ask("locks", "take", "prod", "--owner", "pr-9", "--for", "1h", "--json")["fence"] == 2
+
+
+def test_no_lock_is_no_error(cli, place):
+    place.do(lambda client: client.tallies())
+    assert cli("locks").stdout.startswith("No lock is held")
+    assert json.loads(cli("locks", "--json").stdout) == {"locks": []}
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "code"),
+    [
+        (("take", "prod", "--for", "8h"), "--owner", 2),
+        (("take", "prod", "--owner", "x", "--for", "8"), "8h", 2),
+        (("take", "--owner", "x", "--for", "8h"), "NAME", 2),
+        (("take", "prod", "prod", "--owner", "x", "--for", "8h"), "twice", 2),
+        (("extend", "prod", "--owner", "x", "--for", "1h"), "does not hold", 2),
+        (("release", "prod"), "--force", 2),
+        (("release", "prod", "--force"), "not held", 4),
+        (("release", "prod", "--owner", "x"), "not held", 4),
+    ],
+)
+def test_what_cannot_be_right_is_named(cli, place, words, named, code):
+    place.do(lambda client: client.tallies())
+    assert named in cli("locks", *words, code=code).stderr
+
+
+def test_a_lock_without_a_command_is_a_mistake(cli):
+    assert "COMMAND" in cli("lock", "prod", code=2).stderr

@@ -1,0 +1,103 @@
+"""`daybreak resources`."""
+
+from __future__ import annotations
+
+import pytest
+
+from daybreak.model import Breaker, Need
+from daybreak.policy.resources import Resource
+from daybreak.resources import provide
+
+
+def declare(place, *resources: Resource) -> None:
+    place.do(lambda client: provide(client, resources))
+
+
+def test_resources_are_listed_with_what_is_in_use(cli, place, ask):
+    declare(place, Resource("api", rate="10/s", burst=3), Resource("plecs", slots=2), Resource("lock:x", slots=1))
+    lines = [line.split() for line in cli("resources").stdout.splitlines()]
+    assert lines[1] == ["api", "0", "0", "10/s,", "burst", "3"]
+    assert lines[2] == ["plecs", "0/2", "0"]
+    assert lines[-1][:2] == ["2", "resources."]
+    assert [one["name"] for one in ask("resources", "--locks", "--json")["resources"]] == ["api", "lock:x", "plecs"]
+
+
+def test_none_is_no_error(cli, place):
+    place.do(lambda client: client.tallies())
+    assert cli("resources").stdout.startswith("No resources yet")
+
+
+def test_a_change_holds_until_it_is_reset(cli, place, ask):
+    declare(place, Resource("plecs", slots=2, breaker=Breaker(failures=9)))
+    assert cli("resources", "set", "plecs", "slots=4", "rate=100/min").stdout == "plecs: slots 4, rate 100/min.\n"
+    told = ask("resources", "show", "plecs", "--json")
+    assert (told["slots"], told["rate"], told["differs"], told["breaker"]) == (4, "100/min", True, "closed")
+    assert "not as the code says" in cli("resources").stdout
+    assert "daybreak resources reset plecs" in cli("resources", "show", "plecs").stdout
+    assert cli("resources", "reset", "plecs").stdout == "plecs is as the code says: 2 slots.\n"
+    assert not ask("resources", "show", "plecs", "--json")["differs"]
+
+
+def test_limits_are_taken_away_with_none(cli, place, ask):
+    cli("resources", "set", "api", "slots=1", "rate=1/s", "max_waiting=5")
+    cli("resources", "set", "api", "slots=none", "rate=none", "max_waiting=none")
+    told = ask("resources", "show", "api", "--json")
+    assert (told["slots"], told["rate"], told["max_waiting"]) == (None, "none", None)
+
+
+def test_a_breaker_is_set_word_by_word(cli, place, ask):
+    cli("resources", "set", "api", "breaker=on", "failures=7")
+    cli("resources", "set", "api", "open_for=5s")
+    [record] = place.do(lambda client: client.store.records("resource", "api"))
+    assert b'"failures":7' in record.value
+    assert b'"open_for":"PT5S"' in record.value
+    cli("resources", "set", "api", "breaker=off")
+    assert ask("resources", "show", "api", "--json")["breaker"] == "none"
+
+
+def test_who_holds_and_who_waits_is_told(cli, place, ask):
+    cli("resources", "set", "plecs", "slots=1")
+    place.do(lambda client: client.submit(with_needs(client)))
+    place.do(lambda client: client.submit(with_needs(client)))
+    place.do(lambda client: client.store.exchange(claim()))
+    told = ask("resources", "show", "plecs", "--json")
+    assert (told["used"], told["waiting"], len(told["holders"])) == (1, 1, 1)
+    assert "held by work" in cli("resources", "show", "plecs").stdout
+    blocked = ask("jobs", "--state", "blocked", "--json")["jobs"]
+    assert [one["state"] for one in blocked] == ["blocked"]
+    assert "plecs" in cli("jobs", "show", blocked[0]["id"]).stdout
+
+
+def with_needs(client):
+    from msgspec.structs import replace
+
+    from daybreak.model import Options
+
+    return replace(client.spec("work"), options=Options(resources=(Need("plecs"),)))
+
+
+def claim():
+    from daybreak.store import Claim, Exchange
+
+    return Exchange(claim=Claim(worker="w", limit=5))
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "code"),
+    [
+        (("set", "plecs", "slot=1"), "did you mean 'slots'", 2),
+        (("set", "plecs", "slots=many"), "whole number", 2),
+        (("set", "plecs", "rate=fast"), "10/s", 2),
+        (("set", "plecs", "burst=3"), "without a rate", 2),
+        (("set", "plecs", "breaker=maybe"), "on or off", 2),
+        (("set", "plecs", "slots"), "slots", 2),
+        (("set", "plecs", "open_for=5"), "90s", 2),
+        (("set", "a\x1b[2Jb", "slots=1"), "control character", 2),
+        (("show", "plec"), "did you mean 'plecs'", 4),
+        (("reset", "other"), "no resource", 4),
+        (("sho", "plecs"), "did you mean 'show'", 2),
+    ],
+)
+def test_what_cannot_be_right_is_named(cli, place, words, named, code):
+    declare(place, Resource("plecs", slots=1))
+    assert named in cli("resources", *words, code=code).stderr
