@@ -216,3 +216,16 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False
     return False
+
+
+# -- terminals ---------------------------------------------------------------------------------------------------------
+
+
+def is_in_foreground() -> bool:
+    """Whether a terminal sends Ctrl-C to this process and its children by itself, as to all in the foreground."""
+    if sys.platform == "win32":
+        return True
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):  # no terminal, or no stdin at all
+        return False

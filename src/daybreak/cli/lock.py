@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from types import FrameType
@@ -14,6 +13,7 @@ from typing import Final, Literal
 
 import click
 
+from daybreak import platform
 from daybreak.cli import completing
 from daybreak.cli.options import Duration, PriorityType
 from daybreak.cli.printing import note
@@ -149,14 +149,6 @@ class _Running:
                 signal.signal(number, handler)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self._child is not None and not (number == signal.SIGINT and _is_typed()):
+        if self._child is not None and not (number == signal.SIGINT and platform.is_in_foreground()):
             with contextlib.suppress(ProcessLookupError):
                 self._child.send_signal(number)
-
-
-def _is_typed() -> bool:
-    """Whether a terminal sends Ctrl-C to the command by itself, as to all in the foreground."""
-    try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError, AttributeError):
-        return False

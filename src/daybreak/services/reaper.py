@@ -43,9 +43,9 @@ class Reaper:
         self._every = every
         # Its own lease, on what it takes over: should it die before it settles, the next reaper waits that long again.
         self._term = min(max(lease_for or every * TICKS_PER_LEASE, timedelta(seconds=1)), timedelta(seconds=10))
-        # Holders report every third of a lease: a silence of up to half of one leaves each of them time to do so before
-        # it runs out. A pause of its own is no silence, however seldom it asks.
-        self._silence = span(max(self._term / 2, every * 1.5))
+        # Holders report every third of a lease: a silence of somewhat over half of one leaves each of them time before
+        # it runs out. A pause of its own is no silence, however seldom it asks, nor is a slow answer after it.
+        self._silence = span(max(self._term / 2, every * 1.75))
         self._watching_since: int | None = None
         self._last_contact = 0
 
