@@ -108,6 +108,7 @@ def _drains(*, quick: bool) -> list[Row]:
     return [
         _peer("huey", "drain", PEER_BACKLOG),
         _drain("ours", "async", jobs, "drain", Goal(must=6, aim=12)),
+        _sharing("sqlite", jobs),
         _peer("persist-ack", "drain", PEER_BACKLOG),
         _drain("ours-sync", "sync", jobs, "drain in processes", Goal(must=5, aim=15)),
         *([] if quick else [_peer("huey-process", "drain", PEER_BACKLOG), _peer("taskito", "drain", 1000)]),
@@ -118,6 +119,14 @@ def _drain(runner: str, kind: str, jobs: int, against: str, goal: Goal) -> Row:
     return Row(
         name=f"sqlite drain, {kind}", store="sqlite", side="ours", work=f"drain sqlite/{runner}", jobs=jobs,
         options={}, against=against, yardstick="raw 100", goals=(goal,),
+    )  # fmt: skip
+
+
+def _sharing(store: str, jobs: int) -> Row:
+    """Every job needs a slot of one resource."""
+    return Row(
+        name=f"{store} drain, sharing", store=store, side="ours", work=f"drain {store}/ours-sharing", jobs=jobs,
+        options={}, goals=(Goal(must=0.7, aim=0.9, than=f"{store} drain, async", unit="x without"),),
     )  # fmt: skip
 
 

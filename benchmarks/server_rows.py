@@ -138,6 +138,8 @@ def _drains(store: Served, *, quick: bool) -> list[Row]:
           for workers in (1, 2, 4)]  # fmt: skip
     return [
         _ours(store, "drain, async", f"drain {store}/ours", jobs, _ratio(asked.drain, asked.drain_peer), against=drain),
+        _ours(store, "drain, sharing", f"drain {store}/ours-sharing", jobs,
+              Goal(must=0.7, aim=0.9, than=f"{store} drain, async", unit="x without")),
         _ours(store, "drain, sync", f"drain {store}/ours-sync", jobs // 2, _ratio((5, 15)),
               against="drain in processes"),
         *up,

@@ -301,7 +301,7 @@ SERVED = {
     ("redis", "huey"): "huey_redis_app",
     ("postgres", "taskito"): "taskito_postgres_app",
 }
-APPS = {"ours": ("coro", "noop"), "ours-sync": ("plain", "plain_noop")}
+APPS = {"ours": ("coro", "noop"), "ours-sync": ("plain", "plain_noop"), "ours-sharing": ("sharing", "noop")}
 
 
 @contextmanager

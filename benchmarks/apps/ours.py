@@ -6,12 +6,13 @@ import asyncio
 import time
 
 from benchmarks.apps.record import started
-from daybreak import Context, Daybreak
+from daybreak import Context, Daybreak, Resource
 
 coro = Daybreak(name="coro")
 plain = Daybreak(name="plain")
 narrow = Daybreak(name="narrow")  # knows no naps
 both = Daybreak(name="both")
+sharing = Daybreak(name="sharing")  # every job needs a slot, of which there are enough
 
 
 async def noop(n: int) -> int:
@@ -49,5 +50,6 @@ for _task in (noop, nap, long_at_first):
 for _task in (plain_noop, plain_nap):
     plain.task(_task)
 narrow.task(noop)
+sharing.task(resource=Resource("licence", slots=10_000))(noop)
 for _task in (noop, plain_noop):
     both.task(_task)
