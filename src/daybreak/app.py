@@ -33,8 +33,10 @@ from daybreak.world import RealWorld, World
 if TYPE_CHECKING:
     from daybreak import config
     from daybreak.locks import Lock, Waiter
+    from daybreak.locks.retrying import Retrying
+    from daybreak.locks.slots import ResourceHandle
     from daybreak.queues import QueueHandle
-    from daybreak.resources import ResourceHandle, ResourceInfo
+    from daybreak.resources import ResourceInfo
     from daybreak.worker.settings import WorkerSettings
     from daybreak.worker.worker import Worker
 
@@ -233,7 +235,7 @@ class Daybreak:
 
     def resource(self, name: str) -> ResourceHandle:
         """A handle on something that jobs share: to look at it, and to change it while it is in use."""
-        from daybreak.resources import ResourceHandle  # noqa: PLC0415
+        from daybreak.locks.slots import ResourceHandle  # noqa: PLC0415
 
         return ResourceHandle(lambda: self._sessions, name)
 
@@ -258,6 +260,13 @@ class Daybreak:
         from daybreak.locks import Lock  # noqa: PLC0415
 
         return Lock(lambda: self._sessions, names, priority=priority, wait=wait, lease=lease, on_lost=on_lost)
+
+    def retrying(self, retry: object = "default", *, resource: str | None = None) -> Retrying:
+        """The retry policy of jobs around code that is no job, as a decorator: `@app.retrying(3)`. With a resource,
+        each try also holds a slot of it."""
+        from daybreak.locks.retrying import Retrying  # noqa: PLC0415
+
+        return Retrying(retry, None if resource is None else self.resource(resource))
 
     async def alocks(self) -> list[Waiter]:
         """Everyone who holds a lock, then everyone who waits for one, the first in line first."""

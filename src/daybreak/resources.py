@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,9 +13,7 @@ from daybreak.client import Client
 from daybreak.errors import RecordChanged
 from daybreak.model import NO_GATE, UNLIMITED, Gate, Put, ResourceSettings
 from daybreak.policy.resources import Resource, check_resource, rate_text, settings_of
-from daybreak.sessions import Sessions, homed
 from daybreak.store import Store, Usage
-from daybreak.sync import Portal, blocking
 
 DECLARED: Final = "declared resource"  # the records that say what the code says
 TRIES: Final = 20
@@ -39,56 +37,6 @@ class ResourceInfo(Struct, frozen=True, kw_only=True):
     differs: bool
 
 
-class ResourceHandle:
-    """Something that jobs share. Handles are cheap: nothing is asked of the store until something is asked of them."""
-
-    def __init__(self, sessions: Callable[[], Sessions], name: str) -> None:
-        self.name = check_resource(name)
-        self._find_sessions = sessions
-
-    @property
-    def _sessions(self) -> Sessions:
-        return self._find_sessions()
-
-    @property
-    def _portal(self) -> Portal:
-        return self._sessions.portal
-
-    def __repr__(self) -> str:
-        return f"<resource {self.name}>"
-
-    @homed
-    async def ainfo(self) -> ResourceInfo:
-        """Its limits, what of it is in use, and who waits."""
-        return await info_of(await self._sessions.client(), self.name)
-
-    info = blocking(ainfo)
-
-    @homed
-    async def asettings(self) -> ResourceSettings:
-        return (await _read((await self._sessions.client()).store, "resource", self.name))[0]
-
-    settings = blocking(asettings)
-
-    @homed
-    async def aset(self, /, **changes: Any) -> ResourceSettings:
-        """Change slots, rate, burst, breaker or max_waiting while it is in use; "none" takes a limit away. This wins
-        over what the code declares, until it is reset."""
-        return await set_resource(await self._sessions.client(), self.name, **changes)
-
-    set = blocking(aset)
-
-    @homed
-    async def areset(self) -> ResourceSettings:
-        """Back to what the code declares; without a declaration, to no limit at all. A breaker closes."""
-        return await reset_resource(await self._sessions.client(), self.name)
-
-    reset = blocking(areset)
-
-
-# -- over a client -----------------------------------------------------------------------------------------------------
-
-
 async def all_resources(client: Client) -> list[ResourceInfo]:
     return [await _info(client.store, usage) for usage in await client.store.usage()]
 
@@ -96,6 +44,10 @@ async def all_resources(client: Client) -> list[ResourceInfo]:
 async def info_of(client: Client, name: str) -> ResourceInfo:
     [usage] = await client.store.usage(name) or [Usage(name=name)]
     return await _info(client.store, usage)
+
+
+async def settings_in(client: Client, name: str) -> ResourceSettings:
+    return (await _read(client.store, "resource", name))[0]
 
 
 async def set_resource(client: Client, name: str, **changes: Any) -> ResourceSettings:

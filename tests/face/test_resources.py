@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 
-from daybreak import BadInput, Breaker, Daybreak, QueueFull, Resource, State, Transient
+from daybreak import BadInput, Breaker, Daybreak, LockTimeout, QueueFull, Resource, Retry, State, Transient
 from daybreak.model import Need
 
 SECONDS = 20
@@ -206,3 +207,82 @@ def test_the_async_face_does_the_same(app):
         assert (await app.resource("plecs").areset()).slots == 1
 
     asyncio.run(main())
+
+
+# -- for plain code ----------------------------------------------------------------------------------------------------
+
+
+def test_a_slot_around_plain_code_counts_as_a_jobs_does(app):
+    app.resource("plecs").set(slots=2)
+    plecs = app.resource("plecs")
+    with plecs.slot():
+        assert plecs.info().used == 1
+        with plecs.slot(wait="5s"):
+            assert plecs.info().used == 2
+            with pytest.raises(LockTimeout):
+                plecs.slot(wait="50ms").acquire()
+    assert plecs.info().used == 0
+    with plecs.slot(2), pytest.raises(LockTimeout):
+        plecs.slot(wait="50ms").acquire()
+    with pytest.raises(BadInput, match="slots"):
+        plecs.slot(0)
+
+
+def test_a_job_waits_for_a_slot_of_plain_code(app):
+    @app.task(resource=Resource("plecs", slots=1))
+    def simulate() -> int:
+        return 7
+
+    job = simulate.submit()
+    with app.resource("plecs").slot(), app.worker(processes=1, isolation="thread"):
+        until(lambda: job.state() is State.BLOCKED)
+    with app.worker(processes=1, isolation="thread"):
+        assert job.result(timeout="20s") == 7
+
+
+def test_allow_uses_a_start_where_there_is_one(app):
+    app.resource("api").set(rate="2/h", burst=2)
+    api = app.resource("api")
+    assert [api.allow() for _ in range(3)] == [True, True, False]
+    assert (api.info().used, api.info().waiting) == (0, 0)
+
+    async def main() -> bool:
+        return await api.aallow()
+
+    assert asyncio.run(main()) is False
+
+
+def test_retrying_tries_again_as_jobs_do(app):
+    tries: list[str] = []
+    quick = Retry(strategy="fixed", attempts=3, delay=timedelta(milliseconds=1))
+
+    @app.retrying(quick)
+    def fetch(name: str) -> str:
+        """Fetches."""
+        tries.append(name)
+        if len(tries) < 3:
+            raise ConnectionError("not yet")
+        return name
+
+    assert fetch("x") == "x"
+    assert (tries, fetch.__doc__) == (["x"] * 3, "Fetches.")
+
+    @app.retrying(quick)
+    async def wrong() -> None:
+        tries.append("wrong")
+        raise ValueError("never")
+
+    with pytest.raises(ValueError, match="never"):
+        asyncio.run(wrong())
+    assert tries.count("wrong") == 1
+
+    @app.retrying(quick, resource="api")
+    def never() -> None:
+        tries.append(f"{app.resource('api').info().used} in use")
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError, match="gone"):
+        never()
+    assert tries.count("1 in use") == 3
+    with pytest.raises(BadInput, match="retry"):
+        app.retrying("often")

@@ -8,8 +8,8 @@ import pytest
 
 from daybreak import Daybreak, JobHandle, Task
 from daybreak.locks import Lock
+from daybreak.locks.slots import ResourceHandle
 from daybreak.queues import LeaseHandle, QueueHandle
-from daybreak.resources import ResourceHandle
 from daybreak.sync import BlockingIterator
 from daybreak.testing import Inline
 
@@ -25,12 +25,13 @@ ASYNC_ONLY = {Daybreak: {"client"}}
 PLAIN = {
     Task: {"using", "upgrade"},
     Daybreak: {
-        "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock",
+        "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock", "retrying",
         "worker_command", "worker_settings", "run_worker",
     },
     LeaseHandle: {"heard"},
     Inline: {"accepted"},
     Lock: {"check"},
+    ResourceHandle: {"slot"},
 }  # fmt: skip
 
 

@@ -19,7 +19,8 @@ from daybreak.importing import refuse_during_import
 from daybreak.locks import jobs
 from daybreak.locks.jobs import Waiter, all_waiters, check_names
 from daybreak.locks.waiting import Waiting
-from daybreak.model import Lease
+from daybreak.model import Lease, Need
+from daybreak.policy.resources import Resource
 from daybreak.queues.taking import taker_of
 from daybreak.sessions import Sessions, homed
 from daybreak.sync import Portal, blocking
@@ -51,7 +52,7 @@ class Lock:
         lease: object = LEASE,
         on_lost: Callable[[Lock], object] | None = None,
     ) -> None:
-        self.names = check_names(names)
+        self.names = self._named(names)
         self.wait = None if wait is None else duration(wait, "wait")
         self.lease_for = duration(lease, "lease")
         if self.lease_for < SHORTEST:
@@ -65,6 +66,17 @@ class Lock:
         self._renewing: asyncio.Task[None] | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         self._before: tuple[str, ...] = ()
+
+    def _named(self, names: Sequence[str]) -> tuple[str, ...]:
+        return check_names(names)
+
+    @property
+    def _needs(self) -> tuple[Need, ...]:
+        return jobs.needs_of_locks(self.names)
+
+    @property
+    def _declared(self) -> list[Resource]:
+        return jobs.resources_of(self.names)
 
     @property
     def _sessions(self) -> Sessions:
@@ -118,10 +130,11 @@ class Lock:
         self._id = sessions.new_id()
         try:
             spec = jobs.spec_for(
-                client, self._id, self.names, holder=f"{taker.id}/{self._id}", owner=client.by, priority=self.priority,
+                client, self._id, self._needs, holder=f"{taker.id}/{self._id}", owner=client.by, priority=self.priority,
                 wait=self.wait, hold_for=self.lease_for, holds=holds,
             )  # fmt: skip
-            self._lease = await Waiting(client, spec, self.names, self.wait).until_granted(sessions.provided)
+            waiting = Waiting(client, spec, self.wait, self._declared)
+            self._lease = await waiting.until_granted(sessions.provided)
         except BaseException:
             self._id = None
             raise

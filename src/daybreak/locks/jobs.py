@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from daybreak.client import Client
 from daybreak.errors import BadInput
-from daybreak.model import Done, Failed, Failure, Job, JobSpec, Lease, Options, Retry, State
+from daybreak.model import Done, Failed, Failure, Job, JobSpec, Lease, Need, Options, Retry, State
 from daybreak.policy.resources import LOCK, Resource, check_resource, needs_of, shares_of
 from daybreak.policy.settle import settle
 from daybreak.resources import provide
@@ -53,10 +53,14 @@ def resources_of(names: Sequence[str]) -> list[Resource]:
     return [Resource(LOCK + name, slots=1) for name in names]
 
 
+def needs_of_locks(names: Sequence[str]) -> tuple[Need, ...]:
+    return needs_of(shares_of(resources_of(names)))
+
+
 def spec_for(
     client: Client,
     id: str,  # noqa: A002
-    names: Sequence[str],
+    needs: tuple[Need, ...],
     *,
     holder: str,
     owner: str,
@@ -83,18 +87,18 @@ def spec_for(
             expires_in=wait,
             keep_completed=KEEP,
             keep_failed=KEEP,
-            resources=needs_of(shares_of(resources_of(names))),
+            resources=needs,
         ),
     )
 
 
-async def ask(client: Client, spec: JobSpec, names: Sequence[str], provided: set[str]) -> tuple[str, Verdict]:
-    """Stand in line; the id of the job that does. A lock that nobody has heard of is there from now on."""
-    if new := {LOCK + name for name in names} - provided:
-        await provide(client, resources_of(names))
+async def ask(client: Client, spec: JobSpec, declared: Sequence[Resource], provided: set[str]) -> Verdict:
+    """Stand in line. A lock that nobody has heard of is there from now on."""
+    if new := {resource.name for resource in declared} - provided:
+        await provide(client, declared)
         provided |= new
     [answer] = await client.submit_many([spec])
-    return answer.job, answer.verdict
+    return answer.verdict
 
 
 def names_of(job: Job) -> tuple[str, ...]:

@@ -36,9 +36,10 @@ async def take(
         if await jobs.renew(client, lease, hold_for):
             return lease
     spec = jobs.spec_for(
-        client, id, names, holder=OWNER + owner, owner=owner, priority=priority, wait=wait, hold_for=hold_for
-    )
-    return await Waiting(client, spec, names, wait).until_granted(set())
+        client, id, jobs.needs_of_locks(names), holder=OWNER + owner, owner=owner, priority=priority, wait=wait,
+        hold_for=hold_for,
+    )  # fmt: skip
+    return await Waiting(client, spec, wait, jobs.resources_of(names)).until_granted(set())
 
 
 async def extend(client: Client, names: Sequence[str], owner: str, hold_for: timedelta) -> Lease:

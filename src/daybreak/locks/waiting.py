@@ -16,6 +16,7 @@ from daybreak.errors import LockCycle, LockTimeout, StoreError, StoreUnavailable
 from daybreak.locks import jobs
 from daybreak.locks.cycles import Knot
 from daybreak.model import FINAL, Job, JobSpec, Lease, Reason, State
+from daybreak.policy.resources import LOCK, Resource
 from daybreak.store import Verdict, job_topic
 
 _log = logging.getLogger("daybreak.locks")
@@ -30,10 +31,13 @@ GIVE_UP_WITHIN: Final = 10.0
 class Waiting:
     """One caller in line."""
 
-    def __init__(self, client: Client, spec: JobSpec, names: Sequence[str], wait: timedelta | None) -> None:
+    def __init__(
+        self, client: Client, spec: JobSpec, wait: timedelta | None, declared: Sequence[Resource] = ()
+    ) -> None:
         self._client = client
         self._spec = spec
-        self._names = names
+        self._declared = declared
+        self._names = [need.resource.removeprefix(LOCK) for need in spec.options.resources]
         self._wait = wait
         self._began = time.monotonic()
         self._until = None if wait is None else self._began + wait.total_seconds()
@@ -62,8 +66,7 @@ class Waiting:
             watch.close()
 
     async def _stand_in_line(self, provided: set[str]) -> None:
-        _, verdict = await jobs.ask(self._client, self._spec, self._names, provided)
-        if verdict is Verdict.FULL:
+        if await jobs.ask(self._client, self._spec, self._declared, provided) is Verdict.FULL:
             raise LockTimeout(self._told_names, "no time at all: too many wait for it already")
 
     async def _look(self) -> Job | None:

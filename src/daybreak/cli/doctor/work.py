@@ -21,7 +21,7 @@ from daybreak.store import Finding, Tally, well
 RECENT: Final = timedelta(hours=24)
 SKEW: Final = timedelta(seconds=30)
 _LOOKED_AT: Final = 1000
-_MAY_RUN: Final = frozenset({State.QUEUED, State.SCHEDULED})
+_MAY_RUN: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 
 
 async def about_work(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
