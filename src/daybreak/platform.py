@@ -221,6 +221,15 @@ def is_stopped(pid: int) -> bool:
 # -- terminals ---------------------------------------------------------------------------------------------------------
 
 
+HAS_PROCESS_GROUPS: Final = sys.platform != "win32"
+
+
+def signal_group(leader: int, number: int) -> None:
+    """To all processes of a group; ProcessLookupError if there is none left."""
+    if sys.platform != "win32":
+        os.killpg(leader, number)
+
+
 def is_in_foreground() -> bool:
     """Whether a terminal sends Ctrl-C to this process and its children by itself, as to all in the foreground."""
     if sys.platform == "win32":

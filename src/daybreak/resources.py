@@ -55,7 +55,9 @@ async def set_resource(client: Client, name: str, **changes: Any) -> ResourceSet
         before, revision = await _read(client.store, "resource", check_resource(name))
         changed = settings_of(name, before, **changes)
         changed = msgspec.structs.replace(changed, set_by=client.by or "someone")
-        if await _put(client.store, "resource", name, changed, revision):
+        value = msgspec.json.encode(changed)
+        puts = [Put(kind="resource", name=name, value=value, expect=revision)]
+        if (await client.store.put([*puts, *_without_breaker(before, changed, name)]))[0] is not None:
             return changed
     raise RecordChanged("resource", name)
 
@@ -93,16 +95,28 @@ async def _info(store: Store, usage: Usage) -> ResourceInfo:
 async def provide(client: Client, resources: Iterable[Resource]) -> None:
     """Tell the store what the code says of these. What a person has set stays."""
     for resource in resources:
-        declared, said_before = await _read(client.store, DECLARED, resource.name)
-        if said_before and declared == resource.settings:
-            continue
-        await _put(client.store, DECLARED, resource.name, resource.settings, None)
-        for _ in range(TRIES):
-            settings, revision = await _read(client.store, "resource", resource.name)
-            if settings.set_by or (revision and settings == resource.settings):
-                break
-            if await _put(client.store, "resource", resource.name, resource.settings, revision):
-                break
+        await _provide(client.store, resource)
+
+
+async def _provide(store: Store, resource: Resource) -> None:
+    """Both records in one: killed between two, the next who comes would believe that all was said."""
+    for _ in range(TRIES):
+        declared, is_declared = await _read(store, DECLARED, resource.name)
+        settings, revision = await _read(store, "resource", resource.name)
+        if is_declared and revision and declared == resource.settings:
+            return
+        puts = [Put(kind=DECLARED, name=resource.name, value=msgspec.json.encode(resource.settings))]
+        if not settings.set_by and (not revision or settings != resource.settings):
+            value = msgspec.json.encode(resource.settings)
+            puts.insert(0, Put(kind="resource", name=resource.name, value=value, expect=revision))
+            puts += _without_breaker(settings, resource.settings, resource.name)
+        if (await store.put(puts))[0] is not None:
+            return
+
+
+def _without_breaker(before: ResourceSettings, after: ResourceSettings, name: str) -> list[Put]:
+    """A gate without a breaker would stay as it is for ever."""
+    return [Put(kind="gate", name=name, value=None)] if before.breaker and not after.breaker else []
 
 
 async def _read(store: Store, kind: str, name: str) -> tuple[ResourceSettings, int]:
@@ -115,8 +129,3 @@ async def _gate(store: Store, name: str) -> Gate:
     for record in await store.records("gate", name):
         return msgspec.json.decode(record.value, type=Gate)
     return NO_GATE
-
-
-async def _put(store: Store, kind: str, name: str, settings: ResourceSettings, expect: int | None) -> bool:
-    [put] = await store.put([Put(kind=kind, name=name, value=msgspec.json.encode(settings), expect=expect)])
-    return put is not None

@@ -31,7 +31,7 @@ class Sessions:
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._shared = make().traits.shared
         self._now: InsertsNow | None = None
-        self.provided: set[str] = set()  # resources of which the store was told what the code says
+        self.provided: dict[str, object] = {}  # what the store was told that the code says of resources
         self.new_id = Ids(world)
         self.portal.on_fork(self._forget)
         self.portal.on_close(self.aclose)
@@ -91,6 +91,7 @@ class Sessions:
     async def aclose(self) -> None:
         loop = asyncio.get_running_loop()
         self._opening.pop(loop, None)
+        self.provided.clear()  # the store that is opened next may be another
         client = self._open.pop(loop, None)
         if client is not None:
             if loop is self.portal.loop:
@@ -99,6 +100,7 @@ class Sessions:
 
     def _forget(self) -> None:
         """In a forked child: the parent's connections are not ours to close. Drop them; the next use opens our own."""
+        self.provided = {}
         self._left = self._open  # kept, so that nothing of them is closed by being forgotten
         self._open = {}
         self._opening = {}

@@ -45,7 +45,9 @@ class Gauge:
 
     @property
     def limit(self) -> int | None:
-        return self.settings.slots if self.gate.probes is None else self.gate.probes
+        """While a breaker probes, no more slots than it lets try, and never more than there are."""
+        slots, probes = self.settings.slots, self.gate.probes
+        return slots if probes is None else probes if slots is None else min(slots, probes)
 
     @property
     def every(self) -> int:
@@ -55,8 +57,11 @@ class Gauge:
         """Whether a job that needs so many slots must wait for it."""
         if now < self.shut_until or (self.every and self._early(now) > 0):
             return True
+        wanted = self.used + slots + self._kept_from(seq, priority)
         limit = self.limit
-        return limit is not None and self.used + slots + self._kept_from(seq, priority) > limit
+        if self.gate.probes is not None and self.used == 0:
+            limit = self.settings.slots  # the first to probe may need more than one: else nobody ever could
+        return limit is not None and wanted > limit
 
     def _kept_from(self, seq: int, priority: int) -> int:
         kept = self.kept
@@ -88,7 +93,7 @@ class Gauge:
         """When to look at those who still wait, `offered` having just been told to try; `more` might be."""
         if now < self.shut_until:
             self.look = self.shut_until
-        elif more:
+        elif more and offered:  # else it would be the same ones again
             self.look = now
         elif self.is_full():
             self.look = None  # whoever gives a slot back looks

@@ -14,7 +14,7 @@ from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle
 from daybreak.model import JobSpec, Need, Options
 from daybreak.policy.admit import check_size, digest
-from daybreak.policy.resources import Resource, needs_of, shares_of
+from daybreak.policy.resources import Resource, needs_of
 from daybreak.resources import provide
 from daybreak.sessions import Sessions, homed
 from daybreak.store import Inserted, Verdict
@@ -204,9 +204,7 @@ class Task(Generic[P, R]):
         resource = self._options.get("resource", self.definition.resource)
         if resource is None:
             return spec
-        if callable(resource):
-            resource = resource(**self.definition.named(args, kwargs))
-        shares = shares_of(resource)
+        shares = self.definition.shares(resource, args, kwargs)
         needs = needs_of(shares)
         options = self._shared.get(needs)
         if options is None:
@@ -219,19 +217,21 @@ class Task(Generic[P, R]):
         return msgspec.structs.replace(spec, options=options)
 
     def _provide(self, *specs: JobSpec) -> None:
-        if any(self._is_new(spec) for spec in specs):
+        if any(self._new(spec) for spec in specs):
             self._portal.run(self._aprovide(*specs))
 
     async def _aprovide(self, *specs: JobSpec) -> None:
         """What the code says of resources is there before the first job that needs them."""
-        if new := {name for spec in specs if self._is_new(spec) for name in _names(spec)}:
+        new = {name: self._declared[name] for spec in specs for name in self._new(spec)}
+        if new:
             sessions = self._sessions
-            wanted = [resource for name in sorted(new) if (resource := self._declared.get(name)) is not None]
-            await provide(await sessions.client(), wanted)
-            sessions.provided |= new
+            await provide(await sessions.client(), new.values())
+            sessions.provided.update((name, resource.settings) for name, resource in new.items())
 
-    def _is_new(self, spec: JobSpec) -> bool:
-        return not self._sessions.provided.issuperset(_names(spec))
+    def _new(self, spec: JobSpec) -> list[str]:
+        """Those of its resources of which the store does not know yet what the code says."""
+        provided, declared = self._sessions.provided, self._declared
+        return [name for name in _names(spec) if name in declared and provided.get(name) != declared[name].settings]
 
     def _handle(self, id: str) -> JobHandle[R]:  # noqa: A002
         return JobHandle(self._sessions, self._program, id, self._command)

@@ -12,7 +12,7 @@ from daybreak.context import Context
 from daybreak.errors import BadArguments, BadInput, UnknownTask
 from daybreak.model import DEFAULT_OPTIONS, Options
 from daybreak.policy.admit import check_name
-from daybreak.policy.resources import Resource, needs_of, shares_of
+from daybreak.policy.resources import Resource, Share, needs_of, shares_of
 from daybreak.units import Priority
 from daybreak.values import Arguments, Result
 
@@ -77,6 +77,10 @@ class Definition:
         bound = inspect.signature(self.function).bind(*given, **kwargs)
         bound.apply_defaults()
         return {name: bound.arguments[name] for name in self.parameters if name in bound.arguments}
+
+    def shares(self, resource: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Share]:
+        """What a job with these arguments needs, where `resource` may be a function of them."""
+        return shares_of(resource(**self.named(args, kwargs)) if callable(resource) else resource)
 
     @property
     def versions(self) -> tuple[int, ...]:

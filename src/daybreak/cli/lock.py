@@ -79,7 +79,8 @@ def command(
         lambda: sessions, (name, *also), priority=priority, wait=wait, lease=lease, on_lost=lambda _: running.lost()
     )
     try:
-        held.acquire()
+        with leaving_on_signals():
+            held.acquire()
         return running.run(argv, held)
     except LockTimeout as trouble:
         note(str(trouble).replace("wait=...", "--wait"))
@@ -91,6 +92,27 @@ def command(
 store_options(command)
 
 
+def heeded() -> list[int]:
+    """What ignores a signal, as under nohup, goes on to."""
+    return [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextlib.contextmanager
+def leaving_on_signals() -> Iterator[None]:
+    """While one waits, SIGTERM and SIGHUP end the wait as Ctrl-C does: who is gone must not stand in line."""
+
+    def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise SystemExit(128 + number)
+
+    heard = [number for number in heeded() if number in (signal.SIGTERM, getattr(signal, "SIGHUP", None))]
+    before = {number: signal.signal(number, leave) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class _Running:
     """The command, and what becomes of it when the lock is lost."""
 
@@ -98,6 +120,7 @@ class _Running:
         self._if_lost = if_lost
         self._child: subprocess.Popen[bytes] | None = None
         self._is_lost = False
+        self._is_group = False
 
     def lost(self) -> None:
         self._is_lost = True
@@ -107,13 +130,21 @@ class _Running:
         note("the lock was lost: the command is interrupted")
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._child.send_signal(signal.SIGINT)
+                self._send(signal.SIGINT)
+
+    def _send(self, number: int) -> None:
+        """To the command and what it started: a script goes on when only its present step is interrupted."""
+        assert self._child is not None
+        if self._is_group:
+            platform.signal_group(self._child.pid, number)
+        else:
+            self._child.send_signal(number)
 
     def run(self, argv: tuple[str, ...], held: Lock) -> int:
         environment = {**os.environ, "DAYBREAK_FENCE": str(held.fence), "DAYBREAK_LOCK": ",".join(held.names)}
         try:
             with self._passing_on():
-                self._child = subprocess.Popen(argv, env=environment)  # noqa: S603 - that is what was asked for
+                self._child = self._start(argv, environment)
                 if self._is_lost and self._if_lost == "stop":
                     self.lost()
                 code = self._child.wait()
@@ -128,6 +159,12 @@ class _Running:
             return LOST
         return 128 - code if code < 0 else code
 
+    def _start(self, argv: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        # In a terminal it shares ours, or it could not read from it; Ctrl-C reaches all of it there anyway.
+        self._is_group = platform.HAS_PROCESS_GROUPS and not platform.is_in_foreground()
+        group = 0 if self._is_group else None
+        return subprocess.Popen(argv, env=environment, process_group=group)  # noqa: S603 - that is what was asked for
+
     def _give_back(self, held: Lock) -> None:
         try:
             held.release()
@@ -141,7 +178,7 @@ class _Running:
     @contextlib.contextmanager
     def _passing_on(self) -> Iterator[None]:
         """Signals are for the command; we end when it has ended."""
-        before = {number: signal.signal(number, self._pass_on) for number in PASSED_ON}
+        before = {number: signal.signal(number, self._pass_on) for number in heeded()}
         try:
             yield
         finally:
@@ -151,4 +188,4 @@ class _Running:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         if self._child is not None and not (number == signal.SIGINT and platform.is_in_foreground()):
             with contextlib.suppress(ProcessLookupError):
-                self._child.send_signal(number)
+                self._send(number)

@@ -10,6 +10,7 @@ import msgspec
 
 from daybreak.cli import completing
 from daybreak.cli.failing import NotFound
+from daybreak.cli.lock import leaving_on_signals
 from daybreak.cli.options import Duration, PriorityType, as_json
 from daybreak.cli.printing import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
@@ -110,9 +111,10 @@ def take(
     async def apply(client: Client) -> int:
         new_id = Ids(RealWorld())()
         try:
-            lease = await owners.take(
-                client, names, who, hold_for=hold_for, wait=wait, priority=priority, id=new_id
-            )  # fmt: skip
+            with leaving_on_signals():
+                lease = await owners.take(
+                    client, names, who, hold_for=hold_for, wait=wait, priority=priority, id=new_id
+                )
         except LockTimeout as trouble:
             click.echo(f"Error: {safe(str(trouble).replace('wait=...', '--wait'))}", err=True)
             return WAITED_TOO_LONG

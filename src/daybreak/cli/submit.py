@@ -18,6 +18,8 @@ from daybreak.cli.waiting import say_outcome
 from daybreak.client import Client
 from daybreak.errors import BadInput
 from daybreak.model import DEFAULT_OPTIONS, JobSpec
+from daybreak.policy.resources import Resource, needs_of
+from daybreak.resources import provide
 
 
 @click.command("submit", short_help="Submit a job and print its id.")
@@ -48,6 +50,7 @@ def command(task: str, words: tuple[str, ...], args_file: str | None, version: i
             spec = _untyped(client, task, arguments.untyped(texts, named), version, how)
         else:
             spec = _typed(client, app, task, arguments_of(app, task, texts, named), version, how)
+            spec = await _sharing(client, app.program[task], spec)
         job = await hand_in(client, spec, how)
         return 0 if job is None else say_outcome(job)
 
@@ -77,6 +80,16 @@ def _typed(client: Client, app: Any, task: str, args: bytes, version: int | None
     spec = client.spec(definition.name, version=definition.version, **said)
     # The digest is made anew from these arguments when the job is submitted.
     return replace(spec, args=args, digest="", options=how.options(definition.options))
+
+
+async def _sharing(client: Client, definition: Any, spec: JobSpec) -> JobSpec:
+    """With what the job needs, of which the store is told what the code says."""
+    positional, named = definition.arguments.decode(spec.args)
+    shares = definition.shares(definition.resource, tuple(positional), named)
+    if not shares:
+        return spec
+    await provide(client, [share.resource for share in shares if isinstance(share.resource, Resource)])
+    return replace(spec, options=replace(spec.options, resources=needs_of(shares)))
 
 
 def _follow(here: Session, app: Any) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -34,7 +37,23 @@ SHORTEST: Final = timedelta(milliseconds=200)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_held_here: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("daybreak.locks", default=())
+Held = tuple[str, object]  # the job of a lock, and which thread and task took it
+
+_held_here: contextvars.ContextVar[tuple[Held, ...]] = contextvars.ContextVar("daybreak.locks", default=())
+
+
+def _who() -> object:
+    """This thread and task: what others hold that began in the same block is not held by this one."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return threading.get_ident(), id(task) if task is not None else None
+
+
+def _holds() -> list[str]:
+    who = _who()
+    return [job for job, holder in _held_here.get() if holder == who]
 
 
 class Lock:
@@ -65,7 +84,8 @@ class Lock:
         self._kept_until = 0.0
         self._renewing: asyncio.Task[None] | None = None
         self._home: asyncio.AbstractEventLoop | None = None
-        self._before: tuple[str, ...] = ()
+        self._before: tuple[Held, ...] = ()
+        self._pid = 0
 
     def _named(self, names: Sequence[str]) -> tuple[str, ...]:
         return check_names(names)
@@ -103,7 +123,7 @@ class Lock:
     @property
     def is_held(self) -> bool:
         """Certainly ours: False from when it may have run out, as when the store has been out of reach for too long."""
-        return self._lease is not None and time.monotonic() < self._kept_until
+        return self._lease is not None and time.monotonic() < self._kept_until and self._pid == os.getpid()
 
     def check(self) -> None:
         """LeaseLost if it may be someone else's by now. For long work, between two steps."""
@@ -125,10 +145,10 @@ class Lock:
         if self._id is not None:
             raise BadInput(f"lock {', '.join(self.names)} is in use: make one for each use, with app.lock(...)")
         sessions = self._sessions
-        client, taker = await sessions.client(), taker_of(sessions)
-        taker.begin()  # who died with a lock in hand is found also where no worker runs
-        self._id = sessions.new_id()
+        self._id, self._pid = sessions.new_id(), os.getpid()  # before the first wait: another thread may ask, too
         try:
+            client, taker = await sessions.client(), taker_of(sessions)
+            taker.begin()  # who died with a lock in hand is found also where no worker runs
             spec = jobs.spec_for(
                 client, self._id, self._needs, holder=f"{taker.id}/{self._id}", owner=client.by, priority=self.priority,
                 wait=self.wait, hold_for=self.lease_for, holds=holds,
@@ -138,33 +158,40 @@ class Lock:
         except BaseException:
             self._id = None
             raise
-        self._kept_until = time.monotonic() + self.lease_for.total_seconds()
+        self._kept_until = waiting.granted_after + self.lease_for.total_seconds()
         self._home = asyncio.get_running_loop()
         self._renewing = self._home.create_task(self._renew(client, self._lease))
 
     async def _renew(self, client: Client, lease: Lease) -> None:
-        every = self.lease_for.total_seconds() / 3
-        pause = every
+        """Until it is lost; that it may be is known when it could not be renewed in time, whatever the cause."""
+        lease_for = self.lease_for.total_seconds()
+        pause = min(lease_for / 3, max(self._kept_until - time.monotonic() - lease_for / 2, 0))
         while True:
             await asyncio.sleep(pause)
             asked_at = time.monotonic()
             try:
-                held = await jobs.renew(client, lease, self.lease_for)
-            except StoreError as trouble:
-                _log.warning("lock %s: %s; trying again", ", ".join(self.names), trouble)
-                pause = min(every, 0.5)
-                continue
+                async with asyncio.timeout(max(self._kept_until - asked_at, 0.05)):
+                    held = await jobs.renew(client, lease, self.lease_for)
+            except Exception as trouble:  # noqa: BLE001 - whatever ails it, the lock is not renewed
+                _log.warning("lock %s: it was not renewed: %s", ", ".join(self.names), trouble or "no answer in time")
+                held = time.monotonic() < self._kept_until
+                pause = min(lease_for / 3, 0.5, max(self._kept_until - time.monotonic(), 0))
+            else:
+                pause = lease_for / 3
+                if held:
+                    self._kept_until = asked_at + lease_for
             if not held:
                 self._lost()
                 return
-            self._kept_until = asked_at + self.lease_for.total_seconds()
-            pause = every
 
     def _lost(self) -> None:
         self._kept_until = 0.0
         _log.error("lock %s was lost: it was taken over or taken away", ", ".join(self.names))
         if self._on_lost is not None:
-            self._on_lost(self)
+            try:
+                self._on_lost(self)
+            except Exception:  # noqa: BLE001 - the user's own
+                _log.exception("lock %s: on_lost failed", ", ".join(self.names))
 
     # -- giving back ---------------------------------------------------------------------------------------------------
 
@@ -180,7 +207,10 @@ class Lock:
         job, self._id = self._id, None
         renewing, self._renewing = self._renewing, None
         if renewing is not None and self._home is not None:
-            self._home.call_soon_threadsafe(renewing.cancel)
+            with contextlib.suppress(RuntimeError):  # its loop has ended, and it with it
+                self._home.call_soon_threadsafe(renewing.cancel)
+        if self._pid != os.getpid():  # a forked child: it is the parent's
+            return
         if lease is not None and not await jobs.give_back(await self._sessions.client(), lease):
             raise LeaseLost(job or "", lease.fence)
 
@@ -197,7 +227,7 @@ class Lock:
     # -- as a block and as a decorator ---------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._portal.run(self._sessions.here(self._acquire(_held_here.get())))
+        self._portal.run(self._sessions.here(self._acquire(_holds())))
         self._entered()
         return self
 
@@ -211,7 +241,7 @@ class Lock:
             self._tell_beside(trouble, worse)
 
     async def __aenter__(self) -> Self:
-        await self._sessions.here(self._acquire(_held_here.get()))
+        await self._sessions.here(self._acquire(_holds()))
         self._entered()
         return self
 
@@ -227,7 +257,7 @@ class Lock:
     def _entered(self) -> None:
         assert self._id is not None
         self._before = _held_here.get()
-        _held_here.set((*self._before, self._id))
+        _held_here.set((*self._before, (self._id, _who())))
 
     def _tell_beside(self, trouble: BaseException | None, worse: Exception) -> None:
         """The block's own error is what the caller must hear of."""

@@ -15,7 +15,7 @@ from daybreak.model import Done, Failed, Failure, Job, JobSpec, Lease, Need, Opt
 from daybreak.policy.resources import LOCK, Resource, check_resource, needs_of, shares_of
 from daybreak.policy.settle import settle
 from daybreak.resources import provide
-from daybreak.store import Beat, Exchange, Verdict
+from daybreak.store import Beat, Exchange, Inserted
 from daybreak.units import priority as as_priority
 
 QUEUE: Final = "lock"
@@ -23,6 +23,7 @@ TASK: Final = "lock"
 NESTED: Final = "nested"  # the tag of those whose caller holds other locks meanwhile
 HOLDS: Final = "holds"  # in their meta: which
 KEEP: Final = timedelta(days=1)
+SHORTEST_WAIT: Final = timedelta(seconds=1)  # who does not wait at all leaves the line by himself
 ONCE: Final = Retry(attempts=1)
 
 
@@ -84,7 +85,7 @@ def spec_for(
         meta={HOLDS: " ".join(holds)} if holds else {},
         options=Options(
             retry=ONCE,
-            expires_in=wait,
+            expires_in=None if wait is None else max(wait, SHORTEST_WAIT),
             keep_completed=KEEP,
             keep_failed=KEEP,
             resources=needs,
@@ -92,13 +93,13 @@ def spec_for(
     )
 
 
-async def ask(client: Client, spec: JobSpec, declared: Sequence[Resource], provided: set[str]) -> Verdict:
+async def ask(client: Client, spec: JobSpec, declared: Sequence[Resource], provided: dict[str, object]) -> Inserted:
     """Stand in line. A lock that nobody has heard of is there from now on."""
-    if new := {resource.name for resource in declared} - provided:
-        await provide(client, declared)
-        provided |= new
+    if new := [resource for resource in declared if provided.get(resource.name) != resource.settings]:
+        await provide(client, new)
+        provided.update((resource.name, resource.settings) for resource in new)
     [answer] = await client.submit_many([spec])
-    return answer.verdict
+    return answer
 
 
 def names_of(job: Job) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -11,7 +12,9 @@ from daybreak.locks import jobs
 from daybreak.locks.jobs import check_names
 from daybreak.locks.waiting import Waiting
 from daybreak.model import Job, Lease
-from daybreak.policy.admit import check_name
+from daybreak.policy.admit import NAME_LIMIT, check_name
+from daybreak.services.crew import crew, run
+from daybreak.world import RealWorld
 
 OWNER = "owner:"
 
@@ -35,11 +38,19 @@ async def take(
         lease = jobs.lease_of(held)
         if await jobs.renew(client, lease, hold_for):
             return lease
+    for other in await jobs.who_holds(client, owner=owner):
+        if both := sorted(set(names) & set(jobs.names_of(other))):
+            raise BadInput(f"{owner} holds {', '.join(both)} already, with others: release it first, then take all")
     spec = jobs.spec_for(
         client, id, jobs.needs_of_locks(names), holder=OWNER + owner, owner=owner, priority=priority, wait=wait,
-        hold_for=hold_for,
+        hold_for=hold_for, unique=f"{OWNER}{owner} {' '.join(names)}"[:NAME_LIMIT],
     )  # fmt: skip
-    return await Waiting(client, spec, wait, jobs.resources_of(names)).until_granted(set())
+    services = asyncio.create_task(run(crew(client.store, RealWorld(), name=f"locks-{id}"), RealWorld()))
+    try:  # who died with it in hand is found also where no worker runs
+        return await Waiting(client, spec, wait, jobs.resources_of(names)).until_granted({})
+    finally:
+        services.cancel()
+        await asyncio.gather(services, return_exceptions=True)
 
 
 async def extend(client: Client, names: Sequence[str], owner: str, hold_for: timedelta) -> Lease:
@@ -76,5 +87,5 @@ async def _own(client: Client, names: Sequence[str], owner: str) -> Job:
 
 async def _held(client: Client, names: Sequence[str], owner: str) -> Job | None:
     held = await jobs.who_holds(client, owner=owner)
-    mine = (job for job in held if job.spec.holder == OWNER + owner and jobs.names_of(job) == tuple(names))
+    mine = (job for job in held if job.spec.holder == OWNER + owner and set(names) <= set(jobs.names_of(job)))
     return next(mine, None)

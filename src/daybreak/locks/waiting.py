@@ -42,17 +42,21 @@ class Waiting:
         self._began = time.monotonic()
         self._until = None if wait is None else self._began + wait.total_seconds()
         self._knots_at = self._began + LOOK_FOR_KNOTS
+        self._id = spec.id
+        self.granted_after = self._began  # of the steady clock: it was granted later than this
 
-    async def until_granted(self, provided: set[str]) -> Lease:
+    async def until_granted(self, provided: dict[str, object]) -> Lease:
         client = self._client
         watch = client.store.watch([job_topic(self._spec.id)])  # before it is there, or its grant could be missed
         try:
             await self._stand_in_line(provided)
             while True:
+                asked_at = time.monotonic()
                 job = await self._look()
                 if job is not None:
                     if job.state is State.RUNNING:
                         return jobs.lease_of(job)
+                    self.granted_after = asked_at
                     if job.state in FINAL:
                         await self._refuse(job)
                     if self._left() <= 0:
@@ -65,14 +69,17 @@ class Waiting:
         finally:
             watch.close()
 
-    async def _stand_in_line(self, provided: set[str]) -> None:
-        if await jobs.ask(self._client, self._spec, self._declared, provided) is Verdict.FULL:
+    async def _stand_in_line(self, provided: dict[str, object]) -> None:
+        self.granted_after = time.monotonic()
+        answer = await jobs.ask(self._client, self._spec, self._declared, provided)
+        self._id = answer.job
+        if answer.verdict is Verdict.FULL:
             raise LockTimeout(self._told_names, "no time at all: too many wait for it already")
 
     async def _look(self) -> Job | None:
         """None while the store is out of reach: one's place in line is kept there."""
         try:
-            return await self._client.get(self._spec.id)
+            return await self._client.get(self._id)
         except StoreUnavailable:
             if self._left() <= 0:
                 raise
@@ -102,6 +109,8 @@ class Waiting:
         """Whoever stops waiting is never granted; if he was, this very moment, he gives it back."""
 
         async def leave() -> None:
+            if self._id != self._spec.id:  # another caller of the same owner stands there
+                return
             amended = await self._client.cancel(self._spec.id)
             if amended.verdict == "requested":
                 job = await self._client.get(self._spec.id)
@@ -117,6 +126,10 @@ class Waiting:
     async def _look_for_knots(self, job: Job) -> None:
         if time.monotonic() < self._knots_at:
             return
+        with contextlib.suppress(StoreUnavailable):  # one's place in line is kept
+            await self._untie(job)
+
+    async def _untie(self, job: Job) -> None:
         is_nested = jobs.NESTED in job.spec.tags
         every = NESTED_EVERY if is_nested else OTHERS_EVERY
         self._knots_at = time.monotonic() + every * (0.75 + 0.5 * random.random())  # noqa: S311 - to spread them

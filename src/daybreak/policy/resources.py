@@ -125,6 +125,8 @@ def settings_of(name: str, before: ResourceSettings, **said: Any) -> ResourceSet
             case _:
                 known = "slots, rate, burst, breaker, max_waiting"
                 raise BadInput(f"resource {name!r} has no setting {what!r}: there are {known}")
+    if changes.get("every", "") is None:
+        changes.setdefault("burst", 1)
     after = msgspec.structs.replace(before, **changes)
     if after.burst != 1 and after.every is None:
         raise BadInput(f"resource {name!r}: burst={after.burst} without a rate; say how fast: rate='10/s'")

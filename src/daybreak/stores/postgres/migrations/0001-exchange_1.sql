@@ -203,7 +203,7 @@ BEGIN
             WHERE g.name = m.name AND NOT (m.is_freed AND g.waiting > 0)
               AND (m.starts = 0 OR (
                   at >= g.shut_until AND g.kept_seq IS NULL AND g.fence = 0
-                  AND coalesce(g.used + m.slots <= coalesce(g.probes, g.slots), true)
+                  AND coalesce(g.used + m.slots <= least(g.probes, g.slots), true)
                   AND (coalesce(g.every, 0) = 0
                        OR greatest(g.tat, at) + (m.starts - greatest(g.burst, 1)) * g.every <= at)))
             RETURNING 1

@@ -43,7 +43,11 @@ function M.write_gauges()
   if looks.is_stale then M.find_first_look() end
 end
 
-function M.limit_of(gauge) return gauge.probes >= 0 and gauge.probes or gauge.slots end
+-- While a breaker probes, no more slots than it lets try, and never more than there are.
+function M.limit_of(gauge)
+  if gauge.probes < 0 or gauge.slots < 0 then return math.max(gauge.probes, gauge.slots) end
+  return math.min(gauge.probes, gauge.slots)
+end
 
 -- How long until the next start is allowed; not above 0 when it is.
 function M.early(gauge)
@@ -57,6 +61,8 @@ end
 function M.lacks(gauge, slots, seq, priority)
   if now < gauge.shut_until or (gauge.every > 0 and M.early(gauge) > 0) then return true end
   local limit = M.limit_of(gauge)
+  -- The first to probe may need more than one: else nobody ever could.
+  if gauge.probes >= 0 and gauge.used == 0 then limit = gauge.slots end
   return limit >= 0 and gauge.used + slots + kept_from(gauge, seq, priority) > limit
 end
 

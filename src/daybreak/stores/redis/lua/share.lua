@@ -9,7 +9,7 @@ local LOOK_AGAIN, PASSED_OVER_FOR = 10000000, 30000000
 local function plan(resource, gauge, offered, more)
   if now < gauge.shut_until then
     M.look_at(resource, gauge, gauge.shut_until)
-  elseif more then
+  elseif more and offered > 0 then -- else it would be the same ones again
     M.look_at(resource, gauge, now)
   elseif M.is_full(gauge, 0) then
     M.look_at(resource, gauge, NONE) -- whoever gives a slot back looks
