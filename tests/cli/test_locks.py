@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -86,6 +87,50 @@ def test_no_such_command_is_127_and_leaves_no_lock(start, ask):
     assert process.returncode == 127
     assert "no such command" in err
     assert ask("locks", "--json")["locks"] == []
+
+
+def test_a_script_is_interrupted_with_all_it_started(start, cli, tmp_path):
+    script = tmp_path / "deploy.sh"
+    script.write_text("#!/bin/bash\necho up\nsleep 30\necho step two\n")
+    script.chmod(0o755)
+    process = start("lock", "prod", "--lease", "600ms", "--", str(script), stdin=subprocess.DEVNULL)
+    assert wait_for_line(process) == "up"
+    cli("locks", "release", "prod", "--force")
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 76
+    assert "step two" not in out
+
+
+@pytest.mark.parametrize(
+    "words", [("lock", "prod", "--", "true"), ("locks", "take", "prod", "--owner", "x", "--for", "8h")]
+)
+def test_who_is_ended_while_waiting_leaves_the_line(start, cli, ask, until, words):
+    cli("locks", "take", "prod", "--owner", "pr-1", "--for", "1h")
+    process = start(*words)
+    until(lambda: len(ask("locks", "--json")["locks"]) == 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert [one["who"] for one in ask("locks", "--json")["locks"]] == ["pr-1"]
+
+
+def test_an_owner_waits_for_a_dead_process_no_longer_than_its_lease(start, place, ask, until):
+    place.do(lambda client: client.tallies())
+    holder = start("lock", "prod", "--lease", "1s", "--", sys.executable, "-c", "import time; time.sleep(10)")
+    until(lambda: ask("locks", "--json")["locks"])
+    holder.kill()
+    assert ask("locks", "take", "prod", "--owner", "pr-1", "--for", "1h", "--wait", "30s", "--json")["fence"] == 2
+
+
+def test_two_who_take_for_one_owner_both_have_it(start, cli, ask, until):
+    cli("locks", "take", "prod", "--owner", "pr-1", "--for", "1h")
+    takers = [start("locks", "take", "prod", "--owner", "pr-2", "--for", "1h") for _ in range(2)]
+    until(lambda: len(ask("locks", "--json")["locks"]) == 2)
+    cli("locks", "release", "prod", "--owner", "pr-1")
+    for process in takers:
+        process.communicate(timeout=30)
+    assert [process.returncode for process in takers] == [0, 0]
+    cli("locks", "release", "prod", "--owner", "pr-2")
 
 
 # -- of an owner -------------------------------------------------------------------------------------------------------

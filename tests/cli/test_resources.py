@@ -101,3 +101,16 @@ def claim():
 def test_what_cannot_be_right_is_named(cli, place, words, named, code):
     declare(place, Resource("plecs", slots=1))
     assert named in cli("resources", *words, code=code).stderr
+
+
+def test_what_is_submitted_here_shares_as_the_apps_own_code_does(cli, place, ask, tmp_path):
+    (tmp_path / "tasks.py").write_text(
+        "from daybreak import Daybreak, Resource\n"
+        "app = Daybreak('daybreak.db')\n"
+        "@app.task(resource=lambda model, **_: Resource(f'licence:{model}', slots=1))\n"
+        "def simulate(model: str, n: int = 0) -> int: return n\n"
+    )
+    job = cli("submit", "simulate", "model=buck", "--app", "tasks.py").stdout.strip()
+    [found] = [one for one in ask("jobs", "--json")["jobs"] if one["id"] == job]
+    assert found["resources"] == [{"resource": "licence:buck", "slots": 1}]
+    assert ask("resources", "show", "licence:buck", "--json")["slots"] == 1

@@ -216,6 +216,74 @@ def test_what_cannot_be_right_is_named(app, names, said, named):
         app.lock(*names, **said)
 
 
+def test_who_does_not_wait_at_all_tries_once(app):
+    with app.lock("prod", wait="0s"):
+        with pytest.raises(LockTimeout):
+            app.lock("prod", wait="0s").acquire()
+        assert waiting(app) == 0
+
+
+def test_a_lock_still_excludes_after_its_app_was_closed(app):
+    for _ in range(2):
+        with app.lock("prod"), pytest.raises(LockTimeout):
+            app.lock("prod", wait="20ms").acquire()
+        app.close()
+
+
+def test_one_lock_object_in_two_threads_is_refused_and_not_left_held(app):
+    lock, ended = app.lock("prod", lease="1s"), []
+
+    def use() -> None:
+        try:
+            with lock:
+                time.sleep(0.2)
+            ended.append("held")
+        except BadInput as trouble:
+            ended.append(str(trouble))
+
+    threads = [threading.Thread(target=use) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert len(ended) == 2
+    assert "held" in ended
+    assert all("in use" in word for word in ended if word != "held")
+    assert app.locks() == []
+
+
+def test_a_forked_child_does_not_give_back_its_parents_lock(tmp_path):
+    code = f"""
+import os
+from daybreak import Daybreak
+app = Daybreak("sqlite:///{tmp_path}/jobs.db")
+with app.lock("prod", lease="1s") as lock:
+    pid = os.fork()
+    if not pid:
+        assert not lock.is_held
+if not pid:
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+print("released by the parent alone")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout == "released by the parent alone\n", done.stderr
+
+
+def test_what_goes_wrong_while_it_is_renewed_is_told(app, monkeypatch):
+    from daybreak.locks import jobs
+
+    async def broken(*_: object) -> bool:
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr(jobs, "renew", broken)
+    lost = threading.Event()
+    lock = app.lock("prod", lease="400ms", on_lost=lambda _: lost.set())
+    lock.acquire()
+    assert lost.wait(SECONDS)
+    assert not lock.is_held
+
+
 # -- knots -------------------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +309,20 @@ def test_two_who_wait_for_one_another_are_told_apart_and_the_youngest_is_refused
     assert dict(ended)["a"] == "got both"
     assert "ann waits for" in dict(ended)["b"]
     assert app.locks() == []
+
+
+def test_a_task_that_began_inside_a_block_does_not_hold_its_lock(app):
+    async def main() -> int:
+        async def later() -> int:
+            async with app.lock("a", wait="20s") as lock:
+                return lock.fence
+
+        async with app.lock("a"):
+            task = asyncio.create_task(later())
+            await asyncio.sleep(0.8)
+        return await task
+
+    assert asyncio.run(main()) == 2
 
 
 def test_one_who_waits_for_himself_is_refused(app):

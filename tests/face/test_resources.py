@@ -7,10 +7,11 @@ import threading
 import time
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from daybreak import BadInput, Breaker, Daybreak, LockTimeout, QueueFull, Resource, Retry, State, Transient
-from daybreak.model import Need
+from daybreak.model import Gate, Need, Put
 
 SECONDS = 20
 
@@ -132,6 +133,58 @@ def test_new_code_changes_what_old_code_declared(app):
 
         simulate.submit()
         assert app.resource("plecs").settings().slots == slots
+
+
+def test_a_name_alone_does_not_keep_the_declaration_out(app):
+    @app.task(resource="plecs")
+    def first() -> None: ...
+
+    @app.task(resource=Resource("plecs", slots=2))
+    def second() -> None: ...
+
+    first.submit()
+    second.submit()
+    assert app.resource("plecs").settings().slots == 2
+
+
+def test_a_declaration_that_was_said_by_halves_is_made_whole(app):
+    """Killed in the midst of it, an earlier program may have left only what the code says, and no limit."""
+
+    @app.task(resource=Resource("plecs", slots=2))
+    def simulate() -> None: ...
+
+    simulate.submit()
+
+    async def lose() -> None:
+        await (await app.client()).store.put([Put(kind="resource", name="plecs", value=None)])
+
+    app.portal.run(lose())
+    assert app.resource("plecs").settings().slots is None
+    app._sessions.provided.clear()
+    simulate.submit()
+    assert app.resource("plecs").settings().slots == 2
+
+
+def test_a_breaker_that_is_switched_off_limits_nothing_any_more(app):
+    server = app.resource("server")
+    server.set(slots=10, breaker=Breaker(open_for="1h"))
+
+    async def shut() -> None:
+        gate = Gate(state="open", shut_for=timedelta(hours=1), probes=1)
+        await (await app.client()).store.put([Put(kind="gate", name="server", value=msgspec.json.encode(gate))])
+
+    app.portal.run(shut())
+    assert server.info().shut_until is not None
+    server.set(breaker=False)
+    assert server.info().shut_until is None
+    with server.slot(5, wait="5s"):
+        pass
+
+
+def test_a_rate_that_is_taken_away_takes_its_burst_along(app):
+    api = app.resource("api")
+    api.set(rate="1/s", burst=5)
+    assert (api.set(rate="none").every, api.settings().burst) == (None, 1)
 
 
 def test_too_many_waiting_is_a_clear_refusal(app):

@@ -446,6 +446,22 @@ class Several:
         await end(store, second, now=late)
         assert await take_ids(store, 9, now=late) == small[1:]
 
+    async def test_very_many_that_do_not_fit_are_not_looked_at_all_the_time(self, store: Store) -> None:
+        await provide(store, "plecs", slots=3)
+        await accept_all(store, 2, resources=PLECS)
+        [one, _] = await take(store, 2)
+        await accept(store, resources=PLECS)
+        [third] = await take(store)
+        await accept_all(store, 120, resources=needs(plecs=3))
+        for _ in range(2):
+            assert await take(store) == []
+        await end(store, third)
+        answer = await exchange(store, claim=Claim(worker="w1", limit=5, lease_for=LEASE))
+        assert answer.leases == []
+        assert answer.next_in is None or answer.next_in >= SECOND
+        await end(store, one)
+        await assert_sound(store)
+
     async def test_more_slots_than_there_are_wait_and_hold_up_nobody(self, store: Store) -> None:
         await provide(store, "plecs", slots=2)
         huge = await accept(store, resources=needs(plecs=5))
@@ -561,6 +577,23 @@ class Gates:
         await end(store, probe, HandedBack(), now=NOON + MINUTE)
         assert await take(store, 9, now=NOON + MINUTE + SECOND) == []
         assert await take_ids(store, 9, now=NOON + 2 * MINUTE) == [job]
+
+    async def test_probes_are_never_more_than_there_are_slots(self, store: Store) -> None:
+        await provide(store, "server", slots=2)
+        await set_gate(store, "server", state="open", shut_for=MINUTE, probes=5)
+        await accept_all(store, 6, resources=needs("server"))
+        assert len(await take(store, 9, now=NOON + MINUTE)) == 2
+        await provide(store, "server", slots=0, now=NOON + MINUTE)
+        assert await take(store, 9, now=NOON + MINUTE) == []
+        await assert_sound(store)
+
+    async def test_a_job_that_needs_more_slots_than_there_are_probes_can_probe(self, store: Store) -> None:
+        await provide(store, "server", slots=4)
+        await set_gate(store, "server", state="open", shut_for=MINUTE, probes=1)
+        first, *_ = await accept_all(store, 3, resources=needs(server=2))
+        assert await take(store, 9) == []
+        assert await take_ids(store, 9, now=NOON + MINUTE) == [first]
+        assert await used(store, "server") == 2
 
     async def test_a_gate_that_counts_and_is_not_shut_limits_nothing(self, store: Store) -> None:
         await set_gate(store, "server", failures=3)
