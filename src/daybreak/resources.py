@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from daybreak.policy.resources import Resource, check_resource, rate_text, setti
 from daybreak.store import Store, Usage
 
 DECLARED: Final = "declared resource"  # the records that say what the code says
+KINDS: Final = ("resource", DECLARED, "gate")
 TRIES: Final = 20
 
 
@@ -38,12 +39,13 @@ class ResourceInfo(Struct, frozen=True, kw_only=True):
 
 
 async def all_resources(client: Client) -> list[ResourceInfo]:
-    return [await _info(client.store, usage) for usage in await client.store.usage()]
+    return await _infos(client.store, await client.store.usage())
 
 
 async def info_of(client: Client, name: str) -> ResourceInfo:
     [usage] = await client.store.usage(name) or [Usage(name=name)]
-    return await _info(client.store, usage)
+    [info] = await _infos(client.store, [usage], name)
+    return info
 
 
 async def settings_in(client: Client, name: str) -> ResourceSettings:
@@ -71,10 +73,16 @@ async def reset_resource(client: Client, name: str) -> ResourceSettings:
     return declared
 
 
-async def _info(store: Store, usage: Usage) -> ResourceInfo:
-    settings, _ = await _read(store, "resource", usage.name)
-    declared, is_declared = await _read(store, DECLARED, usage.name)
-    gate = await _gate(store, usage.name)
+async def _infos(store: Store, usages: Sequence[Usage], name: str | None = None) -> list[ResourceInfo]:
+    """Of one, or of all that there are: so many questions, however many they are."""
+    kinds = [{record.name: record.value for record in await store.records(kind, name)} for kind in KINDS]
+    return [_info(usage, *(kind.get(usage.name) for kind in kinds)) for usage in usages]
+
+
+def _info(usage: Usage, found: bytes | None, said: bytes | None, shut: bytes | None) -> ResourceInfo:
+    settings = UNLIMITED if found is None else msgspec.json.decode(found, type=ResourceSettings)
+    declared = None if said is None else msgspec.json.decode(said, type=ResourceSettings)
+    gate = NO_GATE if shut is None else msgspec.json.decode(shut, type=Gate)
     return ResourceInfo(
         name=usage.name,
         slots=settings.slots,
@@ -88,7 +96,7 @@ async def _info(store: Store, usage: Usage) -> ResourceInfo:
         opened=gate.opened,
         shut_until=usage.shut_until,
         set_by=settings.set_by,
-        differs=bool(is_declared) and msgspec.structs.replace(settings, set_by="") != declared,
+        differs=declared is not None and msgspec.structs.replace(settings, set_by="") != declared,
     )
 
 
@@ -123,9 +131,3 @@ async def _read(store: Store, kind: str, name: str) -> tuple[ResourceSettings, i
     for record in await store.records(kind, name):
         return msgspec.json.decode(record.value, type=ResourceSettings), record.revision
     return UNLIMITED, 0
-
-
-async def _gate(store: Store, name: str) -> Gate:
-    for record in await store.records("gate", name):
-        return msgspec.json.decode(record.value, type=Gate)
-    return NO_GATE

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from daybreak.errors import StoreError
-from daybreak.model import NO_GATE, UNLIMITED, Breaker, Gate, Lease, Outcome, Put, ResourceSettings
+from daybreak.model import NO_GATE, Breaker, Gate, Lease, Outcome, Put, ResourceSettings
 from daybreak.policy.breaker import Heard, after, hear
 from daybreak.store import Store
 from daybreak.units import moment
@@ -20,6 +20,7 @@ _log = logging.getLogger("daybreak.worker")
 FRESH_FOR: Final = 1_000_000  # microseconds for which settings and a gate that counts nothing are believed
 TRIES: Final = 20
 REMEMBERED: Final = 10_000
+FEW: Final = 5
 
 
 class Gates:
@@ -32,6 +33,7 @@ class Gates:
         self._world = world
         self._breakers: dict[str, tuple[int, Breaker | None]] = {}
         self._calm: dict[str, int] = {}  # since when a gate is known to count nothing
+        self._all: tuple[int, dict[str, bytes]] = (0, {})
         self._told: dict[tuple[int, int], None] = {}  # who reports again is not counted again
 
     async def hear(self, ended: Sequence[tuple[Lease, Outcome]]) -> None:
@@ -45,6 +47,8 @@ class Gates:
                     by_resource.setdefault(need.resource, []).append(one)
         while len(self._told) > REMEMBERED:
             del self._told[next(iter(self._told))]
+        if len(by_resource) > FEW:
+            await self._look_at_all()
         for resource, heard in by_resource.items():
             try:
                 await self._tell(resource, heard)
@@ -71,6 +75,14 @@ class Gates:
         else:
             self._calm.pop(resource, None)
 
+    async def _look_at_all(self) -> None:
+        """One question for all breakers there are, instead of one for each of very many resources."""
+        try:
+            records = await self._store.records("resource")
+        except StoreError:
+            return  # told for each of them
+        self._all = (self._world.steady(), {record.name: record.value for record in records})
+
     def _is_calm(self, resource: str) -> bool:
         since = self._calm.get(resource)
         return since is not None and self._world.steady() - since < FRESH_FOR
@@ -79,15 +91,21 @@ class Gates:
         now = self._world.steady()
         at, breaker = self._breakers.get(resource, (now - FRESH_FOR, None))
         if now - at >= FRESH_FOR:
-            settings = UNLIMITED
-            for record in await self._store.records("resource", resource):
-                settings = msgspec.json.decode(record.value, type=ResourceSettings)
-            breaker = settings.breaker
+            found = await self._settings(resource, now)
+            breaker = None if found is None else msgspec.json.decode(found, type=ResourceSettings).breaker
             if len(self._breakers) > 1000:
                 self._breakers.clear()
                 self._calm.clear()
             self._breakers[resource] = (now, breaker)
         return breaker
+
+    async def _settings(self, resource: str, now: int) -> bytes | None:
+        at, known = self._all
+        if known and now - at < FRESH_FOR:
+            return known.get(resource)
+        for record in await self._store.records("resource", resource):
+            return record.value
+        return None
 
     async def _gate(self, resource: str) -> tuple[Gate, int]:
         for record in await self._store.records("gate", resource):
