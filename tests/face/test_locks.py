@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -182,6 +183,23 @@ def test_cancelling_a_waiter_takes_it_out_of_line(app):
                     return
                 await asyncio.sleep(0.01)
             raise AssertionError("it still stands in line")
+
+    asyncio.run(main())
+
+
+def test_one_cancelled_in_the_moment_of_its_grant_does_not_keep_it(app):
+    async def main() -> None:
+        task = asyncio.create_task(app.lock("prod").aacquire())
+        await asyncio.sleep(0)
+        time.sleep(0.5)  # noqa: ASYNC251 - the grant comes while this loop hears of nothing
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await (await task).arelease()
+        for _ in range(500):
+            if not await app.alocks():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("it is still held")
 
     asyncio.run(main())
 

@@ -132,13 +132,20 @@ class Lock:
 
     # -- taking --------------------------------------------------------------------------------------------------------
 
-    @homed
     async def aacquire(self) -> Self:
         """Wait for it; LockTimeout if that takes longer than `wait`."""
-        await self._acquire(())
+        await self._take(())
         return self
 
     acquire = blocking(aacquire)
+
+    async def _take(self, holds: Sequence[str]) -> None:
+        try:
+            await self._sessions.here(self._acquire(holds))
+        except asyncio.CancelledError:
+            if self._lease is not None:  # granted in that very moment, on the portal's loop
+                self._portal.spawn(self._release())
+            raise
 
     async def _acquire(self, holds: Sequence[str]) -> None:
         refuse_during_import("lock")
@@ -241,7 +248,7 @@ class Lock:
             self._tell_beside(trouble, worse)
 
     async def __aenter__(self) -> Self:
-        await self._sessions.here(self._acquire(_holds()))
+        await self._take(_holds())
         self._entered()
         return self
 
