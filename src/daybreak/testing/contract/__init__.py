@@ -12,17 +12,20 @@ from daybreak.testing.contract.acceptance import Acceptance
 from daybreak.testing.contract.attempts import Attempts
 from daybreak.testing.contract.cancelling import Cancelling
 from daybreak.testing.contract.deaths import Deaths
+from daybreak.testing.contract.holders import Holders
 from daybreak.testing.contract.keys import Keys, Uniques
 from daybreak.testing.contract.knowing import Knowing
 from daybreak.testing.contract.leases import Fences, Lapses
 from daybreak.testing.contract.limits import Capacity, MaxRunning
 from daybreak.testing.contract.moving import Moving
 from daybreak.testing.contract.order import Aging, Order, Positions, Turns
+from daybreak.testing.contract.pace import Gates, Pace
 from daybreak.testing.contract.people import Amending, Bulk, Holding
 from daybreak.testing.contract.reading import Finding
 from daybreak.testing.contract.records import Records
-from daybreak.testing.contract.resources import Gates, Holders, Pace, Several, Slots
 from daybreak.testing.contract.retention import Retention
+from daybreak.testing.contract.several import Several
+from daybreak.testing.contract.slots import Slots
 from daybreak.testing.contract.telling import Events, Tallies
 from daybreak.testing.contract.time import Delays, Expiry, TwoClocks
 from daybreak.testing.contract.waking import Waking
