@@ -116,7 +116,9 @@ def test_who_is_ended_while_waiting_leaves_the_line(start, cli, ask, until, word
 
 def test_an_owner_waits_for_a_dead_process_no_longer_than_its_lease(start, place, ask, until):
     place.do(lambda client: client.tallies())
-    holder = start("lock", "prod", "--lease", "1s", "--", sys.executable, "-c", "import time; time.sleep(10)")
+    command = (sys.executable, "-c", "import time; time.sleep(10)")
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # the command outlives who started it
+    holder = start("lock", "prod", "--lease", "1s", "--", *command, **silent)
     until(lambda: ask("locks", "--json")["locks"])
     holder.kill()
     assert ask("locks", "take", "prod", "--owner", "pr-1", "--for", "1h", "--wait", "30s", "--json")["fence"] == 2

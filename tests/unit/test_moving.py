@@ -221,7 +221,7 @@ async def test_what_stays_is_left_in_peace_while_the_mover_waits(stores, clock):
         looks.append(report.running)
 
     moving = asyncio.create_task(Mover(source, target, clock, by="ann", tell=tell).run())
-    while len(looks) < 20:
+    while len(looks) < 4:
         clock.advance(timedelta(seconds=1))
         await asyncio.sleep(0)
     assert [event.kind for event in await source.history(held)] == ["submitted", "suspended", "resumed"]
