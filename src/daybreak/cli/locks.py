@@ -10,7 +10,7 @@ import msgspec
 
 from daybreak.cli import completing
 from daybreak.cli.failing import NotFound
-from daybreak.cli.lock import leaving_on_signals
+from daybreak.cli.lock import WAITED_TOO_LONG, leaving_on_signals
 from daybreak.cli.options import Duration, PriorityType, as_json
 from daybreak.cli.printing import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
@@ -22,8 +22,6 @@ from daybreak.locks import owners
 from daybreak.locks.jobs import Waiter, all_waiters
 from daybreak.model import Lease, State
 from daybreak.world import Ids, RealWorld
-
-WAITED_TOO_LONG = 75
 
 
 @click.group(

@@ -19,7 +19,7 @@ from daybreak.config import closest
 from daybreak.errors import BadInput
 from daybreak.model import Breaker, State
 from daybreak.policy.resources import LOCK
-from daybreak.resources import ResourceInfo, all_resources, info_of, reset_resource, set_resource
+from daybreak.resources import ResourceInfo, all_resources, info_of, reset_resource, set_resource, settings_in
 from daybreak.units import duration
 
 SETTINGS = ("slots", "rate", "burst", "max_waiting", "breaker", "failures", "successes", "open_for", "probes")
@@ -209,10 +209,7 @@ async def _breaker_of(client: Client, name: str, word: str | None, said: dict[st
         return False
     if word not in (None, "on", "true", "yes"):
         raise BadInput(f"breaker={word}: write on or off")
-    records = await client.store.records("resource", name)
-    from daybreak.model import UNLIMITED, ResourceSettings  # noqa: PLC0415
-
-    before = msgspec.json.decode(records[0].value, type=ResourceSettings) if records else UNLIMITED
+    before = await settings_in(client, name)
     changes: dict[str, Any] = {
         key: duration(text, key) if key == "open_for" else _whole(key, text) for key, text in said.items()
     }
