@@ -12,12 +12,14 @@ from daybreak.errors import (
     LeaseLost,
     LockCycle,
     LockTimeout,
+    NotAllowed,
     Permanent,
     QueueFull,
     ResultTimeout,
     StoreError,
     StoreUnavailable,
     Suspend,
+    TooLate,
     Transient,
     UniqueConflict,
 )
@@ -25,11 +27,13 @@ from daybreak.events import Event
 from daybreak.jobs import JobHandle
 from daybreak.model import Breaker, Job, JobSpec, Lease, Options, QueueSettings, Reason, ResourceSettings, Retry, State
 from daybreak.policy.resources import Resource
+from daybreak.rules import Admission
 from daybreak.submitting import Task
 from daybreak.units import Priority
 from daybreak.values import Secret
 
 __all__ = [
+    "Admission",
     "BadInput",
     "Breaker",
     "Client",
@@ -47,6 +51,7 @@ __all__ = [
     "LeaseLost",
     "LockCycle",
     "LockTimeout",
+    "NotAllowed",
     "Options",
     "Permanent",
     "Priority",
@@ -63,6 +68,7 @@ __all__ = [
     "StoreUnavailable",
     "Suspend",
     "Task",
+    "TooLate",
     "Transient",
     "UniqueConflict",
     "context",

@@ -22,6 +22,7 @@ from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle, as_completed
 from daybreak.model import JobSpec
 from daybreak.policy.words import options_of, spec_of
+from daybreak.rules import Admission, check_rule, judge
 from daybreak.sessions import Sessions
 from daybreak.stores import store_for
 from daybreak.submitting import Task
@@ -33,10 +34,12 @@ from daybreak.world import RealWorld, World
 if TYPE_CHECKING:
     from daybreak import config
     from daybreak.locks import Lock, Waiter
+    from daybreak.locks.limiting import TimeLimit
     from daybreak.locks.retrying import Retrying
     from daybreak.locks.slots import ResourceHandle
     from daybreak.queues import QueueHandle
     from daybreak.resources import ResourceInfo
+    from daybreak.stats import Stats
     from daybreak.worker.settings import WorkerSettings
     from daybreak.worker.worker import Worker
 
@@ -135,8 +138,12 @@ class Daybreak:
         expires_in: object = ...,
         keep: object = ...,
         escalate: float = ...,
+        escalate_after: int = ...,
+        adaptive: bool = ...,
+        hang: object = ...,
         deaths: int = ...,
         resource: object = ...,
+        fail_fast: bool = ...,
     ) -> _Register: ...
     def task(
         self,
@@ -153,8 +160,12 @@ class Daybreak:
         expires_in: object = None,
         keep: object = None,
         escalate: float = 1.5,
+        escalate_after: int = 1,
+        adaptive: bool = True,
+        hang: object = None,
         deaths: int = 3,
         resource: object = None,
+        fail_fast: bool = False,
     ) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`."""
 
@@ -167,7 +178,16 @@ class Daybreak:
                 queue=queue,
                 priority=_priority(priority),
                 options=options_of(
-                    retry=retry, timeout=timeout, expires_in=expires_in, keep=keep, escalate=escalate, deaths=deaths
+                    retry=retry,
+                    timeout=timeout,
+                    expires_in=expires_in,
+                    keep=keep,
+                    hang=hang,
+                    escalate=escalate,
+                    escalate_after=escalate_after,
+                    adaptive=adaptive,
+                    deaths=deaths,
+                    fail_fast=fail_fast,
                 ),
                 resource=resource,
             )
@@ -182,6 +202,13 @@ class Daybreak:
     def find_task(self, name: str) -> Task[..., Any]:
         """A registered task by its name or an alias; UnknownTask says what comes closest."""
         return self._task(self.program[name])
+
+    def rule(self, function: F) -> F:
+        """Let a function judge every job before it is accepted, and every lock: it takes an `Admission`, and returns
+        what it changes (`{"priority": "high"}`) or None; it raises NotAllowed to refuse."""
+        check_rule(function)
+        self.program.rules.append(function)
+        return function
 
     def setup(self, function: F) -> F:
         """Run in every child before its first job; may take `shared`, which jobs see as `ctx.shared`, and may yield."""
@@ -207,7 +234,7 @@ class Daybreak:
     def _spec(self, definition: Definition, options: Mapping[str, Any]) -> JobSpec:
         """What all jobs of a task with these options have in common."""
         said = dict(options)
-        own = {name: said.pop(name) for name in ("retry", "timeout", "expires_in", "keep") if name in said}
+        own = {name: said.pop(name) for name in ("retry", "timeout", "expires_in", "keep", "hang") if name in said}
         said.setdefault("queue", definition.queue)
         said.setdefault("priority", definition.priority)
         said.setdefault("id", "template")
@@ -259,7 +286,13 @@ class Daybreak:
         priority, for at most `wait`; None waits for ever."""
         from daybreak.locks import Lock  # noqa: PLC0415
 
+        if self.program.rules:
+            priority = self._judged_lock(names, _priority(priority))
         return Lock(lambda: self._sessions, names, priority=priority, wait=wait, lease=lease, on_lost=on_lost)
+
+    def _judged_lock(self, names: tuple[str, ...], priority: int) -> int:
+        asked = Admission(task="lock", args={"names": names}, by=self.by, queue="lock", priority=priority)
+        return judge(self.program.rules, asked).priority
 
     def retrying(self, retry: object = "default", *, resource: str | None = None) -> Retrying:
         """The retry policy of jobs around code that is no job, as a decorator: `@app.retrying(3)`. With a resource,
@@ -267,6 +300,31 @@ class Daybreak:
         from daybreak.locks.retrying import Retrying  # noqa: PLC0415
 
         return Retrying(retry, None if resource is None else self.resource(resource))
+
+    def limit_time(
+        self,
+        kind: str,
+        resource: str,
+        *,
+        base: object = None,
+        escalate: float = 1.5,
+        escalate_after: int = 3,
+    ) -> TimeLimit:
+        """An adaptive time limit around code that is no job: `async with app.limit_time("connection", "db"):`. Kinds
+        are wait, acquisition, renewal, connection and operation; each has a base, which follows what is seen."""
+        from daybreak.locks.limiting import TimeLimit  # noqa: PLC0415
+
+        return TimeLimit(
+            lambda: self._sessions, kind, resource, base=base, escalate=escalate, escalate_after=escalate_after
+        )
+
+    async def astats(self, queue: str | None = None) -> Stats:
+        """What has happened so far, of one queue or of all: jobs, time limits and retries, in numbers."""
+        from daybreak.stats import stats_of  # noqa: PLC0415
+
+        return await self._sessions.here(self._with_client(lambda client: stats_of(client, queue)))
+
+    stats = blocking(astats)
 
     async def alocks(self) -> list[Waiter]:
         """Everyone who holds a lock, then everyone who waits for one, the first in line first."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from daybreak import values
+from daybreak import telemetry, values
 from daybreak.coalesce import Coalescer
 from daybreak.errors import (
     BadInput,
@@ -24,6 +24,7 @@ from daybreak.errors import (
     Unsupported,
 )
 from daybreak.events import Event
+from daybreak.learning import Learning
 from daybreak.model import (
     DEFAULT_QUEUE,
     FINAL,
@@ -74,6 +75,7 @@ class Client:
         self._patience = patience
         self._new_id = Ids(self._world)
         self._submit = Coalescer(self._insert)
+        self.learning = Learning(store, self._world)
 
     # -- submit --------------------------------------------------------------------------------------------------------
 
@@ -130,7 +132,9 @@ class Client:
 
     def submit_now(self, spec: JobSpec, store: InsertsNow) -> str:
         """Submit from a thread that may be blocked, without an event loop."""
-        return _accepted(spec, store.insert_now([self._admit(spec)])[0])
+        answers = store.insert_now([self._admit(spec)])
+        telemetry.shed([spec], answers)
+        return _accepted(spec, answers[0])
 
     def submit_within(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
         """Submit in the caller's own transaction: the ids of jobs that are there once it has committed."""
@@ -178,6 +182,7 @@ class Client:
                 await self._world.sleep(pause * (0.5 + self._world.chance.random()))
                 pause = min(pause * 2, timedelta(seconds=2))
             else:
+                telemetry.shed(specs, answers)
                 return answers
 
     # -- look ----------------------------------------------------------------------------------------------------------
@@ -350,7 +355,7 @@ class Client:
         return DEFAULT_QUEUE, 0
 
     async def set_queue(self, name: str, **changes: Any) -> QueueSettings:
-        """Change a queue while it runs: paused, max_running, capacity, discipline, patience, weight.
+        """Change a queue while it runs: paused, max_running, capacity, when_full, discipline, patience, weight.
 
         A new discipline re-ranks what waits, in chunks; if that is interrupted, the janitor goes on with it."""
         check_name("queue", name)

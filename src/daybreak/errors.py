@@ -14,12 +14,14 @@ DaybreakError
 │   ├── KeyConflict                idempotency key in use for other content
 │   ├── UniqueConflict             an unfinished job holds this unique name
 │   ├── WrongState                 the job's state does not allow it
+│   ├── NotAllowed                 raised by an app's own rules: this job is not let in
 │   ├── LockTimeout (TimeoutError) the lock was not free within the time one would wait
 │   └── LockCycle                  those who wait for one another would wait for ever; the youngest is refused
 ├── JobNotFound (LookupError)
 ├── JobFailed                      raised by result(): the job failed, with its reason and remote traceback
 ├── JobCancelled                   raised by result()
 ├── ResultTimeout (TimeoutError)   raised by result(): not final yet; the job goes on
+├── TooLate (TimeoutError)         raised by limit_time(): it took longer than it may
 ├── CalledDuringImport             work was asked for while a worker imports this module
 ├── LeaseLost                      someone else holds the job now; drop the result, go on
 ├── RecordChanged                  compare-and-set lost the race; read again
@@ -136,6 +138,10 @@ class WrongState(Refused):
         self.state = state
 
 
+class NotAllowed(Refused):
+    """For admission rules to raise: `raise NotAllowed("emergency is for people on call")`."""
+
+
 class LockTimeout(Refused, TimeoutError):
     def __init__(self, names: str, waited: str, holder: str = "") -> None:
         held = f"; it is held by {holder}" if holder else ""
@@ -148,6 +154,12 @@ class LockCycle(Refused):
             f"waiting for this lock would never end: {story}; take nested locks in one call, app.lock(a, b), "
             "or everywhere in the same order"
         )
+
+
+class TooLate(DaybreakError, TimeoutError):
+    def __init__(self, kind: str, resource: str, seconds: float) -> None:
+        super().__init__(f"{kind} of {resource}: not done within {seconds:.3g} s, which is all the time it has")
+        self.seconds = seconds
 
 
 class JobNotFound(DaybreakError, LookupError):

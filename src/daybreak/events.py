@@ -12,12 +12,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from daybreak.model import FINAL, JobSpec, Reason, Settlement, State
+from daybreak.model import FINAL, JobSpec, Put, Reason, Settlement, State
 
 KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
-    "retried", "removed", "folded", "moved", "blocked", "unblocked",
+    "retried", "removed", "folded", "moved", "blocked", "unblocked", "breaker_opened", "breaker_closed",
 )  # fmt: skip
 
 
@@ -71,11 +71,16 @@ def fold(events: Iterable[Event], start: Folded | None = None) -> Folded:
     return now
 
 
-def submitted(spec: JobSpec, state: State, at: datetime, run_at: datetime | None) -> Event:
+def submitted(spec: JobSpec, state: State, at: datetime, run_at: datetime | None, note: str = "") -> Event:
     return Event(
         n=1, kind="submitted", job=spec.id, at=at, by=spec.by, state=state, task=spec.task, queue=spec.queue,
-        priority=spec.priority, fence=spec.fence or None, run_at=run_at,
+        priority=spec.priority, fence=spec.fence or None, run_at=run_at, note=note,
     )  # fmt: skip
+
+
+def told_by(put: Put, at: datetime) -> Event:
+    """Of a record that was written: it belongs to no job, has no number, and its note names the record."""
+    return Event(n=0, kind=put.tells, job="", at=at, by=put.by, note=put.name)
 
 
 def settled(settlement: Settlement, n: int, at: datetime, run_at: datetime | None) -> Event:

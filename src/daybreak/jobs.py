@@ -67,7 +67,7 @@ class JobHandle(Generic[R]):
             job.id,
             job.spec.task,
             job.reason.value if job.reason else "error",
-            str(failure) if failure else "",
+            str(failure) if failure else job.note,
             job.attempt,
             failure.traceback if failure else "",
         )

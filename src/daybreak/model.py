@@ -45,7 +45,7 @@ class Reason(StrEnum):
 class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """When to try again: `attempts` counts all tries, the first included."""
 
-    strategy: Literal["fixed", "linear", "exponential", "jittered"] = "jittered"
+    strategy: Literal["fixed", "linear", "exponential", "jittered", "adaptive"] = "jittered"
     attempts: int = 3
     delay: timedelta = timedelta(seconds=1)
     factor: float = 2.0
@@ -67,16 +67,25 @@ class Need(Struct, frozen=True, omit_defaults=True):
 class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a job is run. Jobs of one task share one value, so stores encode and decode it once.
 
-    `keep_*` say how long a job stays after it ended; None is for ever. Cancelled jobs stay as completed ones do."""
+    An execution `timeout` is what is usual: where it is `adaptive`, the limit follows what the task is seen to take.
+    From the attempt on that ran into it for the `escalate_after`th time it is longer by `escalate`, each time. `hang`
+    is how long it may show no sign of life.
+
+    `keep_*` say how long a job stays after it ended; None is for ever. Cancelled jobs stay as completed ones do. One
+    that should `fail_fast` does not wait for a resource whose breaker is open."""
 
     retry: Retry = Retry()
     timeout: timedelta | None = None
     escalate: float = 1.5
+    escalate_after: int = 1
+    adaptive: bool = True
+    hang: timedelta | None = None
     deaths: int = 3
     expires_in: timedelta | None = None
     keep_completed: timedelta | None = timedelta(days=7)
     keep_failed: timedelta | None = timedelta(days=90)
     resources: tuple[Need, ...] = ()
+    fail_fast: bool = False
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -204,19 +213,24 @@ class Lease(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Done(Struct, frozen=True, gc=False):
-    """The work ended and this is its encoded result."""
+    """The work ended and this is its encoded result; `ran` are the seconds it took."""
 
     result: bytes | None = None
+    ran: float = 0.0
 
 
 class Failed(Struct, frozen=True, gc=False):
     failure: Failure
+    ran: float = 0.0
 
 
 class TimedOut(Struct, frozen=True):
-    """The attempt ran longer than it may and was ended."""
+    """The attempt ran longer than it may and was ended. `story` says why, where it is another reason than its limit,
+    and `stack` where it stood."""
 
     after: timedelta
+    story: str = ""
+    stack: str = ""
 
 
 class Lost(Struct, frozen=True):
@@ -247,12 +261,14 @@ Outcome = Done | Failed | TimedOut | Lost | Cancelled | Suspended | HandedBack
 class Put(Struct, frozen=True, kw_only=True):
     """Write a record. `expect` is the revision it must have (0: must not exist); None writes whatever is there.
 
-    A value of None deletes."""
+    A value of None deletes. With a `tells` the feed tells of it, by an event of this kind that belongs to no job."""
 
     kind: str
     name: str
     value: bytes | None
     expect: int | None = None
+    tells: str = ""
+    by: str = ""
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -266,7 +282,10 @@ class Settlement(Struct, frozen=True, gc=False, kw_only=True):
     """The fate of one lease, as numbers and data only; stores write it and decide nothing.
 
     `attempt`, `lost` and `timeouts` are the values after it. `delay` counts from the store's own now.
-    `inserts` and `puts` happen with it, or not at all."""
+    `inserts` and `puts` happen with it, or not at all.
+
+    `counts_as` is how it is added to the totals (empty: not at all), with the microseconds that the attempt `ran`, and,
+    of a first attempt, those for which the job had `waited`."""
 
     seq: int
     job: str
@@ -285,14 +304,21 @@ class Settlement(Struct, frozen=True, gc=False, kw_only=True):
     by: str = ""
     inserts: tuple[JobSpec, ...] = ()
     puts: tuple[Put, ...] = ()
+    counts_as: str = ""
+    ran: int = 0
+    waited: int | None = None
 
 
 class QueueSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a person may change of a queue while it runs; kept as a record of kind `queue`."""
+    """What a person may change of a queue while it runs; kept as a record of kind `queue`.
+
+    A queue is full when `capacity` of its jobs are unfinished. One that should `shed` then lets a more urgent job push
+    out the one that would be claimed last."""
 
     paused: bool = False
     max_running: int | None = None
     capacity: int | None = None
+    when_full: Literal["refuse", "shed"] = "refuse"
     discipline: Literal["fifo", "aging"] = "fifo"
     patience: timedelta = timedelta(minutes=2)
     weight: int = 1
@@ -340,5 +366,17 @@ class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     opened_at: datetime | None = None
 
 
+class Health(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a resource did lately, by all who used it: successes and transient failures, the older the less, as they
+    weighed `at` that time. Kept as a record of kind `health`. Stores read one number of it: for `spare_for` after it
+    was put, retries are at most a tenth of first tries."""
+
+    good: float = 0.0
+    bad: float = 0.0
+    at: datetime | None = None
+    spare_for: timedelta = timedelta()
+
+
 UNLIMITED: Final = ResourceSettings()
 NO_GATE: Final = Gate()
+NO_HEALTH: Final = Health()

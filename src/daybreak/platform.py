@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import faulthandler
 import os
 import re
 import signal
@@ -10,11 +11,12 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 NETWORK_FILE_SYSTEMS: Final = frozenset({
     "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "afpfs", "9p", "ncpfs", "ceph", "glusterfs", "lustre",
@@ -198,6 +200,57 @@ def memory_of(pid: int) -> int | None:
     except (OSError, ValueError, IndexError):
         return None
     return None
+
+
+class Activity(NamedTuple):
+    """What a process and those it started have done so far: seconds of CPU, bytes written to files and terminals."""
+
+    cpu: float
+    written: int
+
+
+def activity_of(leader: int) -> Activity | None:
+    """Of all processes in a group; None where the system does not say."""
+    if sys.platform != "linux":
+        return None
+    ticks = written = 0
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            fields = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(fields[2]) != leader:
+                continue
+            ticks += sum(map(int, fields[11:15]))  # its own time, and that of children it has waited for
+            about = (folder / "io").read_text(encoding="ascii")
+            written += int(about.partition("wchar:")[2].split()[0])
+        except (OSError, ValueError, IndexError):  # it has just ended
+            continue
+    return Activity(ticks / os.sysconf("SC_CLK_TCK"), written)
+
+
+def activity_of_thread(thread: threading.Thread) -> Activity | None:
+    """Its CPU time; what it writes, nobody counts."""
+    if sys.platform != "linux" or thread.ident is None or not thread.is_alive():
+        return None
+    return Activity(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)), 0)
+
+
+# What asks a child for its stack where its interpreter cannot answer. Real-time signals are hardly used by anyone.
+STACK_SIGNAL: Final[int | None] = signal.SIGRTMIN + 7 if sys.platform == "linux" else None
+
+
+def tell_stack_on_signal(file: IO[str]) -> None:
+    """From now on a signal writes this process's stack into a file, whatever its interpreter is at."""
+    if STACK_SIGNAL is not None and sys.platform != "win32":
+        faulthandler.register(STACK_SIGNAL, file=file, all_threads=True)
+
+
+def ask_stack(pid: int) -> bool:
+    if STACK_SIGNAL is None:
+        return False
+    os.kill(pid, STACK_SIGNAL)
+    return True
 
 
 _NEW_GROUP: Final = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)

@@ -13,6 +13,7 @@ from daybreak.client import Client
 from daybreak.errors import RecordChanged
 from daybreak.model import NO_GATE, UNLIMITED, Gate, Put, ResourceSettings
 from daybreak.policy.resources import Resource, check_resource, rate_text, settings_of
+from daybreak.sharing import RETRIES_OF, spared_by
 from daybreak.store import Store, Usage
 
 DECLARED: Final = "declared resource"  # the records that say what the code says
@@ -21,12 +22,14 @@ TRIES: Final = 20
 
 
 class ResourceInfo(Struct, frozen=True, kw_only=True):
-    """A resource as it is now. `differs`: a person has set it otherwise than the code declares it."""
+    """A resource as it is now. `retries_waiting`: because it fails, its retries are few, and so many wait. `differs`: a
+    person has set it otherwise than the code declares it."""
 
     name: str
     slots: int | None
     used: int
     waiting: int
+    retries_waiting: int
     rate: str
     burst: int
     max_waiting: int | None
@@ -44,7 +47,7 @@ async def all_resources(client: Client) -> list[ResourceInfo]:
 
 async def info_of(client: Client, name: str) -> ResourceInfo:
     [usage] = await client.store.usage(name) or [Usage(name=name)]
-    [info] = await _infos(client.store, [usage], name)
+    [info] = await _infos(client.store, [usage, *await client.store.usage(RETRIES_OF + name)], name)
     return info
 
 
@@ -76,10 +79,16 @@ async def reset_resource(client: Client, name: str) -> ResourceSettings:
 async def _infos(store: Store, usages: Sequence[Usage], name: str | None = None) -> list[ResourceInfo]:
     """Of one, or of all that there are: so many questions, however many they are."""
     kinds = [{record.name: record.value for record in await store.records(kind, name)} for kind in KINDS]
-    return [_info(usage, *(kind.get(usage.name) for kind in kinds)) for usage in usages]
+    retries = {spared: usage.waiting for usage in usages if (spared := spared_by(usage.name)) is not None}
+    own = {usage.name: usage for usage in usages if spared_by(usage.name) is None}
+    own |= {spared: Usage(name=spared) for spared in retries if spared not in own}
+    return [
+        _info(own[one], retries.get(one, 0), *(kind.get(one) for kind in kinds))
+        for one in sorted(own)
+    ]  # fmt: skip
 
 
-def _info(usage: Usage, found: bytes | None, said: bytes | None, shut: bytes | None) -> ResourceInfo:
+def _info(usage: Usage, retries: int, found: bytes | None, said: bytes | None, shut: bytes | None) -> ResourceInfo:
     settings = UNLIMITED if found is None else msgspec.json.decode(found, type=ResourceSettings)
     declared = None if said is None else msgspec.json.decode(said, type=ResourceSettings)
     gate = NO_GATE if shut is None else msgspec.json.decode(shut, type=Gate)
@@ -88,6 +97,7 @@ def _info(usage: Usage, found: bytes | None, said: bytes | None, shut: bytes | N
         slots=settings.slots,
         used=usage.used,
         waiting=usage.waiting,
+        retries_waiting=retries,
         rate=rate_text(settings.every),
         burst=settings.burst,
         max_waiting=settings.max_waiting,

@@ -96,6 +96,8 @@ class Sessions:
         if client is not None:
             if loop is self.portal.loop:
                 self._now = None
+            if client.learning.is_due:
+                await client.learning.tend()
             await client.store.close()
 
     def _forget(self) -> None:

@@ -17,6 +17,10 @@ PARKED_PER_CLAIM: Final = 100
 OFFERED_AT_ONCE: Final = 100
 LOOK_AGAIN: Final = span(timedelta(seconds=10))
 PASSED_OVER_FOR: Final = span(timedelta(seconds=30))
+FIRST_TRIES: Final = 10  # of a failing resource, for each retry
+CREDIT: Final = (-100, 1000)  # first tries that can be owed, or saved up
+ONE_RETRY_EACH: Final = span(timedelta(seconds=1))  # where no first tries come
+RETRIES_OF: Final = "retries of "  # what a retry waits for that must spare its resource
 
 
 class Kept(NamedTuple):
@@ -32,7 +36,10 @@ class Gauge:
     """One resource: what is allowed (from its records), and what is in use.
 
     `tat` is when the next start would come if all came evenly (GCRA). `look` is when those who wait should be looked at
-    again, because time alone may have freed it. `fence` is the highest that a holder of it was ever given."""
+    again, because time alone may have freed it. `fence` is the highest that a holder of it was ever given.
+
+    While it fails, until `sparing_until`, retries are few: each costs ten first tries, of which `credit` are saved up.
+    Where neither comes, a retry may go at `spare_at`."""
 
     settings: ResourceSettings = UNLIMITED
     gate: Gate = NO_GATE
@@ -42,6 +49,9 @@ class Gauge:
     look: int | None = None
     kept: Kept | None = None
     fence: int = 0
+    sparing_until: int = 0
+    credit: int = 0
+    spare_at: int = 0
 
     @property
     def limit(self) -> int | None:
@@ -52,6 +62,9 @@ class Gauge:
     @property
     def every(self) -> int:
         return 0 if self.settings.every is None else span(self.settings.every)
+
+    def is_shut(self, now: int) -> bool:
+        return now < self.shut_until
 
     def lacks(self, slots: int, now: int, *, seq: int, priority: int) -> bool:
         """Whether a job that needs so many slots must wait for it."""
@@ -71,10 +84,19 @@ class Gauge:
         """How long until the next start is allowed; not above 0 when it is."""
         return max(self.tat, now) - (max(self.settings.burst, 1) - 1) * self.every - now
 
-    def take(self, slots: int, now: int) -> None:
+    def take(self, slots: int, now: int, *, is_retry: bool) -> bool:
+        """Whether this makes a retry possible that was not."""
         self.used += slots
         if self.every:
             self.tat = max(self.tat, now) + self.every
+        if now >= self.sparing_until:
+            return False
+        self.spare_at = now + ONE_RETRY_EACH
+        if is_retry:
+            self.credit = max(self.credit - FIRST_TRIES, CREDIT[0])
+            return False
+        self.credit = min(self.credit + 1, CREDIT[1])
+        return self.credit % FIRST_TRIES == 0 and self.credit > 0
 
     def give(self, slots: int) -> None:
         self.used -= slots
@@ -102,6 +124,30 @@ class Gauge:
             early = self._early(now) + offered * self.every if self.every else 0
             self.look = now + (early if early > 0 else LOOK_AGAIN)
 
+    # -- sparing it ----------------------------------------------------------------------------------------------------
+
+    def spare(self, spare_for: timedelta, now: int) -> None:
+        if now >= self.sparing_until:
+            self.credit, self.spare_at = 0, now + ONE_RETRY_EACH
+        self.sparing_until = now + span(spare_for) if spare_for else 0
+
+    def retries(self, now: int) -> int:
+        """How many retries may start now."""
+        if now >= self.sparing_until:
+            return OFFERED_AT_ONCE
+        return min(OFFERED_AT_ONCE, max(self.credit // FIRST_TRIES, int(now >= self.spare_at)))
+
+    def look_at_retries(self, now: int, *, offered: int, more: bool) -> int:
+        """When to look again at retries that wait for it."""
+        if more and offered and now >= self.sparing_until:
+            return now
+        if now >= self.sparing_until:
+            return now + LOOK_AGAIN
+        # One that may go now was just offered: the next may a second after it went.
+        return min(self.sparing_until, self.spare_at if now < self.spare_at else now + ONE_RETRY_EACH)
+
+    # -- its gate ------------------------------------------------------------------------------------------------------
+
     def shut(self, gate: Gate, now: int) -> None:
         self.gate = gate
         self.shut_until = now + span(gate.shut_for) if gate.shut_for else 0
@@ -109,6 +155,11 @@ class Gauge:
 
 def need_of(spec: JobSpec, resource: str) -> int:
     return next((need.slots for need in spec.options.resources if need.resource == resource), 0)
+
+
+def spared_by(cause: str) -> str | None:
+    """The resource whose failing is why a retry waits for this."""
+    return cause.removeprefix(RETRIES_OF) if cause.startswith(RETRIES_OF) else None
 
 
 def is_hard_to_place(needs: tuple[Need, ...]) -> bool:

@@ -51,13 +51,15 @@ class Verdict(StrEnum):
 class Inserted(Struct, frozen=True, gc=False):
     """`job` is the id that now stands for the submission; on a conflict, the id of the job in the way.
 
-    `same` says by what it was known: its id, its idempotency key or its unique name."""
+    `same` says by what it was known: its id, its idempotency key or its unique name. `evicted` is the job that a full
+    queue has shed for it."""
 
     verdict: Verdict
     job: str
     seq: int = 0
     state: State | None = None
     same: Literal["", "id", "key", "unique"] = ""
+    evicted: str = ""
 
 
 # -- claim and settle --------------------------------------------------------------------------------------------------
@@ -190,6 +192,32 @@ class Tally(Struct, frozen=True, order=True):
     priority: int
     state: State
     n: int
+
+
+class Total(Struct, frozen=True, order=True):
+    """What has happened, since the store was made, to jobs of one queue, task, version and priority: `n` times this,
+    which `took` so many microseconds together.
+
+    submitted           accepted as new
+    shortened           accepted with a shorter wait limit, because the queue was nearly full
+    spared              retries that had to wait because their resource fails
+    waited              first attempts that were settled, and how long their jobs had waited for them
+    batches             exchanges that settled some of them
+    last                the latest settlement: n is when, in microseconds since 1970; took is how long that attempt ran
+    attempts            n is the highest number of attempts that was settled, where it was above one
+    cancelled, failed expired, failed shed, failed error    ended without an attempt of their own
+    anything else       attempts settled, as policy calls them: Settlement.counts_as"""
+
+    queue: str
+    task: str
+    version: int
+    priority: int
+    what: str
+    n: int
+    took: int = 0
+
+
+MAXIMA: Final = frozenset({"last", "attempts"})  # of these the greatest counts, by n and then by took; others add up
 
 
 class Position(Struct, frozen=True):
@@ -355,6 +383,10 @@ class Store(Protocol):
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
         """How many jobs there are, by queue, task, version, priority and state; equal to a recount at any time."""
+        ...
+
+    async def totals(self, queue: str | None = None) -> list[Total]:
+        """What has happened so far, in order; kept with the changes, so it equals a recount of all there ever were."""
         ...
 
     async def position(self, job: str) -> Position | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -16,6 +17,7 @@ from daybreak.model import JobSpec, Need, Options
 from daybreak.policy.admit import check_size, digest
 from daybreak.policy.resources import Resource, needs_of
 from daybreak.resources import provide
+from daybreak.rules import Admission, judge
 from daybreak.sessions import Sessions, homed
 from daybreak.store import Inserted, Verdict
 from daybreak.sync import Portal, blocking
@@ -26,7 +28,7 @@ R = TypeVar("R")
 
 OPTIONS: Final = frozenset({
     "priority", "queue", "delay", "run_at", "expires_in", "key", "unique", "on_conflict", "tags", "meta", "owner",
-    "run", "resource", "retry", "timeout", "keep", "id", "tx",
+    "run", "resource", "retry", "timeout", "hang", "keep", "id", "tx",
 })  # fmt: skip
 LATER: Final = frozenset({"after", "cache"})
 CHUNK: Final = 5000
@@ -161,7 +163,9 @@ class Task(Generic[P, R]):
         handles: list[JobHandle[R]] = []
         for start in range(0, len(specs), CHUNK):
             chunk = specs[start : start + CHUNK]
-            for spec, answer in zip(chunk, await client.submit_like(self._template, chunk), strict=True):
+            # What rules have judged may differ in more than its arguments.
+            many = client.submit_many if self._program.rules else partial(client.submit_like, self._template)
+            for spec, answer in zip(chunk, await many(chunk), strict=True):
                 job = answer.job if answer.verdict is Verdict.NEW else _accepted(spec, answer, len(handles))
                 handles.append(JobHandle(sessions, self._program, job, self._command))
                 self._submitted(spec, job)
@@ -195,13 +199,15 @@ class Task(Generic[P, R]):
         template = self._template
         new_id = self._options.get("id") or self._sessions.new_id()
         new = msgspec.structs.replace(template, id=new_id, args=args)
-        return new if template.key is None else msgspec.structs.replace(new, digest=digest(new))
+        return with_digest(new)
 
     # -- what its jobs share -------------------------------------------------------------------------------------------
 
     def _sharing(self, spec: JobSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
-        """The spec with what this job needs, which may follow from its arguments."""
+        """The spec as the app's rules leave it, with what this job needs, which may follow from its arguments."""
         resource = self._options.get("resource", self.definition.resource)
+        if self._program.rules:
+            spec, resource = self._judged(spec, resource, args, kwargs)
         if resource is None:
             return spec
         shares = self.definition.shares(resource, args, kwargs)
@@ -215,6 +221,29 @@ class Task(Generic[P, R]):
             if isinstance(share.resource, Resource):
                 self._declared[share.resource.name] = share.resource
         return msgspec.structs.replace(spec, options=options)
+
+    def _judged(
+        self, spec: JobSpec, resource: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[JobSpec, object]:
+        asked = Admission(
+            task=spec.task,
+            args=self.definition.named(args, kwargs),
+            by=spec.by,
+            queue=spec.queue,
+            priority=spec.priority,
+            owner=spec.owner,
+            tags=spec.tags,
+            meta=spec.meta,
+            resource=resource,
+            said=frozenset(self._options),
+        )
+        found = judge(self._program.rules, asked)
+        if found is asked:
+            return spec, resource
+        judged = msgspec.structs.replace(
+            spec, queue=found.queue, priority=found.priority, owner=found.owner, tags=found.tags, meta=dict(found.meta)
+        )
+        return with_digest(judged), found.resource
 
     def _provide(self, *specs: JobSpec) -> None:
         if any(self._new(spec) for spec in specs):
@@ -235,6 +264,10 @@ class Task(Generic[P, R]):
 
     def _handle(self, id: str) -> JobHandle[R]:  # noqa: A002
         return JobHandle(self._sessions, self._program, id, self._command)
+
+
+def with_digest(spec: JobSpec) -> JobSpec:
+    return spec if spec.key is None else msgspec.structs.replace(spec, digest=digest(spec))
 
 
 def _names(spec: JobSpec) -> list[str]:

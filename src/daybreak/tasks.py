@@ -13,6 +13,7 @@ from daybreak.errors import BadArguments, BadInput, UnknownTask
 from daybreak.model import DEFAULT_OPTIONS, Options
 from daybreak.policy.admit import check_name
 from daybreak.policy.resources import Resource, Share, needs_of, shares_of
+from daybreak.rules import Rule
 from daybreak.units import Priority
 from daybreak.values import Arguments, Result
 
@@ -119,6 +120,7 @@ class Program:
         self._by_name: dict[str, Definition] = {}
         self.setups: list[Setup] = []
         self.wraps: list[Callable[[Context], AbstractContextManager[Any]]] = []
+        self.rules: list[Rule] = []
         self.lifespans: list[Callable[[], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]] = []
 
     def add(self, definition: Definition) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 
-from daybreak.model import Lease, Reason, Settlement, State
+from daybreak.model import JobSpec, Lease, Reason, Settlement, State
+from daybreak.store import Inserted
 
 _log = logging.getLogger("daybreak.worker")
+_client_log = logging.getLogger("daybreak")
 
 
 def settled(lease: Lease, settlement: Settlement) -> None:
@@ -45,6 +48,16 @@ def _ended(settlement: Settlement) -> str:
             return "given up, it was at too many deaths"
         case _:
             return "it will not be tried again"
+
+
+def shed(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
+    """Jobs that full queues pushed out for these."""
+    for spec, answer in zip(specs, answers, strict=True):
+        if answer.evicted:
+            _client_log.warning(
+                "queue %s is full: job %s was pushed out for %s %s, which is more urgent",
+                spec.queue, answer.evicted, spec.task, spec.id,
+            )  # fmt: skip
 
 
 def lost(lease: Lease) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from bugs import ledgers, stores
+from bugs import counting, ledgers, stores
 from bugs.planting import planted
 
 from daybreak.stores.memory import MemoryStore
@@ -60,6 +60,24 @@ BUGS = [
     ("locks", ledgers.WaitersDeadlineIsForgotten, "test_one_who_waited_too_long_is_never_granted"),
     ("locks", ledgers.FencesOfALockStartAnew, "test_every_holder_has_a_higher_fence_than_all_before"),
     ("locks", ledgers.WaiterIsNotTold, "test_who_waits_is_told"),
+    ("budget", counting.RetriesAreFree, "test_retries_are_a_tenth_of_first_tries_while_a_resource_fails"),
+    ("budget", counting.FirstTriesWaitToo, "test_first_tries_never_wait_for_it"),
+    ("budget", counting.RetriesNeverComeBack, "test_retries_go_on_when_it_works_again"),
+    ("budget", counting.NothingIsOwed, "test_what_was_tried_beyond_the_budget_is_owed"),
+    ("budget", counting.TurnOfARetryIsLost, "test_an_offer_that_is_not_taken_goes_to_the_next"),
+    ("haste", counting.PatienceIsForced, "test_one_that_will_not_wait_fails_at_an_open_breaker"),
+    ("haste", counting.HasteIsForced, "test_one_that_waits_already_fails_when_it_opens"),
+    ("crowds", counting.ShedsAnyone, "test_only_less_urgent_jobs_are_shed"),
+    ("crowds", counting.ShedsTheFirst, "test_a_full_queue_sheds_the_last_in_line_for_a_more_urgent_job"),
+    ("crowds", counting.ShedsInSilence, "test_who_waits_for_a_job_that_is_shed_is_told"),
+    ("crowds", counting.ShrinksForEveryone, "test_urgent_jobs_and_those_without_a_limit_wait_as_long_as_ever"),
+    (9, counting.RefusedSettlementCounts, "test_a_settlement_that_is_refused_or_repeated_counts_nothing"),
+    (9, counting.RepeatedSettlementCounts, "test_a_settlement_that_is_refused_or_repeated_counts_nothing"),
+    (9, counting.DuplicatesAreSubmitted, "test_duplicates_and_refused_jobs_are_not_submitted"),
+    (9, counting.TotalsGoWithTheirJobs, "test_totals_outlive_their_jobs"),
+    (9, counting.EveryJobIsABatch, "test_one_exchange_is_one_batch_of_each_kind"),
+    (9, counting.LatestIsASum, "test_every_way_to_end_is_counted_once"),
+    (9, counting.ExpiredIsNotCounted, "test_every_way_to_end_is_counted_once"),
     (5, ledgers.HandBackIsCharged, "test_a_job_handed_back_is_not_charged"),
     (5, ledgers.ReaperCharges, "test_a_reapers_own_lease_charges_nothing"),
     (5, ledgers.AttemptCountedAtTheEnd, "test_an_attempt_is_counted_when_it_is_claimed"),

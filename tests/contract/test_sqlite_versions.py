@@ -34,6 +34,10 @@ V2_CLAIM = """
 INSERT INTO lease (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+V2_TALLY = """
+INSERT INTO tally (lane, priority, state, n) VALUES (?, ?, ?, ?)
+ON CONFLICT (lane, priority, state) DO UPDATE SET n = n + excluded.n
+"""
 V2_LEASES = """
 SELECT seq, lane, priority, uniq, fence, n, worker, started, suspending, cancelling, carry, history
 FROM lease WHERE seq IN (SELECT value FROM json_each(?))
@@ -45,6 +49,7 @@ V2_HOLD = (
 # What makes a file of version 2 of one of today's.
 BACK_TO_2 = """
 DROP TABLE gauge;
+ALTER TABLE tally DROP COLUMN totals;
 ALTER TABLE lease DROP COLUMN needs;
 DROP INDEX held_cause;
 ALTER TABLE held DROP COLUMN lane;
@@ -106,6 +111,10 @@ async def test_a_program_of_the_version_before_works_on_beside_us(path):
         [lease] = await take(store)
         old = apsw.Connection(str(path))
         try:
+            states = {state for (state,) in old.execute("SELECT state FROM tally WHERE n <> 0")}
+            assert states <= set(State), "what it counts by"
+            old.execute(V2_TALLY, (1, 5, "queued", 1))
+            old.execute(V2_TALLY, (1, 5, "queued", -1))
             assert len(old.execute(V2_LEASES, (f"[{lease.seq}]",)).fetchone()) == 12
             old.execute(sql.extend_lease, (micros(NOON + HOUR), span(LEASE), None, lease.seq))
             assert await reap(store, now=NOON + LEASE) == [], "its heartbeat counts"

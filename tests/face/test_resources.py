@@ -339,3 +339,18 @@ def test_retrying_tries_again_as_jobs_do(app):
     assert tries.count("1 in use") == 3
     with pytest.raises(BadInput, match="retry"):
         app.retrying("often")
+
+
+def test_work_goes_on_until_those_that_wait_for_an_open_breaker_have_ended(app):
+    calls: list[int] = []
+
+    @app.task(resource=Resource("server", breaker=Breaker(failures=1, successes=1, open_for="1s")))
+    def ask(n: int) -> int:
+        calls.append(n)
+        if len(calls) == 1:
+            raise Transient("down", retry_after="10ms")
+        return n
+
+    jobs = ask.submit_many([{"n": n} for n in range(3)])
+    app.work(processes=1)
+    assert [job.info().state for job in jobs] == [State.COMPLETED] * 3

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import shared_deeds
 from server_places import place_on
-from shared_deeds import app, ask, simulate
+from shared_deeds import app, ask, call, simulate
 
 from daybreak import LockTimeout, State
 
 HERE = Path(__file__).parent
 IS_LONG = os.environ.get("DAYBREAK_TORTURE") == "long"
 WORKERS, JOBS = (8, 300) if IS_LONG else (4, 90)
+CALLS = 5000 if IS_LONG else 1500
 KILL_EVERY = 0.5
 
 
@@ -161,3 +162,33 @@ def test_case_25_a_waiter_that_gave_up_leaves_the_line_at_once_and_is_never_gran
     finally:
         holder.kill()
         holder.communicate()
+
+
+def test_retries_of_a_failing_resource_stay_within_their_budget_and_it_recovers(crew, tmp_path):
+    """Every job of many fails at first: the resource gets at most a tenth more than its first tries, until it works."""
+    call.submit_many([{"n": n} for n in range(CALLS)])
+    for _ in range(2):
+        crew()
+    until(lambda: words(tmp_path).count("first") >= CALLS, within=120.0)
+    said = words(tmp_path)
+    spared_from = app.portal.run(health_was_told())
+    assert spared_from, "it was never found to fail"
+    # Before it was known to fail a few retries went freely; and where no first tries come one goes every ten seconds.
+    early = said[: CALLS // 10].count("retry")
+    assert said.count("retry") <= CALLS / 10 + early + 5
+    assert app.resource("backend").info().retries_waiting > CALLS / 2
+    (tmp_path / "well").touch()
+    until(lambda: app.stats("default").queue.completed == CALLS, within=120.0)
+    stats = app.stats("default")
+    assert (stats.queue.errors, stats.queue.waiting) == (0, 0)
+    assert stats.retries.successful == CALLS
+    assert stats.retries.spared >= CALLS / 2
+
+
+def words(folder):
+    file = folder / "lines"
+    return [line.split()[2] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+async def health_was_told() -> bool:
+    return bool(await (await app.client()).store.records("health", "backend"))

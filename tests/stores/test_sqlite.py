@@ -111,6 +111,34 @@ async def test_two_stores_of_one_process_share_a_file(tmp_path):
         assert (await clients[1].count())[State.QUEUED] == 200
 
 
+async def test_totals_are_of_all_who_write_to_a_file(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db") as one, SqliteStore(tmp_path / "jobs.db") as two:
+        for store in (one, two, one, one, two):
+            await Client(store).submit("t")
+        assert [total.n for total in await one.totals()] == [5]
+        assert await two.totals() == await one.totals()
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        await Client(store).submit("t")
+        assert [(total.what, total.n) for total in await store.totals()] == [("submitted", 6)]
+
+
+async def test_a_request_that_sinks_counts_nothing_wherever_it_stands_in_its_group(tmp_path):
+    async with SqliteStore(tmp_path / "jobs.db", threaded=False) as store:
+        client, engine = Client(store), store._opened._engine
+
+        def good(ledger):
+            return sqlite.store.Inserting(ledger).insert([client.spec("t")])
+
+        def bad(ledger):
+            good(ledger)
+            raise BadInput("no")
+
+        for group in ([bad, good], [good, bad], [good, bad, good]):
+            engine.run([Request(run) for run in group])
+        assert [(total.what, total.n) for total in await store.totals()] == [("submitted", 4)]
+        assert (await client.count())[State.QUEUED] == 4
+
+
 def test_every_statement_is_used_and_every_one_used_exists():
     folder = Path(sqlite.__file__).parent
     used = set(re.findall(r"\bsql\.([a-z_]+)\b", "".join(p.read_text() for p in folder.glob("*.py"))))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daybreak.errors import BadInput
 from daybreak.model import Failure, Retry
-from daybreak.policy.retry import PRESETS, classify, delay_for, may_retry, retrying
+from daybreak.policy.retry import PRESETS, USUAL, classify, delay_for, may_retry, retrying, stretched
 from daybreak.units import LONGEST
 
 SECOND = timedelta(seconds=1)
@@ -16,7 +16,7 @@ SECOND = timedelta(seconds=1)
 chances = st.floats(0, 1, exclude_max=True)
 retries = st.builds(
     Retry,
-    strategy=st.sampled_from(["fixed", "linear", "exponential", "jittered"]),
+    strategy=st.sampled_from(["fixed", "linear", "exponential", "jittered", "adaptive"]),
     delay=st.timedeltas(timedelta(), timedelta(days=1)),
     factor=st.floats(1, 1000),
     cap=st.timedeltas(timedelta(), LONGEST),
@@ -66,7 +66,7 @@ def test_a_number_is_short_for_that_many_attempts():
         (1_000_001, "write 1 to 1,000,000"),
         (True, "1 is no retry"),
         (None, "1 is no retry"),
-        ("eager", "no such preset; there are default, conservative, simulator, upload"),
+        ("eager", "no such preset; there are default, aggressive, conservative, simulator, upload"),
         (2.5, "no such preset"),
         (Retry(jitter=1.5), "jitter lies between 0 and 1"),
         (Retry(jitter=float("nan")), "jitter lies between 0 and 1"),
@@ -190,7 +190,7 @@ def test_jitter_spreads_to_both_sides_alike():
 def test_jitter_is_symmetric_and_bounded(retry, attempt, chance):
     middle = delay_for(retry, attempt, 0.5)
     low, high = delay_for(retry, attempt, chance), delay_for(retry, attempt, 1 - chance)
-    spread = middle * retry.jitter if retry.strategy == "jittered" else timedelta()
+    spread = middle * retry.jitter if retry.strategy in ("jittered", "adaptive") else timedelta()
     close = timedelta(microseconds=2)
     assert abs((low + high) - 2 * middle) <= close + middle * 1e-12
     assert abs(low - middle) <= spread + close + middle * 1e-12
@@ -217,3 +217,42 @@ def test_even_slow_growth_reaches_the_cap(factor):
 def test_never_sooner_than_the_server_asked(retry, attempt, chance, asked):
     found = delay_for(retry, attempt, chance, asked)
     assert found == max(asked, delay_for(retry, attempt, chance))
+
+
+# -- adaptive ----------------------------------------------------------------------------------------------------------
+
+SHARES = st.floats(0, 1)
+
+
+@given(SHARES, SHARES)
+def test_an_adaptive_wait_is_never_shorter_for_less_success(one, other):
+    less, more = sorted((one, other))
+    assert stretched(less) >= stretched(more)
+
+
+@given(SHARES, st.floats(0, 1e-3))
+def test_an_adaptive_wait_has_no_steps(share, step):
+    assert abs(stretched(min(share + step, 1.0)) - stretched(share)) <= 10 * step + 1e-9
+
+
+def test_an_adaptive_wait_is_a_half_to_four_times_as_long():
+    assert (stretched(1.0), stretched(0.0)) == (0.5, 4.0)
+    assert stretched(USUAL) == pytest.approx(1.0)
+
+
+def test_the_aggressive_preset_adapts():
+    retry = retrying("aggressive")
+    assert (retry.strategy, retry.attempts, retry.jitter) == ("adaptive", 5, 0.2)
+    waits = [delay_for(retry, attempt, 0.5).total_seconds() for attempt in (1, 2, 3)]
+    assert waits == pytest.approx([0.5, 0.75, 1.125])
+    assert delay_for(retry, 1, 0.5, success=0.0).total_seconds() == pytest.approx(2.0)
+    assert delay_for(retry, 40, 0.5, success=0.0) == timedelta(seconds=60)
+
+
+@given(st.floats(0, 1, exclude_max=True), SHARES, st.integers(1, 50))
+def test_jitter_is_symmetric_and_within_its_percentage(chance, success, attempt):
+    retry = retrying("aggressive")
+    middle = delay_for(retry, attempt, 0.5, success=success)
+    wait, mirrored = (delay_for(retry, attempt, c, success=success) for c in (chance, 1 - chance))
+    assert abs(wait - middle) <= middle * 0.2 + timedelta(microseconds=2)
+    assert abs((wait - middle) + (mirrored - middle)) <= timedelta(microseconds=2)

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from daybreak.errors import StoreUnavailable
+from daybreak.learning import Learning
 from daybreak.model import Reason, Settlement, State
 from daybreak.services import crew
 from daybreak.services.janitor import Janitor
@@ -392,3 +393,15 @@ async def test_the_crew_of_an_idle_worker_leaves_the_worker_a_quarter_of_one_que
     for service in crew.crew(asked, world, name="w"):
         await tick_for(service, world, timedelta(minutes=10))
     assert asked.times / 600 < 0.75
+
+
+async def test_the_janitor_forgets_durations_that_nobody_has_seen_for_two_days(store, world):
+    learning = Learning(store, world)
+    for name, later in (("old", timedelta(hours=47)), ("new", timedelta())):
+        learning.note(f"connection {name}", SECOND, 1.0)
+        await learning.tend()
+        world.pass_time(later)
+    janitor = Janitor(store, world, name="j")
+    world.pass_time(timedelta(hours=3))
+    await janitor.tick()
+    assert [record.name for record in await store.records("durations")] == ["connection new"]

@@ -1,37 +1,187 @@
+"""Time limits follow what is seen: continuous, monotone, bounded; and are longer after they were too short."""
+
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybreak.model import Options, State
-from daybreak.policy.retain import keep_for
-from daybreak.policy.timeouts import LEVELS, limit_for
+from daybreak.errors import BadInput
+from daybreak.model import Options
+from daybreak.policy.durations import (
+    NONE,
+    Durations,
+    Hour,
+    added,
+    class_of,
+    classes_of,
+    longest_in,
+    merged,
+    of_one,
+    quantile,
+)
+from daybreak.policy.timeouts import BASES, BOUNDS, FEW, MANY, adapted, base_of, level, limit_for, multiplier
+from daybreak.units import LONGEST
+
+NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+NEEDED = st.floats(0, 1e6)
+SEEN = st.integers(0, 10**6)
+SECONDS = st.floats(1e-6, 1e6)
 
 
-def test_no_timeout_is_no_limit():
-    assert limit_for(Options(), 0) is None
-    assert limit_for(Options(), 99) is None
+def seen(*seconds: float, late: int = 0, now: datetime = NOON) -> Durations:
+    fresh = Hour()
+    for n, one in enumerate(seconds):
+        fresh = added(fresh, of_one(one, late=n < late))
+    return merged(NONE, fresh, now)
 
 
-def test_each_timed_out_attempt_gives_the_next_half_as_much_again_at_most_five_times():
-    limits = [limit_for(Options(timeout=timedelta(seconds=32)), n).total_seconds() for n in range(8)]
-    assert limits == [32, 48, 72, 108, 162, 243, 243, 243]
-    assert LEVELS == 5
+# -- the multiplier ----------------------------------------------------------------------------------------------------
+
+
+@given(NEEDED, SEEN)
+def test_it_is_bounded(needed, count):
+    assert BOUNDS[0] <= multiplier(needed, count) <= BOUNDS[1]
+
+
+@given(NEEDED, NEEDED, SEEN)
+def test_what_takes_longer_never_gets_less(one, other, count):
+    shorter, longer = sorted((one, other))
+    assert multiplier(shorter, count) <= multiplier(longer, count)
+
+
+@given(st.floats(0, 10), st.floats(0, 1e-3), SEEN)
+def test_a_small_change_makes_a_small_change(needed, step, count):
+    assert abs(multiplier(needed + step, count) - multiplier(needed, count)) <= 2 * step + 1e-12
+
+
+@given(st.floats(0, 10), st.integers(0, 200))
+def test_one_more_duration_makes_a_small_change(needed, count):
+    assert abs(multiplier(needed, count + 1) - multiplier(needed, count)) <= (BOUNDS[1] - 1) / (MANY - FEW) + 1e-12
+
+
+@given(NEEDED)
+def test_with_few_durations_the_base_holds(needed):
+    assert all(multiplier(needed, count) == 1.0 for count in range(FEW + 1))
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_without_data_the_base_holds():
+    assert adapted(MINUTE, NONE) == MINUTE
+    assert adapted(MINUTE, seen(*[1.0] * FEW)) == MINUTE
+
+
+def test_quick_work_gets_half_the_base_and_slow_work_three_times_it():
+    assert adapted(MINUTE, seen(*[0.1] * 200)) == MINUTE / 2
+    assert adapted(MINUTE, seen(*[500.0] * 200)) == MINUTE * 3
+
+
+def test_in_between_it_is_twice_what_nearly_all_took():
+    limit = adapted(MINUTE, seen(*[40.0] * 200))
+    assert 80 <= limit.total_seconds() <= 88
+
+
+def test_limits_that_were_too_short_grow_and_never_shrink_for_it():
+    base, durations, limit = MINUTE, NONE, MINUTE
+    for _ in range(300):
+        limit = adapted(base, durations)
+        durations = merged(durations, of_one(limit.total_seconds(), late=True), NOON)
+        assert adapted(base, durations) >= limit
+    assert limit == 3 * base
+
+
+def test_one_in_a_thousand_that_takes_long_moves_nothing():
+    quick = seen(*[20.0] * 999)
+    assert adapted(MINUTE, merged(quick, of_one(10_000.0), NOON)) == adapted(MINUTE, quick)
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=60), st.timedeltas(timedelta(seconds=1), timedelta(days=400)))
+def test_limits_stay_within_their_bounds(durations, base):
+    limit = adapted(base, seen(*durations))
+    assert base / 2 <= limit <= min(3 * base, LONGEST)
+
+
+def test_of_a_task_that_is_not_adaptive_the_base_holds():
+    slow = seen(*[500.0] * 200)
+    assert limit_for(Options(timeout=MINUTE, adaptive=False), 0, slow) == MINUTE
+    assert limit_for(Options(timeout=MINUTE), 0, slow) == 3 * MINUTE
+    assert limit_for(Options(), 0, slow) is None
+
+
+# -- escalation --------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_no_limit_where_none_is_set():
+    assert limit_for(Options(), 3) is None
+
+
+def test_each_attempt_that_was_too_late_gets_half_as_much_again_five_times_over():
+    options = Options(timeout=MINUTE)
+    limits = [limit_for(options, late) / MINUTE for late in range(8)]
+    assert limits == pytest.approx([1.5 ** min(late, 5) for late in range(8)])
+
+
+def test_escalation_can_begin_later_and_by_another_factor():
+    options = Options(timeout=MINUTE, escalate=2.0, escalate_after=3)
+    assert [limit_for(options, late) / MINUTE for late in range(6)] == [1, 1, 1, 2, 4, 8]
+    assert [level(late, 3) for late in (0, 2, 3, 7, 9)] == [0, 0, 1, 5, 5]
+
+
+def test_a_limit_has_an_end():
+    assert limit_for(Options(timeout=LONGEST), 5) == LONGEST
+
+
+def test_every_kind_has_a_base_and_no_other_kind_is_known():
+    assert {kind: base.total_seconds() for kind, base in BASES.items()} == {
+        "wait": 300, "acquisition": 30, "renewal": 10, "connection": 5, "operation": 60,
+    }  # fmt: skip
+    with pytest.raises(BadInput, match="'lunch': there are wait, acquisition"):
+        base_of("lunch")
+
+
+# -- the sketch --------------------------------------------------------------------------------------------------------
+
+
+@given(SECONDS)
+def test_a_class_is_a_tenth_wide(seconds):
+    upper = longest_in(class_of(seconds))
+    assert seconds <= upper * (1 + 1e-9)
+    assert upper <= seconds * 1.1 * (1 + 1e-9)
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=200), st.floats(0.01, 1))
+def test_a_quantile_is_right_within_a_tenth(durations, share):
+    exact = sorted(durations)[max(0, -(-int(share * len(durations) * 1000) // 1000) - 1)]
+    found = quantile(classes_of(seen(*durations)), share)
+    assert found >= exact * (1 - 1e-9)
+
+
+@given(st.lists(SECONDS, max_size=50), st.lists(SECONDS, max_size=50))
+def test_two_sketches_are_one_by_adding_them(one, other):
+    apart = seen(*one)
+    for seconds in other:
+        apart = merged(apart, of_one(seconds), NOON)
+    together = seen(*one, *other)
+    assert classes_of(apart) == classes_of(together)
+    assert (apart.seen, apart.late) == (together.seen, together.late)
+    assert apart.seconds == pytest.approx(together.seconds)
+
+
+def test_what_is_older_than_a_day_is_forgotten_and_counts_in_all():
+    durations = seen(*[1.0] * 50)
+    later = merged(durations, of_one(9.0), NOON + timedelta(hours=24))
+    assert sum(classes_of(later).values()) == 51
+    later = merged(later, of_one(9.0), NOON + timedelta(hours=25))
+    assert sum(classes_of(later).values()) == 2
+    assert later.seen == 52
 
 
 @given(st.timedeltas(timedelta(microseconds=1), timedelta(days=36_500)), st.floats(1, 10), st.integers(0, 10**6))
 def test_limits_never_shrink(timeout, escalate, timeouts):
     options = Options(timeout=timeout, escalate=escalate)
     assert timeout <= limit_for(options, timeouts) <= limit_for(options, timeouts + 1)
-
-
-@pytest.mark.parametrize(("state", "days"), [(State.COMPLETED, 7), (State.CANCELLED, 7), (State.FAILED, 90)])
-def test_failed_jobs_are_kept_longer(state, days):
-    assert keep_for(Options(), state) == timedelta(days=days)
-
-
-def test_none_keeps_for_ever():
-    assert keep_for(Options(keep_failed=None), State.FAILED) is None

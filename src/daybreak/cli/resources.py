@@ -87,7 +87,8 @@ def _breaker(info: ResourceInfo) -> str:
 
 
 def _notes(info: ResourceInfo) -> str:
-    said = [f"at most {number(info.max_waiting)} wait"] if info.max_waiting is not None else []
+    said = [f"fails: {counted(info.retries_waiting, 'retry waits', 'retries wait')}"] if info.retries_waiting else []
+    said += [f"at most {number(info.max_waiting)} wait"] if info.max_waiting is not None else []
     said += [f"set by {safe(info.set_by)}"] if info.set_by else []
     said += ["not as the code says"] if info.differs else []
     return ", ".join(said)
@@ -127,6 +128,7 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         ("slots", "no limit" if info.slots is None else number(info.slots)),
         ("in use", number(info.used)),
         ("waiting", number(info.waiting)),
+        ("retries waiting", f"{number(info.retries_waiting)}, until it fails less" if info.retries_waiting else ""),
         ("rate", _rate(info) or "no limit"),
         ("max_waiting", "no limit" if info.max_waiting is None else number(info.max_waiting)),
         ("breaker", _breaker(info) or "none"),

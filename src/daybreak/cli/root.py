@@ -30,6 +30,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "resources": ("daybreak.cli.resources", "List what jobs share, and change its limits."),
         "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),
         "workers": ("daybreak.cli.workers", "List workers: who is there, who has gone."),
+        "stats": ("daybreak.cli.stats", "Show what has happened so far, in numbers."),
         "top": ("daybreak.cli.top", "Watch what is waiting, running and failing."),
     },
     "Run": {

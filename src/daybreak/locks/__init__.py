@@ -24,6 +24,7 @@ from daybreak.locks.jobs import Waiter, all_waiters, check_names
 from daybreak.locks.waiting import Waiting
 from daybreak.model import Lease, Need
 from daybreak.policy.resources import Resource
+from daybreak.policy.timeouts import BASES
 from daybreak.queues.taking import taker_of
 from daybreak.sessions import Sessions, homed
 from daybreak.sync import Portal, blocking
@@ -177,7 +178,8 @@ class Lock:
             await asyncio.sleep(pause)
             asked_at = time.monotonic()
             try:
-                async with asyncio.timeout(max(self._kept_until - asked_at, 0.05)):
+                left = max(self._kept_until - asked_at, 0.05)
+                async with client.learning.limited("renewal of locks", BASES["renewal"], at_most=left):
                     held = await jobs.renew(client, lease, self.lease_for)
             except Exception as trouble:  # noqa: BLE001 - whatever ails it, the lock is not renewed
                 _log.warning("lock %s: it was not renewed: %s", ", ".join(self.names), trouble or "no answer in time")

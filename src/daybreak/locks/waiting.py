@@ -17,6 +17,7 @@ from daybreak.locks import jobs
 from daybreak.locks.cycles import Knot
 from daybreak.model import FINAL, Job, JobSpec, Lease, Reason, State
 from daybreak.policy.resources import LOCK, Resource
+from daybreak.policy.timeouts import BASES
 from daybreak.store import Verdict, job_topic
 
 _log = logging.getLogger("daybreak.locks")
@@ -71,7 +72,12 @@ class Waiting:
 
     async def _stand_in_line(self, provided: dict[str, object]) -> None:
         self.granted_after = time.monotonic()
-        answer = await jobs.ask(self._client, self._spec, self._declared, provided)
+        learning = self._client.learning
+        try:
+            async with learning.limited("acquisition of locks", BASES["acquisition"]):
+                answer = await jobs.ask(self._client, self._spec, self._declared, provided)
+        except TimeoutError:
+            raise StoreUnavailable(f"the store did not answer who asked for lock {self._told_names}") from None
         self._id = answer.job
         if answer.verdict is Verdict.FULL:
             raise LockTimeout(self._told_names, "no time at all: too many wait for it already")

@@ -10,6 +10,7 @@ from typing import Final
 from daybreak.errors import BadInput, TooLarge, Unsupported
 from daybreak.model import DEFAULT_OPTIONS, JobSpec
 from daybreak.policy.retry import retrying
+from daybreak.sharing import spared_by
 from daybreak.units import duration, instant
 
 ARGS_LIMIT: Final = 1024 * 1024
@@ -17,6 +18,7 @@ NAME_LIMIT: Final = 200
 TAGS_LIMIT: Final = 50
 NEEDS_LIMIT: Final = 32
 MOST_SLOTS: Final = 1_000_000_000
+SHORTEST_HANG: Final = timedelta(seconds=1)
 
 
 def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
@@ -74,10 +76,18 @@ def _check_options(spec: JobSpec) -> None:
     retrying(options.retry)
     for kind in (*options.retry.transient, *options.retry.permanent):
         check_name("retry", kind)
-    for what in ("timeout", "expires_in", "keep_completed", "keep_failed"):
+    for what in ("timeout", "expires_in", "keep_completed", "keep_failed", "hang"):
         if (value := getattr(options, what)) is not None:
             duration(value, f"job {spec.task!r}: {what}")
     _check_needs(spec)
+    if not _is_whole(options.escalate_after) or not 1 <= options.escalate_after <= 1000:
+        raise BadInput(
+            f"job {spec.task!r}: escalate_after={options.escalate_after!r} must be an integer from 1 to 1000"
+        )
+    if options.hang is not None and options.hang < SHORTEST_HANG:
+        raise BadInput(
+            f"job {spec.task!r}: hang={options.hang.total_seconds():g} s is too short to tell: write 1s or more"
+        )
     if not 1 <= options.escalate <= 100:
         raise BadInput(f"job {spec.task!r}: escalate={options.escalate!r} must lie between 1 and 100")
     if not _is_whole(options.deaths) or options.deaths < 1:
@@ -94,6 +104,8 @@ def _check_needs(spec: JobSpec) -> None:
         if not need.resource:
             raise BadInput(f"job {spec.task!r}: a resource without a name")
         check_name("resource", need.resource)
+        if spared_by(need.resource) is not None:
+            raise BadInput(f"job {spec.task!r}: {need.resource!r} is no resource, but what waits while one fails")
         if not _is_whole(need.slots) or not 1 <= need.slots <= MOST_SLOTS:
             raise BadInput(f"job {spec.task!r}: {need.slots!r} slots of {need.resource!r}; write 1 or more")
     if len(needs) > NEEDS_LIMIT:

@@ -13,6 +13,7 @@ import msgspec
 from daybreak.errors import BadInput
 from daybreak.model import UNLIMITED, Breaker, Need, ResourceSettings
 from daybreak.policy.admit import MOST_SLOTS, NEEDS_LIMIT, check_name
+from daybreak.sharing import RETRIES_OF, spared_by
 from daybreak.units import LONGEST, ZERO, duration
 
 LOCK: Final = "lock:"  # what the resources of locks are called by
@@ -104,6 +105,8 @@ def check_resource(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise BadInput(f"resource: {name!r} is no name; write a text such as 'plecs'")
     check_name("resource", name)
+    if spared_by(name) is not None:
+        raise BadInput(f"resource {name!r}: names that begin with {RETRIES_OF!r} are for what waits while one fails")
     return name
 
 

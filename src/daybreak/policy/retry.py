@@ -14,12 +14,17 @@ from daybreak.units import LONGEST, ZERO
 
 PRESETS: Final = {
     "default": Retry(),
+    "aggressive": Retry(
+        strategy="adaptive", attempts=5, delay=timedelta(seconds=0.5), factor=1.5, cap=timedelta(seconds=60), jitter=0.2
+    ),
     "conservative": Retry(strategy="exponential", attempts=2, delay=timedelta(seconds=2), cap=timedelta(seconds=15)),
     "simulator": Retry(strategy="exponential", attempts=3, delay=timedelta(seconds=2), unknown="fail"),
     "upload": Retry(
         strategy="exponential", attempts=5, delay=timedelta(minutes=5), cap=timedelta(hours=2)
     ),
 }  # fmt: skip
+
+USUAL: Final = 2 / 3  # the share of tries that succeed, where nobody knows better
 
 Kind = Literal["transient", "permanent", "unknown"]
 
@@ -97,8 +102,17 @@ def may_retry(failure: Failure, retry: Retry) -> bool:
     return kind == "transient" or (kind == "unknown" and retry.unknown == "retry")
 
 
-def delay_for(retry: Retry, attempt: int, chance: float, retry_after: timedelta | None = None) -> timedelta:
-    """The wait after failed attempt number `attempt`. `chance` in [0, 1) spreads a jittered wait symmetrically.
+def stretched(success: float) -> float:
+    """By what an adaptive wait is multiplied: a half where all tries succeed, four where none does, one where it is as
+    `USUAL`. Continuous, and never shorter for less success."""
+    return float(2 ** (3 * (1 - min(max(success, 0.0), 1.0)) - 1))
+
+
+def delay_for(
+    retry: Retry, attempt: int, chance: float, retry_after: timedelta | None = None, *, success: float = USUAL
+) -> timedelta:
+    """The wait after failed attempt number `attempt`. `chance` in [0, 1) spreads a jittered wait symmetrically. An
+    adaptive one is the longer, the smaller the share of tries is that lately had `success`.
 
     The cap bounds the middle of the spread, so that many jobs at the cap do not come back in one instant. Never shorter
     than the server asked for."""
@@ -108,12 +122,14 @@ def delay_for(retry: Retry, attempt: int, chance: float, retry_after: timedelta 
             wait = base
         case "linear":
             wait = base * attempt
-        case "exponential" | "jittered":
+        case "exponential" | "jittered" | "adaptive":
             # Beyond 2^64 every cap is long reached; a larger power would overflow a float.
             grown = (attempt - 1) * math.log2(retry.factor) < 64
             wait = base * (retry.factor ** (attempt - 1) if grown else 2.0**64)
+    if retry.strategy == "adaptive":
+        wait *= stretched(success)
     wait = min(wait, retry.cap.total_seconds())
-    if retry.strategy == "jittered":
+    if retry.strategy in ("jittered", "adaptive"):
         wait *= 1 + retry.jitter * (2 * chance - 1)
     found = timedelta(seconds=wait)
     return found if retry_after is None else max(found, min(retry_after, LONGEST))

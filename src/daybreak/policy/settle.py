@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,27 +22,28 @@ from daybreak.model import (
     Suspended,
     TimedOut,
 )
+from daybreak.policy.counting import Word, called, waited_for
 from daybreak.policy.retain import keep_for
-from daybreak.policy.retry import delay_for, may_retry
+from daybreak.policy.retry import USUAL, delay_for, may_retry
 
 
-def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str) -> Settlement:
-    """What becomes of the job, as data. `chance` in [0, 1) is for jitter."""
+def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: float = USUAL) -> Settlement:
+    """What becomes of the job, as data. `chance` in [0, 1) is for jitter; `success` is how what it needs did lately."""
     if lease.spec.holder is not None:
         return _let_go(lease, outcome, by)
     match outcome:
-        case Done(result):
-            return _end(lease, State.COMPLETED, by, result=result)
+        case Done(result, ran):
+            return _end(lease, State.COMPLETED, by, result=result, ran=ran)
         case Cancelled(who):
             return _end(lease, State.CANCELLED, who or by)
         case HandedBack(checkpoint):
             return _go_on(lease, State.QUEUED, by, attempt=lease.attempt - 1, checkpoint=checkpoint)
         case Suspended(note, checkpoint):
             return _go_on(lease, State.SUSPENDED, by, attempt=lease.attempt - 1, checkpoint=checkpoint, note=note)
-        case Failed(failure):
-            return _failed(lease, failure, chance, by)
-        case TimedOut(after):
-            return _timed_out(lease, after, chance, by)
+        case Failed(failure, ran):
+            return _failed(lease, failure, ran, _Odds(chance, success), by)
+        case TimedOut():
+            return _timed_out(lease, outcome, _Odds(chance, success), by)
         case Lost(detail, alone):
             return _lost(lease, detail, by, alone=alone)
 
@@ -61,29 +63,38 @@ def _let_go(lease: Lease, outcome: Outcome, by: str) -> Settlement:
             return _end(lease, State.COMPLETED, by)
 
 
-def _failed(lease: Lease, failure: Failure, chance: float, by: str) -> Settlement:
+class _Odds(NamedTuple):
+    chance: float
+    success: float
+
+
+def _failed(lease: Lease, failure: Failure, ran: float, odds: _Odds, by: str) -> Settlement:
     retry = lease.spec.options.retry
     failure = msgspec.structs.replace(failure, attempt=lease.attempt)
     if not may_retry(failure, retry):
-        return _end(lease, State.FAILED, by, reason=Reason.ERROR, failure=failure)
+        return _end(lease, State.FAILED, by, reason=Reason.ERROR, failure=failure, ran=ran)
     if lease.attempt >= retry.attempts:
-        return _end(lease, State.FAILED, by, reason=Reason.EXHAUSTED, failure=failure)
-    delay = delay_for(retry, lease.attempt, chance, failure.retry_after)
-    return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure)
+        return _end(lease, State.FAILED, by, reason=Reason.EXHAUSTED, failure=failure, ran=ran)
+    delay = delay_for(retry, lease.attempt, odds.chance, failure.retry_after, success=odds.success)
+    return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, ran=ran)
 
 
-def _timed_out(lease: Lease, after: timedelta, chance: float, by: str) -> Settlement:
-    retry = lease.spec.options.retry
+def _timed_out(lease: Lease, late: TimedOut, odds: _Odds, by: str) -> Settlement:
+    retry, after = lease.spec.options.retry, late.after
     failure = Failure(
-        message=f"ran for {after.total_seconds():g} s, longer than it may",
+        message=late.story or f"ran for {after.total_seconds():g} s, longer than it may",
         kinds=("TimeoutError",),
+        traceback=late.stack,
         attempt=lease.attempt,
     )
-    timeouts = lease.timeouts + 1
+    word: Word = "hung" if late.story else "late"
+    timeouts, ran = lease.timeouts + (word == "late"), after.total_seconds()
     if lease.attempt >= retry.attempts:
-        return _end(lease, State.FAILED, by, reason=Reason.TIMEOUT, failure=failure, timeouts=timeouts)
-    delay = delay_for(retry, lease.attempt, chance)
-    return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, timeouts=timeouts)
+        return _end(
+            lease, State.FAILED, by, reason=Reason.TIMEOUT, failure=failure, timeouts=timeouts, ran=ran, word=word
+        )
+    delay = delay_for(retry, lease.attempt, odds.chance, success=odds.success)
+    return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, timeouts=timeouts, ran=ran, word=word)
 
 
 def _lost(lease: Lease, detail: str, by: str, *, alone: bool) -> Settlement:
@@ -112,7 +123,10 @@ def _end(
     failure: Failure | None = None,
     lost: int | None = None,
     timeouts: int | None = None,
+    ran: float = 0.0,
+    word: Word = "",
 ) -> Settlement:
+    is_first = lease.attempt == 1
     return Settlement(
         seq=lease.seq,
         job=lease.spec.id,
@@ -126,6 +140,9 @@ def _end(
         failure=failure,
         keep_for=keep_for(lease.spec.options, state),
         by=by,
+        counts_as="completed" if is_first and state is State.COMPLETED else called(lease, state, reason, word),
+        ran=int(ran * 1e6),
+        waited=waited_for(lease) if is_first else None,
     )
 
 
@@ -141,7 +158,10 @@ def _go_on(
     note: str = "",
     lost: int | None = None,
     timeouts: int | None = None,
+    ran: float = 0.0,
+    word: Word = "",
 ) -> Settlement:
+    is_charged = attempt is None
     return Settlement(
         seq=lease.seq,
         job=lease.spec.id,
@@ -155,4 +175,7 @@ def _go_on(
         checkpoint=checkpoint,
         note=note,
         by=by,
+        counts_as=called(lease, state, None, word) if is_charged else "",
+        ran=int(ran * 1e6),
+        waited=waited_for(lease) if is_charged and lease.attempt == 1 else None,
     )

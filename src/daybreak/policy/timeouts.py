@@ -1,20 +1,72 @@
-"""How long an attempt may run."""
+"""How long something may take: what is usual, followed by what is seen, and longer after it was too short."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal, get_args
 
+from daybreak.errors import BadInput
 from daybreak.model import Options
+from daybreak.policy.durations import Durations, classes_of, quantile
 from daybreak.units import LONGEST
 
 LEVELS: Final = 5
+BOUNDS: Final = (0.5, 3.0)  # of the base
+QUANTILE: Final = 0.99
+MARGIN: Final = 2.0  # times what all but one in a hundred took
+FEW: Final = 20  # durations; with fewer the base holds
+MANY: Final = 100  # with so many what is seen counts fully
+
+Kind = Literal["wait", "acquisition", "renewal", "connection", "operation"]
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
+BASES: Final[dict[str, timedelta]] = {
+    "wait": timedelta(minutes=5),
+    "acquisition": timedelta(seconds=30),
+    "renewal": timedelta(seconds=10),
+    "connection": timedelta(seconds=5),
+    "operation": timedelta(seconds=60),
+}
 
 
-def limit_for(options: Options, timeouts: int) -> timedelta | None:
-    """The execution limit of the next attempt: the base, longer by `escalate` for each attempt that timed out, at most
-    five times over."""
+def base_of(kind: str) -> timedelta:
+    try:
+        return BASES[kind]
+    except KeyError:
+        raise BadInput(f"a time limit of kind {kind!r}: there are {', '.join(KINDS)}") from None
+
+
+def multiplier(needed: float, seen: int) -> float:
+    """By what a base is multiplied when all but one in a hundred of `seen` durations took at most `needed` times the
+    base. Continuous and never falling in `needed`, and between a half and three."""
+    wanted = min(max(needed * MARGIN, BOUNDS[0]), BOUNDS[1])
+    trust = min(max((seen - FEW) / (MANY - FEW), 0.0), 1.0)
+    return 1.0 + trust * (wanted - 1.0)
+
+
+def adapted(base: timedelta, durations: Durations) -> timedelta:
+    """The limit that follows from what was seen."""
+    classes = classes_of(durations)
+    seen = sum(classes.values())
+    if seen <= FEW:
+        return base
+    limit = base * multiplier(quantile(classes, QUANTILE) / base.total_seconds(), seen)
+    return min(limit, LONGEST)
+
+
+def limit_for(options: Options, timeouts: int, durations: Durations | None = None) -> timedelta | None:
+    """The execution limit of the next attempt: the base, or what is seen to be needed; longer by `escalate` for each
+    attempt that ran into it, at most five times over."""
     if options.timeout is None:
         return None
-    longer = min(options.escalate ** min(timeouts, LEVELS), max(1.0, LONGEST / options.timeout))
-    return options.timeout * longer
+    base = adapted(options.timeout, durations) if durations is not None and options.adaptive else options.timeout
+    longer = min(options.escalate ** level_of(options, timeouts), max(1.0, LONGEST / base))
+    return base * longer
+
+
+def level_of(options: Options, timeouts: int) -> int:
+    return level(timeouts, options.escalate_after)
+
+
+def level(late: int, escalate_after: int) -> int:
+    """How many times a limit is raised after it was too short so often."""
+    return min(max(late - escalate_after + 1, 0), LEVELS)

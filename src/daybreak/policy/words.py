@@ -69,22 +69,22 @@ def options_of(
     timeout: object = None,
     expires_in: object = None,
     keep: object = None,
-    escalate: float | None = None,
-    deaths: int | None = None,
+    hang: object = None,
     run: str | None = None,
+    **numbers: object,
 ) -> Options:
-    """`start` with what was said on top of it. The jobs of a run are kept until the run is deleted: its results are one
-    table."""
+    """`start` with what was said on top of it; `numbers` are other options, as they are. The jobs of a run are kept
+    until the run is deleted: its results are one table."""
     said: dict[str, object] = {}
     if retry is not None:
         said["retry"] = retrying(retry)
-    for name, value in (("timeout", timeout), ("expires_in", expires_in)):
+    for name, value in (("timeout", timeout), ("expires_in", expires_in), ("hang", hang)):
         if value is not None:
             said[name] = duration(value, name)
     if keep is not None:
         said["keep_completed"] = said["keep_failed"] = duration(keep, "keep")
     elif run is not None:
         said["keep_completed"] = said["keep_failed"] = None
-    said |= {name: number for name, number in (("escalate", escalate), ("deaths", deaths)) if number is not None}
+    said |= {name: number for name, number in numbers.items() if number is not None}
     changed = msgspec.structs.replace(start, **said)
     return start if changed == start else changed  # one value for all, so that stores encode it once

@@ -252,7 +252,7 @@ class QueueHandle:
 
     @homed
     async def aset(self, /, **changes: Any) -> QueueSettings:
-        """Change paused, max_running, capacity, discipline, patience or weight, while the queue is in use."""
+        """Change paused, max_running, capacity, when_full, discipline, patience or weight, while it is in use."""
         return await (await self._sessions.client()).set_queue(self.name, **changes)
 
     set = blocking(aset)

@@ -21,8 +21,8 @@ from daybreak.store import LATEST, Inserted, Verdict
 from daybreak.testing.clock import HandClock
 from daybreak.testing.stand_ins import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
 from daybreak.units import duration, span
-from daybreak.worker.child import Held, limit_of, work_of
-from daybreak.worker.pool import outcome_of
+from daybreak.worker.child import Held, work_of
+from daybreak.worker.pool import limit_for, outcome_of
 from daybreak.worker.runner import Runner
 from daybreak.worker.setup import entered
 from daybreak.worker.source import LocalSource, Settled, Want
@@ -217,7 +217,8 @@ class Inline:
             raise DaybreakError(self._endless)
 
     async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
-        held = Held(lease, limit_of(lease))
+        limit = limit_for(lease)
+        held = Held(lease, None if limit is None else limit.total_seconds())
         work = work_of(held)
         ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)))
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):

@@ -20,6 +20,7 @@ from daybreak.worker.cell import Cell, size_for
 from daybreak.worker.inside import AsyncChild, SyncChild
 from daybreak.worker.runner import Runner
 from daybreak.worker.setup import entered
+from daybreak.worker.stacks import tell_on_signal
 from daybreak.worker.target import load, load_modules, sentence
 from daybreak.worker.timers import exact_loop
 from daybreak.worker.wire import Broken, Frames, Hello, Ready, frame, to_child
@@ -38,6 +39,7 @@ def main() -> None:
     hello = read_hello(sock)
     if hello is None:
         return
+    tell_on_signal(hello.scratch)
     cell = Cell(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
     with contextlib.suppress(AttributeError):  # replaced by something that is no text stream

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from daybreak.model import Lease, Outcome
-from daybreak.policy.timeouts import limit_for
 from daybreak.worker.isolation import Body
 from daybreak.worker.wire import (
     Broken,
@@ -27,7 +26,9 @@ from daybreak.worker.wire import (
     Returned,
     Run,
     Said,
+    Stack,
     Stop,
+    Where,
     Why,
     Work,
     frame,
@@ -44,17 +45,24 @@ SHORT: Final = 0.002  # seconds; jobs shorter than this compute rather than wait
 
 @dataclass(slots=True)
 class Held:
-    """A lease in a child's hands. Times are of the loop's clock."""
+    """A lease in a child's hands. Times are of the loop's clock. `alive_at`: its latest sign of life. One that is ended
+    because it hangs has a `story`, and the `stack` it stood at."""
 
     lease: Lease
     limit: float | None
     asked: Why | None = None
     end_at: float | None = None
     alone: bool = False
+    alive_at: float = 0.0
+    where_asked_at: float | None = None
+    stack: str = ""
+    story: str = ""
 
 
 class Listener(Protocol):
     """Who a child reports to."""
+
+    def limit_of(self, lease: Lease) -> float | None: ...
 
     def on_ready(self, child: Child, tasks: frozenset[tuple[str, int]]) -> None: ...
 
@@ -96,6 +104,7 @@ class Child:
     _rate: float = 0.0
     _mean: float = 1.0
     heard_at: float = field(default_factory=time.monotonic)
+    spoke_at: float = 0.0
     _transport: asyncio.Transport | None = None
 
     async def connect(self) -> None:
@@ -143,7 +152,7 @@ class Child:
         if not self.held:
             self.heard_at = time.monotonic()
         for lease in leases:
-            held = Held(lease, limit_of(lease), alone=alone)
+            held = Held(lease, self.listener.limit_of(lease), alone=alone)
             self.held[lease.seq] = held
             works.append(work_of(held))
         self._send(Run(works))
@@ -153,6 +162,9 @@ class Child:
 
     def kept(self, said: Keep, *, held: bool) -> None:
         self._send(Kept(said.seq, said.token, held))
+
+    def ask_where(self, seq: int) -> None:
+        self._send(Where(seq))
 
     def recall(self) -> None:
         """Ask for what it has not begun; and trust it with no work ahead until it is quick again."""
@@ -180,11 +192,13 @@ class Child:
                 self._heard(ended)
             case Progress(seq):
                 if (held := self.held.get(seq)) is not None:
+                    held.alive_at = time.monotonic()
                     self.listener.on_progress(held.lease, message)
             case Keep(seq):
                 if (held := self.held.get(seq)) is None:
                     self.kept(message, held=False)
                 else:
+                    held.alive_at = time.monotonic()
                     self.listener.on_keep(self, held.lease, message)
             case Returned(seqs):
                 found = [held for seq in seqs if (held := self.held.pop(seq, None)) is not None]
@@ -193,7 +207,11 @@ class Child:
                 self.ready = self.was_ready = True
                 self.listener.on_ready(self, frozenset(tasks))
             case Said(level, line):
+                self.spoke_at = time.monotonic()
                 _job_log.log(level, "%s", line)
+            case Stack(seq, text):
+                if (held := self.held.get(seq)) is not None:
+                    held.stack = text
             case Broken(trouble):
                 self.listener.on_broken(self, trouble)
 
@@ -230,6 +248,7 @@ class Child:
         """Time in which everything stood still does not count against its jobs."""
         self.heard_at += gap
         for held in self.held.values():
+            held.alive_at += gap
             if held.limit is not None:
                 held.limit += gap
             if held.end_at is not None:
@@ -238,11 +257,6 @@ class Child:
     def begun(self) -> dict[int, float]:
         """What it is at, and since when."""
         return {seq: since for seq, since in self.body.cell.read().items() if seq in self.held}
-
-
-def limit_of(lease: Lease) -> float | None:
-    limit = limit_for(lease.spec.options, lease.timeouts)
-    return None if limit is None else limit.total_seconds()
 
 
 def work_of(held: Held) -> Work:

@@ -28,9 +28,10 @@ class Gates:
 
     A count that is not put, because the store is gone or others were quicker too often, is one failure less."""
 
-    def __init__(self, store: Store, world: World) -> None:
+    def __init__(self, store: Store, world: World, worker: str = "") -> None:
         self._store = store
         self._world = world
+        self._worker = worker
         self._breakers: dict[str, tuple[int, Breaker | None]] = {}
         self._calm: dict[str, int] = {}  # since when a gate is known to count nothing
         self._all: tuple[int, dict[str, bytes]] = (0, {})
@@ -65,8 +66,9 @@ class Gates:
             if then == gate:
                 break
             value = None if then == NO_GATE else msgspec.json.encode(then)
-            [put] = await self._store.put([Put(kind="gate", name=resource, value=value, expect=revision)])
-            if put is not None:
+            tells = _told(gate, then)
+            put = Put(kind="gate", name=resource, value=value, expect=revision, tells=tells, by=self._worker)
+            if (await self._store.put([put]))[0] is not None:
                 _say(resource, gate, then, breaker)
                 gate = then
                 break
@@ -111,6 +113,13 @@ class Gates:
         for record in await self._store.records("gate", resource):
             return msgspec.json.decode(record.value, type=Gate), record.revision
         return NO_GATE, 0
+
+
+def _told(before: Gate, now: Gate) -> str:
+    """The event that tells of it, if it changed how the breaker stands."""
+    if now.opened > before.opened:
+        return "breaker_opened"
+    return "breaker_closed" if before.state == "open" and now.state == "closed" else ""
 
 
 def _say(resource: str, before: Gate, now: Gate, breaker: Breaker) -> None:

@@ -11,7 +11,7 @@ from daybreak.model import QueueSettings, State
 from daybreak.store import Filter, Store
 from daybreak.tasks import Program
 
-_LEFT: Final = frozenset({State.QUEUED, State.SCHEDULED, State.RUNNING})
+_LEFT: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED, State.RUNNING})
 
 
 async def is_idle(store: Store, program: Program, queues: tuple[str, ...]) -> bool:

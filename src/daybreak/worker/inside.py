@@ -21,6 +21,7 @@ from daybreak.context import Context
 from daybreak.model import Failure
 from daybreak.worker.cell import Cell
 from daybreak.worker.runner import Runner, told
+from daybreak.worker.stacks import stack_of_task, stack_of_thread
 from daybreak.worker.voices import Voices, forward_logs
 from daybreak.worker.wire import (
     Bye,
@@ -31,7 +32,9 @@ from daybreak.worker.wire import (
     Report,
     Returned,
     Run,
+    Stack,
     Stop,
+    Where,
     Work,
     frame,
     to_child,
@@ -74,6 +77,7 @@ class SyncChild:
         self._log_level = log_level
 
     def serve(self) -> None:
+        self._thread = threading.get_ident()
         forward_logs(self._send, self._log_level)
         listener = threading.Thread(target=self._listen, name="daybreak-child-listener", daemon=True)
         listener.start()
@@ -150,6 +154,8 @@ class SyncChild:
             case Stop(seq, why):
                 if (at := self._at) is not None and at[0] == seq:
                     at[1].ask_to_stop(why)
+            case Where(seq):
+                self._send(frame(Stack(seq, stack_of_thread(self._thread))))
             case Kept(seq, token, held):
                 self._voices.kept(seq, token, held=held)
             case Recall():
@@ -205,6 +211,9 @@ class AsyncChild:
                     task, ctx, _ = found
                     ctx.ask_to_stop(why)
                     task.cancel()
+            case Where(seq):
+                if (found := self._running.get(seq)) is not None:
+                    self._write(frame(Stack(seq, stack_of_task(found[0]))))
             case Kept(seq, token, held):
                 self._voices.kept(seq, token, held=held)
             case Recall():

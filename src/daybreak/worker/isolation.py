@@ -15,6 +15,7 @@ from typing import Protocol
 from daybreak import platform
 from daybreak.tasks import Program
 from daybreak.worker.cell import Cell, size_for
+from daybreak.worker.stacks import file_for
 from daybreak.worker.wire import Hello, frame
 
 
@@ -24,6 +25,7 @@ class Body(Protocol):
     sock: socket.socket
     cell: Cell
     pid: int | None
+    scratch: str
 
     def end(self) -> bool:
         """End it now; False if that cannot be done and it goes on until its job ends."""
@@ -35,6 +37,10 @@ class Body(Protocol):
 
     def memory(self) -> int | None: ...
 
+    def activity(self) -> platform.Activity | None:
+        """What it has done so far, with all that it started; None where nobody can say."""
+        ...
+
     def bury(self) -> None:
         """Let go of what it left. Waits for its end, which must have been brought about."""
         ...
@@ -43,7 +49,7 @@ class Body(Protocol):
 class ProcessBody:
     def __init__(self, hello: Hello) -> None:
         self.sock, theirs = socket.socketpair()
-        self._scratch = hello.scratch
+        self.scratch = hello.scratch
         self._ended = False
         try:
             with theirs, tempfile.NamedTemporaryFile(prefix="daybreak-cell-") as file:
@@ -76,9 +82,13 @@ class ProcessBody:
     def memory(self) -> int | None:
         return platform.memory_of(self._process.pid)
 
+    def activity(self) -> platform.Activity | None:
+        return platform.activity_of(self._process.pid)
+
     def bury(self) -> None:
         self._process.wait()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        file_for(self.scratch).unlink(missing_ok=True)
 
 
 _CODE = (
@@ -94,6 +104,7 @@ class ThreadBody:
         self.sock, self._theirs = socket.socketpair()
         self.cell = Cell(hello.slots)
         self.pid: int | None = None
+        self.scratch = hello.scratch
         self._thread = threading.Thread(target=self._serve, args=(hello, program), name="daybreak-child", daemon=True)
         self._thread.start()
 
@@ -114,6 +125,9 @@ class ThreadBody:
 
     def memory(self) -> int | None:
         return None
+
+    def activity(self) -> platform.Activity | None:
+        return platform.activity_of_thread(self._thread)
 
     def bury(self) -> None:
         self._thread.join(1)

@@ -48,6 +48,14 @@ class Limits:
                 self._children.abandon(child)
                 self._end_all(child, "")
 
+    def end_hanging(self, child: Child, held: Held, now: float) -> None:
+        if held.asked is None:
+            held.asked = "timeout"
+            held.end_at = now
+            if self._is_async:
+                held.end_at += ASYNC_GRACE
+                child.stop(held.lease.seq, "timeout")
+
     def _stop_by_force(self, child: Child, held: Held) -> None:
         """End a child for the sake of one job; its neighbours go back, uncharged, once its last words are read.
 

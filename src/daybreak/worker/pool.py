@@ -22,10 +22,12 @@ from daybreak.model import (
     Suspended,
     TimedOut,
 )
+from daybreak.policy import timeouts
 from daybreak.store import Extended
 from daybreak.worker.child import AHEAD, Child, Held
 from daybreak.worker.children import Children
 from daybreak.worker.court import Court
+from daybreak.worker.hanging import Hanging, report
 from daybreak.worker.isolation import Body
 from daybreak.worker.keeper import Keeper
 from daybreak.worker.limits import Limits
@@ -71,14 +73,23 @@ class Pool:
         self._keeper: Keeper | None = None
         self._cancel_grace = settings.cancel_grace.total_seconds()
         self._limits = Limits(self.children, is_async=is_async, end_all=self._end_all)
+        self._hanging = Hanging(is_async=is_async)
         self._court = Court(trial, self.children, is_async=is_async, give_back=self.give_back)
         self._looked_at = time.monotonic()
         self._pace = Pace()
         self._spares = Spares()
         self._foresight = Foresight()
+        self._limit_for: Callable[[Lease], timedelta | None] = limit_for
 
     def keep_by(self, keeper: Keeper) -> None:
         self._keeper = self._court.keeper = keeper
+
+    def limit_by(self, limit_for: Callable[[Lease], timedelta | None]) -> None:
+        self._limit_for = limit_for
+
+    def limit_of(self, lease: Lease) -> float | None:
+        limit = self._limit_for(lease)
+        return None if limit is None else limit.total_seconds()
 
     def look_again(self) -> None:
         self.may_find = self.announced = True
@@ -228,7 +239,7 @@ class Pool:
             case "suspend", Lost() | HandedBack():
                 outcome = Suspended()
             case "timeout", Lost() | HandedBack() | Cancelled():
-                outcome = TimedOut(timedelta(seconds=held.limit or 0))
+                outcome = too_late(held, held.limit or 0.0)
         self.ended.append((held.lease, outcome))
 
     def on_ended(self, child: Child, ended: list[tuple[Held, Ended]]) -> None:
@@ -328,6 +339,9 @@ class Pool:
         self._looked_at = now
         for child in self.children:
             self._limits.look_at(child, now)
+            for held in self._hanging.find(child, child.begun(), now):
+                await report(child, held)
+                self._limits.end_hanging(child, held, time.monotonic())
         self.give_back(self._spares.kept_too_long(now))
         self._court.look(now)
         await self.children.look(now)
@@ -358,17 +372,26 @@ class Pool:
                 self._end_all(child, "")
 
 
+def limit_for(lease: Lease) -> timedelta | None:
+    """How long an attempt may run where nothing has been learned of it."""
+    return timeouts.limit_for(lease.spec.options, lease.timeouts)
+
+
+def too_late(held: Held, limit: float) -> TimedOut:
+    return TimedOut(timedelta(seconds=limit), held.story, held.stack)
+
+
 def outcome_of(held: Held, said: Ended) -> Outcome:
     match said.what:
         case "done":
-            return Done(said.result)
+            return Done(said.result, said.ran_for)
         case "cancelled":
             return Cancelled()
         case "suspended":
             return Suspended(said.note)
         case "timed out":
-            return TimedOut(timedelta(seconds=held.limit or said.ran_for))
+            return too_late(held, held.limit or said.ran_for)
         case "handed back":
             return HandedBack()
         case _:
-            return Failed(said.failure or Failure(message="it failed and did not say how"))
+            return Failed(said.failure or Failure(message="it failed and did not say how"), said.ran_for)

@@ -12,6 +12,7 @@ from daybreak.model import Lease, Outcome, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store import Beat, Claim, Exchange, Extended, Store, Watch, work_topic, worker_topic
 from daybreak.worker.gates import Gates
+from daybreak.worker.healths import Healths
 from daybreak.world import World
 
 Tasks = frozenset[tuple[str, int]]
@@ -67,12 +68,17 @@ class LocalSource:
         self._queues = queues
         self._lease_for = lease_for
         self._served = dict.fromkeys(queues, 0)
-        self._gates = Gates(store, world)
+        self._gates = Gates(store, world, worker)
+        self._healths = Healths(store, world)
 
     async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: Want | None) -> Taken:
         await self._gates.hear(ended)
-        chance = self._world.chance
-        settlements = [settle(lease, outcome, chance=chance.random(), by=self.worker) for lease, outcome in ended]
+        await self._healths.hear(ended)
+        chance, success = self._world.chance, self._healths.success
+        settlements = [
+            settle(lease, outcome, chance=chance.random(), by=self.worker, success=success(lease))
+            for lease, outcome in ended
+        ]
         answer = await self._store.exchange(
             Exchange(settle=settlements, claim=None if want is None else self._claim(want))
         )

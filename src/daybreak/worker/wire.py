@@ -81,7 +81,13 @@ class Bye(Struct, array_like=True, tag=5):
     """Nothing more will come: end."""
 
 
-ToChild = Hello | Run | Stop | Kept | Recall | Bye
+class Where(Struct, array_like=True, tag=6):
+    """Say where a job stands."""
+
+    seq: int
+
+
+ToChild = Hello | Run | Stop | Kept | Recall | Bye | Where
 
 
 # -- to the supervisor -------------------------------------------------------------------------------------------------
@@ -141,7 +147,14 @@ class Said(Struct, array_like=True, tag=6):
     line: str
 
 
-ToSupervisor = Ready | Broken | Report | Progress | Keep | Returned | Said
+class Stack(Struct, array_like=True, tag=7):
+    """Where a job stands, as lines of a traceback."""
+
+    seq: int
+    text: str
+
+
+ToSupervisor = Ready | Broken | Report | Progress | Keep | Returned | Said | Stack
 
 _encoder = msgspec.msgpack.Encoder()
 to_child: Final = msgspec.msgpack.Decoder(ToChild)

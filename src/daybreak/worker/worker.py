@@ -15,6 +15,7 @@ import msgspec
 
 from daybreak import telemetry
 from daybreak.errors import BadInput, StoreError
+from daybreak.learning import Learning
 from daybreak.model import FINAL, Lease, Put, State
 from daybreak.services.crew import crew, run
 from daybreak.store import Extended, OwnLoop, Store
@@ -72,6 +73,7 @@ class Worker:
         self._beside = beside
         self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
         self._source = LocalSource(store, world, worker=self.id, queues=self._queues, lease_for=settings.lease_for)
+        self._learning = Learning(store, world)
         self._shared: dict[str, Any] = {}
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -135,6 +137,7 @@ class Worker:
             )
             for pool in self._pools:
                 pool.keep_by(keeper)
+                pool.limit_by(self._learning.limit_of)
             around.push_async_callback(self._close_pools)
             for pool in self._pools:
                 await pool.children.open(pool)
@@ -150,6 +153,7 @@ class Worker:
             self._listen(keeper),
             self._look_after(),
             self._tell_of_myself(),
+            self._learning.run(),
             self._forget_the_dead(),
             run(crew(self._store, self._world, name=self.id, lease_for=self.settings.lease_for), self._world),
             self._stop_when_idle(),
@@ -169,6 +173,7 @@ class Worker:
                 for task in tending:
                     task.cancel()
                 await asyncio.gather(*tending, return_exceptions=True)
+        await self._learning.tend()
         with contextlib.suppress(StoreError):
             await self._store.put([Put(kind=record.KIND, name=self.id, value=None)])
 
@@ -251,6 +256,8 @@ class Worker:
             telemetry.lost(settled.lease)
             return
         state = settled.settlement.state
+        if settled.lease.spec.options.timeout is not None:
+            self._learn(settled)
         if state is State.COMPLETED:
             self.done += 1
         elif state in FINAL:
@@ -258,6 +265,13 @@ class Worker:
         telemetry.settled(settled.lease, settled.settlement)
         if self._ears is not None:
             self._ears.settled(settled)
+
+    def _learn(self, settled: Settled) -> None:
+        """What ran to its end, or into its limit, says how long such jobs take; an error may come early."""
+        settlement, lease = settled.settlement, settled.lease
+        late = settlement.timeouts > lease.timeouts
+        if late or settlement.state is State.COMPLETED:
+            self._learning.ran(lease, settlement.ran / 1e6, late=late)
 
     # -- around it -----------------------------------------------------------------------------------------------------
 

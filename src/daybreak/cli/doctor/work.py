@@ -155,6 +155,12 @@ def _resources(resources: list[ResourceInfo], session: Session, now: datetime) -
                 cure=f"mend what it stands for; it closes by itself, or with: "
                 f"{session.command('resources', 'reset', one.name)}",
             )
+        if one.retries_waiting:
+            yield Finding(
+                f"the resource {name!r} fails: {counted(one.retries_waiting, 'retry waits', 'retries wait')} "
+                "until it works better",
+                cure="mend what it stands for; they go on by themselves",
+            )
         if one.slots == 0 and one.waiting:
             yield Finding(
                 f"the resource {name!r} has no slots, and {_wait(one.waiting)} for it",

@@ -34,7 +34,8 @@ def set_(name: str, words: tuple[str, ...], new: bool, as_json: bool) -> int:
     Settings:
       paused       true or false
       max_running  at most so many at once, over all workers; none for no limit
-      capacity     at most so many unfinished jobs, more are refused; none for no limit
+      capacity     at most so many unfinished jobs; none for no limit
+      when_full    refuse what is too much, or shed: push out the last in line for what is more urgent
       discipline   fifo, or aging: nothing starves
       patience     of aging: waiting so long counts as one priority, such as 2m
       weight       its share between equally urgent queues
@@ -98,9 +99,10 @@ def _setting(key: str, text: str) -> Any:
         if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
             raise BadInput(f"paused={text}: write true or false")
         return word in ("true", "yes", "on", "1")
-    if key == "discipline" and word not in ("fifo", "aging"):
-        raise BadInput(f"discipline={text}: write fifo or aging")
-    return word if key == "discipline" else text
+    for choice, known in (("discipline", ("fifo", "aging")), ("when_full", ("refuse", "shed"))):
+        if key == choice and word not in known:
+            raise BadInput(f"{key}={text}: write {' or '.join(known)}")
+    return word if key in ("discipline", "when_full") else text
 
 
 def _apply(names: Iterable[str], changes: dict[str, Any], *, new: bool | None, as_json: bool) -> int:

@@ -107,6 +107,7 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         ("paused", "yes: nothing is claimed from it" if settings.paused else "no"),
         ("max_running", "no limit" if settings.max_running is None else number(settings.max_running)),
         ("capacity", "no limit" if settings.capacity is None else f"{number(settings.capacity)} unfinished jobs"),
+        ("when full", "the last in line is shed for what is more urgent" if settings.when_full == "shed" else ""),
         ("discipline", settings.discipline),
         ("patience", lasted(settings.patience) if settings.discipline == "aging" else ""),
         ("weight", str(settings.weight)),

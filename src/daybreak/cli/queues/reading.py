@@ -97,7 +97,8 @@ def by_bucket(priorities: dict[int, int]) -> dict[Priority, int]:
 def described(settings: QueueSettings) -> str:
     """What differs from the defaults, in words."""
     said = ["paused"] if settings.paused else []
-    said += [f"capacity {number(settings.capacity)}"] if settings.capacity is not None else []
+    if settings.capacity is not None:
+        said.append(f"capacity {number(settings.capacity)}" + (", sheds" if settings.when_full == "shed" else ""))
     said += [f"aging, patience {lasted(settings.patience)}"] if settings.discipline == "aging" else []
     said += [f"weight {settings.weight}"] if settings.weight != 1 else []
     return ", ".join(said)

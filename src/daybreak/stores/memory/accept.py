@@ -5,11 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from daybreak import events
+from daybreak.crowding import SHORTENED, cut
 from daybreak.model import (
     UNFINISHED,
     WAITING,
     JobSpec,
     QueueSettings,
+    Reason,
     State,
 )
 from daybreak.rank import place
@@ -43,14 +45,26 @@ class Accepting(Book):
             return self._defer_to(holder, spec, now)
         settings = self.settings(spec.queue)
         freed = 1 if holder and holder.spec.queue == spec.queue else 0
+        victim: Entry | None = None
         if bounded and settings.capacity is not None and self.unfinished[spec.queue] - freed >= settings.capacity:
-            return Inserted(Verdict.FULL, spec.id)
+            victim = self._last_in_line(spec) if settings.when_full == "shed" else None
+            if victim is None:
+                return Inserted(Verdict.FULL, spec.id)
         if bounded and any(self._is_crowded(need.resource) for need in spec.options.resources):
             return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._finish(holder, State.CANCELLED, now, by=spec.by, note="replaced")
+        if victim and victim is not holder:
+            note = f"pushed out by {spec.id}"
+            self._finish(victim, State.FAILED, now, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
         entry = self._accept(spec, settings, now)
-        return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state)
+        return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state, "", victim.spec.id if victim else "")
+
+    def _last_in_line(self, spec: JobSpec) -> Entry | None:
+        """The queued job that would be claimed last, if it is less urgent than this one."""
+        rank = self.ready.tail(spec.queue)
+        entry = None if rank is None else self.jobs[rank.seq]
+        return entry if entry is not None and entry.priority > spec.priority else None
 
     def _is_crowded(self, resource: str) -> bool:
         most = self.gauge(resource).settings.max_waiting
@@ -81,8 +95,14 @@ class Accepting(Book):
             entry.due = ("wall", span(spec.run_at - moment(0)))
         elif spec.delay is not None:
             entry.due = ("steady", now.steady + span(spec.delay))
+        note = ""
         if spec.options.expires_in is not None:
-            entry.expires = now.steady + span(spec.options.expires_in)
+            limit = span(spec.options.expires_in)
+            shorter = cut(limit, spec.priority, self.unfinished[spec.queue], settings.capacity)
+            if shorter < limit:
+                note = SHORTENED
+                self._count(entry, "shortened")
+            entry.expires = now.steady + shorter
             self.expiring.add(entry.expires, entry.seq)
         if self._is_early(entry, now):
             entry.state = State.SCHEDULED
@@ -95,7 +115,8 @@ class Accepting(Book):
             self.uniques[spec.unique] = entry
         self.unfinished[spec.queue] += 1
         self._enter(entry)
-        self._tell(entry, events.submitted(spec, entry.state, moment(now.wall), due_at(entry)), now)
+        self._count(entry, "submitted")
+        self._tell(entry, events.submitted(spec, entry.state, moment(now.wall), due_at(entry), note), now)
         return entry
 
     def _know_key(self, key: str, digest: str, entry: Entry) -> None:

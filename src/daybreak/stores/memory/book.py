@@ -16,9 +16,11 @@ from daybreak.events import Event
 from daybreak.model import (
     DEFAULT_QUEUE,
     NO_GATE,
+    NO_HEALTH,
     UNFINISHED,
     UNLIMITED,
     Gate,
+    Health,
     JobSpec,
     Put,
     QueueSettings,
@@ -28,9 +30,10 @@ from daybreak.model import (
     State,
 )
 from daybreak.rank import place
-from daybreak.sharing import Gauge
+from daybreak.sharing import RETRIES_OF, Gauge
 from daybreak.store import (
     EVENTS_TOPIC,
+    MAXIMA,
     job_topic,
     work_topic,
 )
@@ -57,6 +60,9 @@ class Key:
     dropped: int | None = None
 
 
+Cell = tuple[tuple[str, str, int], int, str]  # a lane, a priority, and what is counted
+
+
 @dataclass(slots=True)
 class Book:
     jobs: dict[int, Entry] = field(default_factory=dict)
@@ -79,6 +85,8 @@ class Book:
     gauges: dict[str, Gauge] = field(default_factory=dict)
     blocked: dict[str, Ready] = field(default_factory=dict)  # by what they wait for
     freed: set[str] = field(default_factory=set)  # resources to be offered before this transaction ends
+    totals: dict[Cell, tuple[int, int]] = field(default_factory=dict)
+    settled: set[tuple[tuple[str, str, int], int]] = field(default_factory=set)  # of what, in this transaction
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -88,6 +96,8 @@ class Book:
         if put.expect is not None and put.expect != (there.revision if there else 0):
             return None
         self.revision += 1
+        if put.tells:
+            self._publish(events.told_by(put, moment(now.wall)), now)
         if put.value is None:
             self.records.pop(name, None)
         else:
@@ -103,6 +113,9 @@ class Book:
             if gauge.kept is not None and gauge.shut_until:
                 self._keep_no_more(self.jobs[gauge.kept.seq])  # others should not wait for what will not come soon
             self.freed.add(put.name)
+        elif put.kind == "health":
+            self.gauge(put.name).spare(_decoded(put.value, Health, NO_HEALTH).spare_for, now.steady)
+            self.freed.add(RETRIES_OF + put.name)
         return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=self.revision)
 
     def settings(self, queue: str) -> QueueSettings:
@@ -125,13 +138,14 @@ class Book:
         note: str = "",
         kind: str | None = None,
     ) -> None:
-        """End a job without an outcome of its own: cancelled, replaced or expired."""
+        """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
         self._wait_no_more(entry)
         self._exit(entry)
         entry.state, entry.reason, entry.note = state, reason, note
         self._leave_lease(entry)
         keep = entry.spec.options.keep_failed if state is State.FAILED else entry.spec.options.keep_completed
         self._close(entry, now, keep)
+        self._count(entry, state.value if reason is None else f"{state} {reason}")
         self._change(entry, kind or state.value, now, by, state=state, reason=reason, note=note, attempt=entry.attempt)
 
     def _close(self, entry: Entry, now: Now, keep_for: timedelta | None) -> None:
@@ -240,6 +254,8 @@ class Book:
         self._keep_no_more(entry)
         if entry.state is State.QUEUED:
             self.freed.update(need.resource for need in entry.needs)
+            if entry.attempt:
+                self.freed.update(RETRIES_OF + need.resource for need in entry.needs)
 
     def _keep_no_more(self, entry: Entry) -> None:
         for need in entry.needs:
@@ -247,6 +263,11 @@ class Book:
             if gauge.kept is not None and gauge.kept.seq == entry.seq:
                 gauge.kept = None
                 self.freed.add(need.resource)
+
+    def _count(self, entry: Entry, what: str, n: int = 1, took: int = 0) -> None:
+        cell = (entry.lane, entry.priority, what)
+        there = self.totals.get(cell, (0, 0))
+        self.totals[cell] = max(there, (n, took)) if what in MAXIMA else (there[0] + n, there[1] + took)
 
     def _change(self, entry: Entry, kind: str, now: Now, by: str, **changed: object) -> None:
         event = Event(n=entry.n + 1, kind=kind, job=entry.spec.id, at=moment(now.wall), by=by, **changed)  # type: ignore[arg-type]
@@ -269,6 +290,8 @@ def due_at(entry: Entry) -> datetime | None:
 def check(puts: Iterable[Put]) -> None:
     """Before anything is written: what raises half way through would leave half an operation behind."""
     for put in puts:
+        if put.tells and put.tells not in events.KINDS:
+            raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is no kind of event")
         if put.value is not None and (kind := _KINDS.get(put.kind)) is not None:
             try:
                 msgspec.json.decode(put.value, type=kind)
@@ -276,7 +299,7 @@ def check(puts: Iterable[Put]) -> None:
                 raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {trouble}") from None
 
 
-_KINDS = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate}
+_KINDS = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate, "health": Health}
 
 T = TypeVar("T")
 

@@ -47,6 +47,9 @@ class Leasing(Sharing):
                 self._expire(head, now)
                 expired += 1
                 continue
+            if self.fails_fast(head, now):
+                expired += 1
+                continue
             if (lacking := self.lacking(head, now)) is not None:
                 self.park(head, lacking, now)
                 parked += 1
@@ -154,6 +157,7 @@ class Leasing(Sharing):
         self.following_inserts, self.following_puts = [], []
 
     def _write(self, entry: Entry, settlement: Settlement, now: Now) -> None:
+        self._count_settled(entry, settlement, now)
         self._exit(entry)
         entry.attempt, entry.lost, entry.timeouts = settlement.attempt, settlement.lost, settlement.timeouts
         if settlement.checkpoint is not None:
@@ -173,6 +177,19 @@ class Leasing(Sharing):
             self._place(entry)
             self._enter(entry)
         self._tell(entry, events.settled(settlement, entry.n + 1, moment(now.wall), due_at(entry)), now)
+
+    def _count_settled(self, entry: Entry, settlement: Settlement, now: Now) -> None:
+        if not settlement.counts_as:
+            return
+        self._count(entry, settlement.counts_as, took=settlement.ran)
+        self._count(entry, "last", now.wall, settlement.ran)
+        if settlement.waited is not None:
+            self._count(entry, "waited", took=settlement.waited)
+        if settlement.attempt > 1:
+            self._count(entry, "attempts", settlement.attempt)
+        if (entry.lane, entry.priority) not in self.settled:
+            self.settled.add((entry.lane, entry.priority))
+            self._count(entry, "batches")
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

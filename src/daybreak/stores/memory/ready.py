@@ -31,6 +31,10 @@ class Ready:
         )
         return min(heads, default=None)
 
+    def tail(self, queue: str) -> Rank | None:
+        """The last job of a queue."""
+        return max((ranks.last for (name, _, _), ranks in self._lanes.items() if name == queue), default=None)
+
     def ahead_of(self, queue: str, rank: Rank) -> int:
         return sum(ranks.before(rank) for lane, ranks in self._lanes.items() if lane[0] == queue)
 
@@ -57,6 +61,10 @@ class Ranks:
     @property
     def first(self) -> Rank:
         return self._all[self._start]
+
+    @property
+    def last(self) -> Rank:
+        return self._all[-1]
 
     def add(self, rank: Rank) -> None:
         insort(self._all, rank, lo=self._start)

@@ -6,11 +6,21 @@ from datetime import timedelta
 
 from daybreak.model import Reason, State
 from daybreak.rank import Rank
-from daybreak.sharing import OFFERED_AT_ONCE, PASSED_OVER_FOR, Gauge, Kept, is_hard_to_place, need_of
+from daybreak.sharing import (
+    OFFERED_AT_ONCE,
+    PASSED_OVER_FOR,
+    RETRIES_OF,
+    Gauge,
+    Kept,
+    is_hard_to_place,
+    need_of,
+    spared_by,
+)
 from daybreak.store import Usage, job_topic
 from daybreak.stores.memory.accept import Accepting
 from daybreak.stores.memory.book import Now
 from daybreak.stores.memory.entry import Entry
+from daybreak.stores.memory.ready import Ready
 from daybreak.units import moment, span
 
 
@@ -23,13 +33,29 @@ class Sharing(Accepting):
             gauge = self.gauge(need.resource)
             if gauge.lacks(need.slots, now.steady, seq=entry.seq, priority=entry.priority):
                 return need.resource
+        if entry.attempt:
+            for need in entry.needs:
+                if not self.gauge(need.resource).retries(now.steady):
+                    return RETRIES_OF + need.resource
         return None
+
+    def fails_fast(self, entry: Entry, now: Now) -> bool:
+        """One that will not wait for a breaker ends where it meets an open one."""
+        if not entry.spec.options.fail_fast:
+            return False
+        for need in entry.needs:
+            if self.gauge(need.resource).is_shut(now.steady):
+                note = f"the breaker of resource {need.resource} is open"
+                self._finish(entry, State.FAILED, now, by="", reason=Reason.ERROR, note=note)
+                return True
+        return False
 
     def _lease(self, entry: Entry, now: Now, *, worker: str, lease_for: timedelta, call: str | None = None) -> None:
         self._keep_no_more(entry)
         self._exit(entry)
         for need in entry.needs:
-            self.gauge(need.resource).take(need.slots, now.steady)
+            if self.gauge(need.resource).take(need.slots, now.steady, is_retry=entry.attempt > 0):
+                self.freed.add(RETRIES_OF + need.resource)
         entry.blocked_on = entry.blocked_since = None
         entry.state, entry.due, entry.note = State.RUNNING, None, ""
         self._enter(entry)
@@ -73,6 +99,10 @@ class Sharing(Accepting):
             entry.blocked_since = now.steady
         self._enter(entry)
         self._change(entry, "blocked", now, "", state=State.BLOCKED, note=resource)
+        if (spared := spared_by(resource)) is not None:
+            self._count(entry, "spared")
+            self.gauge(resource).look = self.gauge(spared).look_at_retries(now.steady, offered=0, more=False)
+            return
         self._keep_for(entry, now)
         self.gauge(resource).plan(now.steady, offered=0, more=False)
 
@@ -99,7 +129,9 @@ class Sharing(Accepting):
         while self.freed:
             resource = min(self.freed)
             self.freed.discard(resource)
-            any_tried = self._offer(resource, now) or any_tried
+            is_for_retries = spared_by(resource) is not None
+            offer = self._offer_retries if is_for_retries else self._offer
+            any_tried = offer(resource, now) or any_tried
         return any_tried
 
     def offer_what_time_freed(self, now: Now) -> None:
@@ -121,6 +153,8 @@ class Sharing(Accepting):
             for ranks in waiting.lanes().values():
                 tried, rest = self._offer_lane(resource, gauge, ranks, now)
                 offered, more = max(offered, tried), more or rest
+        elif waiting:
+            self._fail_those_in_haste(waiting, now)
         if waiting:
             gauge.plan(now.steady, offered=offered, more=more)
         else:
@@ -147,11 +181,37 @@ class Sharing(Accepting):
             else:
                 beside += need_of(entry.spec, resource)
                 tried += 1
-                self._exit(entry)
-                entry.state = State.QUEUED
-                self._enter(entry)
-                self._change(entry, "unblocked", now, "", state=State.QUEUED)
+                self._unblock(entry, now)
         return tried, len(ranks) > OFFERED_AT_ONCE
+
+    def _fail_those_in_haste(self, waiting: Ready, now: Now) -> None:
+        for ranks in waiting.lanes().values():
+            for rank in ranks[:OFFERED_AT_ONCE]:
+                self.fails_fast(self.jobs[rank.seq], now)
+
+    def _offer_retries(self, cause: str, now: Now) -> bool:
+        """As `_offer`, to retries that wait because their resource fails."""
+        spared = spared_by(cause)
+        assert spared is not None
+        gauge, waiting = self.gauge(spared), self.blocked.get(cause)
+        offered, more = 0, False
+        for ranks in waiting.lanes().values() if waiting else ():
+            may_start = gauge.retries(now.steady)
+            for rank in ranks[:may_start]:
+                self._unblock(self.jobs[rank.seq], now)
+            offered, more = max(offered, min(may_start, len(ranks))), more or len(ranks) > may_start
+        if waiting:
+            self.gauge(cause).look = gauge.look_at_retries(now.steady, offered=offered, more=more)
+        else:
+            self.gauge(cause).look = None
+            self.blocked.pop(cause, None)
+        return offered > 0
+
+    def _unblock(self, entry: Entry, now: Now) -> None:
+        self._exit(entry)
+        entry.state = State.QUEUED
+        self._enter(entry)
+        self._change(entry, "unblocked", now, "", state=State.QUEUED)
 
     def _grant(self, entry: Entry, now: Now) -> None:
         """To its holder, who waits to be told."""

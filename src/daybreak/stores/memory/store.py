@@ -33,6 +33,7 @@ from daybreak.store import (
     Query,
     Reap,
     Tally,
+    Total,
     Traits,
     Usage,
     Watch,
@@ -85,6 +86,7 @@ class MemoryStore:
         ledger, at = self._ledger, self._now(now)
         check([*exchange.put, *(put for settlement in exchange.settle for put in settlement.puts)])
         settled = [ledger.settle(cleaned_settlement(settlement), at) for settlement in exchange.settle]
+        ledger.settled.clear()
         ledger.follow(at)
         inserted = [ledger.insert(spec, at) for spec in exchange.insert]
         put = [ledger.put(put, at) for put in exchange.put]
@@ -170,6 +172,13 @@ class MemoryStore:
                 cell = (*entry.lane, entry.priority, entry.state)
                 tallies[cell] = tallies.get(cell, 0) + 1
         return sorted(Tally(*cell, n) for cell, n in tallies.items())
+
+    async def totals(self, queue: str | None = None) -> list[Total]:
+        return sorted(
+            Total(*lane, priority, what, n, took)
+            for (lane, priority, what), (n, took) in self._ledger.totals.items()
+            if queue in (None, lane[0])
+        )
 
     async def position(self, job: str) -> Position | None:
         entry = self._ledger.ids.get(job)

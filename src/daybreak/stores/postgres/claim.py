@@ -28,6 +28,7 @@ class Head(NamedTuple):
     seq: int
     priority: int
     expires: int | None
+    attempt: int
     shared: str | None
     brought: bytes | None
 
@@ -67,12 +68,18 @@ class Body(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """A head whose turn it is, and what is to become of it: `lacking` is what it must wait for."""
+    """A head whose turn it is, and what is to become of it: `lacking` is what it must wait for. One that is overdue, or
+    will not wait for a breaker that is open, ends here."""
 
     line: Line
     head: Head
-    is_overdue: bool
-    lacking: str | None
+    is_overdue: bool = False
+    fails_fast: bool = False
+    lacking: str | None = None
+
+    @property
+    def ends(self) -> bool:
+        return self.is_overdue or self.fails_fast
 
 
 class Line:
@@ -108,7 +115,8 @@ class Claiming:
         self._rows: list[Values] = []
         self._taken: list[Head] = []
         self._parked: list[Row] = []
-        self._expired = 0
+        self._ended = 0
+        self._hasty: set[int] = set()  # jobs at an open breaker for which they will not wait
         self.again = False
         self.next_in: timedelta | None = None
 
@@ -119,7 +127,7 @@ class Claiming:
         lines = self._lines(served)
         leases = self._taken_before()
         is_dry = False
-        while self._may_take(len(leases), self._expired, len(self._parked)) and not is_dry:
+        while self._may_take(len(leases), self._ended, len(self._parked)) and not is_dry:
             self._fill(lines)
             is_dry = not self._take(lines, leases)
         self._write()
@@ -129,8 +137,8 @@ class Claiming:
             self.next_in = pass_time.next_in(ledger)
         return leases
 
-    def _may_take(self, leased: int, expired: int, parked: int) -> bool:
-        return leased < self._claim.limit and expired < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM
+    def _may_take(self, leased: int, ended: int, parked: int) -> bool:
+        return leased < self._claim.limit and ended < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM
 
     def _lines(self, served: dict[str, int]) -> list[Line]:
         ledger, claim = self._ledger, self._claim
@@ -166,6 +174,15 @@ class Claiming:
         for line in lines:
             heads = [head for lane in line.lanes for head in by_lane.get(lane, ())]
             line.heads = deque(sorted(heads, key=lambda head: head.rank))
+        if self._ledger.is_alone:
+            self._find_hasty([head for heads in by_lane.values() for head in heads if head.shared is not None])
+
+    def _find_hasty(self, heads: list[Head]) -> None:
+        """Their options say so, which are asked for only where a breaker is open."""
+        gauges, steady = self._ledger.gauges, self._ledger.steady
+        gauges.know_needs(heads)
+        stopped = [head.seq for head in heads if gauges.shut(head.needs, steady) is not None]
+        self._hasty.update(share.hasty(self._ledger, stopped))
 
     def _take(self, lines: list[Line], leases: list[Lease]) -> bool:
         """Choose in order, then lock what was chosen and no more: a lock on more would make others pass over jobs
@@ -175,13 +192,13 @@ class Claiming:
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)
         chosen: list[Chosen] = []
-        leased, expired, parked = len(leases), self._expired, len(self._parked)
-        while self._may_take(leased, expired, parked) and waiting:
+        leased, ended, parked = len(leases), self._ended, len(self._parked)
+        while self._may_take(leased, ended, parked) and waiting:
             _, line = heappop(waiting)
             one = self._judge(line, line.heads.popleft())
             chosen.append(one)
-            if one.is_overdue:
-                expired += 1
+            if one.ends:
+                ended += 1
                 if one.head.shared is not None:
                     break  # what it leaves to others changes the fate of those to come
             elif one.lacking is not None:
@@ -197,15 +214,16 @@ class Claiming:
         locked = self._lock([one.head for one in chosen if one.lacking is None])
         parking = [one.head.seq for one in chosen if one.lacking is not None]
         rows = places.look(self._ledger, parking) if parking else {}
-        for line, head, is_overdue, lacking in chosen:
+        for one in chosen:
+            line, head = one.line, one.head
             self._met.append(head.seq)
-            if lacking is not None:
-                share.block(self._ledger, rows[head.seq], lacking)
+            if one.lacking is not None:
+                share.block(self._ledger, rows[head.seq], one.lacking)
                 self._parked.append(rows[head.seq])
             elif (body := locked.get(head.seq)) is None:
                 continue
-            elif is_overdue:
-                self._expire(head.seq)
+            elif one.ends:
+                self._end(one)
             else:
                 leases.append(self._lease(head, body))
                 line.room -= 1
@@ -217,14 +235,16 @@ class Claiming:
         steady = self._ledger.steady
         is_overdue = head.expires is not None and head.expires <= steady
         if head.shared is None:
-            return Chosen(line, head, is_overdue, None)
+            return Chosen(line, head, is_overdue)
         gauges = self._ledger.gauges
-        lacking = None if is_overdue else gauges.lacking(head, steady)
+        if is_overdue or head.seq in self._hasty:
+            return Chosen(line, head, is_overdue, fails_fast=not is_overdue)
+        lacking = gauges.lacking(head, steady)
         if lacking is not None:
             gauges.park(head, lacking, steady, was_queued=True)
-        elif not is_overdue:
+        else:
             gauges.take(head, steady)
-        return Chosen(line, head, is_overdue, lacking)
+        return Chosen(line, head, lacking=lacking)
 
     def _lock(self, heads: list[Head]) -> dict[int, Body]:
         """Those that are ours now."""
@@ -237,11 +257,14 @@ class Claiming:
         self._ledger.locked.update((body.seq, State.QUEUED) for body in found)
         return {body.seq: body for body in found}
 
-    def _expire(self, seq: int) -> None:
-        self._expired += 1
-        row = places.load(self._ledger, seq)
+    def _end(self, one: Chosen) -> None:
+        self._ended += 1
+        row = places.load(self._ledger, one.head.seq)
         assert row is not None
-        places.expire(self._ledger, row)
+        if one.fails_fast:
+            share.fail_fast(self._ledger, row)
+        else:
+            places.expire(self._ledger, row)
 
     def _taken_before(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim

@@ -117,7 +117,7 @@ def _queues(exchange: Exchange) -> tuple[str, ...]:
     return () if exchange.claim is None else tuple(exchange.claim.queues)
 
 
-_NOTHING = (None,) * 9
+_NOTHING = (None,) * 12
 _NO_CLAIM = (None,) * 9
 
 
@@ -147,8 +147,14 @@ def _settle_params(settle: Sequence[Settlement]) -> tuple[Any, ...]:
         Bigints([s.seq for s in said]), Ints([s.fence for s in said]), Ints([s.attempt for s in said]),
         Bigints([None if s.keep_for is None else span(s.keep_for) for s in said]), Blobs([s.result for s in said]),
         Blobs([_carry(s) for s in said]), Blobs([text_bytes(s.note) for s in said]), Texts([s.job for s in said]),
-        Texts(told),
+        Texts(told), _counts(said), Bigints([s.ran for s in said]),
+        Bigints([s.waited for s in said]),
     )  # fmt: skip
+
+
+def _counts(said: Sequence[Settlement]) -> Texts | None:
+    counts = [s.counts_as or None for s in said]
+    return None if counts.count("completed") == len(counts) else Texts(counts)
 
 
 def _settled(said: Settlement) -> str:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from daybreak.model import Gate, Need, ResourceSettings
-from daybreak.sharing import PASSED_OVER_FOR, Gauge, Kept, is_hard_to_place
+from daybreak.sharing import PASSED_OVER_FOR, RETRIES_OF, Gauge, Kept, is_hard_to_place, spared_by
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.statements import Statements
 from daybreak.units import span
@@ -30,6 +30,9 @@ class Wants(Protocol):
 
     @property
     def needs(self) -> tuple[Need, ...]: ...
+
+    @property
+    def attempt(self) -> int: ...
 
     @property
     def since(self) -> int | None: ...
@@ -91,12 +94,21 @@ class Gauges:
         for need in job.needs:
             if self[need.resource].lacks(need.slots, now, seq=job.seq, priority=job.priority):
                 return need.resource
+        if job.attempt:
+            for need in job.needs:
+                if not self[need.resource].retries(now):
+                    return RETRIES_OF + need.resource
         return None
+
+    def shut(self, needs: Iterable[Need], now: int) -> str | None:
+        """The first of these whose breaker is open."""
+        return next((need.resource for need in needs if self[need.resource].is_shut(now)), None)
 
     def take(self, job: Wants, now: int) -> None:
         self.keep_no_more(job)
         for need in job.needs:
-            self[need.resource].take(need.slots, now)
+            if self[need.resource].take(need.slots, now, is_retry=job.attempt > 0):
+                self.freed.add(RETRIES_OF + need.resource)
 
     def give(self, needs: Iterable[Need]) -> None:
         for need in needs:
@@ -129,12 +141,17 @@ class Gauges:
         if was_queued:
             self.pass_on(job)
         self.freed.discard(resource)
+        if (spared := spared_by(resource)) is not None:
+            self[resource].look = self[spared].look_at_retries(now, offered=0, more=False)
+            return
         self.keep_for(job, now, since=now if job.since is None else job.since)
         self[resource].plan(now, offered=0, more=False)
 
     def pass_on(self, job: Wants) -> None:
         """What a queued job was offered is for the next one."""
         self.freed.update(need.resource for need in job.needs)
+        if job.attempt:
+            self.freed.update(RETRIES_OF + need.resource for need in job.needs)
 
     def keep_for(self, job: Wants, now: int, *, since: int | None) -> None:
         """Those that need much are passed over by those that need little. After a while what they need is kept for
@@ -160,7 +177,7 @@ class Gauges:
 def _read(
     slots: int | None, every: int | None, burst: int, max_waiting: int | None, probes: int | None, shut_until: int,
     used: int, waiting: int, tat: int, look: int | None, kept_seq: int | None, kept_priority: int, kept_slots: int,
-    fence: int,
+    fence: int, sparing_until: int, credit: int, spare_at: int,
 ) -> tuple[Gauge, int]:  # fmt: skip
     """A gauge and how many wait for it, as sql/load_gauges.sql says."""
     pace = None if every is None else timedelta(microseconds=every)
@@ -168,6 +185,7 @@ def _read(
     return Gauge(
         settings=ResourceSettings(slots=slots, every=pace, burst=burst, max_waiting=max_waiting),
         gate=Gate(probes=probes), shut_until=shut_until, used=used, tat=tat, look=look, kept=kept, fence=fence,
+        sparing_until=sparing_until, credit=credit, spare_at=spare_at,
     ), waiting  # fmt: skip
 
 
@@ -177,7 +195,8 @@ def _values(gauge: Gauge, waiting: int) -> Values:
         _bounded(settings.slots), _bounded(None if settings.every is None else span(settings.every)),
         _bounded(settings.burst), _bounded(settings.max_waiting), _bounded(gauge.gate.probes),
         _bounded(gauge.shut_until), gauge.used, waiting, _bounded(gauge.tat), _bounded(gauge.look),
-        *(gauge.kept or (None, None, None)), gauge.fence,
+        *(gauge.kept or (None, None, None)), gauge.fence, _bounded(gauge.sparing_until), gauge.credit,
+        _bounded(gauge.spare_at),
     )  # fmt: skip
 
 

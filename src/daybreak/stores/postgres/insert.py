@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daybreak import events
+from daybreak.crowding import NOT_URGENT, SHORTENED, cut
 from daybreak.errors import BadInput
-from daybreak.model import FINAL, UNFINISHED, WAITING, JobSpec, QueueSettings, State
+from daybreak.model import FINAL, UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
 from daybreak.rank import place
 from daybreak.store import Inserted, Verdict
 from daybreak.stores.postgres import places
@@ -29,6 +30,18 @@ class Known:
     seq: int | None
 
 
+@dataclass(slots=True)
+class New:
+    """A job that is accepted and not written yet."""
+
+    at: int  # where its answer stands
+    spec: JobSpec
+    settings: QueueSettings
+    expires_in: int | None
+    is_shortened: bool
+    evicted: str
+
+
 class Inserting:
     """New jobs are gathered and written together; whatever must look at other jobs first has them written."""
 
@@ -37,12 +50,13 @@ class Inserting:
         self._specs = specs
         self._bounded = bounded  # what comes with a settlement is part of it, and not refused for a full queue
         self._answers: list[Inserted | None] = []
-        self._new: list[tuple[int, JobSpec, QueueSettings]] = []  # where its answer stands
+        self._new: list[New] = []
         self._keys: dict[str, Known] = {}
         self._new_keys: list[tuple[str, str, str]] = []
         self._holders: dict[str, int | None] = {}  # None: a job that is not written yet
         self._seqs: dict[str, int | None] = {}
-        self._counted: dict[str, int] = {}
+        self._counted: dict[str, int] = {}  # unfinished jobs of queues that have a limit
+        self._last: dict[str, tuple[int, int] | None] = {}  # the seq and priority of who would be claimed last
 
     def insert(self) -> list[Inserted]:
         self._prepare()
@@ -61,9 +75,7 @@ class Inserting:
         queues = sorted({spec.queue for spec in specs})
         self._share()
         ledger.know_settings(queues)
-        if self._bounded and (limited := [q for q in queues if ledger.settings(q).capacity is not None]):
-            ledger.lock_limits(limited)
-            self._counted = ledger.tallied(limited, UNFINISHED)
+        self._count_limited(queues)
         if keys:
             ledger.rows(sql.lock_names, (KEYS, Texts(keys)))
             for key, digest, job, seq in ledger.rows(sql.keys_of, (Texts(keys),)):
@@ -72,6 +84,17 @@ class Inserting:
             ledger.rows(sql.lock_names, (NAMES, Texts(names)))
             self._holders.update(ledger.rows(sql.holders_of, (Texts(names),)))
         self._seqs.update(ledger.rows(sql.seqs_of_ids, (Texts([spec.id for spec in specs]),)))
+
+    def _count_limited(self, queues: Sequence[str]) -> None:
+        ledger = self._ledger
+        limited = [queue for queue in queues if ledger.settings(queue).capacity is not None]
+        if self._bounded:
+            ledger.lock_limits(limited)
+        else:  # nothing is refused, but what is not urgent may have to wait less
+            hurried = {spec.queue for spec in self._specs if spec.priority >= NOT_URGENT and spec.options.expires_in}
+            limited = [queue for queue in limited if queue in hurried]
+        if limited:
+            self._counted = ledger.tallied(limited, UNFINISHED)
 
     def _share(self) -> None:
         """Be alone with all resources, if it depends on who waits for them whether and where a job is accepted."""
@@ -95,25 +118,51 @@ class Inserting:
         if holder and not replaces:
             return self._defer_to(holder, spec)
         settings = self._ledger.settings(spec.queue)
-        if settings.capacity is not None and self._bounded:
-            freed = 1 if holder and holder.queue == spec.queue else 0
-            if self._counted[spec.queue] - freed >= settings.capacity:
+        freed = 1 if holder and holder.queue == spec.queue else 0
+        victim = None
+        if self._bounded and settings.capacity is not None and self._counted[spec.queue] - freed >= settings.capacity:
+            victim = self._last_in_line(spec) if settings.when_full == "shed" else None
+            if victim is None:
                 return Inserted(Verdict.FULL, spec.id)
         if self._bounded and self._ledger.is_alone and self._is_crowded(spec):
             return Inserted(Verdict.FULL, spec.id)
         if holder:
-            if holder.queue in self._counted:
-                self._counted[holder.queue] -= 1
+            self._leaves(holder)
             places.finish(self._ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
-        self._accept(spec, settings)
+        if victim and not (holder and victim.seq == holder.seq):
+            self._leaves(victim)
+            note = f"pushed out by {spec.id}"
+            places.finish(self._ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
+        self._accept(spec, settings, victim.id if victim else "")
         return None
+
+    def _leaves(self, row: Row) -> None:
+        if row.queue in self._counted:
+            self._counted[row.queue] -= 1
+        self._last.clear()
+
+    def _last_in_line(self, spec: JobSpec) -> Row | None:
+        """The queued job that would be claimed last, if it is less urgent than this one."""
+        ledger = self._ledger
+        while True:
+            if spec.queue not in self._last:
+                self._write()
+                found = ledger.rows(ledger.sql.last_in_lanes, (Ints(ledger.lanes_of(spec.queue)),))
+                self._last[spec.queue] = found[0] if found else None
+            last = self._last[spec.queue]
+            if last is None or last[1] <= spec.priority:
+                return None
+            row = places.load(ledger, last[0])
+            if row is not None and row.state is State.QUEUED and row.priority == last[1]:
+                return row
+            del self._last[spec.queue]  # it was claimed, or changed, while one waited for it
 
     def _is_crowded(self, spec: JobSpec) -> bool:
         """Whether too many wait already for something that it needs."""
         gauges = self._ledger.gauges
         for need in spec.options.resources:
             if (most := gauges[need.resource].settings.max_waiting) is not None:
-                if any(new.holder is not None for _, new, _ in self._new):
+                if any(new.spec.holder is not None for new in self._new):
                     self._write()  # they wait from the first
                 if gauges.waiting(need.resource) >= most:
                     return True
@@ -154,6 +203,7 @@ class Inserting:
             return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             places.rerank(self._ledger, holder, spec.priority, by=spec.by)
+            self._last.clear()
         if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
             self._know_key(spec.key, spec.digest, holder.id, holder.seq)
         return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")
@@ -162,8 +212,12 @@ class Inserting:
         self._keys[key] = Known(digest, job, seq)
         self._new_keys.append((key, digest, job))
 
-    def _accept(self, spec: JobSpec, settings: QueueSettings) -> None:
-        self._new.append((len(self._answers), spec, settings))
+    def _accept(self, spec: JobSpec, settings: QueueSettings, evicted: str) -> None:
+        limit = shorter = None if spec.options.expires_in is None else span(spec.options.expires_in)
+        if limit is not None and spec.queue in self._counted:
+            shorter = cut(limit, spec.priority, self._counted[spec.queue], settings.capacity)
+        self._new.append(New(len(self._answers), spec, settings, shorter, shorter != limit, evicted))
+        self._last.pop(spec.queue, None)
         self._seqs[spec.id] = None
         if spec.key is not None:
             self._know_key(spec.key, spec.digest, spec.id, None)
@@ -175,18 +229,16 @@ class Inserting:
     def _write(self) -> None:
         ledger, sql = self._ledger, self._ledger.sql
         if self._new:
-            rows = [
-                self._row(seq, spec, settings)
-                for seq, (_, spec, settings) in zip(ledger.next_seqs(len(self._new)), self._new, strict=True)
-            ]
+            seqs = ledger.next_seqs(len(self._new))
+            rows = [self._row(seq, new) for seq, new in zip(seqs, self._new, strict=True)]
             write_jobs(ledger, rows)
             places.enter_all(ledger, rows)
-            for row, (at, _, _) in zip(rows, self._new, strict=True):
-                answer = Inserted(Verdict.NEW, row.id, row.seq, row.state)
-                if at == len(self._answers):  # looked for before its own answer was kept
+            for row, new in zip(rows, self._new, strict=True):
+                answer = Inserted(Verdict.NEW, row.id, row.seq, row.state, "", new.evicted)
+                if new.at == len(self._answers):  # looked for before its own answer was kept
                     self._answers.append(answer)
                 else:
-                    self._answers[at] = answer
+                    self._answers[new.at] = answer
                 self._seqs[row.id] = row.seq
                 if row.uniq is not None:
                     self._holders[row.uniq] = row.seq
@@ -199,16 +251,15 @@ class Inserting:
             ledger.run(sql.insert_keys, (Texts(keys), Texts(digests), Texts(jobs)))
             self._new_keys.clear()
 
-    def _row(self, seq: int, spec: JobSpec, settings: QueueSettings) -> Row:
-        ledger = self._ledger
-        band, order, _ = place(settings, spec.priority, ledger.steady, seq)
+    def _row(self, seq: int, new: New) -> Row:
+        ledger, spec = self._ledger, new.spec
+        band, order, _ = place(new.settings, spec.priority, ledger.steady, seq)
         due = first_due(spec, ledger.wall, ledger.steady)
-        expires_in = spec.options.expires_in
         row = Row(
             seq=seq, id=spec.id, lane=ledger.lane(spec.queue, spec.task, spec.version),
             name=(spec.queue, spec.task, spec.version), band=band, ord=order, priority=spec.priority,
             asked=spec.priority, created=ledger.wall, arrived=ledger.steady,
-            expires=None if expires_in is None else ledger.steady + span(expires_in), by=spec.by, run=spec.run,
+            expires=None if new.expires_in is None else ledger.steady + new.expires_in, by=spec.by, run=spec.run,
             owner=spec.owner, key=spec.key, uniq=spec.unique, options=pack_options(spec.options),
             extra=pack_extra(spec), args=spec.args, state=State.SCHEDULED, attempt=0, fence=spec.fence, n=1,
             started=None, progress=None, carry=Carry(), note=None, message=None, history=None, clock=due and due[0],
@@ -217,7 +268,13 @@ class Inserting:
         )  # fmt: skip
         if due is None:
             places.stand_first(ledger, row)
-        ledger.tell(events.submitted(spec, row.state, ledger.at, None if due is None else moment(due[1])))
+        run_at = None if due is None else moment(due[1])
+        ledger.totals.count(row.lane, row.priority, "submitted")
+        if new.is_shortened:
+            ledger.totals.count(row.lane, row.priority, "shortened")
+            row.history = ledger.tell(events.submitted(spec, row.state, ledger.at, run_at, SHORTENED))
+        else:
+            ledger.tell(events.submitted(spec, row.state, ledger.at, run_at))
         return row
 
 

@@ -1,5 +1,5 @@
-"""What one transaction knows and has changed: the store's clock, its lanes and settings, and the tallies, events and
-topics that are written once, at its end."""
+"""What one transaction knows and has changed: the store's clock, its lanes and settings, and what is written once, at
+its end: tallies, totals, events and topics."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from daybreak.stores.postgres.clock import HOW_LATE
 from daybreak.stores.postgres.gauges import Gauges
 from daybreak.stores.postgres.rows import LaneName
 from daybreak.stores.postgres.statements import Statements
+from daybreak.stores.postgres.totals import Totals
 from daybreak.units import moment
 
 LINES_PER_ROW = 500
@@ -96,6 +97,7 @@ class Ledger:
         self._set_time(time)
         self.locked: dict[int, State] = {}  # jobs that nobody else can move until the end
         self.tallies: Counter[Cell] = Counter()
+        self.totals = Totals()
         self.lines: list[tuple[str, str]] = []
         self.topics: set[str] = set()
         self.lanes = lanes
@@ -116,7 +118,7 @@ class Ledger:
     def trying(self, do: Callable[[], None]) -> None:
         """Do it, or leave all as it was and raise."""
         before = Counter(self.tallies), list(self.lines), set(self.topics), dict(self.locked), self.lanes
-        gauges = self._gauges and self._gauges.copy()
+        totals, gauges = self.totals.copy(), self._gauges and self._gauges.copy()
         self.run("SAVEPOINT tried")
         try:
             do()
@@ -124,7 +126,7 @@ class Ledger:
             with contextlib.suppress(Exception):  # of a connection that is gone
                 self.run("ROLLBACK TO SAVEPOINT tried")
             self.tallies, self.lines, self.topics, self.locked, self.lanes = before
-            self._gauges = gauges
+            self.totals, self._gauges = totals, gauges
             self._are_fresh = False
             raise trouble from None
         self.run("RELEASE SAVEPOINT tried")
@@ -174,13 +176,14 @@ class Ledger:
     def know_settings(self, queues: Iterable[str]) -> None:
         names = list(queues)
         self._settings.update(dict.fromkeys(names, DEFAULT_QUEUE))
-        for name, paused, max_running, capacity, aging, patience, weight in self.rows(
+        for name, paused, max_running, capacity, sheds, aging, patience, weight in self.rows(
             self.sql.get_queues, (Texts(names),)
         ):
             self._settings[name] = QueueSettings(
                 paused=paused,
                 max_running=max_running,
                 capacity=capacity,
+                when_full="shed" if sheds else "refuse",
                 discipline="aging" if aging else "fifo",
                 patience=timedelta(microseconds=patience),
                 weight=weight,
@@ -265,6 +268,8 @@ class Ledger:
             lane, priority, state, n = zip(*moved, strict=True)
             self.run(self.sql.add_tally, (Ints(lane), Smallints(priority), Texts(state), Bigints(n)))
         self.tallies.clear()
+        if self.totals:
+            self.run(self.sql.add_total, self.totals.take_columns())
         for start in range(0, len(self.lines), LINES_PER_ROW):
             ids, runs, texts = lines.feed_row(self.lines[start : start + LINES_PER_ROW])
             self.run(self.sql.insert_feed, (self.steady, ids, Ints(runs), texts))

@@ -104,11 +104,12 @@ def may_shorten(n: int) -> bool:
 
 
 def shorten(first: Event, history: str) -> str:
-    """The same history, folded where it has grown long; `first` is the event that is not stored with it."""
-    return "\n".join(write(event) for event in shortened(whole(first, history))[1:])
+    """The same history, folded where it has grown long; `first` is the event that is mostly not stored with it."""
+    is_stored = read(history.partition("\n")[0], first.job)[0].n == 1
+    return "\n".join(write(event) for event in shortened(whole(first, history))[0 if is_stored else 1 :])
 
 
 def whole(first: Event, history: str | None) -> list[Event]:
-    """All events. Jobs that were adopted brought their first one along."""
+    """All events. Jobs that were adopted brought their first one along, and some tell more in it than their rows do."""
     later = read(history, first.job)
     return later if later and later[0].n == 1 else [first, *later]

@@ -224,7 +224,7 @@ def remember(ledger: Ledger, row: Row, event: Event) -> None:
 def finish(
     ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
 ) -> None:
-    """End a job without an outcome of its own: cancelled, replaced or expired."""
+    """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
     wait_no_more(ledger, row)
     leave(ledger, row)
     options = unpack_options(row.options)
@@ -232,6 +232,7 @@ def finish(
     row.state, row.reason, row.note = state, reason, text_bytes(note)
     row.purge_at = None if keep is None else ledger.steady + span(keep)
     close(ledger, row)
+    ledger.totals.count(row.lane, row.priority, state.value if reason is None else f"{state} {reason}")
     tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
     enter(ledger, row)
 

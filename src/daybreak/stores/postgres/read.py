@@ -9,11 +9,12 @@ from typing import TypeVar
 from daybreak.errors import BadInput
 from daybreak.events import Event
 from daybreak.model import FINAL, UNFINISHED, Job, State
-from daybreak.store import POSITION_EXACT_TO, SCANNED_PER_PAGE, Filter, Page, Position, Query, Tally, Usage
+from daybreak.store import POSITION_EXACT_TO, SCANNED_PER_PAGE, Filter, Page, Position, Query, Tally, Total, Usage
 from daybreak.stores.postgres import places
 from daybreak.stores.postgres.arrays import Ints, Texts
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import Row
+from daybreak.stores.postgres.totals import told
 from daybreak.units import clean, moment
 
 Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
@@ -145,6 +146,10 @@ def _recount(ledger: Ledger, where: Filter) -> Counter[tuple[str, str, int, int,
                 cells[(*row.name, row.priority, row.state.value)] += 1
         before = seqs[-1]
     return cells
+
+
+def totals(ledger: Ledger, queue: str | None) -> list[Total]:
+    return told(ledger.rows(ledger.sql.all_totals, (None if queue is None else clean(queue),)))
 
 
 def position(ledger: Ledger, job: str) -> Position | None:

@@ -7,8 +7,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from daybreak import events
 from daybreak.errors import BadInput
-from daybreak.model import NO_GATE, UNLIMITED, Gate, Put, QueueSettings, Record, ResourceSettings
+from daybreak.model import NO_GATE, NO_HEALTH, UNLIMITED, Gate, Health, Put, QueueSettings, Record, ResourceSettings
 from daybreak.store import work_topic
 from daybreak.stores.postgres import share
 from daybreak.stores.postgres.arrays import Texts
@@ -17,18 +18,18 @@ from daybreak.units import span
 
 RECORDS = 0x444252  # of advisory locks
 # Those by which others go.
-KINDS: Final[dict[str, type]] = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate}
+KINDS: Final[dict[str, type]] = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate, "health": Health}
 T = TypeVar("T")
 
 
 def is_plain(put: Put) -> bool:
-    """Nothing is compared, nothing goes by it and nobody waits for it."""
-    return put.kind not in KINDS and put.expect is None and put.value is not None
+    """Nothing is compared, nothing goes by it and nobody waits for it or is told of it."""
+    return put.kind not in KINDS and put.expect is None and put.value is not None and not put.tells
 
 
 def are_shared(puts: Sequence[Put]) -> bool:
     """Whether they are about resources."""
-    return any(put.kind in ("resource", "gate") for put in puts)
+    return any(put.kind in ("resource", "gate", "health") for put in puts)
 
 
 def plain_params(put: Put) -> tuple[Any, ...]:
@@ -53,6 +54,8 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
         return None
     # One series of revisions for all records: one that was deleted and written anew never has an old number.
     revision = ledger.next_revision()
+    if put.tells:
+        ledger.tell(events.told_by(put, ledger.at))
     if put.value is None:
         ledger.run(sql.delete_record, (put.kind, put.name))
     else:
@@ -64,6 +67,8 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             share.set_resource(ledger, put.name, _decoded(put, ResourceSettings) or UNLIMITED)
         case "gate":
             share.set_gate(ledger, put.name, _decoded(put, Gate) or NO_GATE)
+        case "health":
+            share.set_health(ledger, put.name, _decoded(put, Health) or NO_HEALTH)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 
@@ -76,8 +81,8 @@ def _put_queue(ledger: Ledger, name: str, settings: QueueSettings | None) -> Non
         ledger.run(
             sql.put_queue,
             (
-                name, settings.paused, settings.max_running, settings.capacity, settings.discipline == "aging",
-                span(settings.patience), settings.weight,
+                name, settings.paused, settings.max_running, settings.capacity, settings.when_full == "shed",
+                settings.discipline == "aging", span(settings.patience), settings.weight,
             ),
         )  # fmt: skip
     ledger.forget_settings(name)
@@ -86,6 +91,8 @@ def _put_queue(ledger: Ledger, name: str, settings: QueueSettings | None) -> Non
 
 def check(puts: Sequence[Put]) -> None:
     for put in puts:
+        if put.tells and put.tells not in events.KINDS:
+            raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is no kind of event")
         if (kind := KINDS.get(put.kind)) is not None:
             _decoded(put, kind)
 

@@ -53,6 +53,7 @@ class Settling:
 
     def _write(self, settlement: Settlement, row: Row) -> None:
         ledger = self._ledger
+        ledger.totals.settle(row.lane, row.priority, settlement, ledger.wall)
         places.leave(ledger, row)
         row.attempt, row.carry.lost, row.carry.timeouts = settlement.attempt, settlement.lost, settlement.timeouts
         if settlement.checkpoint is not None:

@@ -5,15 +5,15 @@ lock of their own here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from daybreak.model import Gate, ResourceSettings, State
-from daybreak.sharing import OFFERED_AT_ONCE, Gauge, need_of
+from daybreak.model import Gate, Health, Reason, ResourceSettings, State
+from daybreak.sharing import OFFERED_AT_ONCE, RETRIES_OF, Gauge, need_of, spared_by
 from daybreak.store import job_topic
 from daybreak.stores.postgres import places
 from daybreak.stores.postgres.arrays import Bigints
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.rows import Row, pack_carry, pack_needs
+from daybreak.stores.postgres.rows import Row, pack_carry, pack_needs, unpack_options
 from daybreak.units import span
 
 # -- what people and breakers set --------------------------------------------------------------------------------------
@@ -32,6 +32,11 @@ def set_gate(ledger: Ledger, name: str, gate: Gate) -> None:
     ledger.gauges.freed.add(name)
 
 
+def set_health(ledger: Ledger, name: str, health: Health) -> None:
+    ledger.gauges[name].spare(health.spare_for, ledger.steady)
+    ledger.gauges.freed.add(RETRIES_OF + name)
+
+
 def _kept(ledger: Ledger, seq: int) -> Row:
     return places.look(ledger, [seq])[seq]
 
@@ -45,6 +50,27 @@ def block(ledger: Ledger, row: Row, resource: str) -> None:
     if row.carry.since is None:
         row.carry.since = ledger.steady
     places.tell(ledger, row, "blocked", "", state=State.BLOCKED, note=resource)
+    if spared_by(resource) is not None:
+        ledger.totals.count(row.lane, row.priority, "spared")
+
+
+# -- failing fast ------------------------------------------------------------------------------------------------------
+
+
+def hasty(ledger: Ledger, seqs: Sequence[int]) -> list[int]:
+    """Those of them that will not wait for a breaker."""
+    if not seqs:
+        return []
+    found = ledger.rows(ledger.sql.options_of, (Bigints(seqs),))
+    in_haste = {seq for seq, options in found if unpack_options(options).fail_fast}
+    return [seq for seq in seqs if seq in in_haste]
+
+
+def fail_fast(ledger: Ledger, row: Row) -> None:
+    """One that will not wait for a breaker ends where it meets an open one."""
+    shut = ledger.gauges.shut(row.needs, ledger.steady)
+    note = f"the breaker of resource {shut} is open"
+    places.finish(ledger, row, State.FAILED, by="", reason=Reason.ERROR, note=note)
 
 
 # -- offering ----------------------------------------------------------------------------------------------------------
@@ -54,9 +80,11 @@ def offer_freed(ledger: Ledger) -> bool:
     """Before a transaction ends: whatever it freed is offered to those who wait for it. Was there anyone?"""
     any_tried = False
     while ledger.is_alone and ledger.gauges.freed:
+        ledger.gauges.know(ledger.gauges.freed)
         resource = min(ledger.gauges.freed)
         ledger.gauges.freed.discard(resource)
-        any_tried = _offer(ledger, resource) or any_tried
+        offer = _offer if spared_by(resource) is None else _offer_retries
+        any_tried = offer(ledger, resource) or any_tried
     return any_tried
 
 
@@ -76,7 +104,9 @@ def _offer(ledger: Ledger, resource: str) -> bool:
     a worker sits on what others could use."""
     gauge, waiting, now = ledger.gauges[resource], ledger.gauges.waiting, ledger.steady
     offered, more = 0, False
-    if waiting(resource) and now >= gauge.shut_until and gauge.starts(now) and not gauge.is_full():
+    if waiting(resource) and gauge.is_shut(now):
+        _fail_those_in_haste(ledger, resource)
+    elif waiting(resource) and gauge.starts(now) and not gauge.is_full():
         for seqs in _lanes(ledger, resource):
             tried, rest = _offer_lane(ledger, resource, gauge, seqs)
             offered, more = max(offered, tried), more or rest
@@ -84,6 +114,34 @@ def _offer(ledger: Ledger, resource: str) -> bool:
         gauge.plan(now, offered=offered, more=more)
     else:
         gauge.look = None
+    return offered > 0
+
+
+def _fail_those_in_haste(ledger: Ledger, resource: str) -> None:
+    first = [seq for seqs in _lanes(ledger, resource) for seq in seqs[:OFFERED_AT_ONCE]]
+    if failing := hasty(ledger, first):
+        rows = places.look(ledger, failing)
+        for seq in failing:
+            fail_fast(ledger, rows[seq])
+
+
+def _offer_retries(ledger: Ledger, cause: str) -> bool:
+    """As `_offer`, to retries that wait because their resource fails."""
+    gauges, now = ledger.gauges, ledger.steady
+    gauge = gauges[spared_by(cause) or ""]
+    offered, more = 0, False
+    for seqs in _lanes(ledger, cause) if gauges.waiting(cause) else ():
+        may_start = gauge.retries(now)
+        rows = places.look(ledger, seqs[:may_start]) if may_start else {}
+        tried = [rows[seq] for seq in seqs[:may_start]]
+        for row in tried:
+            places.tell(ledger, row, "unblocked", "", state=State.QUEUED)
+        places.move_all(ledger, tried, State.QUEUED)
+        offered, more = max(offered, min(may_start, len(seqs))), more or len(seqs) > may_start
+    if gauges.waiting(cause):
+        gauges[cause].look = gauge.look_at_retries(now, offered=offered, more=more)
+    else:
+        gauges[cause].look = None
     return offered > 0
 
 

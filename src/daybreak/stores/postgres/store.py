@@ -32,6 +32,7 @@ from daybreak.store import (
     Query,
     Reap,
     Tally,
+    Total,
     Traits,
     Usage,
     Watch,
@@ -194,6 +195,10 @@ class PostgresStore:
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
         await self._take_in()
         return await self._read(lambda ledger: read.count(ledger, where))  # type: ignore[no-any-return]
+
+    async def totals(self, queue: str | None = None) -> list[Total]:
+        await self._take_in()
+        return await self._read(lambda ledger: read.totals(ledger, queue))  # type: ignore[no-any-return]
 
     async def position(self, job: str) -> Position | None:
         return await self._read(lambda ledger: read.position(ledger, job))  # type: ignore[no-any-return]

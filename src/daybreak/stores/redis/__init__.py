@@ -21,8 +21,10 @@ Keys, all under {namespace}:
     lane  lanes:<queue>     lanes by number, and by queue and task
     queued:<lane>           jobs in rank order          all:<lane>  run:<run>  owner:<owner>    by seq
     due:steady  due:wall  expiring  lease  purge        by instant
-    held  failed  cancelled by seq                      tally      how many, by lane, priority and state
-    settings  records:<kind>                            feed       one row a commit, by position
+    held  failed  cancelled by seq                      feed       one row a commit, by position
+    tally  total            how many there are by lane, priority and state; what has happened by lane and priority
+    settings  records:<kind>
+    gauge  looks  blocked  waits:<resource>  blocked:<lane>:<resource>    resources, and who waits for them
 """
 
 from daybreak.stores.redis.store import RedisStore

@@ -48,7 +48,7 @@ def _add(args: Args, moved: Moved) -> None:
     args += (
         spec.queue, task_of(spec.task, spec.version), spec.id, pack_spec(spec), pack_ties(spec),
         pack_needs(spec),
-        b"".join(pack_event(event) for event in moved.history[1:]),  # the first is not stored: the job says it all
+        b"".join(pack_event(event) for event in moved.history[_unstored(moved) :]),
         _STATE.pack(
             codes.STATE[job.state], codes.REASON[job.reason], job.priority, job.attempt, job.revision, job.lost,
             job.timeouts, job.fence, micros(job.created_at), _at(job.run_at), _at(job.expires_at), _at(job.started_at),
@@ -63,6 +63,11 @@ def _add(args: Args, moved: Moved) -> None:
     )  # fmt: skip
     for key in moved.keys.items():
         args += key
+
+
+def _unstored(moved: Moved) -> int:
+    """The first event is stored only where it tells more than what was submitted."""
+    return 0 if moved.history and moved.history[0].note else 1
 
 
 def _at(value: datetime | None) -> int:

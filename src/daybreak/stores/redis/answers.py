@@ -45,7 +45,7 @@ def exchanged(wanted: Exchange, reply: Sequence[Any]) -> Exchanged:
 
 
 def inserted(specs: Sequence[JobSpec], reply: Sequence[Any] | None) -> list[Inserted]:
-    """What became of each; the ids of those for which another job stands come beside."""
+    """What became of each; the ids of those that stand for others, or were pushed out by them, come beside."""
     if not specs or reply is None:
         return []
     first, told, ids = reply
@@ -55,13 +55,12 @@ def inserted(specs: Sequence[JobSpec], reply: Sequence[Any] | None) -> list[Inse
     others = iter(ids)
     answers = []
     for spec, (verdict, same, code, seq) in zip(specs, _INSERTED.iter_unpack(told), strict=True):
-        job = next(others).decode() if same > 1 else spec.id
-        answers.append(
-            Inserted(
-                codes.VERDICTS[verdict], job, int(seq), None if code == codes.NO_STATE else codes.STATES[code],
-                codes.SAME[same],
-            )
-        )  # fmt: skip
+        other = next(others).decode() if same > 1 else spec.id
+        stands = None if code == codes.NO_STATE else codes.STATES[code]
+        if same == codes.EVICTED:
+            answers.append(Inserted(codes.VERDICTS[verdict], spec.id, int(seq), stands, evicted=other))
+        else:
+            answers.append(Inserted(codes.VERDICTS[verdict], other, int(seq), stands, codes.SAME[same]))
     return answers
 
 

@@ -11,10 +11,10 @@ import msgspec
 from daybreak.cleaning import cleaned_beat, cleaned_settlement
 from daybreak.errors import BadInput
 from daybreak.events import settled
-from daybreak.model import Gate, JobSpec, Put, QueueSettings, ResourceSettings, Settlement, State
+from daybreak.model import Gate, Health, JobSpec, Put, QueueSettings, ResourceSettings, Settlement, State
 from daybreak.store import Amend, Beat, Claim, Exchange, Filter, Purge, Reap
 from daybreak.stores.redis import codes
-from daybreak.stores.redis.gauges import pack_gate, pack_settings
+from daybreak.stores.redis.gauges import pack_gate, pack_health, pack_settings
 from daybreak.stores.redis.rows import pack_failure, pack_progress, squeeze
 from daybreak.stores.redis.specs import Args, add_specs, check_priority, kept, task_of
 from daybreak.stores.redis.told import EVENT_START, Tail, pack_end, pack_tail, sized
@@ -22,7 +22,7 @@ from daybreak.units import EPOCH, clean, span
 
 _FATE: Final = struct.Struct("<3BIIIddd")
 _BEAT: Final = struct.Struct("<16sddBB")
-_SETTINGS: Final = struct.Struct("<BBdddd")
+_SETTINGS: Final = struct.Struct("<BBddddB")
 _REPLACED: Final = pack_tail(Tail(note="replaced"))
 _COMPLETED: Final = State.COMPLETED  # looked up once: a member of an enum is found by calling code
 SAID_ALONE: Final = {None: 2, True: 1, False: 0}
@@ -75,25 +75,28 @@ def add_settlements(args: Args, settlements: Sequence[Settlement]) -> int:
     fates: dict[tuple[object, ...], int] = {}
     said_fates: Args = []
     items: Args = []
+    ran: list[int] = []
+    waited: list[int] = []
     followed = []
-    runs = size = at = before = 0
+    runs = at = before = 0
     for number, said in enumerate(settlements, 1):
         parts = codes.HAS_RESULT if said.result is not None and said.state is _COMPLETED else 0
         tells = said.failure is not None or said.note or said.checkpoint is not None
         # By identity, which is found fast; what tells more than its numbers is like no other.
         key = (
             id(said.state), id(said.reason), parts, said.attempt, said.lost, said.timeouts, said.fence, id(said.delay),
-            id(said.keep_for), said.by, number if tells else 0,
+            id(said.keep_for), said.by, said.counts_as, number if tells else 0,
         )  # fmt: skip
         if (fate := fates.get(key)) is None:
             fate = fates[key] = len(fates) + 1
             _add_fate(said_fates, said, parts)
         if fate != before:
             if runs:
-                items[at] = size
-            runs, size, before, at = runs + 1, 0, fate, len(items) + 1
-            items += (fate, 0)
-        size += 1
+                _end_run(items, at, ran, waited)
+            runs, before, at = runs + 1, fate, len(items) + 1
+            items += (fate, 0, 0)
+        ran.append(said.ran)
+        waited.append(codes.NONE if said.waited is None else said.waited)
         items.append(b"%016d" % said.seq)
         if parts:
             items.append(squeeze(said.result or b""))
@@ -101,7 +104,7 @@ def add_settlements(args: Args, settlements: Sequence[Settlement]) -> int:
             _add_parts(items, said)
         if said.inserts or said.puts:
             followed.append((number, said))
-    items[at] = size
+    _end_run(items, at, ran, waited)
     args.append(len(fates))
     args += said_fates
     args.append(runs)
@@ -114,6 +117,15 @@ def add_settlements(args: Args, settlements: Sequence[Settlement]) -> int:
         add_specs(args, said.inserts)
         add_puts(args, said.puts)
     return FOLLOWS
+
+
+def _end_run(items: Args, at: int, ran: list[int], waited: list[int]) -> None:
+    """How many they are; and how long they ran and had waited, first together and then each."""
+    size, unsaid = len(ran), waited.count(codes.NONE)
+    together = sum(ran), max(ran), size - unsaid, sum(waited) - unsaid * codes.NONE
+    items[at], items[at + 1] = size, struct.pack(f"<4d{2 * size}d", *together, *ran, *waited)
+    ran.clear()
+    waited.clear()
 
 
 def _add_fate(args: Args, said: Settlement, parts: int) -> None:
@@ -132,6 +144,7 @@ def _add_fate(args: Args, said: Settlement, parts: int) -> None:
         ),
         EVENT_START.pack(codes.KIND[told.kind], state, reason, codes.NO_PRIORITY),
         pack_end(None, said.attempt, said.by, pack_tail(Tail(note=told.note, error=told.error))),
+        said.counts_as,
     )  # fmt: skip
 
 
@@ -152,7 +165,7 @@ def add_puts(args: Args, puts: Sequence[Put]) -> None:
     for put in puts:
         args += (
             put.kind, put.name, "" if put.expect is None else put.expect,
-            b"" if put.value is None else squeeze(put.value), _known_of(put),
+            b"" if put.value is None else squeeze(put.value), _known_of(put), _told_of(put),
         )  # fmt: skip
 
 
@@ -168,10 +181,21 @@ def _known_of(put: Put) -> bytes:
     return pack(said)
 
 
+def _told_of(put: Put) -> bytes:
+    """The event that tells of a record, but for its times; empty if none does."""
+    if not put.tells:
+        return b""
+    if put.tells not in codes.KIND:
+        raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is no kind of event")
+    start = EVENT_START.pack(codes.KIND[put.tells], codes.NO_STATE, 0, codes.NO_PRIORITY)
+    return start + pack_end(None, None, put.by, pack_tail(Tail(note=put.name)))
+
+
 def _pack_queue(said: QueueSettings) -> bytes:
     return _SETTINGS.pack(
         said.paused, said.discipline == "aging", codes.NONE if said.max_running is None else said.max_running,
         codes.NONE if said.capacity is None else said.capacity, span(said.patience), said.weight,
+        said.when_full == "shed",
     )  # fmt: skip
 
 
@@ -179,6 +203,7 @@ _PACKED: Final[dict[str, tuple[Any, Callable[[Any], bytes]]]] = {
     "queue": (QueueSettings, _pack_queue),
     "resource": (ResourceSettings, pack_settings),
     "gate": (Gate, pack_gate),
+    "health": (Health, pack_health),
 }
 
 

@@ -20,13 +20,15 @@ REASON: Final = {reason: code for code, reason in enumerate(REASONS)}
 KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
-    "retried", "removed", "folded", "moved", "blocked", "unblocked",
+    "retried", "removed", "folded", "moved", "blocked", "unblocked", "breaker_opened", "breaker_closed",
 )  # fmt: skip
 KIND: Final = {kind: code for code, kind in enumerate(KINDS)}
 VERDICTS: Final = (Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT, Verdict.FULL)
 SAME: Final = ("", "id", "key", "unique")
+EVICTED: Final = 4  # stands where that would: nothing was the same, but another was pushed out
 ON_CONFLICT: Final = {"return": 1, "replace": 2, "raise": 3, "refuse": 4}
 
+RETRIES: Final = 0x8000  # added to the number of a need: blocked on its retries
 NO_STATE: Final = 255
 NO_PRIORITY: Final = 255
 NO_ATTEMPT: Final = 0xFFFF_FFFF

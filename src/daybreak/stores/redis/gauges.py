@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from daybreak.model import Gate, JobSpec, ResourceSettings
+from daybreak.model import Gate, Health, JobSpec, ResourceSettings
 from daybreak.store import Usage
 from daybreak.stores.redis import codes, scripts
 from daybreak.stores.redis.line import Line
@@ -17,15 +17,19 @@ _HOLDER: Final = struct.Struct("<BdH")
 _SLOTS: Final = struct.Struct("<d")
 _SETTINGS: Final = struct.Struct("<4d")
 _GATE: Final = struct.Struct("<2d")
+_HEALTH: Final = struct.Struct("<d")
+_IS_HELD, _IS_HASTY = 1, 2
 _GAUGE: Final = struct.Struct("<4d")  # max_waiting, used, waiting, shut_until; the rest is the scripts' own
 
 
 def pack_needs(spec: JobSpec) -> bytes:
-    """Who holds it, and the slots it needs of each resource; empty if it needs nothing."""
+    """Who holds it, whether it will not wait for a breaker, and the slots it needs of each resource; empty if it needs
+    nothing."""
     if not spec.options.resources:
         return b""
     holder = (spec.holder or "").encode()
-    packed = [_HOLDER.pack(spec.holder is not None, span(spec.hold_for), sized(holder)), holder]
+    flags = _IS_HELD * (spec.holder is not None) + _IS_HASTY * spec.options.fail_fast
+    packed = [_HOLDER.pack(flags, span(spec.hold_for), sized(holder)), holder]
     for need in spec.options.resources:
         name = need.resource.encode()
         packed += (SHORT.pack(sized(name)), name, _SLOTS.pack(need.slots))
@@ -39,6 +43,10 @@ def pack_settings(said: ResourceSettings) -> bytes:
 
 def pack_gate(said: Gate) -> bytes:
     return _GATE.pack(span(said.shut_for), _limit(said.probes))
+
+
+def pack_health(said: Health) -> bytes:
+    return _HEALTH.pack(span(said.spare_for))
 
 
 def _limit(said: int | None) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
 from daybreak.errors import BadInput, CursorExpired
 from daybreak.events import Event
@@ -20,6 +21,7 @@ from daybreak.store import (
     Page,
     Query,
     Tally,
+    Total,
 )
 from daybreak.stores.redis import codes, scripts
 from daybreak.stores.redis.ask import filtered, seq_of
@@ -30,6 +32,8 @@ from daybreak.stores.redis.told import unpack_names, unpack_row
 from daybreak.units import clean
 
 PIECE: Final = 250
+_TOTAL: Final = struct.Struct("<2d")
+_ATTEMPTS: Final = struct.Struct("<7d")  # as in settle.lua
 HELD: Final = {State.SUSPENDED: "held", State.BLOCKED: "blocked"}
 UNHAPPY: Final = frozenset({State.FAILED, State.CANCELLED})
 LaneName = tuple[str, str, int]
@@ -37,15 +41,11 @@ Cell = tuple[str, str, int, int, State]
 Found = tuple[str, Whole]  # where it stands in the listing, and the job
 
 
-async def lanes(line: Line) -> tuple[dict[int, LaneName], dict[tuple[int, int, State], int]]:
-    """All lanes by their number, and how many jobs there are by lane, priority and state."""
-    _, named, tallied = await line.run(scripts.LANES, ())
+async def lanes(line: Line, counted: Literal["tally", "total"]) -> tuple[dict[int, LaneName], dict[bytes, bytes]]:
+    """All lanes by their number, and what is counted of them."""
+    _, named, kept = await line.run(scripts.LANES, (counted,))
     names = {int(number): _lane(name) for number, name in zip(named[::2], named[1::2], strict=True)}
-    tallies = {}
-    for field, n in zip(tallied[::2], tallied[1::2], strict=True):
-        rest, state = divmod(int(field), 8)
-        tallies[rest // 16, rest % 16, codes.STATES[state]] = int(n)
-    return names, tallies
+    return names, dict(zip(kept[::2], kept[1::2], strict=True))
 
 
 def _lane(packed: bytes) -> LaneName:
@@ -84,7 +84,7 @@ class Listing:
                 return sorted(states)
             if where.reason is not None:
                 return ["failed"]
-        names, _ = await lanes(self._line)
+        names, _ = await lanes(self._line, "tally")
         kind = "all" if self.descending else "queued"
         return [
             f"{kind}:{number}"
@@ -184,8 +184,8 @@ def parse_cursor(cursor: str, parts: int) -> list[str]:
 
 async def count(line: Line, where: Filter) -> list[Tally]:
     if where.reason is where.run is where.owner is where.key is where.tag is None:
-        names, cells = await lanes(line)
-        tallies = [_tally((*names[lane], priority, state), n) for (lane, priority, state), n in cells.items()]
+        names, kept = await lanes(line, "tally")
+        tallies = [_tally(_cell(names, field), int(n)) for field, n in kept.items()]
     elif where.key is not None:
         found = (whole.job for whole in await keyed(line, where))
         tallies = [_tally((*_lane_of(job), job.priority, job.state), 1) for job in found]
@@ -198,8 +198,37 @@ async def count(line: Line, where: Filter) -> list[Tally]:
     return sorted(tally for tally in tallies if _is_meant(tally, where))
 
 
+async def totals(line: Line, queue: str | None) -> list[Total]:
+    names, kept = await lanes(line, "total")
+    found = []
+    for field, value in kept.items():
+        cell, colon, what = field.decode().partition(":")
+        lane, priority = divmod(int(cell), 16)
+        if queue in (None, names[lane][0]):
+            found += [Total(*names[lane], priority, *each) for each in _counted(colon + what, value)]
+    return sorted(found)
+
+
+def _counted(what: str, value: bytes) -> list[tuple[str, int, int]]:
+    """What stands in one field of the totals, as job.lua says."""
+    if not what:
+        return [("submitted", int(value), 0)]
+    if what != ":":
+        n, took = _TOTAL.unpack(value)
+        return [(what[1:], int(n), int(took))]
+    completed, ran, first, waited, batches, last, last_ran = map(int, _ATTEMPTS.unpack(value))
+    told = [("completed", completed, ran), ("waited", first, waited), ("batches", batches, 0), ("last", last, last_ran)]
+    return [each for each in told if each[1]]
+
+
 def _lane_of(job: Job) -> LaneName:
     return job.spec.queue, job.spec.task, job.spec.version
+
+
+def _cell(names: dict[int, LaneName], field: bytes) -> Cell:
+    rest, state = divmod(int(field), 8)
+    lane, priority = divmod(rest, 16)
+    return *names[lane], priority, codes.STATES[state]
 
 
 def _tally(cell: Cell, n: int) -> Tally:

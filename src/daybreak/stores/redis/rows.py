@@ -13,12 +13,14 @@ from msgspec.structs import force_setattr, replace
 
 from daybreak.events import Event, submitted
 from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Options, State
+from daybreak.sharing import RETRIES_OF
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.told import SHORT, moment_or_none, short, unfold, unpack_event
 from daybreak.units import micros, moment, span
 
 LARGE: Final = 4096
 _CREATED: Final = struct.Struct("<d")
+_SUBMITTED: Final = bytes((codes.KIND["submitted"],))
 _SPECIAL: Final = 0xC1  # begins no value of msgpack: here are options of its own
 PLAIN, SQUEEZED = b"\0", b"\1"  # the first byte of a value
 
@@ -171,7 +173,7 @@ class Whole:
             seq=seq,
             state=state,
             reason=codes.REASONS[reason],
-            blocked_on=self.spec.options.resources[lacks - 1].resource if state is State.BLOCKED else None,
+            blocked_on=self._cause(lacks) if state is State.BLOCKED else None,
             priority=priority,
             attempt=attempt,
             fence=int(fence),
@@ -195,9 +197,27 @@ class Whole:
             failure=None if failure is None else _unpack_failure(unsqueeze(failure)),
         )
 
+    def _cause(self, lacks: int) -> str:
+        needs = self.spec.options.resources
+        if lacks > codes.RETRIES:
+            return RETRIES_OF + needs[lacks - codes.RETRIES - 1].resource
+        return needs[lacks - 1].resource
+
     def history(self) -> list[Event]:
-        """All its events. The first is not stored: what was submitted says it all."""
+        """All its events. The first is stored only where it tells more than what was submitted."""
         spec, at = self.spec, 0
+        if self._history[:1] == _SUBMITTED:
+            first, at = unpack_event(spec.id, self._history, 0)
+        else:
+            first = self._submitted()
+        told = [first]
+        while at < len(self._history):
+            event, at = unpack_event(spec.id, self._history, at)
+            told.append(unfold(first, event) if event.kind == "folded" else event)
+        return told
+
+    def _submitted(self) -> Event:
+        spec = self.spec
         state, run_at = State.QUEUED if spec.holder is None else State.BLOCKED, None
         if spec.run_at is not None:
             run_at = spec.run_at if micros(spec.run_at) > self.created else None
@@ -205,8 +225,4 @@ class Whole:
             run_at = moment(int(self.created) + span(spec.delay)) if spec.delay else None
         if run_at is not None:
             state, run_at = State.SCHEDULED, moment(micros(run_at))
-        told = [submitted(spec, state, moment(int(self.created)), run_at)]
-        while at < len(self._history):
-            event, at = unpack_event(spec.id, self._history, at)
-            told.append(unfold(told[0], event) if event.kind == "folded" else event)
-        return told
+        return submitted(spec, state, moment(int(self.created)), run_at)

@@ -8,19 +8,20 @@ from typing import Final
 
 
 class Script:
-    """`reads` says that it changes nothing, so that asking again is harmless. One that is `alone` has no prelude."""
+    """`reads` says that it changes nothing, so that asking again is harmless. One that is `alone` has no prelude; one
+    that is `small` only that, since whom a server does not know yet may send it 16 KiB at most."""
 
     __slots__ = ("name", "reads", "sha", "text")
 
-    def __init__(self, name: str, *parts: str, reads: bool = False, alone: bool = False) -> None:
+    def __init__(self, name: str, *parts: str, reads: bool = False, alone: bool = False, small: bool = False) -> None:
         folder = files(__package__) / "lua"
         self.name = name
         self.reads = reads
         # A part is a function: what it defines is made when it is called, and only then.
         lua = {part: (folder / f"{part}.lua").read_text("utf-8") for part in ("prelude", "gather", *parts, name)}
         wrapped = (f"function parts.{part}()\n{lua[part]}\nend\n" for part in ("gather", *parts))
-        whole = (lua["prelude"], *wrapped, "parts.gather()\n", lua[name])
-        self.text = (lua[name] if alone else "".join(whole)).encode()
+        under = () if alone else (lua["prelude"],) if small else (lua["prelude"], *wrapped, "parts.gather()\n")
+        self.text = "".join((*under, lua[name])).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 
@@ -33,7 +34,7 @@ AMEND: Final = Script("amend", "job", "gauge", "share")
 PACK: Final = Script("pack", "job", "whole", reads=True)
 ADOPT: Final = Script("adopt", "job", "gauge", "share", "insert")
 PURGE: Final = Script("purge", "job", "gauge", "share")
-OPEN: Final = Script("open")
+OPEN: Final = Script("open", small=True)
 GET: Final = Script("get", "whole", reads=True)
 SCAN: Final = Script("scan", "whole", reads=True)
 LANES: Final = Script("lanes", reads=True)

@@ -31,6 +31,7 @@ from daybreak.store import (
     Query,
     Reap,
     Tally,
+    Total,
     Traits,
     Usage,
     Watch,
@@ -171,6 +172,9 @@ class RedisStore:
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
         return await read.count(self._in_use(), where)
+
+    async def totals(self, queue: str | None = None) -> list[Total]:
+        return await read.totals(self._in_use(), queue)
 
     async def position(self, job: str) -> Position | None:
         _, ahead = await self._in_use().run(scripts.POSITION, (clean(job),))

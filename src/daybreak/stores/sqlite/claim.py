@@ -15,9 +15,12 @@ from daybreak.sharing import PARKED_PER_CLAIM
 from daybreak.store import PROMOTED_PER_CLAIM, Claim
 from daybreak.stores.sqlite import gauges, pass_time, places, share
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import LaneName, Values, pack_carry, spec_of, unpack_carry, unpack_options
+from daybreak.stores.sqlite.rows import LaneName, Row, Values, pack_carry, spec_of, unpack_carry, unpack_options
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment, span
+
+# Looked up once: a member of an enum is found by calling code, at every access.
+QUEUED, RUNNING = State.QUEUED, State.RUNNING
 
 Head = tuple[int, int, int, int, Values]  # band, ord, seq, lane, the rest of its row
 
@@ -33,8 +36,8 @@ class Line:
         self._heads: list[tuple[int, int, int, int, Values, Iterator[Any]]] = []
         if min(claim.limit, self.room) > 0:
             for lane in ledger.lanes_of(queue, claim.tasks):
-                # A little beyond the limit: some may turn out expired.
-                rows = ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM))
+                # Beyond the limit: some may have waited too long, or must wait for what they need.
+                rows = ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM + PARKED_PER_CLAIM))
                 if (row := next(rows, None)) is not None:
                     self._heads.append((row[0], row[1], row[2], lane, row, rows))
             heapify(self._heads)
@@ -79,7 +82,7 @@ class Claiming:
         self._names: dict[int, LaneName] = {}
         self._rows: list[Values] = []
         self._last: dict[int, tuple[int, int, int]] = {}
-        self._overdue: list[int] = []
+        self._ended = 0
         self._parked = 0
         self.again = False
         self.next_in: timedelta | None = None
@@ -105,21 +108,13 @@ class Claiming:
         steady, leases = self._ledger.steady, self._taken_before()
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)
-        while (
-            len(leases) < self._claim.limit
-            and len(self._overdue) < PROMOTED_PER_CLAIM
-            and self._parked < PARKED_PER_CLAIM
-        ):
+        while len(leases) < self._claim.limit and self._ended < PROMOTED_PER_CLAIM and self._parked < PARKED_PER_CLAIM:
             if not waiting:
                 return leases, True
             _, line = heappop(waiting)
             lane, row = line.pop()
             self._last[lane] = row[:3]
-            if row[12] is not None and row[12] <= steady:
-                self._overdue.append(row[2])
-            elif (lacking := self._lacking(row)) is not None:
-                self._park(row[2], lacking)
-            else:
+            if not self._is_put_aside(row):
                 leases.append(self._lease(lane, row))
                 line.room -= 1
                 line.served += 1
@@ -127,16 +122,30 @@ class Claiming:
                 heappush(waiting, (key, line))
         return leases, False
 
-    def _lacking(self, row: Values) -> str | None:
-        needs = () if row[18] is None else unpack_options(row[18]).resources
-        return gauges.lacking(self._ledger, needs, row[2], row[9]) if needs else None
+    def _is_put_aside(self, found: Values) -> bool:
+        """Whether it waited too long or must wait for what it needs. That is written at once, not with the rest at the
+        end: what is kept for this one is not for those behind it."""
+        ledger, seq, expires, options = self._ledger, found[2], found[12], found[18]
+        if expires is not None and expires <= ledger.steady:
+            places.expire(ledger, self._load(seq))
+            self._ended += 1
+            return True
+        if options is None or not (needs := unpack_options(options).resources):
+            return False
+        if (shut := gauges.refusing(ledger, unpack_options(options))) is not None:
+            share.fail_fast(ledger, self._load(seq), shut)
+            self._ended += 1
+            return True
+        lacking = gauges.lacking(ledger, needs, seq, found[9], is_retry=found[3] > 0)
+        if lacking is not None:
+            share.park(ledger, self._load(seq), lacking)
+            self._parked += 1
+        return lacking is not None
 
-    def _park(self, seq: int, resource: str) -> None:
-        """At once, not with the rest at the end: what is kept for this one is not for those behind it."""
+    def _load(self, seq: int) -> Row:
         row = places.load(self._ledger, seq)
         assert row is not None
-        share.park(self._ledger, row, resource)
-        self._parked += 1
+        return row
 
     def _taken_before(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim
@@ -153,7 +162,7 @@ class Claiming:
         attempt, fence, n = attempt + 1, fence + 1, n + 1
         line = ledger.tell(
             Event(
-                n=n, kind="started", job=id_, at=ledger.at, by=claim.worker, state=State.RUNNING, attempt=attempt,
+                n=n, kind="started", job=id_, at=ledger.at, by=claim.worker, state=RUNNING, attempt=attempt,
                 fence=fence,
             )
         )  # fmt: skip
@@ -167,7 +176,7 @@ class Claiming:
             carry = pack_carry(brought)
         if options is not None and (needs := unpack_options(options).resources):
             gauges.keep_no_more(ledger, needs, seq)
-            gauges.take(ledger, needs)
+            gauges.take(ledger, needs, is_retry=attempt > 1)
             packed_needs = gauges.pack_needs(needs)
         if expires is not None:
             ledger.execute(sql.forget_expiry, (seq,))
@@ -194,13 +203,10 @@ class Claiming:
 
     def _write(self) -> None:
         ledger = self._ledger
-        for seq in self._overdue:
-            if (overdue := places.load(ledger, seq)) is not None:
-                places.expire(ledger, overdue)
         for lane, rank in self._last.items():
             ledger.execute(sql.take_from_lane, (lane, *rank))
         if self._rows:
             ledger.executemany(sql.insert_lease, self._rows)
             for (lane, priority), n in Counter((row[1], row[2]) for row in self._rows).items():
-                ledger.tally(lane, priority, State.QUEUED, -n)
-                ledger.tally(lane, priority, State.RUNNING, n)
+                ledger.tally(lane, priority, QUEUED, -n)
+                ledger.tally(lane, priority, RUNNING, n)

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from daybreak.model import NO_GATE, UNLIMITED, Gate, Need, ResourceSettings, State
-from daybreak.sharing import Gauge, Kept
+from daybreak.model import NO_GATE, UNLIMITED, Gate, Need, Options, ResourceSettings, State
+from daybreak.sharing import RETRIES_OF, Gauge, Kept
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import Row, unpack_options
 from daybreak.stores.sqlite.statements import sql
@@ -47,8 +47,9 @@ def _load(ledger: Ledger, resource: str) -> Gauge:
         gate=msgspec.json.decode(gate[1], type=Gate) if gate else NO_GATE,
     )
     if (found := ledger.execute(sql.load_gauge, (resource,)).fetchone()) is not None:
-        gauge.used, gauge.tat, gauge.shut_until, gauge.look, *kept, gauge.fence = found
+        gauge.used, gauge.tat, gauge.shut_until, gauge.look, *kept, gauge.fence = found[:8]
         gauge.kept = None if kept[0] is None else Kept(*kept)
+        gauge.sparing_until, gauge.credit, gauge.spare_at = found[8:]
     return gauge
 
 
@@ -63,7 +64,8 @@ def write(ledger: Ledger) -> None:
         gauge = gauge_of(ledger, resource)
         kept = gauge.kept or (None, None, None)
         numbers = (gauge.used, gauge.tat, gauge.shut_until, gauge.look, *kept, gauge.fence)
-        ledger.execute(sql.put_gauge, (resource, *numbers))
+        sparing = (gauge.sparing_until, gauge.credit, gauge.spare_at)
+        ledger.execute(sql.put_gauge, (resource, *numbers, *sparing))
     ledger.gauged.clear()
 
 
@@ -78,17 +80,30 @@ def refuse_older_programs(ledger: Ledger) -> None:
 # -- taking and giving -------------------------------------------------------------------------------------------------
 
 
-def lacking(ledger: Ledger, needs: Needs, seq: int, priority: int) -> str | None:
+def lacking(ledger: Ledger, needs: Needs, seq: int, priority: int, *, is_retry: bool) -> str | None:
     """The first of what a job needs that it cannot have now; None when it can have all of it."""
     for need in needs:
         if gauge_of(ledger, need.resource).lacks(need.slots, ledger.steady, seq=seq, priority=priority):
             return need.resource
+    if is_retry:
+        for need in needs:
+            if not gauge_of(ledger, need.resource).retries(ledger.steady):
+                return RETRIES_OF + need.resource
     return None
 
 
-def take(ledger: Ledger, needs: Needs) -> None:
+def refusing(ledger: Ledger, options: Options) -> str | None:
+    """The first resource with an open breaker of a job that will not wait for one."""
+    if not options.fail_fast:
+        return None
+    names = (need.resource for need in options.resources)
+    return next((name for name in names if gauge_of(ledger, name).is_shut(ledger.steady)), None)
+
+
+def take(ledger: Ledger, needs: Needs, *, is_retry: bool) -> None:
     for need in needs:
-        changed(ledger, need.resource).take(need.slots, ledger.steady)
+        if changed(ledger, need.resource).take(need.slots, ledger.steady, is_retry=is_retry):
+            ledger.freed.add(RETRIES_OF + need.resource)
 
 
 def give(ledger: Ledger, needs: Sequence[Need]) -> None:
@@ -112,6 +127,8 @@ def wait_no_more(ledger: Ledger, row: Row) -> None:
     keep_no_more(ledger, needs, row.seq)
     if row.state is State.QUEUED:
         ledger.freed.update(need.resource for need in needs)
+        if row.attempt:
+            ledger.freed.update(RETRIES_OF + need.resource for need in needs)
 
 
 def keep_no_more(ledger: Ledger, needs: Needs, seq: int) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from daybreak import events
-from daybreak.model import WAITING, JobSpec, QueueSettings, State
+from daybreak.crowding import SHORTENED, cut
+from daybreak.model import WAITING, JobSpec, QueueSettings, Reason, State
 from daybreak.rank import place
 from daybreak.store import Inserted, Verdict, work_topic
 from daybreak.stores.sqlite import gauges, places
-from daybreak.stores.sqlite.ledger import Ledger
+from daybreak.stores.sqlite.ledger import Cell, Ledger
 from daybreak.stores.sqlite.rows import Carry, Row, Values, first_due, pack_carry, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment, span
@@ -24,7 +26,8 @@ class Inserting:
     def __init__(self, ledger: Ledger, *, bounded: bool = True) -> None:
         self._ledger = ledger
         self._bounded = bounded  # what comes with a settlement is part of it, and not refused for a full queue
-        self._counted: dict[str, int] = {}
+        self._counted: dict[str, int] = {}  # the unfinished jobs of a queue
+        self._accepted: defaultdict[Cell, int] = defaultdict(int)
         self._woken: set[str] = set()
         self._jobs: list[Values] = []
         self._ready: list[Values] = []
@@ -44,19 +47,38 @@ class Inserting:
         replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
         if holder and not replaces:
             return self._defer_to(holder, spec)
-        settings = ledger.settings(spec.queue)
+        settings, victim = ledger.settings(spec.queue), None
         if settings.capacity is not None and self._bounded:
             freed = 1 if holder and holder.queue == spec.queue else 0
             if self._unfinished(spec.queue) - freed >= settings.capacity:
-                return Inserted(Verdict.FULL, spec.id)
+                victim = self._last_in_line(spec) if settings.when_full == "shed" else None
+                if victim is None:
+                    return Inserted(Verdict.FULL, spec.id)
         if spec.options.resources:
             gauges.refuse_older_programs(ledger)
             if self._bounded and any(self._is_crowded(need.resource) for need in spec.options.resources):
                 return Inserted(Verdict.FULL, spec.id)
         if holder:
-            self._counted.clear()
+            self._make_way(holder)
             places.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
-        return self._accept(spec, settings)
+        if victim and not (holder and holder.seq == victim.seq):
+            self._make_way(victim)
+            note = f"pushed out by {spec.id}"
+            places.finish(ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
+        return self._accept(spec, settings, victim.id if victim else "")
+
+    def _last_in_line(self, spec: JobSpec) -> Row | None:
+        """The queued job that would be claimed last, if it is less urgent than this one."""
+        self._write()
+        ledger = self._ledger
+        lasts = [ledger.execute(sql.last_in_lane, (lane,)).fetchone() for lane in ledger.lanes_of(spec.queue, None)]
+        last = max((last for last in lasts if last is not None), default=None)
+        row = None if last is None else places.load(ledger, last[2])
+        return row if row is not None and row.priority > spec.priority else None
+
+    def _make_way(self, row: Row) -> None:
+        if row.queue in self._counted:
+            self._counted[row.queue] -= 1
 
     def _is_crowded(self, resource: str) -> bool:
         most = gauges.gauge_of(self._ledger, resource).settings.max_waiting
@@ -67,6 +89,7 @@ class Inserting:
 
     def _unfinished(self, queue: str) -> int:
         if queue not in self._counted:
+            self._write()
             self._counted[queue] = self._ledger.unfinished(queue)
         return self._counted[queue]
 
@@ -103,17 +126,23 @@ class Inserting:
             self._ledger.execute(sql.insert_key, (spec.key, spec.digest, holder.id))
         return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")
 
-    def _accept(self, spec: JobSpec, settings: QueueSettings) -> Inserted:
+    def _accept(self, spec: JobSpec, settings: QueueSettings, evicted: str) -> Inserted:
         ledger = self._ledger
         lane = ledger.lane(spec.queue, spec.task, spec.version)
         seq = ledger.next_seqs(1)
         band, order, _ = place(settings, spec.priority, ledger.steady, seq)
-        expires_in = spec.options.expires_in
+        expires, note = None, ""
+        if spec.options.expires_in is not None:
+            limit = span(spec.options.expires_in)
+            shorter = self._wait_limit(limit, spec, settings)
+            expires = ledger.steady + shorter
+            if shorter < limit:
+                note = SHORTENED
+                ledger.count(lane, spec.priority, {"shortened": (1, 0)})
         self._jobs.append((
-            seq, spec.id, lane, band, order, spec.priority, spec.priority, ledger.wall, ledger.steady,
-            None if expires_in is None else ledger.steady + span(expires_in),
-            spec.by, spec.run, spec.owner, spec.key, spec.unique, pack_options(spec.options), pack_extra(spec),
-            spec.args,
+            seq, spec.id, lane, band, order, spec.priority, spec.priority, ledger.wall, ledger.steady, expires,
+            spec.by, spec.run, spec.owner, spec.key, spec.unique, pack_options(spec.options),
+            pack_extra(spec, shortened=bool(note)), spec.args,
         ))  # fmt: skip
         due = first_due(spec, ledger.wall, ledger.steady)
         if spec.holder is not None:
@@ -136,14 +165,19 @@ class Inserting:
             ledger.execute(sql.insert_unique, (spec.unique, seq))
         if (known := ledger.known).last_id is not None and spec.id > known.last_id:
             known.last_id = spec.id
-        ledger.tell(events.submitted(spec, state, ledger.at, None if due is None else moment(due[1])))
-        ledger.tally(lane, spec.priority, state)
+        ledger.tell(events.submitted(spec, state, ledger.at, None if due is None else moment(due[1]), note))
+        self._accepted[lane, spec.priority, state] += 1
         if spec.queue in self._counted:
             self._counted[spec.queue] += 1
         if spec.queue not in self._woken:
             self._woken.add(spec.queue)
             ledger.wake(work_topic(spec.queue))
-        return Inserted(NEW, spec.id, seq, state)
+        return Inserted(NEW, spec.id, seq, state, "", evicted)
+
+    def _wait_limit(self, limit: int, spec: JobSpec, settings: QueueSettings) -> int:
+        if settings.capacity is None:
+            return limit
+        return cut(limit, spec.priority, self._unfinished(spec.queue), settings.capacity)
 
     def _write(self) -> None:
         ledger = self._ledger
@@ -156,3 +190,7 @@ class Inserting:
             if rows:
                 ledger.executemany(statement, rows)
                 rows.clear()
+        for (lane, priority, state), n in self._accepted.items():
+            ledger.tally(lane, priority, state, n)
+            ledger.count(lane, priority, {"submitted": (n, 0)})
+        self._accepted.clear()

@@ -1,9 +1,9 @@
 """What one transaction knows and has changed: the store's two clock hands, its lanes and settings, and the tallies,
-events and topics that are written once, at its end."""
+totals, events and topics that are written once, at its end."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +15,8 @@ from daybreak import events
 from daybreak.events import Event
 from daybreak.model import DEFAULT_QUEUE, UNFINISHED, QueueSettings, State
 from daybreak.sharing import Gauge
-from daybreak.store import EVENTS_TOPIC
-from daybreak.stores.sqlite.rows import LaneName
+from daybreak.store import EVENTS_TOPIC, MAXIMA
+from daybreak.stores.sqlite.rows import LaneName, Totals, Values, pack_totals, unpack_totals
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import moment
 
@@ -37,6 +37,7 @@ class Known:
         self.last_id: str | None = None
         self.last_pos: int | None = None
         self.tallies: Counter[Cell] | None = None
+        self.totals: dict[tuple[int, int], Totals] = {}
         self.gauges: dict[str, Gauge] = {}
         self.is_shared = False  # programs that know no resources are refused already
 
@@ -50,7 +51,8 @@ class Known:
 class Changes:
     """What one request adds to the transaction; thrown away if the request fails."""
 
-    tallies: Counter[Cell] = field(default_factory=Counter)
+    tallies: defaultdict[Cell, int] = field(default_factory=lambda: defaultdict(int))
+    totals: list[tuple[int, int, Totals]] = field(default_factory=list)  # lane, priority, what is added
     lines: list[bytes] = field(default_factory=list)
     topics: set[str] = field(default_factory=set)
 
@@ -120,8 +122,12 @@ class Ledger:
 
     # -- what is counted -----------------------------------------------------------------------------------------------
 
-    def tally(self, lane: int, priority: int, state: State, by: int = 1) -> None:
+    def tally(self, lane: int, priority: int, state: str, by: int = 1) -> None:
         self.changes.tallies[lane, priority, state] += by
+
+    def count(self, lane: int, priority: int, added: Totals) -> None:
+        """Add to what has happened so far, before this transaction ends."""
+        self.changes.totals.append((lane, priority, added))
 
     def tallied(self, queue: str, states: Iterable[State]) -> int:
         """How many jobs of a queue are in these states, what this transaction did included."""
@@ -153,19 +159,9 @@ class Ledger:
 
     def flush(self, parts: list[Changes]) -> set[str]:
         """Write what the requests of this transaction have in common; answers whom to wake after the commit."""
-        tallies: Counter[Cell] = Counter()
-        lines: list[bytes] = []
-        topics: set[str] = set()
-        for part in parts:
-            for cell, n in part.tallies.items():
-                tallies[cell] += n
-            lines += part.lines
-            topics |= part.topics
-        moved = [(lane, priority, str(state), n) for (lane, priority, state), n in tallies.items() if n]
-        if moved:
-            self.executemany(sql.add_tally, moved)
-            if self.known.tallies is not None:
-                self.known.tallies.update(tallies)
+        whole = parts[0] if len(parts) == 1 else _together(parts)
+        lines, topics = whole.lines, whole.topics
+        self._write_counts(whole)
         if lines:
             if self.known.last_pos is None:
                 self.known.last_pos = self.value(sql.last_pos)
@@ -176,3 +172,42 @@ class Ledger:
                 self.execute(sql.insert_feed, (self.known.last_pos, self.steady, row))
             topics.add(EVENTS_TOPIC)
         return topics
+
+    def _write_counts(self, changes: Changes) -> None:
+        rows: list[Values] = [(*cell, n, None) for cell, n in changes.tallies.items() if n]
+        changed = {}
+        for lane, priority, added in changes.totals:
+            changed[lane, priority] = totals = self._totals(lane, priority)
+            _add(totals, added)
+        rows += [(*where, "totals", 0, pack_totals(totals)) for where, totals in changed.items()]
+        if rows:
+            self.executemany(sql.add_tally, rows)
+        if self.known.tallies is not None:
+            self.known.tallies.update(changes.tallies)
+
+    def _totals(self, lane: int, priority: int) -> Totals:
+        if (totals := self.known.totals.get((lane, priority))) is None:
+            packed = self.value(sql.load_totals, (lane, priority))
+            totals = self.known.totals[lane, priority] = {} if packed is None else unpack_totals(packed)
+        return totals
+
+
+def _together(parts: list[Changes]) -> Changes:
+    whole = Changes()
+    for part in parts:
+        for cell, n in part.tallies.items():
+            whole.tallies[cell] += n
+        whole.totals += part.totals
+        whole.lines += part.lines
+        whole.topics |= part.topics
+    return whole
+
+
+def _add(totals: Totals, added: Totals) -> None:
+    for what, (n, took) in added.items():
+        if (there := totals.get(what)) is None:
+            totals[what] = (n, took)
+        elif what in MAXIMA:
+            totals[what] = max(there, (n, took))
+        else:
+            totals[what] = (there[0] + n, there[1] + took)

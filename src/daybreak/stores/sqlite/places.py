@@ -172,7 +172,7 @@ def grown(ledger: Ledger, seq: int, n: int, history: bytes | None, line: bytes) 
 def finish(
     ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
 ) -> None:
-    """End a job without an outcome of its own: cancelled, replaced or expired."""
+    """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
     gauges.wait_no_more(ledger, row)
     leave(ledger, row)
     options = unpack_options(row.options)
@@ -185,6 +185,7 @@ def finish(
     release_unique(ledger, row)
     tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
     enter(ledger, row)
+    ledger.count(row.lane, row.priority, {state.value if reason is None else f"{state} {reason}": (1, 0)})
     ledger.wake(job_topic(row.id))
 
 

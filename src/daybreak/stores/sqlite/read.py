@@ -20,11 +20,12 @@ from daybreak.store import (
     Position,
     Query,
     Tally,
+    Total,
     Usage,
 )
 from daybreak.stores.sqlite import places
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import STEADY, WALL, Row
+from daybreak.stores.sqlite.rows import STEADY, WALL, Row, unpack_totals
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import clean, moment
 
@@ -144,6 +145,14 @@ def count(ledger: Ledger, where: Filter) -> list[Tally]:
         and where.queue in (None, names[lane][0])
         and where.task in (None, names[lane][1])
         and where.priority in (None, priority)
+    )
+
+
+def totals(ledger: Ledger, of_queue: str | None) -> list[Total]:
+    return sorted(
+        Total(queue, task, version, priority, what, n, took)
+        for queue, task, version, priority, packed in ledger.execute(sql.all_totals, (of_queue,))
+        for what, (n, took) in unpack_totals(packed).items()
     )
 
 

@@ -7,8 +7,10 @@ from typing import Final
 
 import msgspec
 
+from daybreak import events
 from daybreak.errors import BadInput
-from daybreak.model import Gate, Put, QueueSettings, Record, ResourceSettings
+from daybreak.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
+from daybreak.sharing import RETRIES_OF
 from daybreak.store import work_topic
 from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
@@ -31,6 +33,8 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
         ledger.execute(sql.delete_record, (put.kind, put.name))
     else:
         ledger.execute(sql.put_record, (put.kind, put.name, revision, put.value))
+    if put.tells:
+        ledger.tell(events.told_by(put, ledger.at))
     match settings:
         case QueueSettings():
             ledger.known.settings[put.name] = settings
@@ -41,6 +45,9 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             ledger.freed.add(put.name)
         case Gate():
             _shut(ledger, put.name, settings)
+        case Health():
+            gauges.changed(ledger, put.name).spare(settings.spare_for, ledger.steady)
+            ledger.freed.add(RETRIES_OF + put.name)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 
@@ -53,14 +60,19 @@ def _shut(ledger: Ledger, resource: str, gate: Gate) -> None:
     ledger.freed.add(resource)
 
 
-_KINDS: Final[dict[str, type[QueueSettings | ResourceSettings | Gate]]] = {
+Settings = QueueSettings | ResourceSettings | Gate | Health
+
+_KINDS: Final[dict[str, type[Settings]]] = {
     "queue": QueueSettings,
     "resource": ResourceSettings,
     "gate": Gate,
+    "health": Health,
 }
 
 
-def _settings(put: Put) -> QueueSettings | ResourceSettings | Gate | None:
+def _settings(put: Put) -> Settings | None:
+    if put.tells and put.tells not in events.KINDS:
+        raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is no kind of event")
     if (kind := _KINDS.get(put.kind)) is None:
         return None
     try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
+from daybreak.crowding import SHORTENED
 from daybreak.events import KEPT, LONG, Event, decode_lines, encode, shortened, submitted
 from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Options, Reason, State
 from daybreak.units import micros, moment, span
@@ -17,7 +18,7 @@ STEADY, WALL = 0, 1
 
 
 class Extra(Struct, omit_defaults=True):
-    """What few jobs have; NULL for most."""
+    """What few jobs have; NULL for most. All of it is of the spec, but that its wait limit was `shortened`."""
 
     delay: timedelta | None = None
     run_at: datetime | None = None
@@ -32,6 +33,7 @@ class Extra(Struct, omit_defaults=True):
     fence: int = 0
     holder: str | None = None
     hold_for: timedelta = timedelta(seconds=7)
+    shortened: bool = False
 
 
 class Carry(Struct, omit_defaults=True):
@@ -48,11 +50,17 @@ class Carry(Struct, omit_defaults=True):
     blocked_since: int | None = None
 
 
+_OF_SPEC: Final = tuple(name for name in Extra.__struct_fields__ if name != "shortened")
+
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_extra = msgspec.msgpack.Decoder(Extra).decode
 _unpack_carry = msgspec.msgpack.Decoder(Carry).decode
 _unpack_options = msgspec.msgpack.Decoder(Options).decode
 _EMPTY = _pack({})
+
+Totals = dict[str, tuple[int, int]]  # what has happened: how often, and how long it took together
+pack_totals = _pack
+unpack_totals = msgspec.msgpack.Decoder(Totals).decode
 
 # Jobs of one task share their options, so a handful of values serves millions of rows.
 _options_known: dict[bytes, Options] = {}
@@ -82,7 +90,7 @@ def unpack_options(packed: bytes | None) -> Options:
     return known
 
 
-def pack_extra(spec: JobSpec) -> bytes | None:
+def pack_extra(spec: JobSpec, *, shortened: bool = False) -> bytes | None:
     if (
         spec.key is None
         and spec.delay is None
@@ -90,9 +98,10 @@ def pack_extra(spec: JobSpec) -> bytes | None:
         and spec.unique is None
         and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline or spec.fence)
         and spec.holder is None
+        and not shortened
     ):
         return None
-    return _or_null(_pack(Extra(**{name: getattr(spec, name) for name in Extra.__struct_fields__})))
+    return _or_null(_pack(Extra(**{name: getattr(spec, name) for name in _OF_SPEC}, shortened=shortened)))
 
 
 def pack_carry(carry: Carry | None) -> bytes | None:
@@ -133,7 +142,7 @@ def spec_of(
     return JobSpec(
         id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner, key=key,
         unique=uniq, options=unpack_options(options),
-        **{name: getattr(more, name) for name in Extra.__struct_fields__},
+        **{name: getattr(more, name) for name in _OF_SPEC},
     )  # fmt: skip
 
 
@@ -253,7 +262,8 @@ class Row:
         due = first_due(spec, self.created, self.arrived)
         waits = State.QUEUED if spec.holder is None else State.BLOCKED
         state = waits if due is None else State.SCHEDULED
-        return submitted(spec, state, moment(self.created), None if due is None else moment(due[1]))
+        note = SHORTENED if self.extra is not None and _unpack_extra(self.extra).shortened else ""
+        return submitted(spec, state, moment(self.created), None if due is None else moment(due[1]), note)
 
     def events(self) -> list[Event]:
         return whole(self.first_event(), self.history)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -13,9 +13,14 @@ from daybreak.model import FINAL, JobSpec, Lease, Put, Settlement, State
 from daybreak.store import Beat, Extended, Reap, job_topic, work_topic
 from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import STEADY, Carry, Row, Values, pack_carry, unpack_carry
+from daybreak.stores.sqlite.rows import STEADY, Carry, Row, Totals, Values, pack_carry, unpack_carry
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import span
+
+# Looked up once: a member of an enum is found by calling code, at every access.
+RUNNING, COMPLETED = State.RUNNING, State.COMPLETED
+
+Counted = tuple[int, int, str]  # lane, priority, counts_as
 
 
 class Settling:
@@ -26,7 +31,8 @@ class Settling:
         self._leases: dict[int, Values] = {}
         self._done: list[Values] = []
         self._ended: dict[int, int] = {}
-        self._completed: Counter[tuple[int, int]] = Counter()
+        self._completed: defaultdict[Counted, list[Settlement]] = defaultdict(list)
+        self._others: defaultdict[Counted, list[Settlement]] = defaultdict(list)
         self.inserts: list[JobSpec] = []
         self.puts: list[Put] = []
 
@@ -47,7 +53,9 @@ class Settling:
         if fence != settlement.fence:
             return False
         self._ended[seq] = fence
-        if settlement.state is not State.COMPLETED or cancelling is not None:
+        if settlement.state is not COMPLETED or cancelling is not None:
+            if cancelling is None:
+                self._others[lane, priority, settlement.counts_as].append(settlement)
             self._write_other(settlement, cancelling, suspending)
             return True
         if carry is not None or settlement.lost or settlement.timeouts or settlement.note:
@@ -59,7 +67,7 @@ class Settling:
             None if keep is None else ledger.steady + span(keep), settlement.result, carry,
             places.grown(ledger, seq, n + 1, history, line),
         ))  # fmt: skip
-        self._completed[lane, priority] += 1
+        self._completed[lane, priority, settlement.counts_as].append(settlement)
         if needs is not None:
             gauges.give(ledger, gauges.unpack_needs(needs))
         if uniq is not None:
@@ -126,12 +134,40 @@ class Settling:
         if self._done:
             ledger.executemany(sql.delete_lease, [(row[0],) for row in self._done])
             ledger.executemany(sql.insert_done, self._done)
-        for (lane, priority), n in self._completed.items():
-            ledger.tally(lane, priority, State.RUNNING, -n)
-            ledger.tally(lane, priority, State.COMPLETED, n)
+        for (lane, priority, _), completed in self._completed.items():
+            ledger.tally(lane, priority, RUNNING, -len(completed))
+            ledger.tally(lane, priority, COMPLETED, len(completed))
             queue = ledger.name_of(lane)[0]
             if ledger.settings(queue).max_running is not None:
                 ledger.wake(work_topic(queue))
+        self._count()
+
+    def _count(self) -> None:
+        counted = set()
+        for (lane, priority, counts_as), same in (*self._completed.items(), *self._others.items()):
+            if counts_as:
+                added = _summed(counts_as, same, self._ledger.wall)
+                if (lane, priority) not in counted:
+                    counted.add((lane, priority))
+                    added["batches"] = (1, 0)
+                self._ledger.count(lane, priority, added)
+
+
+def _summed(counts_as: str, same: list[Settlement], wall: int) -> Totals:
+    ran = longest = firsts = waited = attempts = 0
+    for settlement in same:
+        ran += settlement.ran
+        longest = max(longest, settlement.ran)
+        if settlement.waited is not None:
+            firsts += 1
+            waited += settlement.waited
+        attempts = max(attempts, settlement.attempt)
+    added = {counts_as: (len(same), ran), "last": (wall, longest)}
+    if firsts:
+        added["waited"] = (firsts, waited)
+    if attempts > 1:
+        added["attempts"] = (attempts, 0)
+    return added
 
 
 def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:

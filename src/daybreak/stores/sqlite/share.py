@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from daybreak.events import Event
-from daybreak.model import State
-from daybreak.sharing import OFFERED_AT_ONCE, PASSED_OVER_FOR, Gauge, Kept, is_hard_to_place
+from daybreak.model import Reason, State
+from daybreak.sharing import OFFERED_AT_ONCE, PASSED_OVER_FOR, Gauge, Kept, is_hard_to_place, spared_by
 from daybreak.store import job_topic
 from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import Row, pack_carry
+from daybreak.stores.sqlite.rows import Row, pack_carry, unpack_options
 from daybreak.stores.sqlite.statements import sql
 from daybreak.units import span
 
@@ -23,8 +23,19 @@ def park(ledger: Ledger, row: Row, resource: str) -> None:
         row.carry.blocked_since = ledger.steady
     places.tell(ledger, row, "blocked", "", state=State.BLOCKED, note=resource)
     places.enter(ledger, row)
+    if (spared := spared_by(resource)) is not None:
+        ledger.count(row.lane, row.priority, {"spared": (1, 0)})
+        look = gauges.gauge_of(ledger, spared).look_at_retries(ledger.steady, offered=0, more=False)
+        gauges.changed(ledger, resource).look = look
+        return
     _keep_for(ledger, row)
     gauges.changed(ledger, resource).plan(ledger.steady, offered=0, more=False)
+
+
+def fail_fast(ledger: Ledger, row: Row, resource: str) -> None:
+    """One that will not wait for a breaker ends where it meets an open one."""
+    note = f"the breaker of resource {resource} is open"
+    places.finish(ledger, row, State.FAILED, by="", reason=Reason.ERROR, note=note)
 
 
 def _keep_for(ledger: Ledger, row: Row) -> None:
@@ -54,7 +65,9 @@ def offer_freed(ledger: Ledger) -> bool:
     while ledger.freed:
         resource = min(ledger.freed)
         ledger.freed.discard(resource)
-        any_tried = _offer(ledger, resource) or any_tried
+        spared = spared_by(resource)
+        is_tried = _offer(ledger, resource) if spared is None else _offer_retries(ledger, resource, spared)
+        any_tried = is_tried or any_tried
     return any_tried
 
 
@@ -74,9 +87,10 @@ def _offer(ledger: Ledger, resource: str) -> bool:
     a worker sits on what others could use."""
     gauge = gauges.changed(ledger, resource)
     offered, more = 0, False
-    if ledger.steady >= gauge.shut_until and not gauge.is_full():
-        lanes = [lane for (lane,) in ledger.rows(sql.waiting_lanes, (resource,))]
-        for lane in sorted(lanes, key=ledger.name_of):
+    if gauge.is_shut(ledger.steady):
+        _fail_those_in_haste(ledger, resource)
+    elif not gauge.is_full():
+        for lane in _waiting_lanes(ledger, resource):
             tried, rest = _offer_lane(ledger, resource, gauge, lane)
             offered, more = max(offered, tried), more or rest
     if ledger.value(sql.count_waiting, (resource, 1)):
@@ -84,6 +98,10 @@ def _offer(ledger: Ledger, resource: str) -> bool:
     else:
         gauge.look = None
     return offered > 0
+
+
+def _waiting_lanes(ledger: Ledger, cause: str) -> list[int]:
+    return sorted((lane for (lane,) in ledger.rows(sql.waiting_lanes, (cause,))), key=ledger.name_of)
 
 
 def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple[int, bool]:
@@ -106,17 +124,46 @@ def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple
         else:
             beside += slots
             tried += 1
-            places.leave(ledger, row)
-            row.state = State.QUEUED
-            places.tell(ledger, row, "unblocked", "", state=State.QUEUED)
-            places.enter(ledger, row)
+            _unblock(ledger, row)
     return tried, len(waiting) > OFFERED_AT_ONCE
+
+
+def _fail_those_in_haste(ledger: Ledger, resource: str) -> None:
+    for lane in _waiting_lanes(ledger, resource):
+        for seq, options in ledger.rows(sql.options_in_lane, (resource, lane, OFFERED_AT_ONCE)):
+            if (shut := gauges.refusing(ledger, unpack_options(options))) and (row := places.load(ledger, seq)):
+                fail_fast(ledger, row, shut)
+
+
+def _offer_retries(ledger: Ledger, cause: str, spared: str) -> bool:
+    """As `_offer`, to retries that wait because their resource fails."""
+    may_start = gauges.gauge_of(ledger, spared).retries(ledger.steady)
+    offered, more = 0, False
+    for lane in _waiting_lanes(ledger, cause):
+        waiting = ledger.rows(sql.waiting_in_lane, (cause, lane, may_start + 1))
+        for (seq,) in waiting[:may_start]:
+            row = places.load(ledger, seq)
+            assert row is not None
+            _unblock(ledger, row)
+        offered, more = max(offered, min(may_start, len(waiting))), more or len(waiting) > may_start
+    look = None
+    if ledger.value(sql.count_waiting, (cause, 1)):
+        look = gauges.gauge_of(ledger, spared).look_at_retries(ledger.steady, offered=offered, more=more)
+    gauges.changed(ledger, cause).look = look
+    return offered > 0
+
+
+def _unblock(ledger: Ledger, row: Row) -> None:
+    places.leave(ledger, row)
+    row.state = State.QUEUED
+    places.tell(ledger, row, "unblocked", "", state=State.QUEUED)
+    places.enter(ledger, row)
 
 
 def _grant(ledger: Ledger, row: Row, holder: str) -> None:
     """To its holder, who waits to be told."""
     needs = gauges.needs_of(row)
-    lacking = gauges.lacking(ledger, needs, row.seq, row.priority)
+    lacking = gauges.lacking(ledger, needs, row.seq, row.priority, is_retry=row.attempt > 0)
     if lacking is None:
         _lease(ledger, row, needs, holder)
         ledger.wake(job_topic(row.id))
@@ -129,7 +176,7 @@ def _grant(ledger: Ledger, row: Row, holder: str) -> None:
 def _lease(ledger: Ledger, row: Row, needs: gauges.Needs, holder: str) -> None:
     gauges.keep_no_more(ledger, needs, row.seq)
     places.leave(ledger, row)
-    gauges.take(ledger, needs)
+    gauges.take(ledger, needs, is_retry=row.attempt > 0)
     row.attempt += 1
     row.fence = gauges.raise_fence(ledger, needs, row.fence + 1)
     carry, term = row.carry, span(row.spec.hold_for)

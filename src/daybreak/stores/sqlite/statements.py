@@ -13,12 +13,10 @@ class Statements:
             for file in here.iterdir()
             if file.name.endswith(".sql")
         }
+        vars(self).update(self._texts)  # every request asks for a dozen: they are found without a call
 
     def __getattr__(self, name: str) -> str:
-        try:
-            return self._texts[name]
-        except KeyError:
-            raise AttributeError(f"there is no statement {name}.sql") from None
+        raise AttributeError(f"there is no statement {name}.sql")
 
     def names(self) -> list[str]:
         return sorted(self._texts)

@@ -35,6 +35,7 @@ from daybreak.store import (
     Query,
     Reap,
     Tally,
+    Total,
     Traits,
     Usage,
     Watch,
@@ -205,6 +206,9 @@ class SqliteStore:
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
         return await self._read(lambda ledger: read.count(ledger, where), long=True)  # type: ignore[no-any-return]
+
+    async def totals(self, queue: str | None = None) -> list[Total]:
+        return await self._read(lambda ledger: read.totals(ledger, queue))  # type: ignore[no-any-return]
 
     async def position(self, job: str) -> Position | None:
         return await self._read(lambda ledger: read.position(ledger, job))  # type: ignore[no-any-return]

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
+from daybreak.crowding import SHORTENED
 from daybreak.errors import CursorExpired, DaybreakError
 from daybreak.events import Event, fold
 from daybreak.model import FINAL, Cancelled, Job, JobSpec, Lease, Put, QueueSettings, Reason, Settlement, State
 from daybreak.policy.settle import settle
+from daybreak.sharing import spared_by
 from daybreak.store import (
     Action,
     Amend,
@@ -30,6 +32,7 @@ from daybreak.store import (
     Query,
     Reap,
     Store,
+    Total,
 )
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.beside import steps
@@ -222,7 +225,7 @@ class Player:
     @_play.register
     async def _(self, step: steps.Write) -> None:
         puts = self._puts(step.puts)
-        self._note_puts(puts, await self._both(lambda store: store.put(puts)))
+        self._note_puts(puts, await self._both(lambda store: store.put(puts, now=self._now)))
 
     @_play.register
     async def _(self, step: steps.Configure) -> None:
@@ -236,6 +239,10 @@ class Player:
     @_play.register
     async def _(self, step: steps.Shut) -> None:
         await self._put("gate", step.resource, step.gate)
+
+    @_play.register
+    async def _(self, step: steps.Spare) -> None:
+        await self._put("health", step.resource, step.health)
 
     async def _put(self, kind: str, name: str, value: object) -> None:
         put = Put(kind=kind, name=name, value=None if value is None else msgspec.json.encode(value))
@@ -288,7 +295,10 @@ class Player:
         )  # fmt: skip
 
     def _puts(self, sketches: Sequence[steps.PutSketch]) -> list[Put]:
-        return [Put(kind="note", name=s.name, value=s.value, expect=self._expected(s)) for s in sketches]
+        return [
+            Put(kind="note", name=s.name, value=s.value, expect=self._expected(s), tells=s.tells, by="carl")
+            for s in sketches
+        ]
 
     def _expected(self, sketch: steps.PutSketch) -> int | None:
         revisions = self._revisions.get(sketch.name) or [0]
@@ -371,6 +381,7 @@ class Player:
 
     def _note_inserts(self, answers: Sequence[Inserted]) -> None:
         for answer in answers:
+            self._note("evicted", when=bool(answer.evicted))
             self._note(f"insert {answer.verdict.value}{f' by {answer.same}' if answer.same else ''}")
 
     def _note_puts(self, puts: Sequence[Put], answers: Sequence[Any]) -> None:
@@ -396,6 +407,9 @@ class Player:
         for event in expected:
             self._note(f"event {event.kind}")
             self._note("replaced", when=event.note == "replaced")
+            self._note("spared", when=event.kind == "blocked" and event.note.startswith("retries of"))
+            self._note("shortened", when=event.kind == "submitted" and bool(event.note))
+            self._note("failed fast", when=event.kind == "failed" and event.note.startswith("the breaker"))
 
     async def _compare_pages(self, where: Filter, limit: int) -> None:
         mine = other = None
@@ -441,11 +455,13 @@ class Player:
             recount[job.spec.queue, job.spec.task, job.spec.version, job.priority, job.state] += 1
         tallies = await self._both(lambda store: store.count())
         assert {msgspec.structs.astuple(tally)[:-1]: tally.n for tally in tallies} == recount
+        assert _ends_of(await self._both(lambda store: store.totals())) == _ends_told(self._told[0])
+        await self._both(lambda store: store.totals("a"))
         for state in State:
             await self._compare_pages(Filter(states=frozenset({state})), 7)
         await self._compare_pages(Filter(), 7)
         await self._compare_usage([job for job in jobs if job is not None])
-        for kind in ("note", "queue", "resource", "gate"):
+        for kind in ("note", "queue", "resource", "gate", "health"):
             await self._both(lambda store, kind=kind: store.records(kind))  # type: ignore[misc]
 
 
@@ -460,6 +476,30 @@ def _recounted(jobs: Sequence[Job]) -> tuple[Counter[str], Counter[str]]:
         if job.blocked_on is not None:
             waiting[job.blocked_on] += 1
     return used, waiting
+
+
+def _ends_of(totals: Sequence[Total]) -> Counter[str]:
+    """How often each thing happened that events tell of as well."""
+    found: Counter[str] = Counter()
+    for total in totals:
+        first, *rest = total.what.split()
+        if first in ("submitted", "shortened", "spared", "completed", "cancelled"):
+            found[first] += total.n
+        elif first == "failed":
+            found[f"failed {rest[0]}"] += total.n
+    return found
+
+
+def _ends_told(events: Sequence[Event]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for event in events:
+        if event.kind in ("submitted", "completed", "cancelled"):
+            found[event.kind] += 1
+        elif event.state is State.FAILED and event.kind != "moved":
+            found[f"failed {event.reason}"] += 1
+        found["shortened"] += event.kind == "submitted" and event.note == SHORTENED
+        found["spared"] += event.kind == "blocked" and spared_by(event.note) is not None
+    return +found
 
 
 def _lease_of(job: Job) -> Lease:

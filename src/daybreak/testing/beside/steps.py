@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from daybreak.model import Gate, Options, Outcome, QueueSettings, ResourceSettings
+from daybreak.model import Gate, Health, Options, Outcome, QueueSettings, ResourceSettings
 from daybreak.store import Action, Filter
 
 Which = Literal["open", "lost", "any"]
@@ -48,6 +48,7 @@ class PutSketch:
     name: str
     value: bytes | None
     expect: str
+    tells: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,12 @@ class Provide(Step):
 class Shut(Step):
     resource: str
     gate: Gate | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spare(Step):
+    resource: str
+    health: Health | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

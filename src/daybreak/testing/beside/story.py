@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from operator import add
 from typing import Any, Final
@@ -15,6 +16,7 @@ from daybreak.model import (
     Failure,
     Gate,
     HandedBack,
+    Health,
     Lost,
     Need,
     Options,
@@ -44,6 +46,7 @@ from daybreak.testing.beside.steps import (
     Reopen,
     Shut,
     Sketch,
+    Spare,
     Step,
     Submit,
     TakeOver,
@@ -77,6 +80,11 @@ OPTIONS: Final = (
     Options(resources=(Need("r"), Need("s"))),
     Options(resources=(Need("s", 2), Need("t"))),
     Options(resources=(Need("t"),), retry=ONCE),
+    Options(resources=(Need("r"),), retry=Retry(strategy="fixed", attempts=4, delay=ZERO)),
+    Options(resources=(Need("r"), Need("t")), retry=Retry(strategy="fixed", attempts=4, delay=SECOND)),
+    Options(resources=(Need("r"),), fail_fast=True),
+    Options(resources=(Need("r"),), retry=Retry(strategy="fixed", attempts=9, delay=ZERO), deaths=9),
+    Options(expires_in=MINUTE),
 )
 HOLDERS: Final = (*(None,) * 8, "ann", "bob")
 RESOURCES: Final = ("r", "r", "s", "t")
@@ -89,13 +97,17 @@ GATES: Final = (
     None, Gate(failures=2), Gate(state="open", shut_for=10 * SECOND, probes=1),
     Gate(state="open", shut_for=MINUTE, probes=2),
 )  # fmt: skip
+HEALTHS: Final = (
+    None, Health(spare_for=MINUTE), Health(spare_for=HOUR), Health(spare_for=HOUR), Health(spare_for=10 * SECOND),
+    Health(good=2.5),
+)  # fmt: skip
 KEYS: Final = (None, None, None, None, ("k", "1"), ("k", "2"), ("l", "1"))
 UNIQUES: Final = (
     *(None,) * 6, ("u", "return"), ("u", "replace"), ("u", "raise"), ("u", "refuse"), ("v", "replace"), ("v", "raise"),
 )  # fmt: skip
 BELONGS: Final = ((None, None, ()), ("ann", None, ("t",)), ("bob", "r", ("t", "s")), (None, "r", ()))
 OUTCOMES: Final[tuple[Outcome, ...]] = (
-    Done(), Done(b"result"), Done(b"result"), Failed(Failure(message="no", kinds=("ValueError",))),
+    Done(), Done(b"result"), Done(b"result", ran=1.5), Failed(Failure(message="no", kinds=("ValueError",))),
     Failed(Failure(message="oops", kinds=("OSError",))), Failed(Failure(message="busy", retry_after=10 * SECOND)),
     TimedOut(SECOND), Lost(), Lost(alone=True), Cancelled(), Suspended(), Suspended("note", b"half"), HandedBack(),
     HandedBack(b"part"),
@@ -109,6 +121,8 @@ STATES: Final = (
 SETTINGS: Final = (
     None, QueueSettings(), QueueSettings(paused=True), QueueSettings(max_running=1), QueueSettings(max_running=2),
     QueueSettings(capacity=1), QueueSettings(capacity=2), QueueSettings(capacity=3, max_running=1),
+    QueueSettings(capacity=2, when_full="shed"), QueueSettings(capacity=3, when_full="shed"),
+    QueueSettings(capacity=4, when_full="shed"), QueueSettings(capacity=6),
     QueueSettings(weight=3), QueueSettings(weight=3), QueueSettings(discipline="aging", patience=SECOND),
     QueueSettings(discipline="aging", patience=10 * SECOND), QueueSettings(discipline="aging", weight=2, max_running=3),
 )  # fmt: skip
@@ -143,7 +157,11 @@ SKETCH: Final = st.builds(
     holder=one(HOLDERS),
 )
 PUT: Final = st.builds(
-    PutSketch, name=one(("n", "m")), value=one((b"1", b"2", None)), expect=one(("any", "absent", "current", "stale"))
+    PutSketch,
+    name=one(("n", "m")),
+    value=one((b"1", b"2", None)),
+    expect=one(("any", "absent", "current", "stale")),
+    tells=one(("", "", "breaker_opened", "breaker_closed")),
 )
 CLAIM: Final = st.builds(
     ClaimSketch,
@@ -212,6 +230,7 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
     (3, st.builds(Configure, wait=WAIT, queue=one(QUEUES), settings=one(SETTINGS))),
     (3, st.builds(Provide, wait=WAIT, resource=one(RESOURCES), settings=one(RESOURCE_SETTINGS))),
     (2, st.builds(Shut, wait=WAIT, resource=one(RESOURCES), gate=one(GATES))),
+    (4, st.builds(Spare, wait=WAIT, resource=one(RESOURCES), health=one(HEALTHS))),
     (2, st.builds(Read, wait=WAIT, where=FILTER, limit=one((100, 1, 2, 3)), cursor=NUMBER)),
     (1, st.just(Reopen())),
 )  # fmt: skip
@@ -231,7 +250,45 @@ OPENING: Final = st.builds(
     several(SKETCH, 8, 4),
 )
 
+# A queue that is full from the first, and a resource whose retries must be few: chance alone hardly meets them.
+PLAIN: Final = {
+    "task": st.just(("x", 1)), "delay": st.none(), "run_in": st.none(), "key": st.none(), "unique": st.none(),
+    "belongs": st.just(BELONGS[0]), "again": st.none(), "fence": st.just(0), "holder": st.none(),
+}  # fmt: skip
+CROWDED: Final = st.builds(
+    lambda settings, jobs: [Configure(queue="a", settings=settings), *(Submit(jobs=(job,)) for job in jobs)],
+    one((
+        QueueSettings(capacity=2, when_full="shed"), QueueSettings(capacity=3, when_full="shed"),
+        QueueSettings(capacity=6), QueueSettings(capacity=8, when_full="shed"),
+    )),
+    several(
+        st.builds(
+            Sketch, queue=st.just("a"), priority=one((9, 9, 7, 5, 2, 0)), **PLAIN,
+            options=one((Options(expires_in=MINUTE), Options(), Options(expires_in=10 * SECOND))),
+        ), 12, 6,
+    ),
+)  # fmt: skip
+FAILING: Final = st.builds(
+    lambda jobs, health, claim: [
+        Submit(jobs=jobs),
+        Work(claim=replace(claim, queues=("a",), tasks=None, limit=20)),
+        Work(ends=tuple(End(0, "open", Failed(Failure(message="oops", kinds=("OSError",))), (), ()) for _ in jobs)),
+        Spare(resource="r", health=health),
+        Advance(limit=500),
+        Work(claim=replace(claim, queues=("a",), tasks=None)),
+    ],
+    several(
+        st.builds(
+            Sketch, queue=st.just("a"), priority=one((5, 5, 2)), **PLAIN,
+            options=st.just(Options(resources=(Need("r"),), retry=Retry(strategy="fixed", attempts=9, delay=ZERO))),
+        ), 6, 2,
+    ),
+    one((Health(spare_for=HOUR), Health(spare_for=MINUTE))),
+    CLAIM,
+)  # fmt: skip
+BEGINNING: Final = one((0, 0, 1, 2)).flatmap(lambda n: (OPENING, CROWDED, FAILING)[n])
+
 
 def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:
     """Steps in a row. A step that does not matter for a failure shrinks to Nothing."""
-    return st.builds(add, OPENING, st.lists(STEP, min_size=least, max_size=most))
+    return st.builds(add, BEGINNING, st.lists(STEP, min_size=least, max_size=most))

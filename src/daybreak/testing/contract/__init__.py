@@ -11,6 +11,7 @@ from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.acceptance import Acceptance
 from daybreak.testing.contract.attempts import Attempts
 from daybreak.testing.contract.cancelling import Cancelling
+from daybreak.testing.contract.crowds import Shedding, Shortening
 from daybreak.testing.contract.deaths import Deaths
 from daybreak.testing.contract.holders import Holders
 from daybreak.testing.contract.keys import Keys, Uniques
@@ -26,14 +27,17 @@ from daybreak.testing.contract.records import Records
 from daybreak.testing.contract.retention import Retention
 from daybreak.testing.contract.several import Several
 from daybreak.testing.contract.slots import Slots
+from daybreak.testing.contract.sparing import Haste, Sparing
 from daybreak.testing.contract.telling import Events, Tallies
 from daybreak.testing.contract.time import Delays, Expiry, TwoClocks
+from daybreak.testing.contract.totals import Totals
 from daybreak.testing.contract.waking import Waking
 
 
 class StoreContract(
     Acceptance, Keys, Uniques,
     Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing, Slots, Several, Pace, Gates, Holders,
+    Sparing, Haste, Shedding, Shortening, Totals,
     Fences, Lapses, Attempts, Deaths, Cancelling, Holding, Amending, Bulk,
     Delays, Expiry, TwoClocks, Events, Tallies, Records, Retention, Moving, Finding, Waking,
 ):  # fmt: skip

@@ -30,6 +30,7 @@ from daybreak.model import (
 from daybreak.policy.admit import digest
 from daybreak.policy.settle import settle
 from daybreak.store import (
+    MAXIMA,
     Action,
     Amend,
     Beat,
@@ -209,6 +210,17 @@ async def used(store: Store, resource: str) -> int:
 async def waiting(store: Store, resource: str) -> int:
     [usage] = await store.usage(resource) or [Usage(name=resource)]
     return usage.waiting
+
+
+async def counted(store: Store, *, queue: str | None = None, task: str | None = None) -> dict[str, tuple[int, int]]:
+    """The totals of a queue and task, over all versions and priorities: how often, and how long together."""
+    found: dict[str, tuple[int, int]] = {}
+    for total in await store.totals(queue):
+        if task in (None, total.task):
+            n, took = found.get(total.what, (0, 0))
+            more = (total.n, total.took)
+            found[total.what] = max((n, took), more) if total.what in MAXIMA else (n + more[0], took + more[1])
+    return found
 
 
 # -- what must hold at any time ----------------------------------------------------------------------------------------

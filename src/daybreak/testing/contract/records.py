@@ -7,8 +7,18 @@ import pytest
 from daybreak.errors import BadInput
 from daybreak.model import Done, Put, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Store
-from daybreak.testing.contract.builders import accept, exchange, find_all, spec, state_of, take_one
+from daybreak.store import LATEST, Claim, Store
+from daybreak.testing.contract.builders import (
+    NOON,
+    accept,
+    end,
+    exchange,
+    find_all,
+    follow,
+    spec,
+    state_of,
+    take_one,
+)
 
 
 def note(value: bytes | None, *, expect: int | None = None, name: str = "n", kind: str = "note") -> Put:
@@ -27,6 +37,34 @@ async def read(store: Store, name: str = "n") -> bytes | None:
 
 
 class Records:
+    async def test_a_record_may_be_told_of_in_the_feed(self, store: Store) -> None:
+        before = (await store.events(LATEST)).cursor
+        told = Put(kind="gate", name="plecs", value=b"{}", tells="breaker_opened", by="w1")
+        assert await store.put([told], now=NOON) != [None]
+        lost = Put(kind="gate", name="plecs", value=b"{}", expect=0, tells="breaker_closed", by="w1")
+        assert await store.put([lost], now=NOON) == [None]
+        job = await accept(store)
+        found, _ = await follow(store, before)
+        assert [(event.kind, event.job, event.n) for event in found] == [
+            ("breaker_opened", "", 0), ("submitted", job, 1),
+        ]  # fmt: skip
+        assert (found[0].by, found[0].note, found[0].at) == ("w1", "plecs", NOON)
+
+    async def test_it_is_told_with_whatever_it_was_written_with(self, store: Store) -> None:
+        before = (await store.events(LATEST)).cursor
+        told = Put(kind="note", name="n", value=b"1", tells="breaker_closed")
+        await exchange(store, put=[told])
+        await accept(store)
+        lease = await take_one(store)
+        await end(store, lease, puts=(told,))
+        kinds = [event.kind for event in (await follow(store, before))[0]]
+        assert kinds.count("breaker_closed") == 2
+
+    async def test_an_event_that_there_is_not_is_refused(self, store: Store) -> None:
+        with pytest.raises(BadInput, match="no kind of event"):
+            await store.put([Put(kind="note", name="n", value=b"1", tells="lunch")])
+        assert await store.records("note") == []
+
     async def test_a_record_comes_back_as_it_was_put(self, store: Store) -> None:
         [put] = await store.put([note(b"\x00\xff")])
         assert put is not None

@@ -30,6 +30,7 @@ from daybreak.store import (
     Reap,
     Store,
     Tally,
+    Total,
     Traits,
     Usage,
     Watch,
@@ -174,6 +175,9 @@ class Wire:
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
         return await self._read("count", where, lambda: self._store.count(where))
+
+    async def totals(self, queue: str | None = None) -> list[Total]:
+        return await self._read("totals", queue, lambda: self._store.totals(queue))
 
     async def position(self, job: str) -> Position | None:
         return await self._read("position", job, lambda: self._store.position(job))

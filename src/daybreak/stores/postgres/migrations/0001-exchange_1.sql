@@ -3,11 +3,12 @@
 -- alone (p_alone) before anything else: then nothing was written. `created` is the store's time, `due` when the next
 -- delayed job falls due or those who wait for a resource are looked at, `id` the limited queues in which there is room now,
 -- `lane` 1 if resources were taken or given back.
+-- s_counts is NULL where all of them count as `completed`, as most do.
 -- The order of claims is that of rank.py: see the comment at the merge. Resources are those of sharing.py.
 CREATE FUNCTION daybreak.exchange_1(
     p_now bigint, p_alone boolean,
     s_seqs bigint[], s_fences integer[], s_attempts integer[], s_keeps bigint[], s_results bytea[], s_carries bytea[],
-    s_notes bytea[], s_ids text[], s_tails text[],
+    s_notes bytea[], s_ids text[], s_tails text[], s_counts text[], s_rans bigint[], s_waits bigint[],
     c_worker text, c_call text, c_queues text[], c_served bigint[], c_tasks text[], c_versions integer[], c_limit integer,
     c_term bigint, c_tail text)
 RETURNS TABLE (seq bigint, created bigint, due bigint, id text, lane integer, priority smallint, asked smallint,
@@ -72,7 +73,7 @@ BEGIN
             INTO picked, odd, wants FROM (
                 SELECT r.ctid AS c, r.band, r.ord, r.seq, r.needs,
                        r.expires <= at OR (r.n >= 399 AND (r.n + 1) % 200 = 0)
-                           OR (r.needs IS NOT NULL AND r.carry IS NOT NULL) AS odd
+                           OR (r.needs IS NOT NULL AND (r.carry IS NOT NULL OR r.attempt > 0)) AS odd
                 FROM daybreak.ready r WHERE r.lane = lanes[1]
                 ORDER BY r.band, r.ord, r.seq LIMIT c_limit FOR UPDATE SKIP LOCKED) p;
         ELSIF cardinality(lanes) > 1 THEN
@@ -96,7 +97,7 @@ BEGIN
                     LEFT JOIN daybreak.queue q ON q.name = c_queues[a.turn]
                     CROSS JOIN LATERAL (
                         SELECT r.ctid AS c, r.band, r.ord, r.seq, r.priority, r.expires, r.n, r.needs,
-                               r.needs IS NOT NULL AND r.carry IS NOT NULL AS has_waited
+                               r.needs IS NOT NULL AND (r.carry IS NOT NULL OR r.attempt > 0) AS has_waited
                         FROM daybreak.ready r WHERE r.lane = a.lane AND r.seq <> ALL (skipped)
                         ORDER BY r.band, r.ord, r.seq LIMIT deep) h
                 ), placed AS (
@@ -155,12 +156,14 @@ BEGIN
        IF settling > 0 THEN
         WITH gone AS (
             DELETE FROM daybreak.lease l
-            USING unnest(s_seqs, s_fences, s_attempts, s_keeps, s_results, s_carries, s_notes, s_ids, s_tails)
-                WITH ORDINALITY AS a(q, f, attempt, keep, result, carry, note, id, tail, o)
+            USING unnest(s_seqs, s_fences, s_attempts, s_keeps, s_results, s_carries, s_notes, s_ids, s_tails, s_counts,
+                         s_rans, s_waits)
+                WITH ORDINALITY AS a(q, f, attempt, keep, result, carry, note, id, tail, what, ran, waited, o)
             WHERE l.seq = a.q AND l.fence = a.f AND l.cancelling IS NULL AND (p_alone OR l.needs IS NULL)
               AND NOT (l.n >= 399 AND (l.n + 1) % 200 = 0)
             RETURNING l.seq, l.lane, l.priority, l.fence, l.n + 1 AS n, l.started, l.progress, l.message, l.uniq,
                       l.needs, l.history, a.attempt, a.keep, a.result, a.carry, a.note, a.id, a.o,
+                      CASE WHEN s_counts IS NULL THEN 'completed' ELSE a.what END AS what, a.ran, a.waited,
                       '{"n":' || l.n + 1 || ',"at":' || at || a.tail AS line
         ), kept AS (
             INSERT INTO daybreak.done (seq, finished, purge_at, started, attempt, fence, n, state, progress, result,
@@ -169,9 +172,14 @@ BEGIN
                    CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END
             FROM gone
         ), counted AS (
-            INSERT INTO daybreak.tally (lane, priority, state, n)
-            SELECT g.lane, g.priority, s.state, s.sign * g.n
-            FROM (SELECT lane, priority, count(*) AS n FROM gone GROUP BY lane, priority) g
+            -- Where `what` is NULL nothing is added to the totals, whatever else the row says.
+            INSERT INTO daybreak.tally (lane, priority, state, n, what, took, latest, ran, firsts, waited, attempts, batches)
+            SELECT g.lane, g.priority, s.state, s.sign * g.n, CASE WHEN s.sign = 1 THEN g.what END, g.took, at, g.ran, g.firsts,
+                   g.waited, g.attempts, CASE WHEN s_counts IS NULL THEN 1 END
+            FROM (SELECT lane, priority, what, count(*) AS n, sum(ran) AS took, max(ran) AS ran,
+                         nullif(count(waited), 0) AS firsts, sum(waited) AS waited,
+                         max(attempt) FILTER (WHERE attempt > 1) AS attempts
+                  FROM gone GROUP BY lane, priority, what) g
             CROSS JOIN (VALUES ('running', -1), ('completed', 1)) s(state, sign)
         ), freed AS (
             DELETE FROM daybreak.uniq u USING gone g WHERE g.uniq IS NOT NULL AND u.name = g.uniq AND u.seq = g.seq
@@ -182,10 +190,18 @@ BEGIN
         IF found <> settling THEN
             RAISE EXCEPTION 'not plain' USING ERRCODE = 'DBQ01';
         END IF;
+        IF s_counts IS NOT NULL THEN
+            -- One batch of each lane and priority, however many words there are for what became of the jobs in it.
+            INSERT INTO daybreak.total (lane, priority, what, n)
+            SELECT DISTINCT j.lane, j.priority, 'batches', 1
+            FROM unnest(s_seqs, s_counts) a(q, what)
+            CROSS JOIN LATERAL (SELECT j.lane, j.priority FROM daybreak.job j WHERE j.seq = a.q OFFSET 0) j
+            WHERE a.what IS NOT NULL;
+        END IF;
        END IF;
        IF cardinality(wants) + cardinality(gives) > 0 THEN
         -- All that is wanted must be free, and nobody must wait for what comes free. A resource of which there is no row
-        -- yet, one that is kept for someone and one that was a lock (it has a fence) are not plain.
+        -- yet, one that is kept for someone, one that must be spared and one that was a lock (it has a fence) are not plain.
         WITH said AS (
             SELECT w.needs::jsonb AS needs, count(*) AS n, true AS takes FROM unnest(wants) w(needs) GROUP BY w.needs
             UNION ALL
@@ -202,7 +218,7 @@ BEGIN
             FROM moved m
             WHERE g.name = m.name AND NOT (m.is_freed AND g.waiting > 0)
               AND (m.starts = 0 OR (
-                  at >= g.shut_until AND g.kept_seq IS NULL AND g.fence = 0
+                  at >= g.shut_until AND at >= g.sparing_until AND g.kept_seq IS NULL AND g.fence = 0
                   AND coalesce(g.used + m.slots <= least(g.probes, g.slots), true)
                   AND (coalesce(g.every, 0) = 0
                        OR greatest(g.tat, at) + (m.starts - greatest(g.burst, 1)) * g.every <= at)))

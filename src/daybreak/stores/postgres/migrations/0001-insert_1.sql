@@ -34,8 +34,8 @@ BEGIN
         INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n, needs)
         SELECT lane, priority, priority, 0, seq, hand + expires, 0, fence, 1, needs FROM asked
     ), counted AS (
-        INSERT INTO daybreak.tally (lane, priority, state, n)
-        SELECT lane, priority, 'queued', count(*) FROM asked GROUP BY lane, priority
+        INSERT INTO daybreak.tally (lane, priority, state, n, what)
+        SELECT lane, priority, 'queued', count(*), 'submitted' FROM asked GROUP BY lane, priority
     )
     INSERT INTO daybreak.feed (at, ids, runs, lines)
     SELECT hand, array_to_string(p_told, chr(31)), p_runs, string_agg('{"n":1,"at":' || hand || t.tail, E'\n' ORDER BY t.o)

@@ -23,6 +23,7 @@ CREATE TABLE daybreak.queue (
     paused boolean NOT NULL,
     max_running bigint,
     capacity bigint,
+    sheds boolean NOT NULL,
     aging boolean NOT NULL,
     patience bigint NOT NULL,
     weight bigint NOT NULL
@@ -117,7 +118,8 @@ CREATE TABLE daybreak.held (
 CREATE INDEX held_cause ON daybreak.held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
 
 -- Resources (sharing.py): what is allowed, as their records say, and what is in use. Changed only by those who are alone
--- with all of them: see lock_gauges.sql.
+-- with all of them: see lock_gauges.sql. Retries that wait because a resource fails have a row of their own, which says how
+-- many there are and when to look at them.
 CREATE TABLE daybreak.gauge (
     name text COLLATE "C" PRIMARY KEY,
     slots bigint,
@@ -133,7 +135,10 @@ CREATE TABLE daybreak.gauge (
     kept_seq bigint,
     kept_priority smallint,
     kept_slots bigint,
-    fence bigint NOT NULL
+    fence bigint NOT NULL,
+    sparing_until bigint NOT NULL,
+    credit bigint NOT NULL,
+    spare_at bigint NOT NULL
 ) WITH (fillfactor = 50);
 CREATE INDEX gauge_look ON daybreak.gauge (look) WHERE look IS NOT NULL;
 
@@ -194,14 +199,41 @@ CREATE INDEX idem_id ON daybreak.idem (id);
 CREATE INDEX idem_dropped ON daybreak.idem (dropped, key) WHERE dropped IS NOT NULL;
 CREATE TABLE daybreak.uniq (name text COLLATE "C" PRIMARY KEY, seq bigint NOT NULL);
 
--- Differences, appended by everyone and folded now and then, so that no row is fought over; their sum is the count.
+-- Differences, appended by everyone and folded now and then, so that no row is fought over; their sum is the count. Busy
+-- programs add to the totals by the same rows: what became of `n` jobs is then also `what` has happened to them, and the
+-- rest of the row is that of a total.
 CREATE TABLE daybreak.tally (
     lane integer NOT NULL,
     priority smallint NOT NULL,
     state text COLLATE "C" NOT NULL,
-    n bigint NOT NULL
+    n bigint NOT NULL,
+    what text COLLATE "C",
+    took bigint,
+    latest bigint,
+    ran bigint,
+    firsts bigint,
+    waited bigint,
+    attempts bigint,
+    batches bigint
 );
 CREATE INDEX tally_lane ON daybreak.tally (lane);
+
+-- What has happened, appended and folded in the same way: `n` times `what`, which `took` so long. Settlements say more, all
+-- of it in the row of what they count as: the latest, how long that one ran, how many were first attempts and how long their
+-- jobs had waited, the highest attempt above the first, and how many exchanges brought some. See totals.py.
+CREATE TABLE daybreak.total (
+    lane integer NOT NULL,
+    priority smallint NOT NULL,
+    what text COLLATE "C" NOT NULL,
+    n bigint NOT NULL,
+    took bigint,
+    latest bigint,
+    ran bigint,
+    firsts bigint,
+    waited bigint,
+    attempts bigint,
+    batches bigint
+);
 
 -- All events of one transaction are one row: a JSON object a line, told of as many jobs as `runs` says at its place, whose
 -- ids stand in `ids` (separated by the character 31), for in a batch most lines are the same.
@@ -248,6 +280,7 @@ ALTER TABLE daybreak.ready SET (autovacuum_vacuum_scale_factor = 0, autovacuum_v
 ALTER TABLE daybreak.lease SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.delayed SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.tally SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE daybreak.total SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.gauge SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.waiting SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE daybreak.feed ALTER COLUMN ids SET STORAGE EXTERNAL;

@@ -70,7 +70,7 @@ local function tie(job, ties, is_open)
 end
 
 local function accept(job, is_open, last)
-  local seq = string.format('%016.0f', last)
+  local seq = string.format(K.SEQ, last)
   job.seq, job.lane, job.fence = seq, M.lane_of(job.queue, job.task), job.fence + 1
   job.marks = job.needs and K.NEEDS or 0
   M.hset('id', job.id, seq)

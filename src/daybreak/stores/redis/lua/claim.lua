@@ -1,6 +1,6 @@
 -- Claim: the most urgent jobs that a worker knows, leased in one go.
 
-local PER_CLAIM = 100 -- at most so many are promoted, found expired, and parked, in one claim
+local PER_CLAIM = 100 -- at most so many are promoted, found to have failed meanwhile, and parked, in one claim
 local TURN = 720720
 
 function M.read_claim()
@@ -180,7 +180,7 @@ function M.start_of(claim, shared, head)
       timeouts, shared.till, claim.lease_for, now),
     line = pack('<BBBBI4dddI4', K.started, RUNNING, 0, NO_PRIORITY, n, now, NONE, fence, attempt) .. shared.by,
     marks = marks, ends = ends, lane = lane, priority = priority, n = n, count = 0,
-    expires = M.has(marks, K.EXPIRY), needs = marks >= K.NEEDS,
+    expires = M.has(marks, K.EXPIRY), needs = marks >= K.NEEDS, is_retry = attempt > 1,
   }
 end
 
@@ -219,17 +219,19 @@ function M.take(claim, queue_lines, seqs, heads)
     local told_at, needs, needed, lacking = stop + 3, nil, '', nil
     if start.needs then
       needs, told_at = M.needs_in(record, told_at)
-      needed, lacking = needs.free, M.lacking(needs, seq, start.priority)
+      needed, lacking = needs.free, M.lacking(needs, seq, start.priority, start.is_retry)
     end
     if start.expires and M.is_overdue(seq) then
       M.expire(M.job_of(seq))
+      expired = expired + 1
+    elseif lacking and needs.is_hasty and M.fails_fast(M.job_of(seq)) then
       expired = expired + 1
     elseif lacking then
       M.park(M.job_of(seq), lacking)
       parked = parked + 1
     else
       if start.ends ~= 0 then M.end_wait(seq, start.marks) end
-      if needs then M.take_slots(needs, seq) end
+      if needs then M.take_slots(needs, seq, start.is_retry) end
       local name = record:sub(59, stop)
       if start.n % 200 == 0 then
         record = start.head .. name .. held .. needed .. M.shortened(record:sub(told_at) .. start.line, start.n)

@@ -157,9 +157,9 @@ function M.settings_of(queue)
   if not settings then
     local packed = M.hget('settings', queue)
     if packed then
-      local paused, aging, max_running, capacity, patience, weight = unpack_from('<BBdddd', packed)
+      local paused, aging, max_running, capacity, patience, weight, sheds = unpack_from('<BBddddB', packed)
       settings = {
-        paused = paused == 1, aging = aging == 1, patience = patience, weight = weight,
+        paused = paused == 1, aging = aging == 1, patience = patience, weight = weight, sheds = sheds == 1,
         max_running = max_running >= 0 and max_running or nil, capacity = capacity >= 0 and capacity or nil,
       }
     else
@@ -251,7 +251,7 @@ function M.end_row()
   topics['events'] = true
 end
 
--- Every 200 events from the 400th on, all but the latest 200 fold into one.
+-- Every 200 events from the 400th on, all but the latest 200 fold into one. The first event stays, where it is kept.
 function M.shortened(history, n)
   if n < 400 or n % 200 ~= 0 then return history end
   local starts, at, size = {}, 1, #history
@@ -261,10 +261,10 @@ function M.shortened(history, n)
     at = at + 38 + by
     at = at + 4 + unpack_from('<I4', history, at)
   end
-  local old = #starts - 200
-  if old < 1 then return history end
+  local old, from = #starts - 200, history:byte(1) == K.submitted and 2 or 1
+  if old < from then return history end
   local state, reason, priority, fence, attempt, last_n, last_at = NO_STATE, 0, NO_PRIORITY, NONE, NO_ATTEMPT, 0, 0
-  for i = 1, old do
+  for i = from, old do
     local _, s, r, p, event_n, event_at, _, f, a = unpack_from('<BBBBI4dddI4', history, starts[i])
     if s ~= NO_STATE then state, reason = s, r end
     if p ~= NO_PRIORITY then priority = p end
@@ -274,7 +274,7 @@ function M.shortened(history, n)
   end
   local folded = pack('<BBBBI4dddI4Hc0I4c0', K.folded, state, reason, priority, last_n, last_at, NONE, fence, attempt,
     0, '', 0, '')
-  return folded .. history:sub(starts[old + 1])
+  return history:sub(1, starts[from] - 1) .. folded .. history:sub(starts[old + 1])
 end
 
 -- How a name is spelt in rows: its size, then itself.
@@ -292,6 +292,7 @@ end
 -- The end of every script that writes.
 function M.finish_script()
   if next(gauges) then M.write_gauges() end
+  if next(totals) then M.write_totals() end
   M.flush()
   flush_tallies()
   M.end_row()

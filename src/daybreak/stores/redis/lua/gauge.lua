@@ -1,9 +1,10 @@
 -- Resources: what is allowed of them, what is in use, and what jobs need of them. The arithmetic is that of sharing.py.
 --
--- gauge  resource -> GAUGE: its settings, what is in use, and for which job (its seq) how many slots are kept free;
---        a limit below 0 is none
+-- gauge  resource -> GAUGE: its settings, what is in use, for which job (its seq) how many slots are kept free, how it
+--        is spared, and how many of those who wait will not wait for a breaker; a limit below 0 is none
+--        retries of a resource -> likewise; of these only `waiting`, `look` and `hasty` are used
 -- looks  resources by when those who wait for them are looked at again; the first of these is `look` in meta
-local GAUGE = '<dddddddddddBdc16' -- the first is known to submit.lua, the first four to gauges.py
+local GAUGE = '<dddddddddddBdc16dddd' -- the first is known to submit.lua, the first four to gauges.py
 
 function M.gauge(resource)
   local gauge = gauges[resource]
@@ -12,11 +13,13 @@ function M.gauge(resource)
   if packed then
     gauge = {}
     gauge.most, gauge.used, gauge.waiting, gauge.shut_until, gauge.slots, gauge.every, gauge.burst, gauge.probes,
-      gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for = unpack_from(GAUGE, packed)
+      gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for, gauge.sparing_until,
+      gauge.credit, gauge.spare_at, gauge.hasty = unpack_from(GAUGE, packed)
   else
     gauge = {
       most = NONE, used = 0, waiting = 0, shut_until = 0, slots = NONE, every = 0, burst = 1, probes = NONE, tat = 0,
-      look = NONE, fence = 0, kept_priority = 0, kept = 0, kept_for = K.NOBODY,
+      look = NONE, fence = 0, kept_priority = 0, kept = 0, kept_for = K.NOBODY, sparing_until = 0, credit = 0,
+      spare_at = 0, hasty = 0,
     }
   end
   gauges[resource] = gauge
@@ -27,12 +30,13 @@ end
 local function is_blank(gauge)
   return gauge.used == 0 and gauge.waiting == 0 and gauge.slots < 0 and gauge.every == 0 and gauge.most < 0
     and gauge.probes < 0 and gauge.shut_until == 0 and gauge.look < 0 and gauge.fence == 0 and gauge.tat == 0
-    and gauge.kept_for == K.NOBODY
+    and gauge.kept_for == K.NOBODY and gauge.sparing_until == 0
 end
 
 local function packed_gauge(gauge)
   return pack(GAUGE, gauge.most, gauge.used, gauge.waiting, gauge.shut_until, gauge.slots, gauge.every, gauge.burst,
-    gauge.probes, gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for)
+    gauge.probes, gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for,
+    gauge.sparing_until, gauge.credit, gauge.spare_at, gauge.hasty)
 end
 
 function M.write_gauges()
@@ -77,6 +81,34 @@ function M.starts_of(gauge)
   return math.min(K.OFFERED_AT_ONCE, math.max(0, math.floor(-M.early(gauge) / gauge.every) + 1))
 end
 
+-- -- sparing one that fails -------------------------------------------------------------------------------------------
+
+local FIRST_TRIES, LEAST_CREDIT, MOST_CREDIT = 10, -100, 1000
+
+function M.spare(gauge, spare_for)
+  if now >= gauge.sparing_until then gauge.credit, gauge.spare_at = 0, now + K.ONE_RETRY_EACH end
+  gauge.sparing_until = spare_for ~= 0 and now + spare_for or 0
+end
+
+-- How many retries may start now.
+function M.retries_of(gauge)
+  if now >= gauge.sparing_until then return K.OFFERED_AT_ONCE end
+  local paid = math.floor(gauge.credit / FIRST_TRIES)
+  return math.min(K.OFFERED_AT_ONCE, math.max(paid, now >= gauge.spare_at and 1 or 0))
+end
+
+-- A lease begins while it is spared.
+local function pay_for(resource, gauge, is_retry)
+  gauge.spare_at = now + K.ONE_RETRY_EACH
+  if is_retry then
+    gauge.credit = math.max(gauge.credit - FIRST_TRIES, LEAST_CREDIT)
+    return
+  end
+  gauge.credit = math.min(gauge.credit + 1, MOST_CREDIT)
+  -- A retry is possible now that was not.
+  if gauge.credit % FIRST_TRIES == 0 and gauge.credit > 0 then freed[K.RETRIES_OF .. resource] = true end
+end
+
 -- -- when to look again -----------------------------------------------------------------------------------------------
 
 function M.look_at(resource, gauge, at)
@@ -97,12 +129,14 @@ end
 
 -- -- what jobs need ---------------------------------------------------------------------------------------------------
 
+local IS_HELD, IS_HASTY = 1, 2
 local needs_known = {} -- most jobs of a task need the same
 
 local function unpack_needs(packed)
   local needs, resource, slots = {}, nil, nil
-  local is_held, hold_for, holder, at = unpack_from('<BdHc0', packed)
-  if is_held == 1 then needs.holder, needs.hold_for = holder, hold_for end
+  local flags, hold_for, holder, at = unpack_from('<BdHc0', packed)
+  if M.has(flags, IS_HELD) then needs.holder, needs.hold_for = holder, hold_for end
+  needs.is_hasty = M.has(flags, IS_HASTY)
   while at <= #packed do
     resource, slots, at = unpack_from('<Hc0d', packed, at)
     needs[#needs + 1] = { resource = resource, slots = slots }
@@ -126,13 +160,31 @@ function M.needs_in(record, at)
   return M.needs_of(packed), past
 end
 
--- Which of its needs is the first that a job cannot have now; nil when it can have all.
-function M.lacking(needs, seq, priority)
+-- Which of its needs is the first that a job cannot have now, or as a retry must spare; nil when it can have all.
+function M.lacking(needs, seq, priority, is_retry)
   for i = 1, #needs do
     local need = needs[i]
     if M.lacks(M.gauge(need.resource), need.slots, seq, priority) then return i end
   end
+  if not is_retry then return nil end
+  for i = 1, #needs do
+    if M.retries_of(M.gauge(needs[i].resource)) == 0 then return K.RETRIES + i end
+  end
   return nil
+end
+
+-- One that will not wait for a breaker ends where it meets an open one.
+function M.fails_fast(job)
+  local needs = M.needs_of(job.needs)
+  if not needs.is_hasty then return false end
+  for i = 1, #needs do
+    local resource = needs[i].resource
+    if now < M.gauge(resource).shut_until then
+      M.fail(job, '', K.failed, K.REASON_ERROR, 'the breaker of resource ' .. resource .. ' is open')
+      return true
+    end
+  end
+  return false
 end
 
 function M.is_crowded(needs)
@@ -143,12 +195,14 @@ function M.is_crowded(needs)
   return false
 end
 
-function M.take_slots(needs, seq)
+function M.take_slots(needs, seq, is_retry)
   M.keep_no_more(needs, seq)
   for i = 1, #needs do
-    local gauge = M.gauge(needs[i].resource)
+    local resource = needs[i].resource
+    local gauge = M.gauge(resource)
     gauge.used = gauge.used + needs[i].slots
     if gauge.every > 0 then gauge.tat = math.max(gauge.tat, now) + gauge.every end
+    if now < gauge.sparing_until then pay_for(resource, gauge, is_retry) end
   end
 end
 
@@ -177,7 +231,11 @@ function M.wait_no_more(job)
   local needs = M.needs_of(job.needs)
   M.keep_no_more(needs, job.seq)
   if job.state == QUEUED then
-    for i = 1, #needs do freed[needs[i].resource] = true end
+    for i = 1, #needs do
+      local resource = needs[i].resource
+      freed[resource] = true
+      if job.attempt > 0 then freed[K.RETRIES_OF .. resource] = true end
+    end
   end
 end
 

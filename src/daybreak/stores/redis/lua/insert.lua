@@ -2,14 +2,16 @@
 
 local CLASS = '<BBBddddd'
 local NEW, DUPLICATE, CONFLICT, FULL = 0, 1, 2, 3
-local BY_ID, BY_KEY, BY_UNIQUE = 1, 2, 3
+local BY_ID, BY_KEY, BY_UNIQUE, EVICTED = 1, 2, 3, 4
+local NOT_URGENT, LEAST_URGENT = 7, 10
+local SHORTENED = 'its wait limit is shorter: the queue is nearly full' -- as in crowding.py
 local REPLACE, RAISE, REFUSE = 2, 3, 4
 
 -- The kinds of jobs in this call, then the jobs, in runs of one kind: id, what was submitted, what it is tied to.
 function M.read_specs()
   local classes, of, ids, bodies, ties, n = {}, {}, {}, {}, {}, 0
   for i = 1, number() do
-    local class = { queue = arg(), task = arg(), tail = arg(), needs = arg() }
+    local class = { queue = arg(), task = arg(), tail = arg(), needs = arg(), accepted = 0 }
     class.priority, class.conflict, class.clock, class.due, class.expires, class.fence, class.keep, class.keep_failed =
       unpack_from(CLASS, arg())
     if class.needs == '' then class.needs = nil end
@@ -89,11 +91,60 @@ function M.belong(seq, ties)
   end
 end
 
+-- -- queues that are full, or nearly ----------------------------------------------------------------------------------
+
+-- What a batch has done so far is written, to be read from where it is kept; its classes are prepared anew.
+function M.write_so_far(batch)
+  M.flush()
+  for i = 1, #batch.classes do batch.classes[i].is_prepared = false end
+  batch.new = { id = M.changes('id'), at = M.changes('at'), job = M.changes('job') }
+end
+
+-- The queued job that would be claimed last, if it is less urgent than these.
+function M.last_in_line(batch, class)
+  if class.priority >= LEAST_URGENT then return nil end
+  M.write_so_far(batch)
+  local lanes, score, seq = M.lanes_of(class.queue), nil, nil
+  for i = 1, #lanes do
+    local last = call('ZRANGE', P .. 'queued:' .. text(lanes[i]), -1, -1, 'WITHSCORES')
+    local its = last[2] and tonumber(last[2])
+    if its and (not seq or its > score or (its == score and last[1] > seq)) then score, seq = its, last[1] end
+  end
+  local job = seq and M.job_of(seq)
+  return job and job.priority > class.priority and job or nil
+end
+
+-- As in crowding.py: divided in two steps, since the product may be beyond 2^53.
+local function cut(expires, unfinished, capacity)
+  local over, parts_ = math.min(math.max(5 * unfinished - 4 * capacity, 0), capacity), 4 * capacity
+  if over == 0 then return expires end
+  local rest = expires % parts_
+  return expires - (expires - rest) / parts_ * 3 * over - math.floor(rest * 3 * over / parts_)
+end
+
+-- The first event of a job that waits less.
+local function shortened_line(class)
+  local fence, attempt, by, packed = unpack_from('<dI4Hc0I4c0', class.tail)
+  local tail = cmsgpack.unpack(packed)
+  tail.note = SHORTENED
+  packed = cmsgpack.pack(tail)
+  return class.line:sub(1, -#class.tail - 1) .. pack('<dI4Hc0I4c0', fence, attempt, #by, by, #packed, packed)
+end
+
+-- When a job's wait ends; and its first event, if it is shorter than was asked for.
+function M.wait_limit(class, settings)
+  if not settings.capacity or class.priority < NOT_URGENT then return class.expiry, nil end
+  local limit = cut(class.expires, M.counted(class.queue, SCHEDULED, SUSPENDED), settings.capacity)
+  if limit >= class.expires then return class.expiry, nil end
+  M.count(class.lane, class.priority, 'shortened', 1, 0)
+  return text(now + limit), shortened_line(class)
+end
+
 -- -- accepting --------------------------------------------------------------------------------------------------------
 
 -- What all new jobs of a class have in common.
 function M.prepare(class, settings)
-  class.lane = M.lane_of(class.queue, class.task)
+  class.is_prepared, class.lane = true, M.lane_of(class.queue, class.task)
   class.state, class.x, class.y, class.timed = QUEUED, M.score_of(settings, class.priority, now), NONE, 0
   if class.clock ~= 0 then
     local due = class.clock == K.WALL and class.due or now + class.due
@@ -129,9 +180,9 @@ function M.head_of_class(class, marks)
   return head
 end
 
--- What stands in the way of a job; or the unfinished job that it replaces; or nothing.
-function M.in_the_way(id, class, ties, settings, bounded)
-  local holder
+-- What stands in the way of a job; or the unfinished job that it replaces, and the one that it pushes out; or nothing.
+function M.in_the_way(batch, id, class, ties, settings, bounded)
+  local holder, victim
   if ties and ties.key then
     local verdict, other = M.known_key(ties)
     if verdict then return verdict, other end
@@ -144,65 +195,78 @@ function M.in_the_way(id, class, ties, settings, bounded)
     end
   end
   if bounded and settings.capacity then
-    local freed = holder and M.queue_of(holder.lane) == class.queue and 1 or 0
-    if M.counted(class.queue, SCHEDULED, SUSPENDED) - freed >= settings.capacity then
-      return M.answer(FULL, 0, id, 0, NO_STATE)
+    local goes = holder and M.queue_of(holder.lane) == class.queue and 1 or 0
+    if M.counted(class.queue, SCHEDULED, SUSPENDED) - goes >= settings.capacity then
+      victim = settings.sheds and M.last_in_line(batch, class)
+      if not victim then return M.answer(FULL, 0, id, 0, NO_STATE) end
     end
   end
   if bounded and class.needs and M.is_crowded(M.needs_of(class.needs)) then
     return M.answer(FULL, 0, id, 0, NO_STATE)
   end
-  return nil, nil, holder
+  return nil, nil, holder, victim
+end
+
+-- The job that is replaced goes, and the one that is pushed out; they may be the same.
+function M.make_way(id, class, holder, victim, replaced)
+  local by = M.by_of(class)
+  if holder then M.finish(holder, CANCELLED, by, K.cancelled, nil, 'replaced', replaced) end
+  if victim and not (holder and holder.seq == victim.seq) then
+    M.fail(victim, by, K.shed, K.REASON_SHED, 'pushed out by ' .. id)
+  end
 end
 
 -- Insert all; those that come with a settlement are part of it, and not refused for a full queue.
--- Answers the first new seq, what became of each, and the ids of those for which others stand. Where all are new and of
--- one kind, their state says it all.
+-- Answers the first new seq, what became of each, and the ids of those that stand for others or were pushed out. Where
+-- all are new and of one kind, their state says it all.
 function M.insert_all(batch, bounded, replaced)
-  local ids, of, answers, others = batch.ids, batch.of, {}, {}
+  local ids, of, answers, others, evicted = batch.ids, batch.of, {}, {}, {}
   if #ids == 0 then return { 0, '', others } end
-  local seq_of_id, new_ids = M.fetch('id', ids), M.changes('id')
-  local at, jobs, new_at, new_jobs = M.cache('at'), M.cache('job'), M.changes('at'), M.changes('job')
+  local seq_of_id, at, jobs = M.fetch('id', ids), M.cache('at'), M.cache('job')
+  batch.new = { id = M.changes('id'), at = M.changes('at'), job = M.changes('job') }
   local last = tonumber(call('HGET', META, 'seq') or 0)
   local before, format, is_plain = last, string.format, #batch.classes == 1
   for i = 1, #ids do
     local class, id, ties = of[i], ids[i], batch.ties[i]
-    local verdict, other, holder
+    local verdict, other, holder, victim
     if seq_of_id[id] then
       verdict, other = M.answer_for(DUPLICATE, BY_ID, M.job_of(seq_of_id[id]))
     else
       local settings = M.settings_of(class.queue)
       ties = ties and M.read_ties(ties)
       if ties or settings.capacity or class.needs then
-        verdict, other, holder = M.in_the_way(id, class, ties, settings, bounded)
+        verdict, other, holder, victim = M.in_the_way(batch, id, class, ties, settings, bounded)
       end
       if not verdict then
-        if holder then M.finish(holder, CANCELLED, M.by_of(class), K.cancelled, nil, 'replaced', replaced) end
-        if not class.lane then M.prepare(class, settings) end
+        if holder or victim then M.make_way(id, class, holder, victim, replaced) end
+        if not class.is_prepared then M.prepare(class, settings) end
         last = last + 1
-        local seq = format('%016.0f', last)
-        local marks = ties and M.accept_ties(seq, id, ties) or 0
+        local seq = format(K.SEQ, last)
+        local marks, line = ties and M.accept_ties(seq, id, ties) or 0, nil
         if class.expiring then
           marks = marks + K.EXPIRY
-          class.expiring[seq] = class.expiry
+          class.expiring[seq], line = M.wait_limit(class, settings)
         end
         if class.needs then marks = marks + K.NEEDS end
         local size = M.size_of(id)
         at[seq] = (class.heads[marks] or M.head_of_class(class, marks)) .. size .. id .. '\0\0' .. class.needed
+          .. (line or '')
         jobs[seq] = class.prefix .. batch.bodies[i]
         seq_of_id[id] = seq
-        new_at[#new_at + 1], new_jobs[#new_jobs + 1], new_ids[#new_ids + 1] = seq, seq, id
+        local new_at, new_job, new_id = batch.new.at, batch.new.job, batch.new.id
+        new_at[#new_at + 1], new_job[#new_job + 1], new_id[#new_id + 1] = seq, seq, id
         class.all[seq] = seq
         if class.waits_for then
-          M.wait_for(class.waits_for, class.lane, seq, class.x)
+          M.wait_for(class.waits_for, M.needs_of(class.needs), class.lane, seq, class.x)
         else
           class.place[seq] = class.score
         end
         local n = #lines
-        lines[n + 1], lines[n + 2], lines[n + 3] = size, id, class.line
+        lines[n + 1], lines[n + 2], lines[n + 3] = size, id, line or class.line
         told = told + 1
         if told == K.ROW then M.end_row() end
         M.tally(class.lane, class.priority, class.state, 1)
+        class.accepted = class.accepted + 1
       end
     end
     if verdict then
@@ -211,18 +275,28 @@ function M.insert_all(batch, bounded, replaced)
       if other then others[#others + 1] = other end
     else
       answers[i] = false
+      if victim then
+        is_plain, evicted[i] = false, true
+        others[#others + 1] = victim.id
+      end
+    end
+  end
+  for i = 1, #batch.classes do
+    local class = batch.classes[i]
+    if class.accepted > 0 then
+      call('HINCRBY', P .. 'total', text(class.lane * 16 + class.priority), class.accepted)
     end
   end
   if last ~= before then call('HSET', META, 'seq', text(last)) end
   M.flush()
-  return { text(before + 1), is_plain and string.char(of[1].state) or M.verdicts(answers, of, before), others }
+  return { text(before + 1), is_plain and string.char(of[1].state) or M.verdicts(answers, of, before, evicted), others }
 end
 
-function M.verdicts(answers, of, last)
+function M.verdicts(answers, of, last, evicted)
   for i = 1, #answers do
     if not answers[i] then
       last = last + 1
-      answers[i] = pack('<BBBd', NEW, 0, of[i].state, last)
+      answers[i] = pack('<BBBd', NEW, evicted[i] and EVICTED or 0, of[i].state, last)
     end
   end
   return table.concat(answers)

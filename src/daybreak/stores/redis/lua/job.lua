@@ -1,7 +1,7 @@
 -- One job: how it is kept, and the small moves that every transition is made of.
 --
 -- at      seq -> its moving part: HEAD, id, holder (worker, call, who cancels) while it runs, NEEDED if it needs
---         resources, and its history
+--         resources, and its history; the first event only where it tells more than what was submitted
 --         x: waiting its score, running its lease's end, final when it ended; y: due, the lease's length, purge time
 -- job     seq -> its immutable part: created, how long it is kept (completed, failed), and what was submitted
 -- ties    seq -> its unique name and idempotency keys, if it has any
@@ -74,7 +74,7 @@ function M.leave(job)
     if job.needs then M.give_back(M.needs_of(job.needs)) end
     job.flags, job.holder = 0, ''
   elseif state == BLOCKED then
-    M.wait_for(M.blocked_on(job), job.lane, job.seq, false)
+    M.wait_for(M.blocked_on(job), M.needs_of(job.needs), job.lane, job.seq, false)
   elseif state == SUSPENDED then
     M.zset('held', job.seq, false)
   else
@@ -95,7 +95,7 @@ function M.enter(job)
   elseif state == RUNNING then
     M.zset('lease', job.seq, job.x)
   elseif state == BLOCKED then
-    M.wait_for(M.blocked_on(job), job.lane, job.seq, job.x)
+    M.wait_for(M.blocked_on(job), M.needs_of(job.needs), job.lane, job.seq, job.x)
   elseif state == SUSPENDED then
     M.zset('held', job.seq, tonumber(job.seq))
   else
@@ -171,6 +171,37 @@ function M.know_key(job, key, digest)
   M.hset('key', key, pack('<Hc0', #job.id, job.id) .. digest)
 end
 
+-- -- totals: what has happened, added up for ever ---------------------------------------------------------------------
+-- A cell of the totals is a lane and a priority, in one number.
+--
+-- total  cell -> how many were submitted (insert.lua, submit.lua)
+--        cell: -> what is counted of most settlements (settle.lua)
+--        cell:what -> how often anything else happened, and how long it took; of `attempts` the highest number
+
+function M.count(lane, priority, what, n, took)
+  local field = text(lane * 16 + priority) .. ':' .. what
+  local said = totals[field]
+  if not said then
+    totals[field] = { n = n, took = took, is_highest = what == 'attempts' }
+  elseif said.is_highest then
+    said.n = math.max(said.n, n)
+  else
+    said.n, said.took = said.n + n, said.took + took
+  end
+end
+
+function M.write_totals()
+  local fields = {}
+  for field in pairs(totals) do fields[#fields + 1] = field end
+  local kept = M.fetch('total', fields)
+  for field, said in pairs(totals) do
+    local n, took = 0, 0
+    if kept[field] then n, took = unpack_from('<dd', kept[field]) end
+    n = said.is_highest and math.max(n, said.n) or n + said.n
+    M.hset('total', field, pack('<dd', n, took + said.took))
+  end
+end
+
 -- -- ends -------------------------------------------------------------------------------------------------------------
 
 -- A job has ended: `keep` is how long it stays, NONE is for ever.
@@ -183,7 +214,9 @@ function M.close(job, keep)
   finals[#finals + 1] = M.size_of(job.id) .. job.id
 end
 
--- End a job without an outcome of its own: cancelled, replaced or expired.
+local WHY = { [K.REASON_ERROR] = 'error', [K.REASON_EXPIRED] = 'expired', [K.REASON_SHED] = 'shed' }
+
+-- End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker.
 function M.finish(job, state, by, kind, reason, note, tail)
   if job.needs then M.wait_no_more(job) end
   M.leave(job)
@@ -191,6 +224,7 @@ function M.finish(job, state, by, kind, reason, note, tail)
   M.mark(job, K.NOTE, 'note', note)
   local _, completed, failed = unpack_from('<ddd', M.hget('job', job.seq))
   M.close(job, state == FAILED and failed or completed)
+  M.count(job.lane, job.priority, reason and 'failed ' .. WHY[reason] or 'cancelled', 1, 0)
   M.change(job, kind, state, by, tail, reason, nil, nil, job.attempt)
   M.enter(job)
   M.save(job)
@@ -198,6 +232,10 @@ end
 
 function M.expire(job)
   M.finish(job, FAILED, '', K.expired, K.REASON_EXPIRED)
+end
+
+function M.fail(job, by, kind, reason, note)
+  M.finish(job, FAILED, by, kind, reason, note, cmsgpack.pack({ note = note }))
 end
 
 function M.rerank(job, priority, by)

@@ -1,2 +1,2 @@
--- All lanes and what is counted of them.
-return { text(server), call('HGETALL', P .. 'lane'), call('HGETALL', P .. 'tally') }
+-- All lanes, and what is counted of them: the tallies, or the totals.
+return { text(server), call('HGETALL', P .. 'lane'), call('HGETALL', P .. arg()) }

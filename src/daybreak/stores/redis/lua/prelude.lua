@@ -26,7 +26,11 @@ local function number()
   return tonumber(ARGV[position])
 end
 
-function text(value) return string.format('%.0f', value) end
+-- As an integer, which is faster; a server of 32 bits can do that only below 2^31.
+local format = string.format
+local is_wide = format('%d', 4503599627370496) == '4503599627370496'
+local WHOLE = is_wide and '%d' or '%.0f'
+function text(value) return format(WHOLE, value) end
 
 -- -- codes, as in codes.py --------------------------------------------------------------------------------------------
 
@@ -36,28 +40,30 @@ local K = {
   submitted = 0, due = 1, started = 2, progress = 3, retrying = 4, released = 5, completed = 6, failed = 7,
   cancelled = 8, suspended = 9, resumed = 10, reprioritised = 11, expired = 12, shed = 13, lease_expired = 14,
   cancel_requested = 15, suspend_requested = 16, retried = 17, removed = 18, folded = 19, moved = 20,
-  blocked = 21, unblocked = 22,
+  blocked = 21, unblocked = 22, breaker_opened = 23, breaker_closed = 24,
   -- flags of a lease
   CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16,
   -- what is kept beside a job
   CHECKPOINT = 1, FAILURE = 2, NOTE = 4, PROGRESS = 8, RESULT = 16, TIES = 32, EXPIRY = 64, NEEDS = 128,
   -- how a delay is counted
   STEADY = 1, WALL = 2,
-  REASON_EXPIRED = 4,
+  REASON_ERROR = 1, REASON_EXPIRED = 4, REASON_SHED = 5,
   HEAD = '<BBBBBBI4I4dI4I4I4ddd', -- 58 bytes: state, reason, flags, marks, priority, clock, lane, attempt, fence, n, ...
   HELD = '<Hc0Hc0Hc0', -- the holder of a lease: worker, call, who cancels
   NEEDED = '<dHI4c0', -- since when a job was blocked, on which of its needs, and its needs as the client packed them
+  RETRIES = 32768, -- added to that number: blocked on the retries of what it needs
   DUE = { 'due:steady', 'due:wall' },
   -- Scores: by age they are instants, by priority they lie above all instants; both print fast and exact below 2^52.
   FIFO = 4503599627370464,
   CHUNK = 500, ROW = 500,
-  NOBODY = '0000000000000000', -- the seq of no job
-  OFFERED_AT_ONCE = 100, -- as in sharing.py
+  SEQ = is_wide and '%016d' or '%016.0f', NOBODY = '0000000000000000', -- how a seq is spelt, and that of no job
+  OFFERED_AT_ONCE = 100, ONE_RETRY_EACH = 1000000, RETRIES_OF = 'retries of ', -- as in sharing.py
 }
 
 local known, dirty, moved = {}, {}, {} -- hashes as they are; which fields changed; how sets changed
 local queues, settings_known = {}, {} -- the queue of a lane, and the settings of queues
 local tallies, stored = {}, {} -- by how much cells changed, and what was counted before
+local totals = {} -- what is added to the totals
 local topics, finals = {}, {} -- whom to wake, and the names of jobs that ended or were granted
 local lines, told = {}, 0 -- the pieces of the events of this script, and how many events they are
 local gauges, freed = {}, {} -- the resources of this script, and which of them are to be offered before it ends

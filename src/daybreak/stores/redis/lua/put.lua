@@ -1,8 +1,9 @@
 -- Records: settings and other small things, compared by revision when they are written.
 
--- kind, name, expected revision (empty: any), value, what scripts need to know of it. Empty values delete.
+-- kind, name, expected revision (empty: any), value, what scripts need to know of it, and the event that tells of it
+-- (empty: none). Empty values delete.
 function M.read_put()
-  return { kind = arg(), name = arg(), expect = arg(), value = arg(), settings = arg() }
+  return { kind = arg(), name = arg(), expect = arg(), value = arg(), settings = arg(), event = arg() }
 end
 
 -- The revision it got, as text; '0' if it had changed and nothing was written.
@@ -15,6 +16,9 @@ function M.put(record)
   end
   -- One series of revisions for all records: one that was deleted and written anew never has an old number.
   local revision = call('HINCRBY', META, 'revision', 1)
+  if record.event ~= '' then -- of no job
+    M.tell_feed('', record.event:sub(1, 4) .. pack('<I4dd', 0, now, NONE) .. record.event:sub(5))
+  end
   M.hset(name, record.name, record.value ~= '' and pack('<d', revision) .. record.value)
   if record.kind == 'queue' then
     M.hset('settings', record.name, record.settings ~= '' and record.settings)
@@ -24,6 +28,8 @@ function M.put(record)
     M.set_up(record.name, record.settings)
   elseif record.kind == 'gate' then
     M.set_gate(record.name, record.settings)
+  elseif record.kind == 'health' then
+    M.set_health(record.name, record.settings)
   end
   return text(revision)
 end

@@ -3,23 +3,24 @@
 local FATE = '<BBBI4I4I4ddd'
 local HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE = 1, 2, 4, 8
 
--- The kinds of outcomes in this call, each with the parts of its event that are known; then the settlements, in runs of
--- one kind: seq, and those of its own parts that are there.
+-- The kinds of outcomes in this call, each with the parts of its event that are known, and as what it counts; then the
+-- settlements, in runs of one kind: how long they took, and of each its seq, and those of its own parts that are there.
 function M.read_settlements()
   local fates, n = {}, 0
-  local read = { seqs = {}, of = {}, results = {}, failures = {}, checkpoints = {}, notes = {} }
+  local read = { seqs = {}, of = {}, results = {}, failures = {}, checkpoints = {}, notes = {}, runs = {} }
   local seqs, of, results = read.seqs, read.of, read.results
   for i = 1, number() do
     local fate = { known = {} }
     fate.state, fate.reason, fate.parts, fate.attempt, fate.lost, fate.timeouts, fate.fence, fate.delay, fate.keep =
       unpack_from(FATE, arg())
-    fate.event, fate.tail = arg(), arg()
+    fate.event, fate.tail, fate.what = arg(), arg(), arg()
     fates[i] = fate
   end
-  for _ = 1, number() do
-    local fate = fates[number()]
+  for i = 1, number() do
+    local fate, count = fates[number()], number()
     local has_result = M.has(fate.parts, HAS_RESULT)
-    for _ = 1, number() do
+    read.runs[i] = { fate = fate, before = n, count = count, times = arg() }
+    for _ = 1, count do
       n = n + 1
       seqs[n], of[n] = arg(), fate
       if has_result then results[n] = arg() end
@@ -31,6 +32,71 @@ function M.read_settlements()
     end
   end
   return read
+end
+
+-- -- totals -----------------------------------------------------------------------------------------------------------
+
+-- What is counted of most settlements: how many completed and how long they ran, how many were first attempts and how
+-- long they had waited, batches, when the latest was, and how long that one ran.
+local ATTEMPTS = '<ddddddd'
+
+-- Here, what the settlements of this call add up to in one cell, and together are one batch; nil if they do not count.
+local function attempts_of(read, fate, lane, priority)
+  if fate.what == '' then return nil end
+  local cell = lane * 16 + priority
+  local sum = read.sums[cell]
+  if not sum then
+    sum = { lane = lane, priority = priority, completed = 0, ran = 0, first = 0, waited = 0, longest = 0 }
+    read.sums[cell] = sum
+  end
+  return sum
+end
+
+local function add(sum, fate, n, ran, longest, first, waited)
+  if longest > sum.longest then sum.longest = longest end
+  sum.first, sum.waited = sum.first + first, sum.waited + waited
+  if fate.what == 'completed' then
+    sum.completed, sum.ran = sum.completed + n, sum.ran + ran
+  else
+    M.count(sum.lane, sum.priority, fate.what, n, ran)
+  end
+  if fate.attempt > 1 then M.count(sum.lane, sum.priority, 'attempts', fate.attempt, 0) end
+end
+
+-- `counted` says of each that was accepted to which sum it belongs. Where that is the same one for a whole run, the
+-- client has added up; else it is done here: after its four sums `times` says how long each ran, and then how long each
+-- had waited, below 0 if that is not said.
+local function count_runs(read)
+  local counted = read.counted
+  for i = 1, #read.runs do
+    local run = read.runs[i]
+    local before, count, sum, is_one = run.before, run.count, counted[run.before + 1], true
+    for j = 2, count do is_one = is_one and counted[before + j] == sum end
+    for j = 1, is_one and 0 or count do
+      if counted[before + j] then
+        local ran = unpack_from('<d', run.times, 25 + 8 * j)
+        local waited = unpack_from('<d', run.times, 25 + 8 * (count + j))
+        add(counted[before + j], run.fate, 1, ran, ran, waited < 0 and 0 or 1, math.max(waited, 0))
+      end
+    end
+    if is_one and sum then add(sum, run.fate, count, unpack_from('<dddd', run.times)) end
+  end
+end
+
+local function write_attempts(sums)
+  for cell, sum in pairs(sums) do
+    local field = text(cell) .. ':'
+    local completed, ran, first, waited, batches, last, last_ran = 0, 0, 0, 0, 0, 0, 0
+    local there = call('HGET', P .. 'total', field)
+    if there then completed, ran, first, waited, batches, last, last_ran = unpack_from(ATTEMPTS, there) end
+    if now > last then
+      last, last_ran = now, sum.longest
+    elseif now == last then
+      last_ran = math.max(last_ran, sum.longest)
+    end
+    call('HSET', P .. 'total', field, pack(ATTEMPTS, completed + sum.completed, ran + sum.ran, first + sum.first,
+      waited + sum.waited, batches + 1, last, last_ran))
+  end
 end
 
 -- -- one by one -------------------------------------------------------------------------------------------------------
@@ -77,6 +143,7 @@ function M.settle(read, i)
     M.finish(job, CANCELLED, by, K.cancelled)
     return '1', false
   end
+  read.counted[i] = attempts_of(read, fate, job.lane, job.priority)
   M.write_settlement(job, fate, read, i)
   return '1', true
 end
@@ -84,7 +151,7 @@ end
 -- -- many alike -------------------------------------------------------------------------------------------------------
 -- Most jobs complete, and most that were claimed together look alike: what becomes of one becomes of all.
 
-function M.outcome_of(fate, head)
+function M.outcome_of(read, fate, head)
   local state, _, flags, marks, priority, _, lane, _, fence, n, _, _, _, _, started = unpack_from(K.HEAD, head)
   if state ~= RUNNING or fence ~= fate.fence or fate.state ~= COMPLETED or fate.parts > HAS_RESULT
     or M.has(flags, K.CANCELLING) or band(marks, 255 - K.PROGRESS - K.NEEDS) ~= 0 or (n + 1) % 200 == 0 then
@@ -101,11 +168,13 @@ function M.outcome_of(fate, head)
       fate.timeouts, now, purge_at, started),
     line = fate.event .. pack('<I4dd', n, now, NONE) .. fate.tail,
     purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0, needs = marks >= K.NEEDS,
+    sum = attempts_of(read, fate, lane, priority),
   }
 end
 
 function M.settle_all(read)
-  local seqs = read.seqs
+  local seqs, counted = read.seqs, {}
+  read.sums, read.counted = {}, counted
   local at, ended, leases, purges, results, n = M.fetch('at', seqs), {}, {}, {}, {}, 0
   local answers, accepted, outcomes = {}, {}, {}
   for i = 1, #seqs do
@@ -114,7 +183,7 @@ function M.settle_all(read)
     local head = record and record:sub(1, 58)
     local outcome = head and fate.known[head]
     if outcome == nil and head then
-      outcome = M.outcome_of(fate, head)
+      outcome = M.outcome_of(read, fate, head)
       fate.known[head] = outcome
       if outcome then outcomes[#outcomes + 1] = outcome end
     end
@@ -141,6 +210,7 @@ function M.settle_all(read)
         results[last + 1], results[last + 2] = seq, read.results[i]
       end
       outcome.count = outcome.count + 1
+      counted[i] = outcome.sum
       answers[i], accepted[i] = '1', true
     else
       answers[i], accepted[i] = M.settle(read, i)
@@ -151,6 +221,8 @@ function M.settle_all(read)
     M.tally(outcome.lane, outcome.priority, RUNNING, -outcome.count)
     M.tally(outcome.lane, outcome.priority, COMPLETED, outcome.count)
   end
+  count_runs(read)
+  write_attempts(read.sums)
   M.run('HSET', 'at', ended)
   M.run('ZREM', 'lease', leases)
   M.run('ZADD', 'purge', purges)

@@ -29,6 +29,11 @@ function M.set_up(resource, settings)
   freed[resource] = true
 end
 
+function M.set_health(resource, settings)
+  M.spare(M.gauge(resource), settings ~= '' and unpack_from('<d', settings) or 0)
+  freed[K.RETRIES_OF .. resource] = true
+end
+
 function M.set_gate(resource, settings)
   local gauge, shut_for = M.gauge(resource), 0
   gauge.probes = NONE
@@ -43,22 +48,48 @@ end
 
 -- -- waiting ----------------------------------------------------------------------------------------------------------
 
-function M.blocked_on(job) return M.needs_of(job.needs)[job.on].resource end
+-- The name of what a job waits for: one of its needs, or the retries of one.
+function M.name_of(needs, on)
+  if on <= K.RETRIES then return needs[on].resource end
+  return K.RETRIES_OF .. needs[on - K.RETRIES].resource
+end
+
+-- The resource that fails, which is why a retry waits for this.
+local function spared_by(cause)
+  local size = #K.RETRIES_OF
+  return cause:sub(1, size) == K.RETRIES_OF and cause:sub(size + 1) or nil
+end
+
+function M.blocked_on(job) return M.name_of(M.needs_of(job.needs), job.on) end
 function M.line_of(resource, lane) return 'blocked:' .. text(lane) .. ':' .. resource end
 
 -- Stand among those who wait for a resource; a score of false is out of it.
-function M.wait_for(resource, lane, seq, score)
+function M.wait_for(resource, needs, lane, seq, score)
   local gauge, waits, field, by = M.gauge(resource), 'waits:' .. resource, text(lane), score and 1 or -1
   local count = tonumber(M.hget(waits, field) or 0) + by
   M.zset(M.line_of(resource, lane), seq, score)
   M.zset('blocked', seq, score and tonumber(seq))
   M.hset(waits, field, count > 0 and text(count))
   gauge.waiting = gauge.waiting + by
+  if needs.is_hasty then gauge.hasty = gauge.hasty + by end
+end
+
+-- When to look again at retries that wait for what fails.
+local function plan_retries(cause, spared, offered, more)
+  if more and offered > 0 and now >= spared.sparing_until then
+    M.look_at(cause, M.gauge(cause), now)
+  elseif now >= spared.sparing_until then
+    M.look_at(cause, M.gauge(cause), now + LOOK_AGAIN)
+  else
+    -- One that may go now was just offered: the next may a second after it went.
+    local next = now < spared.spare_at and spared.spare_at or now + K.ONE_RETRY_EACH
+    M.look_at(cause, M.gauge(cause), math.min(spared.sparing_until, next))
+  end
 end
 
 -- Let it wait for one of its needs, out of the way of claims; what else it was offered is for others.
 function M.park(job, lacking)
-  local resource = M.needs_of(job.needs)[lacking].resource
+  local resource = M.name_of(M.needs_of(job.needs), lacking)
   M.wait_no_more(job)
   freed[resource] = nil
   M.leave(job)
@@ -67,8 +98,13 @@ function M.park(job, lacking)
   M.change(job, K.blocked, BLOCKED, '', cmsgpack.pack({ note = resource }))
   M.enter(job)
   M.save(job)
-  M.keep_for(job)
-  plan(resource, M.gauge(resource), 0, false)
+  if lacking > K.RETRIES then
+    M.count(job.lane, job.priority, 'spared', 1, 0)
+    plan_retries(resource, M.gauge(spared_by(resource)), 0, false)
+  else
+    M.keep_for(job)
+    plan(resource, M.gauge(resource), 0, false)
+  end
 end
 
 -- Whether others, who need less, could pass it over for ever.
@@ -111,6 +147,7 @@ end
 
 -- The lanes that wait for a resource, by name, each with how many of it wait.
 local function lanes_that_wait(resource)
+  M.flush() -- who waits is read from where it is kept
   local found, lanes, fields = call('HGETALL', P .. 'waits:' .. resource), {}, {}
   for i = 1, #found, 2 do
     fields[#fields + 1] = found[i]
@@ -141,17 +178,51 @@ function M.offer_what_time_freed()
   M.offer_freed()
 end
 
+-- The first of a lane that wait for a resource, at most so many.
+local function first_in_line(resource, lane, limit)
+  local found = limit > 0 and call('ZRANGE', P .. M.line_of(resource, lane.lane), 0, limit - 1) or {}
+  M.fetch('at', found)
+  return found
+end
+
+local function fail_those_in_haste(resource)
+  local lanes = lanes_that_wait(resource)
+  for i = 1, #lanes do
+    local seqs = first_in_line(resource, lanes[i], K.OFFERED_AT_ONCE)
+    for j = 1, #seqs do M.fails_fast(M.job_of(seqs[j])) end
+  end
+end
+
+-- As `offer`, to retries that wait because their resource fails.
+local function offer_retries(cause, spared)
+  local offered, more, lanes = 0, false, lanes_that_wait(cause)
+  local may_start = M.retries_of(spared)
+  for i = 1, #lanes do
+    local seqs = first_in_line(cause, lanes[i], may_start)
+    for j = 1, #seqs do M.unblock(M.job_of(seqs[j])) end
+    offered, more = math.max(offered, #seqs), more or lanes[i].count > may_start
+  end
+  if M.gauge(cause).waiting > 0 then
+    plan_retries(cause, spared, offered, more)
+  else
+    M.look_at(cause, M.gauge(cause), NONE)
+  end
+  return offered > 0
+end
+
 -- The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task without a
 -- worker sits on what others could use.
 function M.offer(resource)
-  local gauge, offered, more = M.gauge(resource), 0, false
+  local gauge, offered, more, spared = M.gauge(resource), 0, false, spared_by(resource)
+  if spared then return offer_retries(resource, M.gauge(spared)) end
   if now >= gauge.shut_until then
-    M.flush() -- who waits is read from where it is kept
     local lanes = lanes_that_wait(resource)
     for i = 1, #lanes do
       local tried, rest = M.offer_lane(resource, gauge, lanes[i])
       offered, more = math.max(offered, tried), more or rest
     end
+  elseif gauge.hasty > 0 then
+    fail_those_in_haste(resource)
   end
   if gauge.waiting > 0 then
     plan(resource, gauge, offered, more)
@@ -215,7 +286,7 @@ end
 -- To its holder, who waits to be told.
 function M.grant(job)
   local needs = M.needs_of(job.needs)
-  local lacking = M.lacking(needs, job.seq, job.priority)
+  local lacking = M.lacking(needs, job.seq, job.priority, job.attempt > 0)
   if not lacking then
     M.lease_to_holder(job, needs)
   elseif lacking ~= job.on then
@@ -234,7 +305,7 @@ end
 
 function M.lease_to_holder(job, needs)
   local worker = needs.holder
-  M.take_slots(needs, job.seq)
+  M.take_slots(needs, job.seq, job.attempt > 0)
   M.leave(job)
   M.forget_expiry(job)
   M.mark(job, K.NOTE, 'note', false)

@@ -11,7 +11,9 @@ local call, P, pack, format = redis.call, KEYS[1], struct.pack, string.format
 local meta, clock = P .. 'meta', call('TIME')
 local server = clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
 local now = ARGV[1] == '' and server or tonumber(ARGV[1])
-local stamp = format('%.0f', server)
+local is_wide = format('%d', 4503599627370496) == '4503599627370496' -- as in prelude.lua
+local whole, padded = is_wide and '%d' or '%.0f', is_wide and '%016d' or '%016.0f'
+local stamp = format(whole, server)
 local queue, task, tail, priority = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local needs, count = ARGV[9], (#ARGV - 9) / 2
 
@@ -46,17 +48,17 @@ end
 local found = call('HMGET', meta, 'time', 'seq', 'pos')
 local before, last, pos = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0) + 1
 -- The first write, as in prelude.lua: what can refuse a write refuses this one.
-call('HSET', meta, 'time', stamp, 'seq', format('%.0f', last + count), 'pos', format('%.0f', pos))
+call('HSET', meta, 'time', stamp, 'seq', format(whole, last + count), 'pos', format(whole, pos))
 if before > server + 1000000 then call('HSET', meta, 'back', 1) end
 
 local rank = priority == 0 and 0 or 4503599627370464 + priority
-local score = format('%.0f', rank)
+local score = format(whole, rank)
 local head = pack('<BBBBBBI4I4dI4I4I4ddd', 2, 0, 0, marks, priority, 0, tonumber(lane), 0, 0, 1, 0, 0, rank, -1, -1)
 local prefix = pack('<ddd', now, tonumber(ARGV[7]), tonumber(ARGV[8]))
 local line = pack('<BBBBI4dd', 0, 2, 0, priority, 1, now, -1) .. tail
 local at, jobs, by_id, queued, all, row, sizes = {}, {}, {}, {}, {}, { pack('<dI4', now, count) }, {}
 for i = 1, count do
-  local id, seq, a, b = ids[i], format('%016.0f', last + i), 2 * i - 1, 2 * i
+  local id, seq, a, b = ids[i], format(padded, last + i), 2 * i - 1, 2 * i
   local size = sizes[#id]
   if not size then
     size = pack('<H', #id)
@@ -74,8 +76,10 @@ call('HSET', P .. 'job', unpack(jobs))
 call('HSET', P .. 'id', unpack(by_id))
 call('ZADD', P .. 'queued:' .. lane, unpack(queued))
 call('ZADD', P .. 'all:' .. lane, unpack(all))
-call('HINCRBY', P .. 'tally', format('%.0f', (tonumber(lane) * 16 + priority) * 8 + 2), count)
-call('HSET', P .. 'feed', format('%.0f', pos), table.concat(row))
+local cell = tonumber(lane) * 16 + priority
+call('HINCRBY', P .. 'tally', format(whole, cell * 8 + 2), count)
+call('HINCRBY', P .. 'total', format(whole, cell), count)
+call('HSET', P .. 'feed', format(whole, pos), table.concat(row))
 call('PUBLISH', P .. 'wake:work:' .. queue, '')
 call('PUBLISH', P .. 'wake:events', '')
-return { stamp, { format('%.0f', last + 1), '\2', {} }, 0 }
+return { stamp, { format(whole, last + 1), '\2', {} }, 0 }

@@ -9,7 +9,10 @@ CREATE TABLE gauge (
     kept_seq INTEGER,
     kept_priority INTEGER,
     kept_slots INTEGER,
-    fence INTEGER NOT NULL
+    fence INTEGER NOT NULL,
+    sparing_until INTEGER NOT NULL,
+    credit INTEGER NOT NULL,
+    spare_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX gauge_look ON gauge (look) WHERE look IS NOT NULL;
 
@@ -19,3 +22,7 @@ ALTER TABLE held ADD COLUMN band INTEGER;
 ALTER TABLE held ADD COLUMN ord INTEGER;
 DROP INDEX held_cause;
 CREATE INDEX held_cause ON held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
+
+-- The totals of a lane and priority are one row among its tallies, so that a commit writes one row and no page more for
+-- them: its state is 'totals', its n is 0, and programs of version 2 pass over it. Packed as {what: [n, took]}.
+ALTER TABLE tally ADD COLUMN totals BLOB;

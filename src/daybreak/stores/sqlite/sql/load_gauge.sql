@@ -1,1 +1,2 @@
-SELECT used, tat, shut_until, look, kept_seq, kept_priority, kept_slots, fence FROM gauge WHERE name = ?
+SELECT used, tat, shut_until, look, kept_seq, kept_priority, kept_slots, fence, sparing_until, credit, spare_at
+FROM gauge WHERE name = ?

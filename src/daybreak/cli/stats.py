@@ -1,0 +1,155 @@
+"""`daybreak stats`: what has happened so far, in numbers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from daybreak.cli import completing
+from daybreak.cli.options import as_json
+from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
+from daybreak.cli.root import store_options
+from daybreak.cli.session import session
+from daybreak.cli.text import lasted, local, number, priority_name, safe
+from daybreak.client import Client
+from daybreak.stats import Adaptive, QueueStats, RetryStats, Stats, TimeoutStats, by_queue, stats_of
+
+
+@click.command(name="stats", short_help="Show what has happened so far, in numbers.")
+@click.argument("queue", required=False, shell_complete=completing.queues)
+@as_json
+def command(queue: str | None, as_json: bool) -> int:
+    """Show what has happened since the store was made: jobs, time limits and retries, of one queue or of all.
+
+    The numbers are counted in the store with every change, so they are exact, and outlive the jobs.
+
+    Examples:
+      daybreak stats
+      daybreak stats reports --json
+
+    """
+    return session().run(lambda client: _show(client, queue, as_json=as_json))
+
+
+store_options(command)
+
+
+async def _show(client: Client, queue: str | None, *, as_json: bool) -> int:
+    stats = await stats_of(client, queue)
+    queues = await by_queue(client) if queue is None else [stats.queue]
+    if as_json:
+        say_json(_data(stats, queues))
+        return 0
+    if not stats.queue.submitted and not queues:
+        say("Nothing has happened yet: no job was ever submitted here.")
+        return 0
+    _say_queue(stats.queue)
+    if queue is None:
+        _say_queues(queues)
+    _say_retries(stats.retries)
+    _say_timeouts(stats.timeouts)
+    if stats.adaptive:
+        _say_adaptive(stats.adaptive)
+    return 0
+
+
+def _data(stats: Stats, queues: list[QueueStats]) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(stats, str_keys=True, builtin_types=(timedelta,))
+    data["queues"] = msgspec.to_builtins(queues, str_keys=True, builtin_types=(timedelta,))
+    return _in_seconds(data)  # type: ignore[no-any-return]
+
+
+def _in_seconds(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, dict):
+        return {key: _in_seconds(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_in_seconds(item) for item in value]
+    return value
+
+
+def _say_queue(stats: QueueStats) -> None:
+    heading("all queues" if stats.queue is None else f"queue {stats.queue}")
+    waiting = [f"{n} {priority_name(level)}" for level, n in stats.by_priority.items() if n]
+    say_pairs([
+        ("submitted", number(stats.submitted)),
+        ("completed", number(stats.completed)),
+        ("failed", number(stats.errors) if stats.errors else ""),
+        ("expired", number(stats.timeouts) if stats.timeouts else ""),
+        ("shed", number(stats.shed) if stats.shed else ""),
+        ("cancelled", number(stats.cancelled) if stats.cancelled else ""),
+        ("waiting", number(stats.waiting) + (f" ({', '.join(waiting)})" if waiting else "")),
+        ("running", number(stats.running)),
+        ("waited", f"{lasted(stats.average_wait)} on average"),
+        ("ran", f"{lasted(stats.average_run)} on average"),
+        ("batches", number(stats.batches)),
+        ("wait limits cut", number(stats.shortened) if stats.shortened else ""),
+        ("last ended", f"{local(stats.last_at)}, ran {lasted(stats.last_ran)}" if stats.last_at else ""),
+    ])  # fmt: skip
+
+
+def _say_queues(queues: list[QueueStats]) -> None:
+    say()
+    titles = ("SUBMITTED", "COMPLETED", "FAILED", "EXPIRED", "SHED", "WAITING", "RUNNING", "WAITED", "RAN")
+    say_table(
+        [Column("QUEUE"), *(Column(title, right=True) for title in titles)],
+        [
+            [
+                safe(one.queue or ""), number(one.submitted), number(one.completed), _some(one.errors),
+                _some(one.timeouts), _some(one.shed), number(one.waiting), number(one.running),
+                lasted(one.average_wait), lasted(one.average_run),
+            ]
+            for one in queues
+        ],
+    )  # fmt: skip
+
+
+def _some(n: int) -> str:
+    return number(n) if n else ""
+
+
+def _say_retries(stats: RetryStats) -> None:
+    say()
+    heading("retries")
+    say_pairs([
+        ("tried again", number(stats.total)),
+        ("succeeded", number(stats.successful)),
+        ("failed", number(stats.failed)),
+        ("ran", f"{lasted(stats.average_run)} on average" if stats.total else ""),
+        ("most attempts", number(stats.most_attempts) if stats.most_attempts else ""),
+        ("by strategy", ", ".join(f"{name} {number(n)}" for name, n in stats.by_strategy.items())),
+        ("held back", f"{number(stats.spared)}, while their resource failed" if stats.spared else ""),
+        ("breakers opened", f"{number(stats.breaker_trips)} times" if stats.breaker_trips else ""),
+    ])  # fmt: skip
+
+
+def _say_timeouts(stats: TimeoutStats) -> None:
+    say()
+    heading("time limits")
+    say_pairs([
+        ("run into", number(stats.total)),
+        ("by kind", ", ".join(f"{kind} {number(n)}" for kind, n in stats.by_kind.items() if n)),
+        ("moved", f"{number(stats.adjustments)} times, to what was seen" if stats.adjustments else ""),
+        ("raised", f"{number(stats.escalations)} times, after they were too short" if stats.escalations else ""),
+        ("took", f"{lasted(stats.average)} on average, of what has a limit" if stats.average else ""),
+        ("under one now", f"{number(stats.active)} running jobs" if stats.active else ""),
+    ])  # fmt: skip
+
+
+def _say_adaptive(adaptive: list[Adaptive]) -> None:
+    say()
+    titles = ("SEEN", "TOO LATE", "MEDIAN", "99 %", "USUAL LIMIT", "LIMIT NOW")
+    say_table(
+        [Column("WHAT TAKES TIME", gives=True), *(Column(title, right=True) for title in titles)],
+        [
+            [
+                safe(one.subject), number(one.seen), _some(one.late), lasted(one.median), lasted(one.p99),
+                lasted(one.base), lasted(one.limit),
+            ]
+            for one in adaptive
+        ],
+    )  # fmt: skip

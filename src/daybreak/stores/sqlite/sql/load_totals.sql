@@ -1,0 +1,1 @@
+SELECT totals FROM tally WHERE lane = ? AND priority = ? AND state = 'totals'

@@ -1,0 +1,81 @@
+"""A full queue that sheds, while others claim what would be shed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from daybreak.crowding import SHORTENED
+from daybreak.events import LONG
+from daybreak.model import Done
+from daybreak.policy.settle import settle
+from daybreak.store import Claim, Exchange
+from daybreak.stores.postgres import PostgresStore
+from daybreak.stores.postgres.link import Link
+from daybreak.testing.contract.builders import NOON, act, assert_sound, configure, counted, needs, spec
+
+LEASE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("resources", [(), needs("plecs")], ids=["plain", "shared"])
+async def test_it_keeps_its_capacity_and_each_job_ends_in_one_way(url, resources):
+    async with contextlib.AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(PostgresStore(url, connections=1)) for _ in range(4)]
+        await configure(stores[0], capacity=4, when_full="shed")
+        accepted, evicted, done = [], [], []
+
+        async def submit(number, store):
+            for n in range(40):
+                job = spec(priority=(3 * n + number) % 10, resources=resources)
+                [answer] = await store.insert([job])
+                if answer.verdict == "new":
+                    accepted.append(job.id)
+                    evicted.extend([answer.evicted] if answer.evicted else [])
+
+        async def work(number, store):
+            for _ in range(20):
+                claim = Claim(worker=f"w{number}", limit=1, lease_for=LEASE)
+                leases = (await store.exchange(Exchange(claim=claim))).leases
+                said = [settle(lease, Done(), chance=0.5, by="w") for lease in leases]
+                assert all((await store.exchange(Exchange(settle=said))).settled)
+                done.extend(lease.job for lease in leases)
+
+        await asyncio.gather(submit(0, stores[0]), submit(1, stores[1]), work(0, stores[2]), work(1, stores[3]))
+        states = Counter()
+        for tally in await stores[0].count():
+            states[tally.state] += tally.n
+        assert states["queued"] + states["blocked"] <= 4
+        assert evicted
+        assert len(evicted) == len(set(evicted)) == states["failed"]
+        assert len(done) == len(set(done)) == states["completed"]
+        assert len(accepted) == sum(states.values())
+        totals = await counted(stores[0])
+        assert totals["submitted"] == (len(accepted), 0)
+        assert totals["failed shed"] == (len(evicted), 0)
+        await assert_sound(stores[0])
+
+
+async def test_many_that_are_refused_together_are_one_look_at_the_line(store, monkeypatch):
+    await configure(store, capacity=2, when_full="shed")
+    await store.insert([spec(), spec()], now=NOON)
+    asked, rows = [], Link.rows
+    monkeypatch.setattr(Link, "rows", lambda link, *said: asked.append(said[0]) or rows(link, *said))
+    answers = await store.insert([spec() for _ in range(50)], now=NOON)
+    assert {answer.verdict for answer in answers} == {"full"}
+    assert asked.count(store._opened._sql.last_in_lanes) == 1
+
+
+async def test_a_shorter_wait_limit_is_told_however_long_the_story_grows(store):
+    await configure(store, capacity=10)
+    job = spec(priority=9, expires_in=LEASE)
+    await store.insert([*(spec() for _ in range(9)), job], now=NOON)
+    [first] = await store.history(job.id)
+    assert first.note == SHORTENED
+    for n in range(LONG):
+        await act(store, "rerank", job.id, priority=7 + n % 2)
+    told = await store.history(job.id)
+    assert (told[0], told[1].kind) == (first, "folded")

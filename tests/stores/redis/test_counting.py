@@ -1,0 +1,120 @@
+"""Totals and full queues: what of them only the scripts of this store could get wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+from redis_servers import REDIS, fresh, need_redis
+
+from daybreak.crowding import SHORTENED, cut
+from daybreak.model import Done, State
+from daybreak.policy.settle import settle
+from daybreak.stores.memory import MemoryStore
+from daybreak.stores.redis import RedisStore
+from daybreak.testing.contract.builders import (
+    LEASE,
+    MINUTE,
+    NOON,
+    accept,
+    accept_all,
+    act,
+    assert_sound,
+    configure,
+    exchange,
+    look,
+    reap,
+    spec,
+    take,
+)
+from daybreak.units import MICROSECOND, span
+
+
+@pytest.fixture
+async def store():
+    need_redis()
+    with fresh() as namespace:
+        async with RedisStore(REDIS, namespace=namespace) as made:
+            yield made
+
+
+async def totals_of_a_mixed_batch(store):
+    kinds = (("a", 2), ("a", 2), ("b", 2), ("a", 3), ("a", 2))
+    specs = [spec(task, id=f"job {n}", priority=priority) for n, (task, priority) in enumerate(kinds)]
+    await store.insert(specs, now=NOON)
+    leases = await take(store, 9, now=NOON + MINUTE)
+    await act(store, "cancel", "job 1", now=NOON + MINUTE)
+    lapsed = await reap(store, limit=1, now=NOON + MINUTE + LEASE)
+    assert len(lapsed) == 1
+    done = [settle(lease, Done(ran=n + 0.5), chance=0.5, by="w1") for n, lease in enumerate(leases)]
+    done[-1] = replace(done[-1], waited=None)
+    answer = await exchange(store, settle=done, now=NOON + MINUTE + LEASE)
+    return answer.settled, await store.totals()
+
+
+async def test_a_batch_of_which_not_all_are_accepted_counts_those_that_are(store):
+    assert await totals_of_a_mixed_batch(store) == await totals_of_a_mixed_batch(MemoryStore())
+
+
+async def test_sums_of_microseconds_are_exact_beyond_what_fourteen_digits_can_tell(store):
+    await accept_all(store, 3)
+    leases = await take(store, 3)
+    done = [settle(lease, Done(), chance=0.5, by="w1") for lease in leases]
+    for said, ran in zip(done, (1_234_567_890_123_457, 1, 1_000_000_000_000_002), strict=True):
+        await exchange(store, settle=[replace(said, ran=ran)])
+    [completed] = [total for total in await store.totals() if total.what == "completed"]
+    assert (completed.n, completed.took) == (3, 2_234_567_890_123_460)
+
+
+async def sheddings(store):
+    await configure(store, capacity=3, when_full="shed")
+    urgencies = (9, 8, 9, 7, 9, 6, 5, 5, 5, 4)
+    specs = [spec(f"t{n % 2}", id=f"job {n}", priority=urgency) for n, urgency in enumerate(urgencies)]
+    answers = await store.insert(specs, now=NOON)
+    await assert_sound(store)
+    return answers, await store.count(), await store.totals()
+
+
+async def test_jobs_of_one_call_push_out_each_other(store):
+    mine = await sheddings(store)
+    assert mine == await sheddings(MemoryStore())
+    assert sum(bool(answer.evicted) for answer in mine[0]) == 6
+
+
+async def test_wait_limits_of_a_century_shrink_to_the_microsecond(store):
+    await configure(store, capacity=7)
+    await accept_all(store, 6)
+    for odd in (1, 3, 5, 27, 1_000_003):
+        limit = timedelta(days=36_400) - odd * MICROSECOND
+        job = await look(store, await accept(store, priority=9, expires_in=limit))
+        assert job.expires_at == NOON + cut(span(limit), 9, 6, 7) * MICROSECOND
+        await act(store, "cancel", job.id)
+
+
+async def test_that_a_limit_was_shortened_is_told_after_hundreds_of_events_and_in_another_store(store):
+    await configure(store, capacity=4)
+    await accept_all(store, 3)
+    await configure(store, capacity=3)
+    first, *_ = await take(store)
+    await configure(store, capacity=2)
+    following = spec(priority=9, expires_in=MINUTE)
+    await exchange(store, settle=[replace(settle(first, Done(), chance=0.5, by="w1"), inserts=(following,))])
+    assert (await look(store, following.id)).expires_at == NOON + MINUTE / 4
+    for _ in range(210):
+        await act(store, "suspend", following.id)
+        await act(store, "resume", following.id)
+    history = await store.history(following.id)
+    assert [event.kind for event in history[:2]] == ["submitted", "folded"]
+    assert history[0].note == SHORTENED
+    assert len(history) < 402
+    async with MemoryStore() as other:
+        [moved] = await store.pack([following.id])
+        await other.adopt([moved], by="mover", now=NOON)
+        assert (await other.history(following.id))[:-1] == history
+        [back] = await other.pack([following.id])
+    with fresh() as namespace:
+        async with RedisStore(REDIS, namespace=namespace) as third:
+            await third.adopt([back], by="mover", now=NOON)
+            assert (await third.history(following.id))[: len(history)] == history
+            assert (await look(third, following.id)).state is State.QUEUED

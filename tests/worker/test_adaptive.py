@@ -1,0 +1,101 @@
+"""Execution limits follow what all workers have seen of a task."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from daybreak import Daybreak, JobFailed, Resource, Retry
+from daybreak.learning import KIND
+from daybreak.model import Put
+from daybreak.policy.durations import Durations, Hour, class_of, hour_of
+from daybreak.units import moment
+
+ONCE = Retry(attempts=1)
+
+
+@pytest.fixture
+def app(tmp_path):
+    with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
+        yield app
+
+
+def tell(app, subject, seconds, times):
+    async def put(client):
+        hour = hour_of(moment(app.world.wall()))
+        value = msgspec.json.encode(Durations(hours={hour: Hour({class_of(seconds): times})}))
+        await client.store.put([Put(kind=KIND, name=subject, value=value)])
+
+    app.portal.run(app._with_client(put))
+
+
+def told(app, subject):
+    async def read(client):
+        return (await client.learning.read(subject))[0]
+
+    return app.portal.run(app._with_client(read))
+
+
+def learned(worker, subject):
+    """Wait until a worker knows of it: it asks when the first such job comes."""
+    deadline = time.monotonic() + 20
+    while worker._learning.known(subject) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_is_quick_as_a_rule_is_ended_sooner_and_what_is_slow_later(app):
+    @app.task(timeout="2s", retry=ONCE)
+    async def quick(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    @app.task(timeout="1s", retry=ONCE, resource=Resource("far", slots=4))
+    async def slow(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    tell(app, "execution quick", 0.01, 500)
+    tell(app, "execution slow on far", 1.4, 500)
+    with app.worker() as worker:
+        for task in (quick, slow):
+            task.submit(0.0).result(timeout="20s")
+        learned(worker, "execution quick")
+        learned(worker, "execution slow on far")
+        with pytest.raises(JobFailed, match="ran for 1 s, longer than it may"):
+            quick.submit(30.0).result(timeout="20s")
+        assert slow.submit(1.5).result(timeout="20s") == 1.5
+
+
+def test_a_task_may_keep_its_limit_as_it_is(app):
+    @app.task(timeout="2s", retry=ONCE, adaptive=False)
+    async def quick(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    tell(app, "execution quick", 0.01, 500)
+    with app.worker():
+        assert quick.submit(1.3).result(timeout="20s") == 1.3
+    assert told(app, "execution quick").seen == 0
+
+
+def test_what_a_worker_saw_is_there_when_it_has_gone(app):
+    @app.task(timeout="1s", retry=ONCE)
+    async def nap(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    with app.worker():
+        for _ in range(5):
+            nap.submit(0.02).result(timeout="20s")
+        with pytest.raises(JobFailed):
+            nap.submit(30.0).result(timeout="20s")
+    durations = told(app, "execution nap")
+    assert (durations.seen, durations.late) == (6, 1)
+    [known] = app.stats().adaptive
+    assert (known.subject, known.seen, known.base) == ("execution nap", 6, timedelta(seconds=1))
+    assert timedelta(milliseconds=15) < known.median < timedelta(milliseconds=500)
