@@ -281,17 +281,20 @@ class Daybreak:
         wait: object = "5m",
         lease: object = "10s",
         on_lost: Callable[[Lock], object] | None = None,
+        owner: str | None = None,
     ) -> Lock:
         """A lock, or several at once, for `with`, `async with` or as a decorator. Whoever waits stands in line by
-        priority, for at most `wait`; None waits for ever."""
+        priority, for at most `wait`; None waits for ever. `owner` is for whom, where it is not for this app's `by`."""
         from daybreak.locks import Lock  # noqa: PLC0415
 
         if self.program.rules:
-            priority = self._judged_lock(names, _priority(priority))
-        return Lock(lambda: self._sessions, names, priority=priority, wait=wait, lease=lease, on_lost=on_lost)
+            priority = self._judged_lock(names, _priority(priority), owner)
+        return Lock(
+            lambda: self._sessions, names, priority=priority, wait=wait, lease=lease, on_lost=on_lost, owner=owner
+        )
 
-    def _judged_lock(self, names: tuple[str, ...], priority: int) -> int:
-        asked = Admission(task="lock", args={"names": names}, by=self.by, queue="lock", priority=priority)
+    def _judged_lock(self, names: tuple[str, ...], priority: int, owner: str | None) -> int:
+        asked = Admission(task="lock", args={"names": names}, by=self.by, queue="lock", priority=priority, owner=owner)
         return judge(self.program.rules, asked).priority
 
     def retrying(self, retry: object = "default", *, resource: str | None = None) -> Retrying:

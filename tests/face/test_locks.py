@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -486,3 +487,29 @@ lock.release()
     assert subprocess.run([sys.executable, "-c", code], check=True, timeout=30, cwd=Path(tmp_path)).returncode == 0
     with Daybreak(url) as app, app.lock("prod", wait="5s") as lock:
         assert lock.fence == 2
+
+
+def test_a_lock_that_was_waited_for_long_is_ours_when_it_is_granted(app):
+    """Its lease counts from the grant, not from when its place in line was last looked at."""
+    first = app.lock("x").acquire()
+    threading.Timer(2.0, first.release).start()
+    second = app.lock("x", lease="500ms")
+    second.acquire()
+    second.check()
+    second.release()
+
+
+def test_a_wait_that_ran_out_counts_as_one(app):
+    with app.lock("x"):
+        for wait in ("0s", "100ms"):
+            with pytest.raises(LockTimeout):
+                app.lock("x", wait=wait).acquire()
+    stats = app.stats("lock").queue
+    assert (stats.submitted, stats.completed, stats.timeouts, stats.cancelled) == (3, 1, 2, 0)
+    assert stats.last_ran > timedelta(milliseconds=50)
+
+
+def test_who_a_lock_is_for_may_be_said(app):
+    with app.lock("x", owner="pr-812"):
+        [holder] = app.locks()
+        assert holder.who == "pr-812"

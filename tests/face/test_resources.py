@@ -354,3 +354,20 @@ def test_work_goes_on_until_those_that_wait_for_an_open_breaker_have_ended(app):
     jobs = ask.submit_many([{"n": n} for n in range(3)])
     app.work(processes=1)
     assert [job.info().state for job in jobs] == [State.COMPLETED] * 3
+
+
+def test_plain_code_tells_a_breaker_how_it_went(app):
+    app.resource("server").set(breaker=Breaker(failures=2, open_for="500ms", successes=1))
+    calls: list[float] = []
+
+    @app.retrying(Retry(strategy="fixed", attempts=4, delay=timedelta(milliseconds=1)), resource="server")
+    def ask() -> str:
+        calls.append(time.monotonic())
+        if len(calls) < 3:
+            raise Transient("down")
+        return "fine"
+
+    assert ask() == "fine"
+    assert calls[2] - calls[1] >= 0.5
+    info = app.resource("server").info()
+    assert (info.breaker, info.opened) == ("closed", 1)

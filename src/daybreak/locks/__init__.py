@@ -71,8 +71,10 @@ class Lock:
         wait: object = WAIT,
         lease: object = LEASE,
         on_lost: Callable[[Lock], object] | None = None,
+        owner: str | None = None,
     ) -> None:
         self.names = self._named(names)
+        self.owner = owner
         self.wait = None if wait is None else duration(wait, "wait")
         self.lease_for = duration(lease, "lease")
         if self.lease_for < SHORTEST:
@@ -83,6 +85,7 @@ class Lock:
         self._lease: Lease | None = None
         self._id: str | None = None
         self._kept_until = 0.0
+        self._held_since = 0.0
         self._renewing: asyncio.Task[None] | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         self._before: tuple[Held, ...] = ()
@@ -100,12 +103,21 @@ class Lock:
         return jobs.resources_of(self.names)
 
     @property
-    def _sessions(self) -> Sessions:
+    def sessions(self) -> Sessions:
         return self._find_sessions()
 
+    _sessions = sessions
+
     @property
-    def _portal(self) -> Portal:
-        return self._sessions.portal
+    def portal(self) -> Portal:
+        return self.sessions.portal
+
+    _portal = portal
+
+    @property
+    def lease(self) -> Lease | None:
+        """The right to hold it, while it is held."""
+        return self._lease
 
     def __repr__(self) -> str:
         return f"<lock {', '.join(self.names)}, {'held' if self.is_held else 'not held'}>"
@@ -158,7 +170,8 @@ class Lock:
             client, taker = await sessions.client(), taker_of(sessions)
             taker.begin()  # who died with a lock in hand is found also where no worker runs
             spec = jobs.spec_for(
-                client, self._id, self._needs, holder=f"{taker.id}/{self._id}", owner=client.by, priority=self.priority,
+                client, self._id, self._needs, holder=f"{taker.id}/{self._id}", owner=self.owner or client.by,
+                priority=self.priority,
                 wait=self.wait, hold_for=self.lease_for, holds=holds,
             )  # fmt: skip
             waiting = Waiting(client, spec, self.wait, self._declared)
@@ -167,8 +180,20 @@ class Lock:
             self._id = None
             raise
         self._kept_until = waiting.granted_after + self.lease_for.total_seconds()
+        await self._keep_what_was_noticed_late(client, self._lease)
+        self._held_since = time.monotonic()
         self._home = asyncio.get_running_loop()
         self._renewing = self._home.create_task(self._renew(client, self._lease))
+
+    async def _keep_what_was_noticed_late(self, client: Client, lease: Lease) -> None:
+        """It may have been granted at any time since the last look, and a part of the lease be gone already."""
+        asked_at = time.monotonic()
+        if self._kept_until - asked_at > self.lease_for.total_seconds() * 2 / 3:
+            return
+        if not await jobs.renew(client, lease, self.lease_for):
+            self._lease = self._id = None
+            raise LeaseLost(lease.job, lease.fence)
+        self._kept_until = asked_at + self.lease_for.total_seconds()
 
     async def _renew(self, client: Client, lease: Lease) -> None:
         """Until it is lost; that it may be is known when it could not be renewed in time, whatever the cause."""
@@ -220,7 +245,8 @@ class Lock:
                 self._home.call_soon_threadsafe(renewing.cancel)
         if self._pid != os.getpid():  # a forked child: it is the parent's
             return
-        if lease is not None and not await jobs.give_back(await self._sessions.client(), lease):
+        held_for = time.monotonic() - self._held_since
+        if lease is not None and not await jobs.give_back(await self._sessions.client(), lease, held_for=held_for):
             raise LeaseLost(job or "", lease.fence)
 
     @homed
@@ -295,7 +321,7 @@ class Lock:
     def _another(self) -> Lock:
         return Lock(
             self._find_sessions, self.names, priority=self.priority, wait=self.wait, lease=self.lease_for,
-            on_lost=self._on_lost,
+            on_lost=self._on_lost, owner=self.owner,
         )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ TASK: Final = "lock"
 NESTED: Final = "nested"  # the tag of those whose caller holds other locks meanwhile
 HOLDS: Final = "holds"  # in their meta: which
 KEEP: Final = timedelta(days=1)
-SHORTEST_WAIT: Final = timedelta(seconds=1)  # who does not wait at all leaves the line by himself
+SHORTEST_WAIT: Final = timedelta(milliseconds=1)  # what is free is granted at once, also to those who do not wait
 ONCE: Final = Retry(attempts=1)
 
 
@@ -124,9 +124,10 @@ def lease_of(job: Job) -> Lease:
     )
 
 
-async def give_back(client: Client, lease: Lease, *, forced_by: str = "") -> bool:
+async def give_back(client: Client, lease: Lease, *, forced_by: str = "", held_for: float = 0.0) -> bool:
     """False: it was lost before, or taken away."""
-    outcome = Failed(Failure(message=f"released by {forced_by}", verdict="permanent")) if forced_by else Done()
+    released = Failed(Failure(message=f"released by {forced_by}", verdict="permanent"))
+    outcome = released if forced_by else Done(ran=held_for)
     settlement = settle(lease, outcome, chance=0.5, by=forced_by or lease.worker)
     if not (await client.store.exchange(Exchange(settle=[settlement]))).settled[0]:
         return False

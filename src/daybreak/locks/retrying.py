@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import logging
@@ -13,9 +12,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from daybreak.locks.slots import ResourceHandle
+from msgspec.structs import replace
+
+from daybreak.locks.slots import ResourceHandle, Slot
+from daybreak.model import Done, Failed, Outcome
 from daybreak.policy.retry import delay_for, may_retry, retrying
 from daybreak.worker.failures import failure_of
+from daybreak.worker.gates import Gates
+from daybreak.worker.healths import Healths
 
 _log = logging.getLogger("daybreak")
 
@@ -23,7 +27,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Retrying:
-    """A decorator. What a task's errors mean holds here, too: permanent ones are raised at once, the last as it is."""
+    """A decorator. What a task's errors mean holds here, too: permanent ones are raised at once, the last as it is.
+
+    With a resource each try holds a slot of it, and its breaker hears how it went."""
 
     def __init__(self, retry: object, resource: ResourceHandle | None = None) -> None:
         self._retry = retrying(retry)
@@ -37,8 +43,7 @@ class Retrying:
                 attempt = 1
                 while True:
                     try:
-                        async with self._slot():
-                            return await function(*args, **kwargs)
+                        return await self._atry(function, args, kwargs)
                     except Exception as trouble:
                         wait = self._wait_after(attempt, trouble, function)
                         if wait is None:
@@ -53,8 +58,7 @@ class Retrying:
             attempt = 1
             while True:
                 try:
-                    with self._slot():
-                        return function(*args, **kwargs)
+                    return self._try(function, args, kwargs)
                 except Exception as trouble:
                     wait = self._wait_after(attempt, trouble, function)
                     if wait is None:
@@ -64,8 +68,45 @@ class Retrying:
 
         return try_it  # type: ignore[return-value]
 
-    def _slot(self) -> Any:
-        return contextlib.nullcontext() if self._resource is None else self._resource.slot(wait=None)
+    # -- one try -------------------------------------------------------------------------------------------------------
+
+    async def _atry(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._resource is None:
+            return await function(*args, **kwargs)
+        async with self._resource.slot(wait=None) as slot:
+            try:
+                result = await function(*args, **kwargs)
+            except Exception as trouble:
+                await self._tell(slot, Failed(failure_of(trouble)))
+                raise
+            await self._tell(slot, Done())
+            return result
+
+    def _try(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self._resource is None:
+            return function(*args, **kwargs)
+        with self._resource.slot(wait=None) as slot:
+            try:
+                result = function(*args, **kwargs)
+            except Exception as trouble:
+                slot.portal.run(self._tell(slot, Failed(failure_of(trouble))))
+                raise
+            slot.portal.run(self._tell(slot, Done()))
+            return result
+
+    async def _tell(self, slot: Slot, outcome: Outcome) -> None:
+        """The breaker is told before the slot is given to the next."""
+        await slot.sessions.here(self._hear(slot, outcome))
+
+    async def _hear(self, slot: Slot, outcome: Outcome) -> None:
+        lease, store = slot.lease, (await slot.sessions.client()).store
+        if lease is None:
+            return
+        # What an error means is said by the policy of these tries, not by that of the job that holds the slot.
+        options = replace(lease.spec.options, retry=self._retry)
+        ended = [(replace(lease, spec=replace(lease.spec, options=options)), outcome)]
+        await Gates(store, slot.sessions.world, lease.worker).hear(ended)
+        await Healths(store, slot.sessions.world).hear(ended)
 
     def _wait_after(self, attempt: int, trouble: Exception, function: Callable[..., Any]) -> timedelta | None:
         """None: it is not tried again."""

@@ -27,6 +27,7 @@ LOOK_FOR_KNOTS: Final = 0.3  # seconds after which one looks whom one waits for
 NESTED_EVERY: Final = 1.0
 OTHERS_EVERY: Final = 5.0
 GIVE_UP_WITHIN: Final = 10.0
+RUN_OUT_TRIES: Final = 10
 
 
 class Waiting:
@@ -61,6 +62,9 @@ class Waiting:
                     if job.state in FINAL:
                         await self._refuse(job)
                     if self._left() <= 0:
+                        job = await self._run_out(job)
+                        if job.state is State.RUNNING:  # in the last moment
+                            return jobs.lease_of(job)
                         await self._refuse(job)
                     await self._look_for_knots(job)
                 await watch.wait(timedelta(seconds=self._rest()))
@@ -101,6 +105,17 @@ class Waiting:
     @property
     def _told_names(self) -> str:
         return ", ".join(self._names)
+
+    async def _run_out(self, job: Job) -> Job:
+        """The store ends it as one that waited too long, by its own clock, which may be a moment behind."""
+        with contextlib.suppress(StoreUnavailable):
+            for _ in range(RUN_OUT_TRIES if self._id == self._spec.id else 0):
+                await self._client.store.advance()
+                job = await self._client.get(self._id)
+                if job.state is not State.BLOCKED:
+                    break
+                await asyncio.sleep(0.01)
+        return job
 
     async def _refuse(self, job: Job) -> None:
         if job.state is State.CANCELLED:

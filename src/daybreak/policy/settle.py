@@ -59,6 +59,8 @@ def _let_go(lease: Lease, outcome: Outcome, by: str) -> Settlement:
             return _end(lease, State.CANCELLED, who or by)
         case Failed(failure):
             return _end(lease, State.FAILED, by, reason=Reason.ERROR, failure=failure)
+        case Done(_, ran):
+            return _end(lease, State.COMPLETED, by, ran=ran)
         case _:
             return _end(lease, State.COMPLETED, by)
 

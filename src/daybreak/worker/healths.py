@@ -47,12 +47,22 @@ class Healths:
             if (subjects := _subjects(lease)) and (one := hear(lease, outcome)) is not None:
                 for subject in subjects:
                     self._heard.setdefault(subject, []).append(one.is_good)
-        if self._heard and self._world.steady() - self._told_at >= TOLD_EVERY:
+        if self._heard and (self._world.steady() - self._told_at >= TOLD_EVERY or self._is_news()):
             self._told_at = self._world.steady()
             try:
                 await self._tell_all()
             except StoreError as trouble:
                 _log.warning("how resources did could not be told: %s", trouble)
+
+    def _is_news(self) -> bool:
+        """Whether what was heard since changes how one stands: that must not wait, or retries go on meanwhile."""
+        now = self._now()
+        for subject, outcomes in self._heard.items():
+            known = self._known.get(subject, NO_HEALTH)
+            is_quiet = all(outcomes) and is_calm(known)
+            if not is_quiet and bool(after(known, outcomes, now).spare_for) != bool(known.spare_for):
+                return True
+        return False
 
     def success(self, lease: Lease) -> float:
         """The share of tries that lately succeeded with what this job needs; of several, with the worst."""

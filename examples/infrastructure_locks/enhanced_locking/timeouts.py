@@ -1,0 +1,162 @@
+"""TimeoutManager: limits that follow what was seen, and grow after they were too short."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from daybreak import Daybreak, Retry, TooLate
+from daybreak.locks.limiting import TimeLimit
+from daybreak.policy.durations import NONE, WINDOW, Hour, added, merged, of_one
+from daybreak.policy.timeouts import BOUNDS, LEVELS, adapted
+from enhanced_locking.fixed import check_fixed
+
+
+class TimeoutType(StrEnum):
+    LOCK_ACQUISITION = "acquisition"
+    QUEUE_WAIT = "wait"
+    RENEWAL = "renewal"
+    CONNECTION = "connection"
+    OPERATION = "operation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeoutConfig:
+    """`adaptation_factor` has no effect: a limit follows how long things take, not which share of them succeeds."""
+
+    base_lock_timeout: timedelta = timedelta(seconds=30)
+    base_queue_timeout: timedelta = timedelta(minutes=5)
+    base_renewal_timeout: timedelta = timedelta(seconds=10)
+    base_connection_timeout: timedelta = timedelta(seconds=5)
+    base_operation_timeout: timedelta = timedelta(seconds=60)
+
+    enable_adaptive_timeout: bool = True
+    min_timeout_multiplier: float = BOUNDS[0]
+    max_timeout_multiplier: float = BOUNDS[1]
+    adaptation_factor: float = 0.1
+    history_window: timedelta = WINDOW
+
+    enable_escalation: bool = True
+    escalation_threshold: int = 3
+    escalation_multiplier: float = 1.5
+    max_escalation_level: int = LEVELS
+
+    def __post_init__(self) -> None:
+        check_fixed(
+            self,
+            {
+                "enable_adaptive_timeout": True,
+                "min_timeout_multiplier": BOUNDS[0],
+                "max_timeout_multiplier": BOUNDS[1],
+                "history_window": WINDOW,
+                "max_escalation_level": LEVELS,
+            },
+        )
+
+    def base(self, kind: TimeoutType) -> timedelta:
+        match kind:
+            case TimeoutType.LOCK_ACQUISITION:
+                return self.base_lock_timeout
+            case TimeoutType.QUEUE_WAIT:
+                return self.base_queue_timeout
+            case TimeoutType.RENEWAL:
+                return self.base_renewal_timeout
+            case TimeoutType.CONNECTION:
+                return self.base_connection_timeout
+            case TimeoutType.OPERATION:
+                return self.base_operation_timeout
+
+
+@dataclass(frozen=True)
+class TimeoutResult:
+    success: bool
+    duration: timedelta
+    error: TooLate | None = None
+
+
+class TimeoutManager:
+    """What is seen is kept in the store, so all processes learn from one another."""
+
+    def __init__(self, config: TimeoutConfig, app: Daybreak) -> None:
+        self.config = config
+        self.app = app
+        self.active: dict[str, Timeout] = {}
+
+    async def create_timeout(self, kind: TimeoutType, resource: str, user: str) -> Timeout:
+        """The time runs when this returns."""
+        config = self.config
+        limit = self.app.limit_time(
+            kind.value,
+            resource,
+            base=config.base(kind),
+            escalate=config.escalation_multiplier if config.enable_escalation else 1.0,
+            escalate_after=config.escalation_threshold,
+        )
+        timeout = Timeout(limit, user, self.active)
+        await timeout.has_begun.wait()
+        return timeout
+
+    async def cancel_timeout(self, id: str) -> None:  # noqa: A002 - the document's word
+        """As if it had never been: what was given up says nothing of how long it takes."""
+        if (timeout := self.active.get(id)) is not None:
+            await timeout.cancel()
+
+    def retry_policy(self, kind: TimeoutType, attempts: int) -> Retry:
+        """The document's waits between tries: a quarter of the base, half as long again each time, five times over."""
+        quarter, factor = self.config.base(kind) / 4, self.config.escalation_multiplier
+        longest = quarter * factor**self.config.max_escalation_level
+        return Retry(strategy="exponential", attempts=attempts, delay=quarter, factor=factor, cap=longest)
+
+
+class Timeout:
+    """`complete` says that it is done; `result` waits for that, or for the time to be up, whichever comes first."""
+
+    def __init__(self, limit: TimeLimit, user: str, active: dict[str, Timeout]) -> None:
+        self.id = str(uuid.uuid4())
+        self.user = user
+        self.has_begun = asyncio.Event()
+        self._limit = limit
+        self._is_done = asyncio.Event()
+        self._active = active
+        self._running = asyncio.create_task(self._run())
+
+    @property
+    def limit(self) -> timedelta:
+        return timedelta(seconds=self._limit.seconds)
+
+    def complete(self) -> None:
+        self._is_done.set()
+
+    async def result(self) -> TimeoutResult:
+        return await asyncio.shield(self._running)
+
+    async def cancel(self) -> None:
+        self._running.cancel()
+        await asyncio.wait([self._running])
+
+    async def _run(self) -> TimeoutResult:
+        try:
+            async with self._limit:
+                self._active[self.id] = self
+                self.has_begun.set()
+                await self._is_done.wait()
+                took = self.limit - timedelta(seconds=self._limit.remaining)
+        except TooLate as trouble:
+            return TimeoutResult(False, self.limit, trouble)
+        finally:
+            self._active.pop(self.id, None)
+            self.has_begun.set()
+        return TimeoutResult(True, took)
+
+
+def calculate_adaptive_timeout(base: timedelta, took: Iterable[timedelta]) -> timedelta:
+    """The limit after durations like these: the base while they are few, then twice what all but one in a hundred took,
+    never below a half of the base nor above three times as much."""
+    seen = Hour()
+    for one in took:
+        seen = added(seen, of_one(one.total_seconds()))
+    return adapted(base, merged(NONE, seen, datetime.now(UTC)))
