@@ -237,7 +237,10 @@ def activity_of_thread(thread: threading.Thread) -> Activity | None:
 
 
 # What asks a child for its stack where its interpreter cannot answer. Real-time signals are hardly used by anyone.
-STACK_SIGNAL: Final[int | None] = signal.SIGRTMIN + 7 if sys.platform == "linux" else None
+if sys.platform == "linux":
+    STACK_SIGNAL: int | None = signal.SIGRTMIN + 7
+else:
+    STACK_SIGNAL = None
 
 
 def tell_stack_on_signal(file: IO[str]) -> None:

@@ -98,6 +98,8 @@ class Lock:
     def _needs(self) -> tuple[Need, ...]:
         return jobs.needs_of_locks(self.names)
 
+    _by_time = False  # nobody but a holder frees it
+
     @property
     def _declared(self) -> list[Resource]:
         return jobs.resources_of(self.names)
@@ -174,7 +176,7 @@ class Lock:
                 priority=self.priority,
                 wait=self.wait, hold_for=self.lease_for, holds=holds,
             )  # fmt: skip
-            waiting = Waiting(client, spec, self.wait, self._declared)
+            waiting = Waiting(client, spec, self.wait, self._declared, by_time=self._by_time)
             self._lease = await waiting.until_granted(sessions.provided)
         except BaseException:
             self._id = None

@@ -94,6 +94,8 @@ class Slot(Lock):
         self._share = Share(resource, slots)
         super().__init__(sessions, (resource,), **said)
 
+    _by_time = True
+
     def _named(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(names)
 

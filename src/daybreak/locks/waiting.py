@@ -34,13 +34,21 @@ class Waiting:
     """One caller in line."""
 
     def __init__(
-        self, client: Client, spec: JobSpec, wait: timedelta | None, declared: Sequence[Resource] = ()
+        self,
+        client: Client,
+        spec: JobSpec,
+        wait: timedelta | None,
+        declared: Sequence[Resource] = (),
+        *,
+        by_time: bool = False,
     ) -> None:
         self._client = client
         self._spec = spec
         self._declared = declared
         self._names = [need.resource.removeprefix(LOCK) for need in spec.options.resources]
         self._wait = wait
+        self._by_time = by_time  # what it waits for may be freed by time alone: a pace, or a breaker
+        self._due_in = LOOK_EVERY
         self._began = time.monotonic()
         self._until = None if wait is None else self._began + wait.total_seconds()
         self._knots_at = self._began + LOOK_FOR_KNOTS
@@ -67,6 +75,7 @@ class Waiting:
                             return jobs.lease_of(job)
                         await self._refuse(job)
                     await self._look_for_knots(job)
+                    await self._see_what_time_frees()
                 await watch.wait(timedelta(seconds=self._rest()))
         except BaseException:
             await self._leave_line()
@@ -100,7 +109,13 @@ class Waiting:
         return float("inf") if self._until is None else self._until - time.monotonic()
 
     def _rest(self) -> float:
-        return max(min(self._left(), self._knots_at - time.monotonic(), LOOK_EVERY), 0.001)
+        return max(min(self._left(), self._knots_at - time.monotonic(), LOOK_EVERY, self._due_in), 0.001)
+
+    async def _see_what_time_frees(self) -> None:
+        """Where no worker runs, nobody else looks in time."""
+        if self._by_time:
+            advanced = await self._client.store.advance()
+            self._due_in = LOOK_EVERY if advanced.next_in is None else advanced.next_in.total_seconds()
 
     @property
     def _told_names(self) -> str:
