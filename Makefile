@@ -19,9 +19,10 @@ SERVED := $(BIN)/python tests/with_servers.py
 # These must be there; whatever else stands in tests/ is run as well.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
     tests/acceptance tests/on_servers tests/demo
-# Quick: one process, or a few short-lived ones, and no server. What starts many, and the examples of the pages, are for
-# make test.
+# Quick: one process, or a few short-lived ones, and no server. What starts many, what waits for leases to run out, and
+# the examples of the pages, are for make test.
 QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \
+    --ignore-glob='*/test_locks.py' --ignore=tests/unit/test_readme.py \
     --ignore=tests/cli/test_worker.py --ignore=tests/stores/postgres --ignore=tests/stores/redis \
     --deselect=tests/unit/test_docs.py::test_what_a_page_shows_runs_and_prints_what_it_says
 

@@ -115,7 +115,8 @@ class Waiting:
         """Where no worker runs, nobody else looks in time."""
         if self._by_time:
             advanced = await self._client.store.advance()
-            self._due_in = LOOK_EVERY if advanced.next_in is None else advanced.next_in.total_seconds()
+            due_in = LOOK_EVERY if advanced.next_in is None else advanced.next_in.total_seconds()
+            self._due_in = max(due_in, 0.02)
 
     @property
     def _told_names(self) -> str:
