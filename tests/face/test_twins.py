@@ -25,8 +25,8 @@ ASYNC_ONLY = {Daybreak: {"client"}}
 PLAIN = {
     Task: {"using", "upgrade"},
     Daybreak: {
-        "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock", "retrying", "rule",
-        "limit_time",
+        "use", "task", "find_task", "setup", "wrap", "lifespan", "on", "job", "queue", "resource", "lock", "retrying",
+        "rule", "limit_time",
         "worker_command", "worker_settings", "run_worker",
     },
     LeaseHandle: {"heard"},
