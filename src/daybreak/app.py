@@ -204,8 +204,8 @@ class Daybreak:
         return self._task(self.program[name])
 
     def rule(self, function: F) -> F:
-        """Let a function judge every job before it is accepted, and every lock: it takes an `Admission`, and returns
-        what it changes (`{"priority": "high"}`) or None; it raises NotAllowed to refuse."""
+        """Let a function judge every job of a task before it is accepted, and every lock: it takes an `Admission`, and
+        returns what it changes (`{"priority": "high"}`) or None; it raises NotAllowed to refuse."""
         check_rule(function)
         self.program.rules.append(function)
         return function

@@ -24,7 +24,8 @@ CHUNK: Final = 200
 MARK: Final = "moving to another store"
 LOOK_AGAIN: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
-KINDS: Final = ("queue",)  # records that are settings; others speak of the old place
+# Records that are settings; others speak of the old place. Limits of resources go before the first job that needs one.
+KINDS: Final = ("queue", "resource", "declared resource")
 
 
 @dataclass
@@ -82,7 +83,7 @@ class Mover:
             puts = [
                 Put(kind=kind, name=record.name, value=record.value, expect=0)
                 for record in await self._source.records(kind)
-                if self._queue in (None, record.name)
+                if kind != "queue" or self._queue in (None, record.name)
             ]
             self.report.settings += sum(answer is not None for answer in await self._target.put(puts)) if puts else 0
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import faulthandler
+import functools
 import os
 import re
 import signal
@@ -11,7 +13,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -130,8 +131,10 @@ else:
 # -- children ----------------------------------------------------------------------------------------------------------
 
 
-def start_child(code: str, talk: socket.socket, memory: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start Python with a socket and a file of ours, as `inherited` finds them; in a session of its own, so that a
+def start_child(
+    code: str, talk: socket.socket, memory: IO[bytes], stack: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start Python with a socket and files of ours, as `inherited` finds them; in a session of its own, so that a
     terminal's Ctrl-C reaches only its supervisor, and ending it ends what it started."""
     command = [sys.executable, "-c", code]
     if sys.platform == "win32":
@@ -140,20 +143,20 @@ def start_child(code: str, talk: socket.socket, memory: IO[bytes]) -> subprocess
         child.stdin.write(talk.share(child.pid))
         child.stdin.close()
         return child
-    fds = (talk.fileno(), memory.fileno())
+    fds = [file.fileno() for file in (talk, memory, stack) if file is not None]
     return subprocess.Popen(  # noqa: S603 - our own interpreter
         [*command, *map(str, fds)], stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True
     )
 
 
-def inherited(argv: list[str]) -> tuple[socket.socket, int]:
-    """The socket and the file that `start_child` passed on."""
+def inherited(argv: list[str]) -> tuple[socket.socket, int, int | None]:
+    """The socket, the memory, and the file for its stack, if any, that `start_child` passed on."""
     if sys.platform == "win32":
-        return socket.fromshare(sys.stdin.buffer.read()), os.open(argv[1], os.O_RDWR)
-    talk = socket.socket(fileno=int(argv[1]))
-    talk.set_inheritable(False)
-    os.set_inheritable(int(argv[2]), False)
-    return talk, int(argv[2])
+        return socket.fromshare(sys.stdin.buffer.read()), os.open(argv[1], os.O_RDWR), None
+    talk, memory, *stack = map(int, argv[1:])
+    for fd in (talk, memory, *stack):
+        os.set_inheritable(fd, False)
+    return socket.socket(fileno=talk), memory, stack[0] if stack else None
 
 
 def end_family(child: subprocess.Popen[bytes]) -> None:
@@ -202,38 +205,108 @@ def memory_of(pid: int) -> int | None:
     return None
 
 
-class Activity(NamedTuple):
-    """What a process and those it started have done so far: seconds of CPU, bytes written to files and terminals."""
-
-    cpu: float
-    written: int
+# -- what processes do -------------------------------------------------------------------------------------------------
 
 
-def activity_of(leader: int) -> Activity | None:
-    """Of all processes in a group; None where the system does not say."""
-    if sys.platform != "linux":
-        return None
-    ticks = written = 0
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            fields = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            if int(fields[2]) != leader:
+class Deeds(NamedTuple):
+    """What a process or a thread has done so far: seconds of CPU, bytes that it read and wrote, and how often a wait of
+    its main thread ended. Bytes are of files, pipes and terminals; recv and send of sockets are not counted by the
+    kernel, but one that waits for them is woken."""
+
+    cpu: float = 0.0
+    moved: int = 0
+    woken: int = 0
+
+
+Doers = dict[tuple[int, int], Deeds]  # by number and start: numbers are used again
+SEES_DEEDS: Final = sys.platform == "linux"
+if sys.platform == "win32":
+    _TICKS = 1
+else:
+    _TICKS = os.sysconf("SC_CLK_TCK")
+_HAS_CHILDREN: Final = SEES_DEEDS and Path(f"/proc/self/task/{os.getpid()}/children").exists()
+
+
+class Glance:
+    """One look at the processes of this machine, for all whose families are asked for. Only where deeds are seen."""
+
+    @functools.cached_property
+    def _everyone(self) -> list[tuple[int, int, int, int]]:
+        """Number, parent, group and session of each process: dear where there are many."""
+        found = []
+        for name in _names("/proc"):
+            if name.isdigit():
+                with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
+                    fields = _stat(f"/proc/{name}")
+                    found.append((int(name), int(fields[1]), int(fields[2]), int(fields[3])))
+        return found
+
+    def family(self, root: int, known: Doers, *, thorough: bool = False) -> Doers:
+        """A process, all that descend from it, and those `known` that live, whoever their parent is now. A thorough
+        look also finds those that nobody has seen before their parent left them: by their group and session."""
+        found: Doers = {}
+        unasked: list[tuple[int, int | None]] = [*known]
+        if thorough:
+            unasked += [(pid, None) for pid, _, group, session in self._everyone if root in {group, session}]
+        unasked.append((root, None))
+        while unasked:
+            pid, start = unasked.pop()
+            if (pid, start) in found:
                 continue
-            ticks += sum(map(int, fields[11:15]))  # its own time, and that of children it has waited for
-            about = (folder / "io").read_text(encoding="ascii")
-            written += int(about.partition("wchar:")[2].split()[0])
-        except (OSError, ValueError, IndexError):  # it has just ended
-            continue
-    return Activity(ticks / os.sysconf("SC_CLK_TCK"), written)
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
+                began, deeds = _deeds(f"/proc/{pid}", times=4)
+                if (pid, began) not in found and start in {None, began}:  # else its number is another's now
+                    found[pid, began] = deeds
+                    unasked += [(child, None) for child in self._children_of(pid)]
+        return found
+
+    def _children_of(self, pid: int) -> list[int]:
+        if not _HAS_CHILDREN:
+            return [one for one, parent, _, _ in self._everyone if parent == pid]
+        found: list[int] = []
+        with contextlib.suppress(OSError):
+            for thread in _names(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError):
+                    found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+        return found
 
 
-def activity_of_thread(thread: threading.Thread) -> Activity | None:
-    """Its CPU time; what it writes, nobody counts."""
-    if sys.platform != "linux" or thread.ident is None or not thread.is_alive():
-        return None
-    return Activity(time.clock_gettime(time.pthread_getcpuclockid(thread.ident)), 0)
+def deeds_of_thread(pid: int, thread: int) -> Doers:
+    """Its own, without those of other threads; nothing where it has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        start, deeds = _deeds(f"/proc/{pid}/task/{thread}", times=2)
+        return {(thread, start): deeds}
+    return {}
+
+
+def threads_of_this_process() -> list[int]:
+    return [int(name) for name in _names("/proc/self/task")] if SEES_DEEDS else []
+
+
+def _deeds(folder: str, times: int) -> tuple[int, Deeds]:
+    """When it started, and what it did: two times are its own, user and system, and four count children with it that
+    were waited for."""
+    fields = _stat(folder)
+    cpu = sum(map(int, fields[11 : 11 + times])) / _TICKS
+    woken = int(_read(f"{folder}/status").partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    moved = 0
+    with contextlib.suppress(OSError):  # another user's, as of a command that became root
+        about = dict(line.split(": ") for line in _read(f"{folder}/io").splitlines())
+        moved = int(about["rchar"]) + int(about["wchar"])
+    return int(fields[19]), Deeds(cpu, moved, woken)
+
+
+def _names(folder: str) -> list[str]:
+    return os.listdir(folder)  # noqa: PTH208 - names are what is wanted
+
+
+def _stat(folder: str) -> list[str]:
+    return _read(f"{folder}/stat").rpartition(")")[2].split()
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - hundreds of them in one look
+        return file.read()
 
 
 # What asks a child for its stack where its interpreter cannot answer. Real-time signals are hardly used by anyone.
@@ -243,8 +316,8 @@ else:
     STACK_SIGNAL = None
 
 
-def tell_stack_on_signal(file: IO[str]) -> None:
-    """From now on a signal writes this process's stack into a file, whatever its interpreter is at."""
+def tell_stack_on_signal(file: int) -> None:
+    """From now on a signal writes this process's stack into an open file, whatever its interpreter is at."""
     if STACK_SIGNAL is not None and sys.platform != "win32":
         faulthandler.register(STACK_SIGNAL, file=file, all_threads=True)
 

@@ -77,5 +77,20 @@ def _changed(asked: Admission, rule: str, changes: Mapping[str, Any]) -> Admissi
     if "queue" in said:
         check_name("queue", said["queue"])
     if "tags" in said:
-        said["tags"] = tuple(said["tags"])
+        said["tags"] = _texts(rule, "tags", said["tags"])
+    if "meta" in said:
+        _check_meta(rule, said["meta"])
+    if "owner" in said:
+        check_name("owner", said["owner"])
     return replace(asked, **said)
+
+
+def _texts(rule: str, what: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise BadInput(f"rule {rule!r} sets {what}={value!r}: write a list of texts")
+    return tuple(value)
+
+
+def _check_meta(rule: str, value: object) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+        raise BadInput(f"rule {rule!r} sets meta={value!r}: write a dict of texts")

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from daybreak.client import Client
 from daybreak.learning import KIND as DURATIONS
+from daybreak.learning import decoded
 from daybreak.model import UNFINISHED, Gate, Record, State
 from daybreak.policy.durations import Durations, classes_of, quantile
 from daybreak.policy.timeouts import KINDS
@@ -23,7 +24,8 @@ LOOKED_AT: Final = 10_000  # running jobs, to see which have a time limit
 
 class QueueStats(Struct, frozen=True, kw_only=True):
     """`by_priority` counts what waits now. `timeouts` are jobs that waited longer than they may, `errors` all others
-    that failed, `processed` all that ended after they had begun. `average_wait` is from when a job could have begun."""
+    that failed, `processed` all that completed or failed otherwise. A job that a person has run again counts again.
+    `average_wait` is from when a job could have begun."""
 
     queue: str | None
     submitted: int = 0
@@ -227,7 +229,7 @@ async def _active(client: Client, queue: str | None) -> int:
 
 
 def _read(record: Record) -> tuple[str, Durations]:
-    return record.name, msgspec.json.decode(record.value, type=Durations)
+    return record.name, decoded(record)
 
 
 def _adaptive(subject: str, durations: Durations) -> Adaptive:

@@ -199,7 +199,7 @@ class Task(Generic[P, R]):
         template = self._template
         new_id = self._options.get("id") or self._sessions.new_id()
         new = msgspec.structs.replace(template, id=new_id, args=args)
-        return with_digest(new)
+        return new if template.key is None else msgspec.structs.replace(new, digest=digest(new))
 
     # -- what its jobs share -------------------------------------------------------------------------------------------
 
@@ -240,10 +240,11 @@ class Task(Generic[P, R]):
         found = judge(self._program.rules, asked)
         if found is asked:
             return spec, resource
+        # What its key stands for is what was asked: rules may answer otherwise tomorrow.
         judged = msgspec.structs.replace(
             spec, queue=found.queue, priority=found.priority, owner=found.owner, tags=found.tags, meta=dict(found.meta)
         )
-        return with_digest(judged), found.resource
+        return judged, found.resource
 
     def _provide(self, *specs: JobSpec) -> None:
         if any(self._new(spec) for spec in specs):
@@ -264,10 +265,6 @@ class Task(Generic[P, R]):
 
     def _handle(self, id: str) -> JobHandle[R]:  # noqa: A002
         return JobHandle(self._sessions, self._program, id, self._command)
-
-
-def with_digest(spec: JobSpec) -> JobSpec:
-    return spec if spec.key is None else msgspec.structs.replace(spec, digest=digest(spec))
 
 
 def _names(spec: JobSpec) -> list[str]:

@@ -39,3 +39,7 @@ def test_a_queue_says_that_it_sheds(shed):
     assert "the last in line is shed" in shed("queues", "show", "small").stdout
     assert "capacity 2, sheds" in shed("queues").stdout
     assert "write refuse or shed" in shed("queues", "set", "small", "when_full=explode", code=2).stderr
+
+
+def test_a_queue_that_there_is_not_is_not_found(shed):
+    assert "did you mean 'small'" in shed("stats", "smal", code=4).stderr

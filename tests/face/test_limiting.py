@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 
 import msgspec
 import pytest
 
-from daybreak import BadInput, Daybreak, TooLate
+from daybreak import BadInput, Daybreak, TooLate, sessions
+from daybreak.errors import StoreCorrupt, StoreUnavailable
 from daybreak.learning import KIND
 from daybreak.model import Put
 from daybreak.policy.durations import Durations, Hour, class_of, hour_of
@@ -95,6 +97,9 @@ async def test_as_a_decorator_every_call_has_its_own_limit(app):
 def test_what_cannot_be_a_limit_is_refused(app):
     with pytest.raises(BadInput, match="'lunch': there are wait"):
         app.limit_time("lunch", "db")
+    for kind in ("operatoin", "execution"):
+        with pytest.raises(BadInput, match=f"'{kind}': there are wait"):
+            app.limit_time(kind, "db", base="5s")
     with pytest.raises(BadInput, match="longer than nothing"):
         app.limit_time("operation", "db", base="0s")
     with pytest.raises(BadInput, match="base"):
@@ -110,6 +115,217 @@ def test_what_was_seen_outlives_the_process(tmp_path):
     with Daybreak(url) as app:
         [known] = app.stats().adaptive
         assert (known.subject, known.seen, known.late) == ("connection db", 3, 0)
+
+
+# -- one limit, one use ------------------------------------------------------------------------------------------------
+
+
+async def test_one_limit_is_for_one_block_at_a_time(app):
+    limit = app.limit_time("operation", "db", base="50ms")
+    async with limit:
+        with pytest.raises(BadInput, match=r"operation db is in use: make one for each use, with app\.limit_time"):
+            async with limit:
+                pytest.fail("entered twice")
+    await asyncio.sleep(0.1)  # and who has left its block is not ended by it
+    async with limit:
+        pass
+
+
+def test_one_limit_is_for_one_blocking_block_at_a_time(app):
+    limit = app.limit_time("operation", "db")
+    with limit, pytest.raises(BadInput, match="is in use"), limit:
+        pytest.fail("entered twice")
+    with limit:
+        pass
+
+
+async def test_a_limit_whose_block_never_began_can_be_used_again(app, monkeypatch):
+    limit = app.limit_time("operation", "db")
+
+    async def fail(wait):
+        raise KeyError("not a store's trouble")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(app._sessions, "client_within", fail)
+        with pytest.raises(KeyError):
+            async with limit:
+                pytest.fail("entered")
+        with pytest.raises(KeyError), limit:
+            pytest.fail("entered")
+    async with limit:
+        pass
+
+
+# -- whose time limit it was -------------------------------------------------------------------------------------------
+
+
+def kept(app, subject):
+    async def read(client):
+        await client.learning.tend()
+        return (await client.learning.read(subject))[0]
+
+    return app._sessions.here(app._with_client(read))
+
+
+async def test_a_timeout_of_the_blocks_own_does_not_make_the_limit_longer(app):
+    for _ in range(8):
+        with pytest.raises(TimeoutError):
+            async with app.limit_time("operation", "api"):
+                await asyncio.wait_for(asyncio.sleep(30), 0.001)
+    async with app.limit_time("operation", "api") as limit:
+        assert limit.seconds == 60
+    known = await kept(app, "operation api")
+    assert (known.seen, known.late) == (1, 0)
+
+
+async def test_a_block_that_makes_another_error_of_our_timeout_was_late(app):
+    with pytest.raises(KeyError):
+        async with app.limit_time("operation", "api", base="10ms"):
+            await _sleep_badly()
+    assert (await kept(app, "operation api")).late == 1
+
+
+async def _sleep_badly():
+    try:
+        await asyncio.sleep(30)
+    except asyncio.CancelledError:
+        raise KeyError("mine") from None
+
+
+def test_a_blocking_block_was_late_if_nothing_remains(app):
+    for error in (TimeoutError, KeyError):
+        with pytest.raises(error), app.limit_time("operation", "api"):
+            raise error
+        with pytest.raises(error), app.limit_time("operation", "api", base="1ms"):
+            _fail_late(error)
+    known = app.portal.run(kept(app, "operation api"))
+    assert (known.seen, known.late) == (2, 2)
+
+
+def _fail_late(error):
+    time.sleep(0.01)
+    raise error
+
+
+# -- without a store ---------------------------------------------------------------------------------------------------
+
+
+class NoStore:
+    """A store that cannot be opened, or not yet."""
+
+    def __init__(self, store, trouble=None):
+        self.traits = store.traits
+        self._store, self._trouble = store, trouble
+        self.opened = 0
+
+    async def open(self):
+        self.opened += 1
+        if self._trouble is not None:
+            raise self._trouble
+        await asyncio.sleep(30)
+        return await self._store.open()
+
+
+@pytest.fixture(params=[StoreUnavailable("away"), StoreCorrupt("broken"), None], ids=["away", "broken", "hangs"])
+def without(request, tmp_path, monkeypatch):
+    """An app whose store cannot be opened."""
+    monkeypatch.setattr("daybreak.locks.limiting.ANSWERED_WITHIN", timedelta(milliseconds=100))
+    with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
+        app.no_store = NoStore(app._sessions._make(), request.param)
+        app._sessions._make = lambda: app.no_store
+        yield app
+
+
+def test_a_blocking_block_runs_without_a_store_by_its_base(without):
+    began = time.monotonic()
+    for _ in range(20):
+        with without.limit_time("connection", "db") as limit:
+            assert limit.seconds == 5
+    assert time.monotonic() - began < 1.5  # who comes later does not wait once more
+    assert without.no_store.opened == 1
+
+
+async def test_a_block_runs_without_a_store_by_its_base(without):
+    began = time.monotonic()
+    for _ in range(20):
+        async with without.limit_time("connection", "db") as limit:
+            assert limit.seconds == 5
+    with pytest.raises(TooLate):
+        async with without.limit_time("connection", "db", base="10ms"):
+            await asyncio.sleep(30)
+    assert time.monotonic() - began < 1.5
+
+
+def test_a_store_that_can_be_opened_again_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "BELIEVED_FOR", timedelta())
+    with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
+        made = app._sessions._make
+        app._sessions._make = lambda: NoStore(made(), StoreUnavailable("away"))
+        with app.limit_time("connection", "db"):
+            pass
+        app._sessions._make = made
+        told(app, "connection db", 0.01, 1000)
+        with app.limit_time("connection", "db") as limit:
+            assert limit.seconds == 2.5
+
+
+async def test_a_store_that_stops_to_answer_neither_delays_a_block_nor_raises(app, monkeypatch):
+    monkeypatch.setattr("daybreak.learning.ANSWERED_WITHIN", timedelta(milliseconds=100))
+    monkeypatch.setattr("daybreak.learning.EVERY", timedelta())
+    client = await app._sessions.here(app._sessions.client())
+
+    async def hang(*_):
+        await asyncio.sleep(30)
+
+    monkeypatch.setattr(client.learning, "_store", Hanging(hang))
+    monkeypatch.setattr(sessions, "TOLD_WITHIN", timedelta(milliseconds=100))
+    began = time.monotonic()
+    for _ in range(20):
+        async with app.limit_time("connection", "db") as limit:
+            assert limit.seconds == 5
+    app.close()
+    assert time.monotonic() - began < 3
+
+
+class Hanging:
+    def __init__(self, hang):
+        self.records = self.put = hang
+
+
+# -- a loop that ends --------------------------------------------------------------------------------------------------
+
+
+async def _thirty(app):
+    for _ in range(30):
+        async with app.limit_time("operation", "db"):
+            pass
+
+
+def test_what_a_loop_that_has_ended_saw_is_told_when_the_app_is_closed(tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Daybreak(url) as app:
+        for _ in range(3):
+            asyncio.run(_thirty(app))
+    with Daybreak(url) as app:
+        assert [(known.subject, known.seen) for known in app.stats().adaptive] == [("operation db", 90)]
+
+
+def test_what_a_loop_that_has_ended_saw_is_told_by_the_next_one(tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+
+    async def use_and_close(app):
+        async with app:
+            await _thirty(app)
+
+    app = Daybreak(url)
+    asyncio.run(_thirty(app))
+    asyncio.run(use_and_close(app))
+    with Daybreak(url) as other:
+        assert [known.seen for known in other.stats().adaptive] == [60]
+    app.close()
+
+
+# -- many --------------------------------------------------------------------------------------------------------------
 
 
 async def test_ten_thousand_at_once(app):

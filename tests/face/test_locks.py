@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from daybreak import BadInput, Daybreak, LeaseLost, LockCycle, LockTimeout, State
-from daybreak.errors import WrongState
-from daybreak.locks import owners
+from daybreak.errors import StoreUnavailable, WrongState
+from daybreak.locks import jobs, owners
+from daybreak.locks.waiting import Waiting
 
 SECONDS = 20
 
@@ -513,3 +514,27 @@ def test_who_a_lock_is_for_may_be_said(app):
     with app.lock("x", owner="pr-812"):
         [holder] = app.locks()
         assert holder.who == "pr-812"
+
+
+def test_a_lock_that_was_granted_and_could_not_be_kept_is_given_back(app, monkeypatch):
+    granted = Waiting.until_granted
+
+    async def noticed_late(self, provided):
+        lease = await granted(self, provided)
+        self.granted_after -= 100
+        return lease
+
+    async def renew(*_):
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(Waiting, "until_granted", noticed_late)
+    monkeypatch.setattr(jobs, "renew", renew)
+    lock = app.lock("x")
+    with pytest.raises(StoreUnavailable):
+        lock.acquire()
+    assert not lock.is_held
+    monkeypatch.undo()
+    with app.lock("x", wait="500ms"):
+        pass
+    with lock:
+        lock.check()

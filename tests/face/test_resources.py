@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from daybreak import BadInput, Breaker, Daybreak, LockTimeout, QueueFull, Resource, Retry, State, Transient
+from daybreak.locks import jobs
 from daybreak.model import Gate, Need, Put
 
 SECONDS = 20
@@ -371,3 +372,30 @@ def test_plain_code_tells_a_breaker_how_it_went(app):
     assert calls[2] - calls[1] >= 0.5
     info = app.resource("server").info()
     assert (info.breaker, info.opened) == ("closed", 1)
+
+
+def test_what_succeeded_is_not_done_again_because_its_slot_was_lost(app, caplog):
+    app.resource("server").set(slots=1)
+    calls: list[int] = []
+
+    @app.retrying(3, resource="server")
+    def pay() -> str:
+        calls.append(1)
+        [holder] = app.locks()
+        app.job(holder.job).cancel()
+        release(app, "server")
+        return "paid"
+
+    assert pay() == "paid"
+    assert calls == [1]
+    assert "a slot of resource server" in caplog.text
+
+
+def release(app, resource):
+    """As a person would, by force."""
+
+    async def take_away(client):
+        for job in await jobs.who_holds(client):
+            await jobs.give_back(client, jobs.lease_of(job), forced_by="eve")
+
+    app.portal.run(app._with_client(take_away))

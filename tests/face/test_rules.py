@@ -70,5 +70,20 @@ def test_a_key_still_means_the_same_content(app, judged):
     assert judged.using(key="k").submit("main", title="HOTFIX").id == first.id
 
 
+def test_a_key_stands_for_what_was_asked_whatever_rules_say_tomorrow(app):
+    answers = iter(["day", "night"])
+
+    @app.task
+    def work(n: int) -> int:
+        return n
+
+    @app.rule
+    def by_the_clock(job: Admission):
+        return {"queue": next(answers)}
+
+    first = work.using(key="k").submit(1)
+    assert work.using(key="k").submit(1).id == first.id
+
+
 def test_a_plain_call_is_not_judged(app, judged):
     assert judged("main") == "main"

@@ -187,7 +187,7 @@ def test_jitter_spreads_to_both_sides_alike():
 
 
 @given(retries, st.integers(1, 1000), chances)
-def test_jitter_is_symmetric_and_bounded(retry, attempt, chance):
+def test_case_24_jitter_is_symmetric_and_within_its_percentage(retry, attempt, chance):
     middle = delay_for(retry, attempt, 0.5)
     low, high = delay_for(retry, attempt, chance), delay_for(retry, attempt, 1 - chance)
     spread = middle * retry.jitter if retry.strategy in ("jittered", "adaptive") else timedelta()
@@ -250,7 +250,7 @@ def test_the_aggressive_preset_adapts():
 
 
 @given(st.floats(0, 1, exclude_max=True), SHARES, st.integers(1, 50))
-def test_jitter_is_symmetric_and_within_its_percentage(chance, success, attempt):
+def test_an_adaptive_wait_is_spread_symmetrically_within_its_percentage(chance, success, attempt):
     retry = retrying("aggressive")
     middle = delay_for(retry, attempt, 0.5, success=success)
     wait, mirrored = (delay_for(retry, attempt, c, success=success) for c in (chance, 1 - chance))

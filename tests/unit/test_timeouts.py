@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,12 +18,28 @@ from daybreak.policy.durations import (
     added,
     class_of,
     classes_of,
+    hour_of,
+    is_sound,
     longest_in,
+    longest_of,
     merged,
     of_one,
     quantile,
+    smooth_quantile,
 )
-from daybreak.policy.timeouts import BASES, BOUNDS, FEW, MANY, adapted, base_of, level, limit_for, multiplier
+from daybreak.policy.timeouts import (
+    BASES,
+    BOUNDS,
+    FEW,
+    MANY,
+    SPARE,
+    adapted,
+    base_of,
+    escalated,
+    level,
+    limit_for,
+    multiplier,
+)
 from daybreak.units import LONGEST
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
@@ -43,18 +60,18 @@ def seen(*seconds: float, late: int = 0, now: datetime = NOON) -> Durations:
 
 
 @given(NEEDED, SEEN)
-def test_it_is_bounded(needed, count):
+def test_case_23_it_is_bounded(needed, count):
     assert BOUNDS[0] <= multiplier(needed, count) <= BOUNDS[1]
 
 
 @given(NEEDED, NEEDED, SEEN)
-def test_what_takes_longer_never_gets_less(one, other, count):
+def test_case_23_what_takes_longer_never_gets_less(one, other, count):
     shorter, longer = sorted((one, other))
     assert multiplier(shorter, count) <= multiplier(longer, count)
 
 
 @given(st.floats(0, 10), st.floats(0, 1e-3), SEEN)
-def test_a_small_change_makes_a_small_change(needed, step, count):
+def test_case_23_a_small_change_makes_a_small_change(needed, step, count):
     assert abs(multiplier(needed + step, count) - multiplier(needed, count)) <= 2 * step + 1e-12
 
 
@@ -71,7 +88,7 @@ def test_with_few_durations_the_base_holds(needed):
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def test_without_data_the_base_holds():
+def test_case_23_without_data_the_base_holds():
     assert adapted(MINUTE, NONE) == MINUTE
     assert adapted(MINUTE, seen(*[1.0] * FEW)) == MINUTE
 
@@ -95,9 +112,52 @@ def test_limits_that_were_too_short_grow_and_never_shrink_for_it():
     assert limit == 3 * base
 
 
-def test_one_in_a_thousand_that_takes_long_moves_nothing():
-    quick = seen(*[20.0] * 999)
-    assert adapted(MINUTE, merged(quick, of_one(10_000.0), NOON)) == adapted(MINUTE, quick)
+def test_one_in_two_hundred_that_was_late_moves_nothing():
+    quick = seen(*[20.0] * 199)
+    limit = adapted(MINUTE, merged(quick, of_one(10_000.0, late=True), NOON))
+    assert limit.total_seconds() == pytest.approx(adapted(MINUTE, quick).total_seconds())
+
+
+def test_one_more_that_was_late_moves_the_limit_a_little():
+    limits = [adapted(MINUTE, seen(*[500.0] * n, *[1.0] * (1000 - n), late=n)) for n in range(30)]
+    steps = [later - sooner for sooner, later in itertools.pairwise(limits)]
+    assert (limits[5], limits[-1]) == (MINUTE / 2, 3 * MINUTE)
+    assert min(steps) >= timedelta()
+    assert max(steps) <= MINUTE / 3
+
+
+def test_one_in_a_thousand_that_took_long_and_ended_well_would_do_so_again():
+    durations = seen(*[1.0] * 999, 50.0)
+    assert adapted(MINUTE, durations).total_seconds() == pytest.approx(50 * SPARE)
+    assert adapted(MINUTE, merged(durations, of_one(10_000.0), NOON)) == 3 * MINUTE
+
+
+def test_a_few_long_ones_among_many_are_within_the_limit():
+    assert adapted(MINUTE, seen(*[1.0] * 995, *[50.0] * 5)) > timedelta(seconds=50)
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=20), st.timedeltas(timedelta(seconds=1), timedelta(days=1)))
+def test_the_limit_is_never_below_the_longest_that_came_to_its_end(durations, base):
+    longest = timedelta(seconds=max(durations))
+    many = adapted(base, seen(*durations, *[min(durations)] * MANY))
+    assert many >= min(longest, 3 * base)
+    few = adapted(base, seen(*durations, *[min(durations)] * FEW))
+    assert few >= min(longest, base)
+
+
+def test_one_more_long_one_moves_the_limit_a_little():
+    limits = [adapted(MINUTE, seen(*[1.0] * (1000 - n), *[50.0] * n)) for n in range(1, 30)]
+    steps = [later - sooner for sooner, later in itertools.pairwise(limits)]
+    assert min(steps) >= timedelta()
+    assert max(steps) <= MINUTE / 4
+
+
+def test_what_is_forgotten_after_a_day_no_longer_holds_the_limit_up():
+    durations = seen(*[1.0] * 200, 50.0)
+    later = NOON + timedelta(hours=25)
+    for _ in range(200):
+        durations = merged(durations, of_one(1.0), later)
+    assert adapted(MINUTE, durations) == MINUTE / 2
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=60), st.timedeltas(timedelta(seconds=1), timedelta(days=400)))
@@ -134,6 +194,8 @@ def test_escalation_can_begin_later_and_by_another_factor():
 
 def test_a_limit_has_an_end():
     assert limit_for(Options(timeout=LONGEST), 5) == LONGEST
+    assert escalated(timedelta(days=1000), 100, 5) == LONGEST
+    assert escalated(MINUTE, 100, 1) == 100 * MINUTE
 
 
 def test_every_kind_has_a_base_and_no_other_kind_is_known():
@@ -161,6 +223,63 @@ def test_a_quantile_is_right_within_a_tenth(durations, share):
     assert found >= exact * (1 - 1e-9)
 
 
+@given(st.lists(SECONDS, min_size=1, max_size=200), st.floats(0.01, 0.99))
+def test_a_smooth_quantile_lies_among_those_around_it(durations, share):
+    classes = classes_of(seen(*durations))
+    found, reach = smooth_quantile(classes, share, at_most=1e9), min(share, 1 - share) / 2
+    lower, upper = quantile(classes, share - reach - 1e-9), quantile(classes, share + reach + 1e-9)
+    assert lower * (1 - 1e-9) <= found <= upper * (1 + 1e-9)
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=50), st.data())
+def test_a_smooth_quantile_never_falls_when_one_takes_longer(durations, data):
+    which, longer = data.draw(st.integers(0, len(durations) - 1)), data.draw(st.floats(1, 1000))
+    other = [seconds * longer if n == which else seconds for n, seconds in enumerate(durations)]
+    found = [smooth_quantile(classes_of(seen(*these)), 0.99, at_most=1e9) for these in (durations, other)]
+    assert found[0] <= found[1] * (1 + 1e-9)
+
+
+def test_of_a_smooth_quantile_each_counts_up_to_a_bound():
+    assert smooth_quantile({class_of(500.0): 30}, 0.99, at_most=7.0) == pytest.approx(7)
+    assert smooth_quantile({}, 0.99, at_most=7.0) == 0
+
+
+def test_the_longest_is_of_those_that_came_to_their_end():
+    assert longest_of(seen(1.0, 7.0, 3.0)) == 7.0
+    assert longest_of(seen(9.0, 7.0, 3.0, late=1)) == 7.0
+    assert longest_of(seen(9.0, late=1)) == 0
+    assert longest_of(NONE) == 0
+
+
+def test_of_hours_that_do_not_say_their_longest_the_classes_do():
+    old = Hour({class_of(1.0): 5, class_of(50.0): 2})
+    assert 50 <= longest_of(Durations(hours={1: old})) <= 55
+    assert 50 <= added(old, of_one(2.0)).longest <= 55
+    assert added(old, of_one(60.0)).longest == 60
+    assert longest_of(Durations(hours={1: Hour({class_of(50.0): 2}, 100.0, 1)})) == 0  # any of them may have been late
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        Durations(seen=-1),
+        Durations(seconds=1e300),
+        Durations(limit=-1.0),
+        Durations(hours={1: Hour({10_000: 1})}),
+        Durations(hours={1: Hour({1: -5})}),
+        Durations(hours={1: Hour(longest=1e300)}),
+    ],
+)
+def test_numbers_that_nobody_can_have_seen_are_not_sound(nonsense):
+    assert not is_sound(nonsense)
+
+
+@given(st.lists(st.floats(0, LONGEST.total_seconds()), max_size=20))
+def test_whatever_was_seen_is_sound(durations):
+    assert is_sound(seen(*durations))
+    assert hour_of(NOON) in seen(*durations).hours
+
+
 @given(st.lists(SECONDS, max_size=50), st.lists(SECONDS, max_size=50))
 def test_two_sketches_are_one_by_adding_them(one, other):
     apart = seen(*one)
@@ -170,6 +289,7 @@ def test_two_sketches_are_one_by_adding_them(one, other):
     assert classes_of(apart) == classes_of(together)
     assert (apart.seen, apart.late) == (together.seen, together.late)
     assert apart.seconds == pytest.approx(together.seconds)
+    assert longest_of(apart) == longest_of(together)
 
 
 def test_what_is_older_than_a_day_is_forgotten_and_counts_in_all():

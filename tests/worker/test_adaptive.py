@@ -99,3 +99,40 @@ def test_what_a_worker_saw_is_there_when_it_has_gone(app):
     [known] = app.stats().adaptive
     assert (known.subject, known.seen, known.base) == ("execution nap", 6, timedelta(seconds=1))
     assert timedelta(milliseconds=15) < known.median < timedelta(milliseconds=500)
+
+
+def test_a_record_that_cannot_be_read_stops_no_worker(app, monkeypatch):
+    monkeypatch.setattr("daybreak.learning.EVERY", timedelta(milliseconds=50))
+
+    @app.task(timeout="1s", retry=ONCE)
+    async def nap(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    async def spoil(client):
+        await client.store.put([Put(kind=KIND, name="execution nap", value=b'{"hours":3}')])
+
+    app.portal.run(app._with_client(spoil))
+    with app.worker() as worker:
+        assert nap.submit(0.01).result(timeout="20s") == 0.01
+        learned(worker, "execution nap")
+        assert nap.submit(0.02).result(timeout="20s") == 0.02
+    assert told(app, "execution nap").seen == 2
+
+
+def test_a_job_that_took_longer_than_most_may_do_so_again(app):
+    @app.task(timeout="2s", retry=ONCE)
+    async def nap(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return seconds
+
+    async def put(client):
+        hour = hour_of(moment(app.world.wall()))
+        durations = Durations(hours={hour: Hour({class_of(0.01): 999, class_of(1.3): 1}, longest=1.3)})
+        await client.store.put([Put(kind=KIND, name="execution nap", value=msgspec.json.encode(durations))])
+
+    app.portal.run(app._with_client(put))
+    with app.worker() as worker:
+        nap.submit(0.0).result(timeout="20s")
+        learned(worker, "execution nap")
+        assert nap.submit(1.2).result(timeout="20s") == 1.2

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import subprocess
 import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import worker_hangs as hangs
+from worker_hand import ask
 
-from daybreak import JobFailed
+from daybreak import Daybreak, JobFailed
+from daybreak.model import JobSpec, Lease, Options
+from daybreak.platform import Deeds, Glance
+from daybreak.worker import hanging
+from daybreak.worker.cell import Cell
+from daybreak.worker.child import Child, Held
+from daybreak.worker.hanging import CPU, Hanging
+from daybreak.worker.isolation import ProcessBody
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only progress and log lines are seen")
 
@@ -16,7 +31,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory):
     hangs.app.use(f"sqlite:///{tmp_path_factory.mktemp('hangs')}/jobs.db")
-    with hangs.app.worker(lease_for="1s", processes=2) as worker:
+    with hangs.app.worker(lease_for="1s", processes=len(LIVING)) as worker:
         yield worker
     hangs.app.close()
 
@@ -48,15 +63,27 @@ def test_one_that_holds_the_interpreter_is_asked_by_a_signal(worker):
     assert "holds_the_interpreter" in job.info().failure.traceback
 
 
-@pytest.mark.parametrize(
-    ("task", "given"),
-    [
-        (hangs.computes, 2.5), (hangs.has_another_compute, 2.5), (hangs.tells_of_progress, 5), (hangs.prints, 5),
-    ],
-    ids=["computes", "has another process compute", "tells of progress", "prints"],
-)  # fmt: skip
-def test_one_that_lives_is_left_alone(worker, task, given):
-    assert task.submit(given).result(timeout="20s") == "done"
+LIVING = {
+    "computes": (hangs.computes, 3.0),
+    "computes a little": (hangs.computes_a_little, 4.0),
+    "has another process compute": (hangs.has_another_compute, 3.0),
+    "has one in another session compute": (hangs.has_a_session_compute, 3.0),
+    "has one compute that its parent left": (hangs.has_an_orphan_compute, 4.5),
+    "tells of progress": (hangs.tells_of_progress, 8),
+    "prints": (hangs.prints, 8),
+    "reads a socket": (hangs.reads_a_socket, 4.0),
+}
+
+
+@pytest.fixture(scope="module")
+def living(worker):
+    """All at once: each takes longer than it may be silent."""
+    return {what: task.submit(given) for what, (task, given) in LIVING.items()}
+
+
+@pytest.mark.parametrize("what", LIVING)
+def test_one_that_lives_is_left_alone(living, what):
+    assert living[what].result(timeout="30s") == "done"
 
 
 def test_one_that_hung_is_tried_again_and_its_limit_stays(worker):
@@ -66,10 +93,188 @@ def test_one_that_hung_is_tried_again_and_its_limit_stays(worker):
     assert [event.kind for event in job.history() if event.error] == ["retrying"]
 
 
+@pytest.mark.parametrize("task", [hangs.sleeps_for_ever, hangs.sleeps_without_a_limit], ids=["limited", "unlimited"])
+def test_one_that_hung_ran_as_long_as_it_ran(worker, task):
+    """Neither its whole limit, nor no time at all where it has none."""
+    failed(task.submit())
+    totals = ask(hangs.app, lambda client: client.store.totals())
+    hung = [one for one in totals if one.task == task.name and "hung" in one.what]
+    assert sum(one.n for one in hung) >= 1
+    assert all(1.0 < one.took / one.n / 1e6 < 10.0 for one in hung)
+
+
 def test_an_async_one_is_ended_alone(worker):
-    beside = hangs.neighbour.submit(4.0)
+    beside = hangs.neighbour.submit(3.0)
     job = hangs.awaits_for_ever.submit()
     assert "showed no sign of life" in str(failed(job))
     assert "nothing_comes" in job.info().failure.traceback
-    assert beside.result(timeout="20s") == 4.0
+    assert beside.result(timeout="20s") == 3.0
     assert beside.info().attempt == 1
+
+
+# -- in threads --------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_thread_too_who_lives_is_left_and_who_hangs_is_found(tmp_path):
+    app, gate = Daybreak(f"sqlite:///{tmp_path}/jobs.db"), threading.Event()
+
+    @app.task(retry=1, hang="1s")
+    def simulates() -> str:
+        subprocess.run(hangs.computing(2.5), check=True)
+        return "done"
+
+    @app.task(retry=1, hang="1s")
+    def computes_in_a_thread() -> str:
+        thread = threading.Thread(target=hangs.computes, args=(2.5,))
+        thread.start()
+        thread.join()
+        return "done"
+
+    @app.task(retry=1, hang="1s")
+    def prints() -> str:
+        return hangs.prints(5)
+
+    @app.task(retry=1, hang="1s")
+    def hangs_here() -> None:
+        gate.wait()
+
+    with app, app.worker(processes=3, isolation="thread", grace="100ms"):
+        jobs = [task.submit() for task in (simulates, computes_in_a_thread, prints)]
+        assert [job.result(timeout="20s") for job in jobs] == ["done"] * 3
+        stuck = hangs_here.submit()
+        assert "showed no sign of life" in str(failed(stuck))
+        assert "gate.wait()" in stuck.info().failure.traceback
+        gate.set()
+
+
+# -- what counts -------------------------------------------------------------------------------------------------------
+
+BEFORE = {(7, 1): Deeds(5.0, 100, 3), (8, 1): Deeds(1.0, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("found", "lives"),
+    [
+        (BEFORE, False),
+        ({(7, 1): Deeds(5.0 + 0.8 * CPU, 100, 3), (8, 1): Deeds(1.0, 0, 0)}, False),
+        ({(7, 1): Deeds(5.0 + 0.8 * CPU, 100, 3), (8, 1): Deeds(1.0 + 0.8 * CPU, 0, 0)}, True),
+        ({(7, 1): Deeds(5.0, 101, 3)}, True),
+        ({(7, 1): Deeds(5.0, 100, 4)}, True),
+        ({**BEFORE, (9, 1): Deeds()}, True),
+        ({**BEFORE, (8, 2): Deeds()}, True),
+        ({(7, 1): Deeds(5.0, 100, 3)}, False),
+    ],
+    ids=["nothing", "a trifle of CPU", "CPU of two", "bytes", "a wait that ended", "one more", "another", "one less"],
+)
+def test_what_is_a_sign_of_life(found, lives):
+    assert hanging._did_something(BEFORE, found) is lives
+
+
+def test_what_our_own_thread_in_a_child_does_is_none():
+    spins = threading.Thread(target=hangs.computes, args=(0.4,))
+    spins.start()
+    body = object.__new__(ProcessBody)
+    body._process, body.listener = SimpleNamespace(pid=os.getpid()), spins.native_id
+    [before, after] = [_cpu(body), (time.sleep(0.3), _cpu(body))[1]]
+    assert after - before < CPU
+    body.listener = None
+    assert _cpu(body) - after > CPU
+    spins.join()
+
+
+def _cpu(body):
+    found = body.deeds(Glance(), {}, thorough=False)
+    return next(deeds.cpu for (pid, _), deeds in found.items() if pid == os.getpid())
+
+
+# -- how it is looked --------------------------------------------------------------------------------------------------
+
+
+class Still:
+    """A body that does nothing, answers nobody, and counts who looks."""
+
+    def __init__(self, jobs):
+        self.cell, self.listener = Cell(jobs), None
+        self.glances, self.stacks = [], 0
+        self.answers = threading.Event()
+
+    def deeds(self, glance, known, *, thorough):
+        self.glances.append((glance, threading.current_thread()))
+        return {(7, 1): Deeds()}
+
+    def stack(self):
+        self.stacks += 1
+        self.answers.wait(10)
+        return "here"
+
+
+def still(jobs=1, hang=60.0):
+    child = Child(Still(jobs), jobs, SimpleNamespace())
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    for seq in range(1, jobs + 1):
+        spec = JobSpec(id=str(seq), task="t", options=Options(hang=timedelta(seconds=hang)))
+        lease = Lease(
+            seq=seq, spec=spec, fence=1, attempt=1, priority=5, worker="w", until=noon,
+            lease_for=timedelta(seconds=7), started_at=noon, created_at=noon,
+        )  # fmt: skip
+        child.held[seq] = Held(lease, None)
+        child.body.cell.begin(seq)
+    return child
+
+
+async def seen(found):
+    while found._glance is not None and not found._glance.done():  # noqa: ASYNC110 - a thread does not tell
+        await asyncio.sleep(0.001)
+
+
+async def test_one_look_for_all_in_a_thread_ten_times_in_its_patience():
+    children, found = [still(), still()], Hanging(is_async=False, end=lambda *_: None)
+    begun = time.monotonic()
+    for tenths in range(200):
+        found.look(children, begun + tenths / 10)
+        await seen(found)
+    one, other = (child.body.glances for child in children)
+    assert len(one) == len(other) == 4, "at 0, 6, 12 and 18 seconds"
+    assert all(mine[0] is its[0] for mine, its in zip(one, other, strict=True))
+    assert threading.current_thread() not in {thread for _, thread in one + other}
+
+
+async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
+    child, ended = still(hang=3.0), []
+    found = Hanging(is_async=True, end=lambda _, held, __: ended.append(held))
+    child.body.answers.set()
+    begun = child.begun()[1]
+    child.forgive(100.0)
+    found.look([child], begun + 102.9)
+    assert not found._asking
+    found.look([child], begun + 103.1)
+    assert found._asking
+    await asyncio.gather(*found._asking.values())
+    assert not ended, "it is not so late yet"
+
+
+async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkeypatch):
+    monkeypatch.setattr(hanging, "ANSWERS_WITHIN", 0.01)
+    child, other, ended = still(jobs=30, hang=0.0), still(hang=0.0), []
+    found = Hanging(is_async=True, end=lambda _, held, __: ended.append(held))
+    other.body.answers.set()
+    for _ in range(100):
+        found.look([child, other], time.monotonic() + 1)
+        await asyncio.sleep(0.001)
+        if other.held[1] in ended:
+            break
+    assert ended == [other.held[1]], "it does not wait for the other child, which does not answer"
+    child.body.answers.set()
+    await asyncio.gather(*found._asking.values())
+    assert [held for held in ended if held is not other.held[1]] == list(child.held.values())
+    assert child.body.stacks == 1
+    assert {held.stack for held in ended} == {"here"}
+
+
+def test_nothing_is_left_by_a_worker_that_was_killed(stage, tmp_path):
+    place = tmp_path / "temporary"
+    place.mkdir()
+    with stage.process("--processes", "2", TMPDIR=str(place)) as worker:
+        worker.wait_ready(stage.app)
+        worker.kill()
+        assert [one.name for one in place.iterdir() if one.name.startswith("daybreak")] == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,13 +15,18 @@ from daybreak import Context, Daybreak
 app = Daybreak()
 
 
-@app.task(retry=1, hang="1s")
+@app.task(retry=1, hang="1s", timeout="60s")
 def sleeps_for_ever() -> None:
     waits_for_nobody()
 
 
 def waits_for_nobody() -> None:
     time.sleep(60)
+
+
+@app.task(retry=1, hang="1s")
+def sleeps_without_a_limit() -> None:
+    waits_for_nobody()
 
 
 @app.task(retry=1, hang="1s")
@@ -38,10 +45,58 @@ def computes(seconds: float) -> str:
     return "done"
 
 
+def computing(seconds: float) -> list[str]:
+    code = f"import time; end = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+    return [sys.executable, "-c", code]
+
+
 @app.task(retry=1, hang="1s")
 def has_another_compute(seconds: float) -> str:
-    code = f"import time; end = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run(computing(seconds), check=True)
+    return "done"
+
+
+@app.task(retry=1, hang="1s")
+def has_a_session_compute(seconds: float) -> str:
+    subprocess.run(computing(seconds), check=True, start_new_session=True)
+    return "done"
+
+
+@app.task(retry=1, hang="2s")
+def has_an_orphan_compute(seconds: float) -> str:
+    """Its parent, a shell, leaves at once; the job waits until nobody holds the pipe any more."""
+    mine, theirs = os.pipe()
+    subprocess.run(["/bin/sh", "-c", '"$@" &', "sh", *computing(seconds)], check=True, pass_fds=[theirs])
+    os.close(theirs)
+    os.read(mine, 1)
+    return "done"
+
+
+@app.task(retry=1, hang="1s")
+def computes_a_little(seconds: float) -> str:
+    """One per cent of a core."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.4)
+        begun = time.thread_time()
+        while time.thread_time() - begun < 0.004:
+            pass
+    return "done"
+
+
+@app.task(retry=1, hang="1s")
+def reads_a_socket(seconds: float) -> str:
+    mine, theirs = socket.socketpair()
+    code = (
+        f"import socket, time; talk = socket.socket(fileno={theirs.fileno()}); end = time.monotonic() + {seconds}\n"
+        "while time.monotonic() < end: talk.send(b'x'); time.sleep(0.3)"
+    )
+    # By a shell that leaves, in a session of its own: nobody takes what the sender does for the job's.
+    command = ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-c", code]
+    subprocess.run(command, check=True, pass_fds=[theirs.fileno()], start_new_session=True)
+    theirs.close()
+    while mine.recv(1):
+        pass
     return "done"
 
 

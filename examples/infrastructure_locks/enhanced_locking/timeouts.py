@@ -154,9 +154,10 @@ class Timeout:
 
 
 def calculate_adaptive_timeout(base: timedelta, took: Iterable[timedelta]) -> timedelta:
-    """The limit after durations like these: the base while they are few, then twice what all but one in a hundred took,
-    never below a half of the base nor above three times as much."""
+    """The limit after durations like these: the base while they are few, then twice what all but one in a hundred took
+    and no less than the longest that ended, never below a half of the base nor above three times as much. What took
+    three times the base was ended there."""
     seen = Hour()
     for one in took:
-        seen = added(seen, of_one(one.total_seconds()))
+        seen = added(seen, of_one(one.total_seconds(), late=one >= 3 * base))
     return adapted(base, merged(NONE, seen, datetime.now(UTC)))

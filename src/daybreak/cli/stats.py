@@ -11,6 +11,7 @@ import msgspec
 from daybreak.cli import completing
 from daybreak.cli.options import as_json
 from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
+from daybreak.cli.queues.reading import found
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import lasted, local, number, priority_name, safe
@@ -24,7 +25,8 @@ from daybreak.stats import Adaptive, QueueStats, RetryStats, Stats, TimeoutStats
 def command(queue: str | None, as_json: bool) -> int:
     """Show what has happened since the store was made: jobs, time limits and retries, of one queue or of all.
 
-    The numbers are counted in the store with every change, so they are exact, and outlive the jobs.
+    Jobs, attempts and retries are counted in the store with every change: these numbers are exact, and outlive the
+    jobs. How long things take is told every few seconds, and forgotten after two days.
 
     Examples:
       daybreak stats
@@ -39,7 +41,11 @@ store_options(command)
 
 async def _show(client: Client, queue: str | None, *, as_json: bool) -> int:
     stats = await stats_of(client, queue)
-    queues = await by_queue(client) if queue is None else [stats.queue]
+    queues = await by_queue(client)
+    if queue is not None:
+        if queue not in {one.queue for one in queues}:
+            await found(client, queue)  # or it says what comes closest
+        queues = [stats.queue]
     if as_json:
         say_json(_data(stats, queues))
         return 0

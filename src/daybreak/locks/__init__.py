@@ -21,7 +21,7 @@ from daybreak.errors import BadInput, LeaseLost, StoreError
 from daybreak.importing import refuse_during_import
 from daybreak.locks import jobs
 from daybreak.locks.jobs import Waiter, all_waiters, check_names
-from daybreak.locks.waiting import Waiting
+from daybreak.locks.waiting import GIVE_UP_WITHIN, Waiting
 from daybreak.model import Lease, Need
 from daybreak.policy.resources import Resource
 from daybreak.policy.timeouts import BASES
@@ -178,11 +178,15 @@ class Lock:
             )  # fmt: skip
             waiting = Waiting(client, spec, self.wait, self._declared, by_time=self._by_time)
             self._lease = await waiting.until_granted(sessions.provided)
+            self._kept_until = waiting.granted_after + self.lease_for.total_seconds()
+            await self._keep_what_was_noticed_late(client, self._lease)
         except BaseException:
-            self._id = None
+            lease, self._lease, self._id, self._kept_until = self._lease, None, None, 0.0
+            if lease is not None:  # granted, and not kept: the next need not wait for its lease to run out
+                with contextlib.suppress(StoreError, TimeoutError):
+                    async with asyncio.timeout(GIVE_UP_WITHIN):
+                        await asyncio.shield(jobs.give_back(client, lease))
             raise
-        self._kept_until = waiting.granted_after + self.lease_for.total_seconds()
-        await self._keep_what_was_noticed_late(client, self._lease)
         self._held_since = time.monotonic()
         self._home = asyncio.get_running_loop()
         self._renewing = self._home.create_task(self._renew(client, self._lease))
@@ -192,10 +196,11 @@ class Lock:
         asked_at = time.monotonic()
         if self._kept_until - asked_at > self.lease_for.total_seconds() * 2 / 3:
             return
-        if not await jobs.renew(client, lease, self.lease_for):
-            self._lease = self._id = None
-            raise LeaseLost(lease.job, lease.fence)
-        self._kept_until = asked_at + self.lease_for.total_seconds()
+        lease_for = self.lease_for.total_seconds()
+        async with client.learning.limited("renewal of locks", BASES["renewal"], at_most=lease_for):
+            if not await jobs.renew(client, lease, self.lease_for):
+                raise LeaseLost(lease.job, lease.fence)
+        self._kept_until = asked_at + lease_for
 
     async def _renew(self, client: Client, lease: Lease) -> None:
         """Until it is lost; that it may be is known when it could not be renewed in time, whatever the cause."""

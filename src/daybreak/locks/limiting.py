@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import logging
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from daybreak.errors import BadInput, TooLate
+from daybreak.errors import BadInput, StoreError, TooLate
+from daybreak.learning import ANSWERED_WITHIN
 from daybreak.policy.admit import check_name
 from daybreak.policy.timeouts import base_of
 from daybreak.sessions import Sessions, homed
 from daybreak.sync import Portal
 from daybreak.units import ZERO, duration
+
+_log = logging.getLogger("daybreak")
 
 ESCALATE: Final = 1.5
 ESCALATE_AFTER: Final = 3
@@ -40,7 +45,8 @@ class TimeLimit:
     ) -> None:
         check_name("resource", resource)
         self.kind, self.resource = kind, resource
-        self.base = base_of(kind) if base is None else duration(base, "base")
+        usual = base_of(kind)
+        self.base = usual if base is None else duration(base, "base")
         if self.base <= ZERO:
             raise BadInput("base must be longer than nothing")
         if not 1 <= escalate <= 100 or escalate_after < 1:
@@ -48,6 +54,7 @@ class TimeLimit:
         self.seconds = self.base.total_seconds()
         self._escalate, self._escalate_after = escalate, escalate_after
         self._find_sessions = sessions
+        self._in_use = threading.Lock()
         self._began = 0.0
         self._timeout: asyncio.Timeout | None = None
 
@@ -78,49 +85,78 @@ class TimeLimit:
 
     @homed
     async def _find(self) -> timedelta:
-        learning = (await self._sessions.client()).learning
-        return await learning.limit(
+        """The base where the store does not answer: it is not the store that the block needs."""
+        try:
+            client = await self._sessions.client_within(ANSWERED_WITHIN)
+        except StoreError as trouble:
+            _log.warning("how long %s takes is not known: %s", self._subject, trouble)
+            client = None
+        if client is None:
+            return self.base
+        return await client.learning.limit(
             self._subject, self.base, escalate=self._escalate, escalate_after=self._escalate_after
         )
 
     @homed
     async def _note(self, seconds: float, late: bool) -> None:
-        learning = (await self._sessions.client()).learning
-        learning.note(self._subject, self.base, seconds, late=late)
-        learning.tend_soon()
+        """Told later, beside whatever comes next; without a store that is open, not at all."""
+        client = self._sessions.client_if_open()
+        if client is not None:
+            client.learning.note(self._subject, self.base, seconds, late=late)
+            client.learning.tend_soon()
 
     # -- as a block ----------------------------------------------------------------------------------------------------
 
+    def _take(self) -> None:
+        if not self._in_use.acquire(blocking=False):
+            raise BadInput(
+                f"the time limit of {self._subject} is in use: make one for each use, with app.limit_time(...)"
+            )
+
     def __enter__(self) -> Self:
-        self.seconds = self._portal.run(self._find()).total_seconds()
+        self._take()
+        try:
+            self.seconds = self._portal.run(self._find()).total_seconds()
+        except BaseException:
+            self._in_use.release()
+            raise
         self._began = time.monotonic()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if trouble is None or isinstance(trouble, TimeoutError):
-            self._portal.run(self._note(self._took(), isinstance(trouble, TimeoutError) or not self.remaining))
+        # What failed by itself, be it by a time limit of its own, does not say how long it takes.
+        took, late = self._took(), not self.remaining
+        self._in_use.release()
+        if trouble is None or (late and isinstance(trouble, Exception)):
+            self._portal.run(self._note(took, late))
 
     async def __aenter__(self) -> Self:
-        self.seconds = (await self._find()).total_seconds()
-        self._timeout = asyncio.timeout(self.seconds)
-        self._began = time.monotonic()
-        await self._timeout.__aenter__()
+        self._take()
+        try:
+            self.seconds = (await self._find()).total_seconds()
+            self._timeout = asyncio.timeout(self.seconds)
+            self._began = time.monotonic()
+            await self._timeout.__aenter__()
+        except BaseException:
+            self._in_use.release()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._timeout is not None
-        took = self._took()
+        timeout, took, seconds = self._timeout, self._took(), self.seconds
+        assert timeout is not None
+        self._in_use.release()
         try:
-            await self._timeout.__aexit__(kind, trouble, traceback)
+            await timeout.__aexit__(kind, trouble, traceback)
         except TimeoutError:
             await self._note(took, late=True)
-            raise TooLate(self.kind, self.resource, self.seconds) from None
-        if trouble is None or isinstance(trouble, TimeoutError):
-            await self._note(took, late=trouble is not None)
+            raise TooLate(self.kind, self.resource, seconds) from None
+        if trouble is None or timeout.expired():
+            await self._note(took, late=timeout.expired())
 
     def _took(self) -> float:
         return time.monotonic() - self._began

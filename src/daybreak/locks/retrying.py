@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from daybreak.errors import LeaseLost, StoreError
 from daybreak.locks.slots import ResourceHandle, Slot
 from daybreak.model import Done, Failed, Outcome
-from daybreak.policy.retry import delay_for, may_retry, retrying
+from daybreak.policy.retry import USUAL, delay_for, may_retry, retrying
 from daybreak.worker.failures import failure_of
 from daybreak.worker.gates import Gates
 from daybreak.worker.healths import Healths
@@ -34,6 +35,8 @@ class Retrying:
     def __init__(self, retry: object, resource: ResourceHandle | None = None) -> None:
         self._retry = retrying(retry)
         self._resource = resource
+        self._healths: Healths | None = None
+        self._success = USUAL
 
     def __call__(self, function: F) -> F:
         if inspect.iscoroutinefunction(function):
@@ -73,26 +76,40 @@ class Retrying:
     async def _atry(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._resource is None:
             return await function(*args, **kwargs)
-        async with self._resource.slot(wait=None) as slot:
-            try:
-                result = await function(*args, **kwargs)
-            except Exception as trouble:
-                await self._tell(slot, Failed(failure_of(trouble)))
-                raise
-            await self._tell(slot, Done())
-            return result
+        returned: list[Any] = []
+        try:
+            async with self._resource.slot(wait=None) as slot:
+                try:
+                    returned.append(await function(*args, **kwargs))
+                except Exception as trouble:
+                    await self._tell(slot, Failed(failure_of(trouble)))
+                    raise
+                await self._tell(slot, Done())
+        except (StoreError, LeaseLost) as trouble:
+            self._forgive(trouble, returned)
+        return returned[0]
 
     def _try(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._resource is None:
             return function(*args, **kwargs)
-        with self._resource.slot(wait=None) as slot:
-            try:
-                result = function(*args, **kwargs)
-            except Exception as trouble:
-                slot.portal.run(self._tell(slot, Failed(failure_of(trouble))))
-                raise
-            slot.portal.run(self._tell(slot, Done()))
-            return result
+        returned: list[Any] = []
+        try:
+            with self._resource.slot(wait=None) as slot:
+                try:
+                    returned.append(function(*args, **kwargs))
+                except Exception as trouble:
+                    slot.portal.run(self._tell(slot, Failed(failure_of(trouble))))
+                    raise
+                slot.portal.run(self._tell(slot, Done()))
+        except (StoreError, LeaseLost) as trouble:
+            self._forgive(trouble, returned)
+        return returned[0]
+
+    def _forgive(self, trouble: Exception, returned: list[Any]) -> None:
+        """What was done is not done again because its slot could not be given back."""
+        if not returned:
+            raise trouble
+        _log.warning("a slot of resource %s: %s", self._resource and self._resource.name, trouble)
 
     async def _tell(self, slot: Slot, outcome: Outcome) -> None:
         """The breaker is told before the slot is given to the next."""
@@ -106,14 +123,18 @@ class Retrying:
         options = replace(lease.spec.options, retry=self._retry)
         ended = [(replace(lease, spec=replace(lease.spec, options=options)), outcome)]
         await Gates(store, slot.sessions.world, lease.worker).hear(ended)
-        await Healths(store, slot.sessions.world).hear(ended)
+        if self._healths is None or self._healths.store is not store:
+            self._healths = Healths(store, slot.sessions.world)
+        await self._healths.hear(ended)
+        self._success = self._healths.success(ended[0][0])
 
     def _wait_after(self, attempt: int, trouble: Exception, function: Callable[..., Any]) -> timedelta | None:
         """None: it is not tried again."""
         failure = failure_of(trouble)
         if attempt >= self._retry.attempts or not may_retry(failure, self._retry):
             return None
-        wait = delay_for(self._retry, attempt, random.random(), failure.retry_after)  # noqa: S311 - to spread retries
+        chance = random.random()  # noqa: S311 - to spread retries
+        wait = delay_for(self._retry, attempt, chance, failure.retry_after, success=self._success)
         name, seconds = getattr(function, "__name__", "it"), wait.total_seconds()
         _log.info(
             "%s: attempt %d/%d failed %s, retrying in %.1f s", name, attempt, self._retry.attempts, failure, seconds

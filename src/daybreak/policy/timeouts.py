@@ -7,13 +7,14 @@ from typing import Final, Literal, get_args
 
 from daybreak.errors import BadInput
 from daybreak.model import Options
-from daybreak.policy.durations import Durations, classes_of, quantile
+from daybreak.policy.durations import Durations, classes_of, longest_of, smooth_quantile
 from daybreak.units import LONGEST
 
 LEVELS: Final = 5
 BOUNDS: Final = (0.5, 3.0)  # of the base
 QUANTILE: Final = 0.99
 MARGIN: Final = 2.0  # times what all but one in a hundred took
+SPARE: Final = 1.1  # times the longest of all that came to its end
 FEW: Final = 20  # durations; with fewer the base holds
 MANY: Final = 100  # with so many what is seen counts fully
 
@@ -44,13 +45,16 @@ def multiplier(needed: float, seen: int) -> float:
 
 
 def adapted(base: timedelta, durations: Durations) -> timedelta:
-    """The limit that follows from what was seen."""
+    """The limit that follows from what was seen. What came to its end would do so again: with many durations up to
+    three times the base, with few up to the base."""
     classes = classes_of(durations)
     seen = sum(classes.values())
     if seen <= FEW:
         return base
-    limit = base * multiplier(quantile(classes, QUANTILE) / base.total_seconds(), seen)
-    return min(limit, LONGEST)
+    seconds = base.total_seconds()
+    needed = smooth_quantile(classes, QUANTILE, at_most=seconds * BOUNDS[1] / MARGIN)
+    needed = max(needed, longest_of(durations) * SPARE / MARGIN)
+    return min(base * multiplier(needed / seconds, seen), LONGEST)
 
 
 def limit_for(options: Options, timeouts: int, durations: Durations | None = None) -> timedelta | None:
@@ -59,8 +63,12 @@ def limit_for(options: Options, timeouts: int, durations: Durations | None = Non
     if options.timeout is None:
         return None
     base = adapted(options.timeout, durations) if durations is not None and options.adaptive else options.timeout
-    longer = min(options.escalate ** level_of(options, timeouts), max(1.0, LONGEST / base))
-    return base * longer
+    return escalated(base, options.escalate, level_of(options, timeouts))
+
+
+def escalated(limit: timedelta, escalate: float, levels: int) -> timedelta:
+    """Longer by that factor so many times, up to the longest there is."""
+    return limit * min(escalate**levels, max(1.0, LONGEST / limit))
 
 
 def level_of(options: Options, timeouts: int) -> int:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from daybreak.client import Client
 from daybreak.learning import forget_old
-from daybreak.model import QueueSettings
+from daybreak.model import Health, Put, QueueSettings, Record
 from daybreak.store import Purge, Store
-from daybreak.units import span
+from daybreak.units import moment, span
 from daybreak.world import World
 
 FORGET_EVERY: Final = timedelta(hours=1)
+HEALTHS: Final = ("health", "task health")
+HEALTH_FOR: Final = timedelta(hours=1)  # it fades within seconds
 
 
 class Janitor:
@@ -39,7 +41,25 @@ class Janitor:
         if self._world.steady() >= self._forget_at:
             self._forget_at = self._world.steady() + span(FORGET_EVERY)
             await forget_old(self._store, self._world)
+            await self._forget_healths(moment(self._world.wall()) - HEALTH_FOR)
         for record in await self._store.records("queue"):
             if not msgspec.json.decode(record.value, type=QueueSettings).ranked:
                 await self._client.rerank_queue(record.name)
         return timedelta() if purged.again else self._every
+
+    async def _forget_healths(self, before: datetime) -> None:
+        """Of what nobody has used since: whoever uses it again begins with what is usual."""
+        for kind in HEALTHS:
+            old = [record for record in await self._store.records(kind) if _is_older(record, before)]
+            if old:
+                await self._store.put([
+                    Put(kind=kind, name=record.name, value=None, expect=record.revision) for record in old
+                ])  # fmt: skip
+
+
+def _is_older(record: Record, before: datetime) -> bool:
+    try:
+        at = msgspec.json.decode(record.value, type=Health).at
+    except (msgspec.MsgspecError, ValueError):  # not ours to judge
+        return False
+    return at is not None and at.tzinfo is not None and at < before

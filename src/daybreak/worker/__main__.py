@@ -20,7 +20,6 @@ from daybreak.worker.cell import Cell, size_for
 from daybreak.worker.inside import AsyncChild, SyncChild
 from daybreak.worker.runner import Runner
 from daybreak.worker.setup import entered
-from daybreak.worker.stacks import tell_on_signal
 from daybreak.worker.target import load, load_modules, sentence
 from daybreak.worker.timers import exact_loop
 from daybreak.worker.wire import Broken, Frames, Hello, Ready, frame, to_child
@@ -34,12 +33,13 @@ def main() -> None:
     # and not ignored, because what is ignored stays so in programs that a task starts.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    sock, memory = platform.inherited(["", *sys.argv[1:]])
+    sock, memory, stack = platform.inherited(["", *sys.argv[1:]])
     sys.argv[1:] = []
     hello = read_hello(sock)
     if hello is None:
         return
-    tell_on_signal(hello.scratch)
+    if stack is not None:
+        platform.tell_stack_on_signal(stack)
     cell = Cell(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
     with contextlib.suppress(AttributeError):  # replaced by something that is no text stream

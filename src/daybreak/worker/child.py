@@ -19,6 +19,7 @@ from daybreak.worker.wire import (
     Frames,
     Keep,
     Kept,
+    Listens,
     Progress,
     Ready,
     Recall,
@@ -46,7 +47,7 @@ SHORT: Final = 0.002  # seconds; jobs shorter than this compute rather than wait
 @dataclass(slots=True)
 class Held:
     """A lease in a child's hands. Times are of the loop's clock. `alive_at`: its latest sign of life. One that is ended
-    because it hangs has a `story`, and the `stack` it stood at."""
+    because it hangs has a `story`, the `stack` it stood at, and when it had `begun_at`."""
 
     lease: Lease
     limit: float | None
@@ -54,7 +55,7 @@ class Held:
     end_at: float | None = None
     alone: bool = False
     alive_at: float = 0.0
-    where_asked_at: float | None = None
+    begun_at: float = 0.0
     stack: str = ""
     story: str = ""
 
@@ -212,6 +213,8 @@ class Child:
             case Stack(seq, text):
                 if (held := self.held.get(seq)) is not None:
                     held.stack = text
+            case Listens(thread):
+                self.body.listener = thread
             case Broken(trouble):
                 self.listener.on_broken(self, trouble)
 
@@ -247,8 +250,10 @@ class Child:
     def forgive(self, gap: float) -> None:
         """Time in which everything stood still does not count against its jobs."""
         self.heard_at += gap
-        for held in self.held.values():
-            held.alive_at += gap
+        begun = self.begun()
+        for seq, held in self.held.items():
+            if seq in begun:  # one that has not spoken yet lives since it began
+                held.alive_at = max(held.alive_at, begun[seq]) + gap
             if held.limit is not None:
                 held.limit += gap
             if held.end_at is not None:

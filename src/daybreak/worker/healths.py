@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
 
 from daybreak.errors import StoreError
-from daybreak.model import NO_HEALTH, Health, Lease, Outcome, Put
+from daybreak.model import NO_HEALTH, Health, Lease, Outcome, Put, Record
 from daybreak.policy.breaker import hear
 from daybreak.policy.health import after, is_calm, success
 from daybreak.policy.retry import USUAL
@@ -23,7 +23,10 @@ _log = logging.getLogger("daybreak.worker")
 TOLD_EVERY: Final = 1_000_000  # microseconds
 READ_EVERY: Final = 5_000_000
 TRIES: Final = 20
+FEW: Final = 5  # subjects that are read one by one
+REMEMBERED: Final = 10_000
 KINDS: Final = ("health", "task health")  # of resources, which stores spare; of tasks that need none
+PAUSE: Final = timedelta(milliseconds=2)
 
 
 class Subject(NamedTuple):
@@ -35,18 +38,25 @@ class Healths:
     """While nothing fails, nothing is told. A worker that dies takes a second of outcomes with it."""
 
     def __init__(self, store: Store, world: World) -> None:
-        self._store = store
+        self.store = store
         self._world = world
         self._heard: dict[Subject, list[bool]] = {}
         self._known: dict[Subject, Health] = {}
+        self._reported: dict[tuple[int, int], None] = {}  # who reports again is not counted again
         self._read_at = -READ_EVERY
         self._told_at = -TOLD_EVERY
 
     async def hear(self, ended: Sequence[tuple[Lease, Outcome]]) -> None:
         for lease, outcome in ended:
-            if (subjects := _subjects(lease)) and (one := hear(lease, outcome)) is not None:
+            subjects = _subjects(lease)
+            if not subjects or (lease.seq, lease.fence) in self._reported:
+                continue
+            if (one := hear(lease, outcome)) is not None:
+                self._reported[lease.seq, lease.fence] = None
                 for subject in subjects:
                     self._heard.setdefault(subject, []).append(one.is_good)
+        while len(self._reported) > REMEMBERED:
+            del self._reported[next(iter(self._reported))]
         if self._heard and (self._world.steady() - self._told_at >= TOLD_EVERY or self._is_news()):
             self._told_at = self._world.steady()
             try:
@@ -80,31 +90,57 @@ class Healths:
     async def _tell_all(self) -> None:
         if self._world.steady() - self._read_at >= READ_EVERY:
             self._read_at = self._world.steady()
-            self._known = {
-                Subject(kind, record.name): msgspec.json.decode(record.value, type=Health)
-                for kind in KINDS
-                for record in await self._store.records(kind)
-            }
+            self._known = {subject: health for subject, (health, _) in (await self._read_all()).items()}
         heard, self._heard = self._heard, {}
-        for subject, outcomes in heard.items():
-            if not (all(outcomes) and is_calm(self._known.get(subject, NO_HEALTH))):
-                await self._tell(subject, outcomes)
-
-    async def _tell(self, subject: Subject, outcomes: list[bool]) -> None:
-        for _ in range(TRIES):
-            before, revision = await self._read(subject)
-            then = after(before, outcomes, self._now())
-            value = None if is_calm(then) else msgspec.json.encode(then)
-            put = Put(kind=subject.kind, name=subject.name, value=value, expect=revision)
-            if (await self._store.put([put]))[0] is not None:
-                self._known[subject] = then
-                _say(subject, before, then)
+        left = {
+            subject: outcomes
+            for subject, outcomes in heard.items()
+            if not (all(outcomes) and is_calm(self._known.get(subject, NO_HEALTH)))
+        }
+        for attempt in range(TRIES):
+            if not left:
                 return
+            if attempt:  # others are telling, too
+                await self._world.sleep(PAUSE * attempt * self._world.chance.random())
+            left = await self._tell(left)
 
-    async def _read(self, subject: Subject) -> tuple[Health, int]:
-        for record in await self._store.records(subject.kind, subject.name):
-            return msgspec.json.decode(record.value, type=Health), record.revision
-        return NO_HEALTH, 0
+    async def _tell(self, heard: dict[Subject, list[bool]]) -> dict[Subject, list[bool]]:
+        """Those of which others told meanwhile."""
+        found = await self._read_all() if len(heard) > FEW else await self._read_each(heard)
+        before = {subject: found.get(subject, (NO_HEALTH, 0)) for subject in heard}
+        now = self._now()
+        then = {subject: after(before[subject][0], outcomes, now) for subject, outcomes in heard.items()}
+        puts = [_put(subject, then[subject], before[subject][1]) for subject in heard]
+        lost: dict[Subject, list[bool]] = {}
+        for subject, answer in zip(heard, await self.store.put(puts), strict=True):
+            if answer is None:
+                lost[subject] = heard[subject]
+            else:
+                self._known[subject] = then[subject]
+                _say(subject, before[subject][0], then[subject])
+        return lost
+
+    async def _read_all(self) -> dict[Subject, tuple[Health, int]]:
+        return _by_subject([record for kind in KINDS for record in await self.store.records(kind)])
+
+    async def _read_each(self, subjects: Iterable[Subject]) -> dict[Subject, tuple[Health, int]]:
+        return _by_subject([record for kind, name in subjects for record in await self.store.records(kind, name)])
+
+
+def _by_subject(records: list[Record]) -> dict[Subject, tuple[Health, int]]:
+    return {Subject(record.kind, record.name): (_decoded(record), record.revision) for record in records}
+
+
+def _put(subject: Subject, health: Health, revision: int) -> Put:
+    value = None if is_calm(health) else msgspec.json.encode(health)
+    return Put(kind=subject.kind, name=subject.name, value=value, expect=revision)
+
+
+def _decoded(record: Record) -> Health:
+    try:
+        return msgspec.json.decode(record.value, type=Health)
+    except msgspec.DecodeError:  # of another version: it is told anew
+        return NO_HEALTH
 
 
 def _subjects(lease: Lease) -> list[Subject]:

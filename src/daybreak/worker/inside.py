@@ -28,6 +28,7 @@ from daybreak.worker.wire import (
     Ended,
     Frames,
     Kept,
+    Listens,
     Recall,
     Report,
     Returned,
@@ -132,6 +133,7 @@ class SyncChild:
     def _listen(self) -> None:
         frames = Frames(to_child)
         with contextlib.suppress(OSError):
+            self._send(frame(Listens(threading.get_native_id())))
             while data := self._sock.recv(RECEIVE):
                 for message in frames.feed(data):
                     try:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import shutil
 import signal
 import socket
 import tempfile
 import threading
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from daybreak import platform
 from daybreak.tasks import Program
 from daybreak.worker.cell import Cell, size_for
-from daybreak.worker.stacks import file_for
+from daybreak.worker.stacks import asked_by_signal
 from daybreak.worker.wire import Hello, frame
 
 
 class Body(Protocol):
-    """A child's bodily side. `sock` is our end of the talk."""
+    """A child's bodily side. `sock` is our end of the talk; `listener` is the thread in it that is ours, once known."""
 
     sock: socket.socket
     cell: Cell
-    pid: int | None
-    scratch: str
+    listener: int | None
 
     def end(self) -> bool:
         """End it now; False if that cannot be done and it goes on until its job ends."""
@@ -37,8 +37,12 @@ class Body(Protocol):
 
     def memory(self) -> int | None: ...
 
-    def activity(self) -> platform.Activity | None:
-        """What it has done so far, with all that it started; None where nobody can say."""
+    def deeds(self, glance: platform.Glance, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+        """What it has done so far for its job, with all that it started: whose deeds nobody can tell are its own."""
+        ...
+
+    def stack(self) -> str:
+        """Where it stands, asked for in a way that needs no help of its interpreter; empty where there is none."""
         ...
 
     def bury(self) -> None:
@@ -49,17 +53,22 @@ class Body(Protocol):
 class ProcessBody:
     def __init__(self, hello: Hello) -> None:
         self.sock, theirs = socket.socketpair()
-        self.scratch = hello.scratch
+        self.listener: int | None = None
+        self._scratch = hello.scratch
         self._ended = False
+        self._stack: IO[bytes] | None = None
+        if platform.STACK_SIGNAL is not None:
+            self._stack = tempfile.TemporaryFile(prefix="daybreak-")  # noqa: SIM115 - closed when it is buried
         try:
             with theirs, tempfile.NamedTemporaryFile(prefix="daybreak-cell-") as file:
                 file.truncate(size_for(hello.slots))
                 self.cell = Cell(hello.slots, mmap.mmap(file.fileno(), size_for(hello.slots)))
-                self._process = platform.start_child(_CODE, theirs, file)
+                self._process = platform.start_child(_CODE, theirs, file, self._stack)
         except BaseException:
             self.sock.close()
+            if self._stack is not None:
+                self._stack.close()
             raise
-        self.pid: int | None = self._process.pid
         self.sock.sendall(frame(hello))  # a hello fits into any socket's buffer
 
     def end(self) -> bool:
@@ -82,13 +91,26 @@ class ProcessBody:
     def memory(self) -> int | None:
         return platform.memory_of(self._process.pid)
 
-    def activity(self) -> platform.Activity | None:
-        return platform.activity_of(self._process.pid)
+    def deeds(self, glance: platform.Glance, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+        pid = self._process.pid
+        found = glance.family(pid, known, thorough=thorough)
+        # The thread that listens to us is not the job: it takes CPU time while it waits for a held interpreter.
+        own = platform.deeds_of_thread(pid, self.listener) if self.listener is not None else {}
+        ours = sum(deeds.cpu for deeds in own.values())
+        return {
+            doer: deeds._replace(cpu=deeds.cpu - ours) if doer[0] == pid else deeds for doer, deeds in found.items()
+        }
+
+    def stack(self) -> str:
+        if self._stack is None or self._ended or self._process.poll() is not None:
+            return ""
+        return asked_by_signal(self._process.pid, self._stack)
 
     def bury(self) -> None:
         self._process.wait()
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        file_for(self.scratch).unlink(missing_ok=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._stack is not None:
+            self._stack.close()
 
 
 _CODE = (
@@ -103,8 +125,8 @@ class ThreadBody:
     def __init__(self, hello: Hello, program: Program) -> None:
         self.sock, self._theirs = socket.socketpair()
         self.cell = Cell(hello.slots)
-        self.pid: int | None = None
-        self.scratch = hello.scratch
+        self.listener: int | None = None
+        self._supervisor = threading.get_native_id()
         self._thread = threading.Thread(target=self._serve, args=(hello, program), name="daybreak-child", daemon=True)
         self._thread.start()
 
@@ -126,8 +148,25 @@ class ThreadBody:
     def memory(self) -> int | None:
         return None
 
-    def activity(self) -> platform.Activity | None:
-        return platform.activity_of_thread(self._thread)
+    def deeds(self, glance: platform.Glance, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+        """Of its thread, of threads that are not Daybreak's, and of all that this process started: it cannot be told
+        for which job they are, so they speak for each."""
+        pid, job, threads = os.getpid(), self._thread.native_id, platform.threads_of_this_process()
+        started = {doer: deeds for doer, deeds in known.items() if doer[0] not in threads}
+        family = glance.family(pid, started, thorough=thorough)
+        found = {doer: deeds for doer, deeds in family.items() if doer[0] != pid}
+        ours = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("daybreak")}
+        ours.add(self._supervisor)
+        for thread in threads:
+            for doer, deeds in platform.deeds_of_thread(pid, thread).items():
+                if thread == job:
+                    found[doer] = deeds
+                elif thread not in ours:
+                    found[doer] = deeds._replace(woken=0)  # it may be a timer of anyone's
+        return found
+
+    def stack(self) -> str:
+        return ""
 
     def bury(self) -> None:
         self._thread.join(1)

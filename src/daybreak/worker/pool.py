@@ -27,7 +27,7 @@ from daybreak.store import Extended
 from daybreak.worker.child import AHEAD, Child, Held
 from daybreak.worker.children import Children
 from daybreak.worker.court import Court
-from daybreak.worker.hanging import Hanging, report
+from daybreak.worker.hanging import Hanging
 from daybreak.worker.isolation import Body
 from daybreak.worker.keeper import Keeper
 from daybreak.worker.limits import Limits
@@ -73,7 +73,7 @@ class Pool:
         self._keeper: Keeper | None = None
         self._cancel_grace = settings.cancel_grace.total_seconds()
         self._limits = Limits(self.children, is_async=is_async, end_all=self._end_all)
-        self._hanging = Hanging(is_async=is_async)
+        self._hanging = Hanging(is_async=is_async, end=self._limits.end_hanging)
         self._court = Court(trial, self.children, is_async=is_async, give_back=self.give_back)
         self._looked_at = time.monotonic()
         self._pace = Pace()
@@ -239,7 +239,7 @@ class Pool:
             case "suspend", Lost() | HandedBack():
                 outcome = Suspended()
             case "timeout", Lost() | HandedBack() | Cancelled():
-                outcome = too_late(held, held.limit or 0.0)
+                outcome = too_late(held, time.monotonic() - held.begun_at)
         self.ended.append((held.lease, outcome))
 
     def on_ended(self, child: Child, ended: list[tuple[Held, Ended]]) -> None:
@@ -339,9 +339,7 @@ class Pool:
         self._looked_at = now
         for child in self.children:
             self._limits.look_at(child, now)
-            for held in self._hanging.find(child, child.begun(), now):
-                await report(child, held)
-                self._limits.end_hanging(child, held, time.monotonic())
+        self._hanging.look(self.children, now)
         self.give_back(self._spares.kept_too_long(now))
         self._court.look(now)
         await self.children.look(now)
@@ -377,8 +375,10 @@ def limit_for(lease: Lease) -> timedelta | None:
     return timeouts.limit_for(lease.spec.options, lease.timeouts)
 
 
-def too_late(held: Held, limit: float) -> TimedOut:
-    return TimedOut(timedelta(seconds=limit), held.story, held.stack)
+def too_late(held: Held, ran_for: float) -> TimedOut:
+    """One that hung ran as long as it ran; any other ran into its limit."""
+    after = ran_for if held.story else held.limit or ran_for
+    return TimedOut(timedelta(seconds=after), held.story, held.stack)
 
 
 def outcome_of(held: Held, said: Ended) -> Outcome:
@@ -390,7 +390,7 @@ def outcome_of(held: Held, said: Ended) -> Outcome:
         case "suspended":
             return Suspended(said.note)
         case "timed out":
-            return too_late(held, held.limit or said.ran_for)
+            return too_late(held, said.ran_for)
         case "handed back":
             return HandedBack()
         case _:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from daybreak import platform
 
@@ -39,27 +40,20 @@ def stack_of_task(task: asyncio.Task[object]) -> str:
 # -- where the interpreter cannot answer -------------------------------------------------------------------------------
 
 
-def file_for(scratch: str) -> Path:
-    """Where a child writes its stack when a signal asks for it."""
-    return Path(f"{scratch}-stack")
-
-
-def tell_on_signal(scratch: str) -> None:
-    if platform.STACK_SIGNAL is not None:
-        platform.tell_stack_on_signal(file_for(scratch).open("w", encoding="utf-8"))
-
-
-def asked_by_signal(pid: int, scratch: str) -> str:
-    """The stack of a process that holds its interpreter and answers nobody; empty where it cannot be had."""
-    file = file_for(scratch)
+def asked_by_signal(pid: int, file: IO[bytes]) -> str:
+    """The stack of a process that holds its interpreter and answers nobody; empty where it cannot be had. It writes
+    into a file that it shares with us, which has no name: nothing is left when either of us is killed."""
+    if sys.platform == "win32":
+        return ""
     try:
-        before = file.stat().st_size
+        before = os.fstat(file.fileno()).st_size
         if not platform.ask_stack(pid):
             return ""
         deadline = time.monotonic() + _ASKED_FOR
-        while file.stat().st_size == before and time.monotonic() < deadline:
+        while os.fstat(file.fileno()).st_size == before and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.02)
-        return file.read_text(encoding="utf-8", errors="replace")[before:][:LIMIT]
-    except OSError:
+        # Not by seek and read: the place in the file is shared, too.
+        return os.pread(file.fileno(), LIMIT, before).decode(errors="replace")
+    except (OSError, ValueError):  # it is gone, or buried
         return ""

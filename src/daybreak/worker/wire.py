@@ -154,7 +154,13 @@ class Stack(Struct, array_like=True, tag=7):
     text: str
 
 
-ToSupervisor = Ready | Broken | Report | Progress | Keep | Returned | Said | Stack
+class Listens(Struct, array_like=True, tag=8):
+    """By this thread the child hears us: what it does is no sign of its job's life."""
+
+    thread: int
+
+
+ToSupervisor = Ready | Broken | Report | Progress | Keep | Returned | Said | Stack | Listens
 
 _encoder = msgspec.msgpack.Encoder()
 to_child: Final = msgspec.msgpack.Decoder(ToChild)
