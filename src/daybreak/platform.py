@@ -209,13 +209,11 @@ def memory_of(pid: int) -> int | None:
 
 
 class Deeds(NamedTuple):
-    """What a process or a thread has done so far: seconds of CPU, bytes that it read and wrote, and how often a wait of
-    its main thread ended. Bytes are of files, pipes and terminals; recv and send of sockets are not counted by the
-    kernel, but one that waits for them is woken."""
+    """What a process or a thread has done so far: seconds of CPU, and bytes that it read and wrote, in files, pipes and
+    terminals. What goes over sockets the kernel does not count."""
 
     cpu: float = 0.0
     moved: int = 0
-    woken: int = 0
 
 
 Doers = dict[tuple[int, int], Deeds]  # by number and start: numbers are used again
@@ -288,12 +286,11 @@ def _deeds(folder: str, times: int) -> tuple[int, Deeds]:
     were waited for."""
     fields = _stat(folder)
     cpu = sum(map(int, fields[11 : 11 + times])) / _TICKS
-    woken = int(_read(f"{folder}/status").partition("\nvoluntary_ctxt_switches:")[2].split()[0])
     moved = 0
     with contextlib.suppress(OSError):  # another user's, as of a command that became root
         about = dict(line.split(": ") for line in _read(f"{folder}/io").splitlines())
         moved = int(about["rchar"]) + int(about["wchar"])
-    return int(fields[19]), Deeds(cpu, moved, woken)
+    return int(fields[19]), Deeds(cpu, moved)
 
 
 def _names(folder: str) -> list[str]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from daybreak import Daybreak, JobFailed, Resource, Retry
+from daybreak import Daybreak, JobFailed, Resource, Retry, learning
 from daybreak.learning import KIND
 from daybreak.model import Put
 from daybreak.policy.durations import Durations, Hour, class_of, hour_of
@@ -19,9 +19,15 @@ ONCE = Retry(attempts=1)
 
 
 @pytest.fixture
-def app(tmp_path):
+def app(tmp_path, monkeypatch):
+    monkeypatch.setattr(learning, "EVERY", timedelta(milliseconds=200))
     with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
         yield app
+
+
+async def rest(seconds: float) -> float:
+    await asyncio.sleep(seconds)
+    return seconds
 
 
 def tell(app, subject, seconds, times):
@@ -49,16 +55,8 @@ def learned(worker, subject):
 
 
 def test_what_is_quick_as_a_rule_is_ended_sooner_and_what_is_slow_later(app):
-    @app.task(timeout="2s", retry=ONCE)
-    async def quick(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
-
-    @app.task(timeout="1s", retry=ONCE, resource=Resource("far", slots=4))
-    async def slow(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
-
+    quick = app.task(name="quick", timeout="2s", retry=ONCE)(rest)
+    slow = app.task(name="slow", timeout="1s", retry=ONCE, resource=Resource("far", slots=4))(rest)
     tell(app, "execution quick", 0.01, 500)
     tell(app, "execution slow on far", 1.4, 500)
     with app.worker() as worker:
@@ -72,11 +70,7 @@ def test_what_is_quick_as_a_rule_is_ended_sooner_and_what_is_slow_later(app):
 
 
 def test_a_task_may_keep_its_limit_as_it_is(app):
-    @app.task(timeout="2s", retry=ONCE, adaptive=False)
-    async def quick(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
-
+    quick = app.task(name="quick", timeout="2s", retry=ONCE, adaptive=False)(rest)
     tell(app, "execution quick", 0.01, 500)
     with app.worker():
         assert quick.submit(1.3).result(timeout="20s") == 1.3
@@ -84,11 +78,7 @@ def test_a_task_may_keep_its_limit_as_it_is(app):
 
 
 def test_what_a_worker_saw_is_there_when_it_has_gone(app):
-    @app.task(timeout="1s", retry=ONCE)
-    async def nap(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
-
+    nap = app.task(name="nap", timeout="1s", retry=ONCE)(rest)
     with app.worker():
         for _ in range(5):
             nap.submit(0.02).result(timeout="20s")
@@ -104,10 +94,7 @@ def test_what_a_worker_saw_is_there_when_it_has_gone(app):
 def test_a_record_that_cannot_be_read_stops_no_worker(app, monkeypatch):
     monkeypatch.setattr("daybreak.learning.EVERY", timedelta(milliseconds=50))
 
-    @app.task(timeout="1s", retry=ONCE)
-    async def nap(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
+    nap = app.task(name="nap", timeout="1s", retry=ONCE)(rest)
 
     async def spoil(client):
         await client.store.put([Put(kind=KIND, name="execution nap", value=b'{"hours":3}')])
@@ -121,10 +108,7 @@ def test_a_record_that_cannot_be_read_stops_no_worker(app, monkeypatch):
 
 
 def test_a_job_that_took_longer_than_most_may_do_so_again(app):
-    @app.task(timeout="2s", retry=ONCE)
-    async def nap(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
+    nap = app.task(name="nap", timeout="2s", retry=ONCE)(rest)
 
     async def put(client):
         hour = hour_of(moment(app.world.wall()))

@@ -1,8 +1,8 @@
 """Finds jobs that show no sign of life, has them say where they stand, and has them ended.
 
 A job on its own in a child lives while it does anything: it speaks (progress, a checkpoint, a log line), or it or a
-process that it started takes CPU time, reads, writes, is woken from a wait, or starts another. Of jobs that share a
-loop nobody can say whose doing it is: there only what a job itself says counts, and so where deeds are not seen.
+process that it started takes CPU time, reads, writes, or starts another. Of jobs that share a loop nobody can say
+whose doing it is: there only what a job itself says counts, and so where deeds are not seen.
 
 A job that hangs unseen costs a slot; one that is ended while it lives costs its work: in doubt it lives.
 """
@@ -163,6 +163,6 @@ def _did_something(before: Doers, found: Doers) -> bool:
     if not found.keys() <= before.keys():  # one was started
         return True
     pairs = [(before[doer], now) for doer, now in found.items()]
-    if any(now.moved > was.moved or now.woken > was.woken for was, now in pairs):
+    if any(now.moved > was.moved for was, now in pairs):
         return True
     return sum(now.cpu - was.cpu for was, now in pairs) > CPU

@@ -158,11 +158,8 @@ class ThreadBody:
         ours = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("daybreak")}
         ours.add(self._supervisor)
         for thread in threads:
-            for doer, deeds in platform.deeds_of_thread(pid, thread).items():
-                if thread == job:
-                    found[doer] = deeds
-                elif thread not in ours:
-                    found[doer] = deeds._replace(woken=0)  # it may be a timer of anyone's
+            if thread == job or thread not in ours:
+                found |= platform.deeds_of_thread(pid, thread)
         return found
 
     def stack(self) -> str:
