@@ -11,17 +11,20 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 import shared_deeds
 from server_places import place_on
 from shared_deeds import app, ask, call, simulate
 
 from daybreak import LockTimeout, State
+from daybreak.model import Health
 
 HERE = Path(__file__).parent
 IS_LONG = os.environ.get("DAYBREAK_TORTURE") == "long"
 WORKERS, JOBS = (8, 300) if IS_LONG else (4, 90)
-CALLS = 5000 if IS_LONG else 1500
+CALLS = 5000 if IS_LONG else 1000
+IN_HAND = 100
 KILL_EVERY = 0.5
 
 
@@ -169,13 +172,11 @@ def test_retries_of_a_failing_resource_stay_within_their_budget_and_it_recovers(
     call.submit_many([{"n": n} for n in range(CALLS)])
     for _ in range(2):
         crew()
+    until(lambda: app.portal.run(is_spared()), within=60.0)
+    early = words(tmp_path).count("retry")  # before it was known to fail
     until(lambda: words(tmp_path).count("first") >= CALLS, within=120.0)
-    said = words(tmp_path)
-    spared_from = app.portal.run(health_was_told())
-    assert spared_from, "it was never found to fail"
-    # Before it was known to fail a few retries went freely; and where no first tries come one goes every ten seconds.
-    early = said[: CALLS // 10].count("retry")
-    assert said.count("retry") <= CALLS / 10 + early + 5
+    # Some were in hand when it became known; without a budget there would be many times as many.
+    assert words(tmp_path).count("retry") <= CALLS / 10 + early + IN_HAND
     assert app.resource("backend").info().retries_waiting > CALLS / 2
     (tmp_path / "well").touch()
     # With work that succeeds it is soon trusted again; else, by a retry each second, within a minute.
@@ -184,7 +185,7 @@ def test_retries_of_a_failing_resource_stay_within_their_budget_and_it_recovers(
     until(lambda: app.stats("default").queue.completed == CALLS + more, within=120.0)
     stats = app.stats("default")
     assert (stats.queue.errors, stats.queue.waiting) == (0, 0)
-    assert stats.retries.successful == CALLS
+    assert stats.retries.successful >= CALLS - IN_HAND  # the last may have begun when it just worked again
     assert stats.retries.spared >= CALLS / 2
 
 
@@ -193,5 +194,6 @@ def words(folder):
     return [line.split()[2] for line in file.read_text().splitlines()] if file.exists() else []
 
 
-async def health_was_told() -> bool:
-    return bool(await (await app.client()).store.records("health", "backend"))
+async def is_spared() -> bool:
+    records = await (await app.client()).store.records("health", "backend")
+    return any(msgspec.json.decode(record.value, type=Health).spare_for for record in records)

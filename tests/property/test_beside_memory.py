@@ -16,7 +16,7 @@ from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing.beside import Sometimes, play, story
 
-EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "200"))
 IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
 NOT_YET = {"folded", "moved"}  # folding needs hundreds of events: the contract tells of it
 SOMETIMES = {

@@ -20,7 +20,7 @@ from postgres_servers import URL, empty, schema_for_tests, with_schema
 
 from daybreak.stores.postgres import PostgresStore
 
-EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "300")) // 5  # a server answers more slowly than a file in memory
+EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "200")) // 5  # a server answers more slowly than a file in memory
 NOT_YET = {"shed", "folded", "moved"}
 SOMETIMES = {
     *(f"event {kind}" for kind in KINDS if kind not in NOT_YET), "reopened", "settlement refused",

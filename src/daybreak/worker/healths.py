@@ -57,6 +57,15 @@ class Healths:
                     self._heard.setdefault(subject, []).append(one.is_good)
         while len(self._reported) > REMEMBERED:
             del self._reported[next(iter(self._reported))]
+        await self._tell_in_time()
+
+    async def run(self) -> None:
+        """For ever: what was heard last is told, too, though nothing more ends."""
+        while True:
+            await self._world.sleep(timedelta(microseconds=TOLD_EVERY))
+            await self._tell_in_time()
+
+    async def _tell_in_time(self) -> None:
         if self._heard and (self._world.steady() - self._told_at >= TOLD_EVERY or self._is_news()):
             self._told_at = self._world.steady()
             try:

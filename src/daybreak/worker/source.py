@@ -90,6 +90,10 @@ class LocalSource:
         ]
         return Taken(settled, answer.leases, answer.next_in, answer.again)
 
+    async def run(self) -> None:
+        """What is done beside exchanges, for ever."""
+        await self._healths.run()
+
     def _claim(self, want: Want) -> Claim:
         return Claim(
             worker=self.worker,

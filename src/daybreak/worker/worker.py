@@ -154,6 +154,7 @@ class Worker:
             self._look_after(),
             self._tell_of_myself(),
             self._learning.run(),
+            self._source.run(),
             self._forget_the_dead(),
             run(crew(self._store, self._world, name=self.id, lease_for=self.settings.lease_for), self._world),
             self._stop_when_idle(),
