@@ -286,7 +286,30 @@ FAILING: Final = st.builds(
     one((Health(spare_for=HOUR), Health(spare_for=MINUTE))),
     CLAIM,
 )  # fmt: skip
-BEGINNING: Final = one((0, 0, 1, 2)).flatmap(lambda n: (OPENING, CROWDED, FAILING)[n])
+SHRINKING: Final = st.builds(
+    lambda jobs, last: [
+        Configure(queue="a", settings=QueueSettings(capacity=6)), *(Submit(jobs=(job,)) for job in (*jobs, last)),
+    ],
+    several(st.builds(Sketch, queue=st.just("a"), priority=st.just(5), options=st.just(Options()), **PLAIN), 5, 5),
+    st.builds(
+        Sketch, queue=st.just("a"), priority=one((9, 7)), options=st.just(Options(expires_in=MINUTE)), **PLAIN
+    ),
+)  # fmt: skip
+HASTY: Final = st.builds(
+    lambda jobs, gate, claim: [
+        Shut(resource="r", gate=gate), Submit(jobs=jobs), Work(claim=replace(claim, queues=("a",), tasks=None)),
+    ],
+    several(
+        st.builds(
+            Sketch, queue=st.just("a"), priority=one((5, 2)), **PLAIN,
+            options=one((Options(resources=(Need("r"),), fail_fast=True), Options(resources=(Need("r"),)))),
+        ), 4, 1,
+    ),
+    one(GATES[2:]),
+    CLAIM,
+)  # fmt: skip
+BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY)
+BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4)).flatmap(lambda n: BEGINNINGS[n])
 
 
 def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:
