@@ -11,7 +11,7 @@ import pytest
 from daybreak.client import Client
 from daybreak.errors import BadInput
 from daybreak.events import fold
-from daybreak.model import Done, Failed, Failure, JobSpec, QueueSettings, State
+from daybreak.model import Done, Failed, Failure, JobSpec, Put, QueueSettings, State
 from daybreak.moving import CHUNK, MARK, Mover
 from daybreak.policy.settle import settle
 from daybreak.store import Amend, Claim, Exchange, Filter, Query
@@ -378,3 +378,11 @@ async def test_settings_over_there_stay(stores, clock):
     await Client(target).set_queue("default", weight=5)
     assert (await Mover(source, target, clock, by="ann").run()).settings == 0
     assert await Client(target).queue("default") == QueueSettings(weight=5)
+
+
+async def test_limits_of_resources_go_along(world):
+    async with MemoryStore(world) as source, MemoryStore(world) as target:
+        await source.put([Put(kind="resource", name="plecs", value=b'{"slots":1}')])
+        mover = Mover(source, target, world, by="ann")
+        await mover._move_settings()
+        assert [record.value for record in await target.records("resource")] == [b'{"slots":1}']
