@@ -9,6 +9,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PARALLEL ?= 2
+# Tests wait now and then, for a disk or for time to pass: with one process more than processors nothing stands idle.
+CROWD ?= $(shell expr $(PARALLEL) + 1)
+
+# Every test process and every child that a test starts would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN   := $(VENV)/bin
 PLAIN_STAMP := $(VENV)/.installed-plain
@@ -19,12 +24,15 @@ SERVED := $(BIN)/python tests/with_servers.py
 # These must be there; whatever else stands in tests/ is run as well.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
     tests/acceptance tests/on_servers tests/demo
-# Quick: one process, or a few short-lived ones, and no server. What starts many, what waits for leases to run out, and
-# the examples of the pages, are for make test.
+# Torture in whose verdict no time is measured.
+UNTIMED := $(patsubst %,tests/torture/test_%.py,servers bad_disks powercut growth flat)
+# Quick: one process, or a few short-lived ones, and no server. What starts many, what waits for leases to run out, what
+# takes seconds of computing, and the examples of the pages, are for make test.
 QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \
     --ignore-glob='*/test_locks.py' --ignore=tests/unit/test_readme.py \
     --ignore=tests/cli/test_worker.py --ignore=tests/stores/postgres --ignore=tests/stores/redis \
-    --deselect=tests/unit/test_docs.py::test_what_a_page_shows_runs_and_prints_what_it_says
+    --deselect=tests/unit/test_docs.py::test_what_a_page_shows_runs_and_prints_what_it_says \
+    --deselect=tests/face/test_limiting.py::test_ten_thousand_at_once
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test servers check static unit bench bench-compare torture docs clean
@@ -65,20 +73,20 @@ demo: $(PLAIN_STAMP)
 
 # -- checks ----------------------------------------------------------------------------------------------------------
 
-# mypy keeps one cache per system, or each run would throw away the last one's.
+# mypy keeps one cache per system, or each run would throw away the last one's; and so they can run side by side.
 static: $(STAMP)
 	@echo "== format and lint"
 	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: run $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@echo "== types on linux, win32 and darwin"
-	@for system in linux win32 darwin; do \
-	    $(BIN)/mypy --platform $$system --cache-dir .mypy_cache/$$system || exit 1; done
+	@printf '%s\n' linux win32 darwin | \
+	    xargs -P $(PARALLEL) -I SYSTEM $(BIN)/mypy --platform SYSTEM --cache-dir .mypy_cache/SYSTEM
 	@echo "== layers"
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 unit: $(STAMP)
 	@echo "== quick tests"
-	@$(PYTEST) -n $(PARALLEL) $(QUICK)
+	@$(PYTEST) -n $(CROWD) --dist worksteal $(QUICK)
 
 check: static unit
 
@@ -101,15 +109,15 @@ if ! ls $(1)/test_*.py >/dev/null 2>&1; then \
 else
 endef
 
-# Short torture first, alone: it measures time. The suites come last, so that their count is the last line.
+# Short torture first, and alone what measures time. The suites come last, so that their count is the last line.
 test: static servers
 	@echo "== torture, short form"
-	@$(call found,tests/torture) $(SERVED) $(PYTEST) tests/torture --ignore=tests/torture/test_servers.py; fi
-	@echo "== torture of servers, short form, $(PARALLEL) at a time"
-	@$(SERVED) $(PYTEST) -n $(PARALLEL) tests/torture/test_servers.py
+	@$(call found,tests/torture) $(SERVED) $(PYTEST) tests/torture $(UNTIMED:%=--ignore=%); fi
+	@echo "== torture of servers, disks, files and costs, short form, $(PARALLEL) at a time"
+	@$(SERVED) $(PYTEST) -n $(PARALLEL) --dist worksteal $(UNTIMED)
 	@for suite in $(SUITES); do $(call found,$$suite) :; fi; done
 	@echo "== all other suites, with the examples of README and docs, $(PARALLEL) at a time"
-	@$(SERVED) $(PYTEST) -n $(PARALLEL) tests --ignore=tests/torture
+	@$(SERVED) $(PYTEST) -n $(PARALLEL) --dist worksteal tests --ignore=tests/torture
 
 docs: $(STAMP)
 	@echo "== examples and links of README and docs"

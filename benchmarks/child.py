@@ -26,7 +26,7 @@ def main() -> None:
 def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
     """What a row names as its work; a case loads what it needs and nothing else."""
     match work.split():
-        case ["bare", "commit" | "heap" as what]:
+        case ["bare", "commit" | "heap" | "priorities" | "threads" as what]:
             from benchmarks import raw
 
             return getattr(raw, what)(place, jobs, **options)
@@ -66,6 +66,10 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
             from benchmarks import sustained
 
             return sustained.sustained(store, place, jobs)
+        case ["parked" | "locks" as what, store]:
+            from benchmarks import sharing
+
+            return getattr(sharing, what)(store, place, jobs)
         case ["naps", kind, store]:
             from benchmarks import naps
 

@@ -37,8 +37,8 @@ def naps(store: str, kind: str, place: Path, jobs: int, ms: int) -> Timed:
 
 def _ours(runner: Ours, starts: Starts, jobs: int, seconds: float, slots: str) -> float:
     with runner.work(slots, str(SLOTS)) as worker:
-        # All slots are up before anything is measured: a bare loop has no start-up either.
-        runner.fill(SLOTS * 4, seconds=0.05)
+        # All slots are up, and such naps are known, before anything is measured: a bare loop has no start-up either.
+        runner.fill(SLOTS * 4, seconds=seconds)
         wait_until(lambda: worker.check() and len(starts) >= SLOTS * 4, "the first naps", within=60)
         wait_until(runner.is_done, "the end of the first naps", within=60)
         starts.forget()

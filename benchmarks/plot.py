@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from benchmarks.report import Line, number
 
 NAMES, BARS, MARGIN, HEIGHT = 300, 520, 20, 20
-LOWEST, HIGHEST = 1 / 16, 16  # longer bars end at the edge, with their figure beside them
+LOWEST, HIGHEST = 1 / 4, 16  # longer bars end at the edge, with their figure beside them
 COLOURS = {"as aimed": "#2b8a5f", "reaches": "#6fa8dc", "**misses**": "#c8473c", "**no peer**": "#999999"}
 STYLE = "text{font:12px sans-serif;fill:#222} .small{font-size:10px;fill:#555} .title{font-size:15px}"
 
@@ -66,17 +66,16 @@ def _scale(top: float, under: float) -> list[str]:
 
 
 def _bar(line: Line, y: float) -> str:
-    row, goal = line.measured.row, line.goal
-    what = row.name if goal.of in {"ratio", "figure"} else f"{row.name}: {goal.of}"
-    name = f'<text x="{MARGIN + NAMES - 8}" y="{y + 13}" text-anchor="end">{escape(what)}</text>'
+    goal = line.goal
+    name = f'<text x="{MARGIN + NAMES - 8}" y="{y + 13}" text-anchor="end">{escape(line.name)}</text>'
     if line.reached is None:
         return f'{name}<text class="small" x="{at(1) + 4:.1f}" y="{y + 13}">no peer</text>'
     begin, end = sorted((at(1), at(line.distance)))
     fill = COLOURS[line.verdict]
     bar = f'<rect x="{begin:.1f}" y="{y + 3}" width="{max(1.0, end - begin):.1f}" height="{HEIGHT - 6}" fill="{fill}"/>'
-    said = f"{number(line.reached.median)} {goal.unit}, must {'at most ' if goal.at_most else ''}{goal.must:,g}"
+    said = f"{number(line.reached.median)} {goal.unit}, must {'at most ' if goal.at_most else ''}{goal.must:,.3g}"
     # Beside the bar, on the side where there is room.
-    anchor, x = ("end", end - 4) if line.distance > 5 else ("start", max(end, at(1)) + 4)
+    anchor, x = ("end", end - 4) if line.distance > 7 else ("start", max(end, at(1)) + 4)
     light = ' style="fill:#fff"' if anchor == "end" else ""
     there = f'x="{x:.1f}" y="{y + 13}" text-anchor="{anchor}"'
     return f'{name}{bar}<text class="small" {there}{light}>{escape(said)}</text>'

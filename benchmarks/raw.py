@@ -1,8 +1,11 @@
-"""The floor: bare apsw, and a bare heap. What stands between these and a row is what Daybreak costs."""
+"""The floor: bare apsw, a bare heap and queue, bare threads. What stands between these and a row is what Daybreak
+costs."""
 
 from __future__ import annotations
 
 import heapq
+import queue
+import threading
 from pathlib import Path
 
 from benchmarks.watch import Timed, warm_up
@@ -49,4 +52,46 @@ def heap(place: Path, jobs: int) -> Timed:
     with timed.timing():
         for n in range(1000, 1000 + jobs):
             heapq.heappushpop(waiting, (n % 5, n, PAYLOAD))
+    return timed
+
+
+def priorities(place: Path, jobs: int) -> Timed:
+    """The standard library's queue in one thread, filled and emptied."""
+    timed = Timed(jobs=jobs)
+    waiting: queue.PriorityQueue[tuple[int, int, bytes]] = queue.PriorityQueue()
+    with timed.timing():
+        for n in range(jobs):
+            waiting.put((n % 5, n, PAYLOAD))
+        for _ in range(jobs):
+            waiting.get()
+    return timed
+
+
+def threads(place: Path, jobs: int, callers: int) -> Timed:
+    """So many threads, each asking one other thread and waiting for its answer; all who ask meanwhile are answered
+    together. It does nothing else, so this is what the interpreter's hand-overs take."""
+    timed = Timed(jobs=jobs // callers * callers)
+    asked: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
+
+    def answer() -> None:
+        while (waiting := asked.get()) is not None:
+            waiting.release()
+
+    def ask() -> None:
+        for _ in range(jobs // callers):
+            waiting = threading.Lock()
+            waiting.acquire()
+            asked.put(waiting)
+            waiting.acquire()
+
+    answering = threading.Thread(target=answer)
+    asking = [threading.Thread(target=ask) for _ in range(callers)]
+    answering.start()
+    with timed.timing():
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+    asked.put(None)
+    answering.join()
     return timed

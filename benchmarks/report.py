@@ -26,6 +26,11 @@ class Line(NamedTuple):
     reached: Interval | None
 
     @property
+    def name(self) -> str:
+        part = self.goal.part or (self.goal.of if self.goal.of not in {"ratio", "figure"} else "")
+        return f"{self.measured.row.name}: {part}" if part else self.measured.row.name
+
+    @property
     def distance(self) -> float:
         """Above 1 what must be is reached; the smallest of all is the worst."""
         if self.reached is None:
@@ -78,7 +83,11 @@ def _line(run: Run, measured: Measured, goal: Goal) -> Line:
         figures = measured.figures if goal.of == "figure" else [parts[goal.of] for parts in measured.parts]
         return Line(measured, goal, None, Interval.of(figures))
     peer = run.rows.get(goal.than) if goal.than else best_durable(run, measured.row.against, goal.peer)
-    return Line(measured, goal, peer, ratio(measured.figures, peer.figures) if peer else None)
+    return Line(measured, goal, peer, ratio(_figures(measured, goal), _figures(peer, goal)) if peer else None)
+
+
+def _figures(measured: Measured, goal: Goal) -> list[float]:
+    return [parts[goal.part] for parts in measured.parts] if goal.part else measured.figures
 
 
 def best_durable(run: Run, against: str | None, name: str = "") -> Measured | None:
@@ -168,16 +177,19 @@ def quietness(run: Run) -> str:
 
 def _goal(line: Line) -> list[str]:
     row, goal, peer = line.measured.row, line.goal, line.peer
-    what = row.name if goal.of in {"ratio", "figure"} else f"{row.name}: {goal.of}"
     return [
-        what,
-        shown(Interval.of(line.measured.figures), row.unit),
-        f"{peer.row.says or peer.row.name}: {shown(Interval.of(peer.figures), peer.row.unit)}" if peer else "",
+        line.name,
+        shown(Interval.of(_figures(line.measured, goal)), row.unit),
+        f"{_called(peer)}: {shown(Interval.of(_figures(peer, goal)), peer.row.unit)}" if peer else "",
         shown(line.reached, goal.unit) if line.reached else "",
-        f"{'at most ' if goal.at_most else ''}{goal.must:,g} {goal.unit}",
-        f"{goal.aim:,g} {goal.unit}",
+        f"{'at most ' if goal.at_most else ''}{goal.must:,.3g} {goal.unit}",
+        f"{goal.aim:,.3g} {goal.unit}",
         line.verdict,
     ]
+
+
+def _called(peer: Measured) -> str:
+    return _raw(peer) if peer.row.side == "raw" else peer.row.says or peer.row.name
 
 
 def _rates(ours: Sequence[Measured]) -> list[Measured]:
@@ -233,8 +245,15 @@ def _ours_beside(run: Run, theirs: Measured) -> str:
 
 def _raw(measured: Measured) -> str:
     if (batch := measured.row.options.get("batch")) is None:
-        return "bare heapq, push and pop"
+        return _BARE[measured.row.work]
     return f"bare apsw, rows in commits of {batch}"
+
+
+_BARE = {
+    "bare heap": "bare heapq, push and pop",
+    "bare priorities": "bare PriorityQueue, filled and emptied",
+    "bare threads": "bare hand-over, 64 threads to one and back",
+}
 
 
 def shown(interval: Interval, unit: str) -> str:

@@ -13,7 +13,8 @@ class Goal:
     """What the design's table asks for.
 
     `of` says of what: the row's own figure, the ratio to the best durable peer, or a part of what the case told. A
-    ratio may also be to one `peer` (its name in the row's), or to the row of ours that `than` names."""
+    ratio may also be to one `peer` (its name in the row's), or to the row that `than` names; of a `part` that both
+    told, where one is named."""
 
     must: float
     aim: float
@@ -22,6 +23,7 @@ class Goal:
     at_most: bool = False
     peer: str = ""
     than: str = ""
+    part: str = ""
 
 
 def of_figure(must: float, aim: float, unit: str, at_most: bool = False, of: str = "figure") -> Goal:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from benchmarks.row import Goal, Row, of_figure
-from benchmarks.server_rows import server_rows
+from benchmarks.server_rows import as_late, as_urgent, crowds, server_rows
 
 __all__ = ["DEEP", "Goal", "Row", "of_stores", "rows"]
 
@@ -38,10 +38,16 @@ def rows(*, quick: bool, backlog: int) -> list[Row]:
     ]
 
 
+def of_queue(must: float, aim: float) -> Goal:
+    """So many jobs a second on a machine whose bare queue does 349,000, as did that of the design's table. Held against
+    the bare queue of the same round, for where no peer does the same."""
+    return Goal(must=must / 349_000, aim=aim / 349_000, than="raw priorities", unit="of a bare queue")
+
+
 def of_stores(every: Sequence[Row], stores: Sequence[str]) -> list[Row]:
     """The rows of some stores, with the peers and bare references that those are held against wherever they are."""
     ours = [row for row in every if row.side == "ours" and row.store in (*stores, "")]
-    needed = {name for row in ours for name in (row.against, row.yardstick) if name}
+    needed = {name for row in ours for name in (row.against, row.yardstick, *(goal.than for goal in row.goals)) if name}
     return [row for row in every if row in ours or (row.side != "ours" and {row.against, row.name} & needed)]
 
 
@@ -49,7 +55,7 @@ def of_stores(every: Sequence[Row], stores: Sequence[str]) -> list[Row]:
 
 
 def _submits(times: int) -> list[Row]:
-    rate = of_figure(60_000, 120_000, "/s")
+    rate = of_queue(60_000, 120_000)
     return [
         _peer("huey", "enqueue", 2500 * times),
         _peer("persist-ack", "enqueue", 2500 * times),
@@ -57,11 +63,20 @@ def _submits(times: int) -> list[Row]:
         _raw(1, 2500 * times),
         _peer("persist-priority", "enqueue", 2500 * times),
         _submit("sqlite", "tasks", 2500 * times, "raw 1", callers=1),
-        _submit("sqlite", "threads", 10_000 * times, "raw 64", Goal(must=4, aim=8), callers=64),
+        _submit("sqlite", "threads", 10_000 * times, "raw threads", Goal(must=4, aim=8), callers=64),
+        Row(
+            name="raw threads",
+            store="sqlite",
+            side="raw",
+            work="bare threads",
+            jobs=20_000 * times,
+            options={"callers": 64},
+        ),
         _submit("sqlite", "tasks", 20_000 * times, "raw 64", Goal(must=4, aim=8), callers=64),
         _raw(64, 64_000 * times),
         _submit("sqlite", "many", 50_000, "raw 1000", rate),
         _raw(1000, 200_000 * times),
+        Row(name="raw priorities", store="sqlite", side="raw", work="bare priorities", jobs=200_000, options={}),
         _peer("litequeue", "enqueue", 10_000 * times),
         _peer("taskito", "enqueue", 2500 * times),
         _peer("taskito", "bulk", 50_000),
@@ -133,11 +148,8 @@ def _sharing(store: str, jobs: int) -> Row:
 def _latencies(*, quick: bool) -> list[Row]:
     waiting, rounds = (100_000, 1) if quick else (DEEP[1], 3)
     return [
-        _latency("ours", "idle", 60 if quick else 200, {}, of_figure(2, 1, "ms", at_most=True), rounds=rounds),
-        _latency(
-            "ours", "urgent", 50, {"backlog": 130_000}, of_figure(5, 2.5, "ms", at_most=True),
-            of_figure(25, 10, "ms", at_most=True, of="p99"), rounds=rounds,
-        ),
+        _latency("ours", "idle", 60 if quick else 200, {}, as_late(2, 1, "idle"), rounds=rounds),
+        _latency("ours", "urgent", 50, {"backlog": 130_000}, *as_urgent(), rounds=rounds),
         *([] if quick else [_latency("huey", "idle", 200, {}, rounds=rounds)]),
         Row(
             name=f"sqlite urgent behind {waiting:,}", store="sqlite", side="ours", work="behind sqlite",
@@ -176,6 +188,11 @@ def _naps(*, quick: bool) -> list[Row]:
 
 def _care(*, quick: bool) -> list[Row]:
     return [
+        *(
+            Row(name=f"sqlite {what}", store="sqlite", side="ours", work=work, jobs=jobs, options={}, unit=unit,
+                rounds=1, goals=goals)
+            for what, work, jobs, unit, goals in crowds("sqlite")
+        ),
         Row(
             name="sqlite killed worker's job", store="sqlite", side="ours", work="recover sqlite",
             jobs=1 if quick else 3, options={}, unit="s", rounds=1, goals=(of_figure(15, 10, "s", True, "worst"),),
@@ -204,7 +221,7 @@ def _memory(times: int, backlog: int) -> list[Row]:
         *(_exchange("memory", batch, n * times, backlog) for batch, n in ((1, 5000), (10, 10_000), (100, 20_000))),
         Row(
             name="memory drain, async", store="memory", side="ours", work="drain memory/ours", jobs=30_000, options={},
-            yardstick="raw heap", goals=(of_figure(25_000, 25_000, "/s"),),
+            yardstick="raw heap", goals=(of_queue(25_000, 25_000),),
         ),
     ]  # fmt: skip
 

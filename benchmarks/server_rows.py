@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from benchmarks.row import Goal, Row, of_figure
@@ -67,6 +67,16 @@ ASKED: dict[Served, Asked] = {
     "postgres": Asked(single=(0.8, 1.2), bulk=(1.0, 1.3), drain=(1.2, 1.7), idle=(2.5, 1)),
     "redis": Asked(single=(0.7, 0.9), bulk=(2, 4), drain=(1.5, 2.5), idle=(1.5, 1), drain_peer="bullmq"),
 }
+
+
+def as_late(must: float, aim: float, what: Literal["idle", "urgent"], part: str = "") -> Goal:
+    """Latencies are held against the quickest peer there is, in the same round: milliseconds alone would say how fast
+    the machine was at that hour. It was at 1.0 ms, idle and urgent, when the design named its milliseconds."""
+    return Goal(must=must, aim=aim, at_most=True, unit="x as late", than=f"redis huey_priority {what}", part=part)
+
+
+def as_urgent() -> tuple[Goal, Goal]:
+    return as_late(5, 2.5, "urgent"), as_late(13, 5, "urgent", "p99")
 
 
 def server_rows(*, quick: bool) -> list[Row]:
@@ -171,19 +181,51 @@ def _always(jobs: int) -> Row:
 def _latencies(store: Served, *, quick: bool) -> list[Row]:
     rounds = 1 if quick else 3
     return [
-        _ours(store, "idle", f"idle {store}/ours", 60 if quick else 200,
-              of_figure(*ASKED[store].idle, "ms", at_most=True), unit="ms", rounds=rounds),
-        _ours(store, "urgent", f"urgent {store}/ours", 40 if quick else 50, of_figure(5, 2.5, "ms", at_most=True),
-              of_figure(25, 10, "ms", at_most=True, of="p99"), unit="ms", rounds=rounds,
+        *(_quickest(quick=quick, rounds=rounds) if store == "redis" else []),
+        _ours(store, "idle", f"idle {store}/ours", 60 if quick else 200, as_late(*ASKED[store].idle, "idle"), unit="ms",
+              rounds=rounds),
+        _ours(store, "urgent", f"urgent {store}/ours", 40 if quick else 50, *as_urgent(), unit="ms", rounds=rounds,
               backlog=BACKLOG[store] + (0 if quick else 50_000)),
+    ]  # fmt: skip
+
+
+def _quickest(*, quick: bool, rounds: int) -> list[Row]:
+    """The sorted set of huey, popped one by one: who is that quick has the job in no safe place while it runs."""
+    row = Row(
+        name="", store="redis", side="peer", work="", jobs=60 if quick else 200, options={}, unit="ms", rounds=rounds,
+        needs=("huey", "redis", *PROGRAMS["redis"]), says="huey PriorityRedisHuey, 1 thread",
+    )  # fmt: skip
+    name = "redis huey_priority"
+    return [
+        replace(row, name=f"{name} idle", work="idle redis/huey_priority", against="idle"),
+        replace(
+            row,
+            name=f"{name} urgent",
+            work="urgent redis/huey_priority",
+            against="urgent",
+            jobs=50,
+            options={"backlog": 20_000},
+        ),
+    ]
+
+
+def crowds(store: str) -> list[tuple[str, str, int, str, tuple[Goal, ...]]]:
+    """Very many that wait for one resource or lock, on every store: what the row is called, and what it does."""
+    return [
+        ("claim beside 100,000 parked", f"parked {store}", 100_000, "x as long",
+         (of_figure(1.3, 1, "x as long", at_most=True),)),
+        ("lock of 10,000 waiters", f"locks {store}", 10_000, "ms", ()),
     ]  # fmt: skip
 
 
 def _care(store: Served, *, quick: bool) -> list[Row]:
     many = 100_000 if quick else 1_000_000
     return [
+        *(_ours(store, what, work, jobs, *goals, unit=unit, rounds=1)
+          for what, work, jobs, unit, goals in crowds(store)),
+        # Of a hundred thousand a tenth lasts less than a second, too short to judge by.
         _ours(store, f"claim amid {many:,} jobs", f"sustained {store}", many,
-              of_figure(1.5, 1, "x as long", at_most=True), unit="x as long", rounds=1),
+              *([] if quick else [of_figure(1.5, 1, "x as long", at_most=True)]), unit="x as long", rounds=1),
         _ours(store, "killed worker's job", f"recover {store}", 1 if quick else 3,
               of_figure(15, 10, "s", at_most=True, of="worst"), unit="s", rounds=1),
         _ours(store, "idle worker", f"rest {store}", 14 if quick else 20, of_figure(0.5, 0.1, "% of a core", True),

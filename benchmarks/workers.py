@@ -124,7 +124,8 @@ class Served:
     def submit(self, n: int) -> object:
         return self.enqueue(range(n, n + 1))
 
-    submit_urgent = submit
+    def submit_urgent(self, n: int) -> object:
+        return self._app.urgent(n)
 
     def fill(self, jobs: int) -> None:
         (self.bulk or self.enqueue)(range(jobs))

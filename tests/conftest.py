@@ -1,8 +1,19 @@
-"""For all tests: examples take as long as they take, and a failing one says how to come back to it."""
+"""For all tests: examples take as long as they take, a failing one says how to come back to it, and what was skipped is
+said by its reason."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("daybreak", deadline=None, print_blob=True)
 settings.load_profile("daybreak")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    reasons = Counter(where[2] if isinstance(where, tuple) else str(where) for where in skipped)
+    for reason, tests in reasons.most_common():
+        terminalreporter.write_line(f"!! {tests} skipped: {reason.removeprefix('Skipped: ')}")

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 from daybreak.client import Client
+from daybreak.connecting import Connecting
 from daybreak.context import Context
 from daybreak.errors import BadInput
 from daybreak.hooks import Hooks
@@ -98,8 +99,8 @@ class Daybreak:
         if self._made is None:
             with self._making:  # or two threads that begin together would each have their own store
                 if self._made is None:
-                    url = self.settings.url
-                    self._made = Sessions(lambda: store_for(url), self.world, self.by)
+                    url, connecting = self.settings.url, Connecting(self.world)
+                    self._made = Sessions(lambda: store_for(url, connecting), self.world, self.by, connecting)
         return self._made
 
     @property

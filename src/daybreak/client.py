@@ -75,6 +75,7 @@ class Client:
         self._patience = patience
         self._new_id = Ids(self._world)
         self._submit = Coalescer(self._insert)
+        self._admitted: JobSpec | None = None  # the template that was judged last
         self.learning = Learning(store, self._world)
 
     # -- submit --------------------------------------------------------------------------------------------------------
@@ -130,11 +131,18 @@ class Client:
         spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
         return _accepted(spec, await self._submit(self._admit(spec)))
 
-    def submit_now(self, spec: JobSpec, store: InsertsNow) -> str:
-        """Submit from a thread that may be blocked, without an event loop."""
-        answers = store.insert_now([self._admit(spec)])
-        telemetry.shed([spec], answers)
-        return _accepted(spec, answers[0])
+    def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
+        """Submit from a thread that may be blocked, without an event loop. One that differs from an admissible template
+        only in its id and its arguments, which were checked, may name it: the template is judged once."""
+        if like is None:
+            spec = self._admit(spec)
+        elif like is not self._admitted:
+            self._admit(like)
+            self._admitted = like
+        [answer] = answers = store.insert_now([spec])
+        if answer.evicted:
+            telemetry.shed([spec], answers)
+        return _accepted(spec, answer)
 
     def submit_within(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
         """Submit in the caller's own transaction: the ids of jobs that are there once it has committed."""
@@ -407,6 +415,8 @@ def filter_of(*, state: object = None, **where: Any) -> Filter:
 
 def _accepted(spec: JobSpec, answer: Inserted) -> str:
     match answer.verdict:
+        case Verdict.NEW:
+            return answer.job
         case Verdict.FULL:
             raise QueueFull(spec.queue, resources=[need.resource for need in spec.options.resources])
         case Verdict.CONFLICT if answer.same == "unique":

@@ -73,7 +73,7 @@ class Context:
         self.max_attempts = max_attempts
         self.fence = fence
         self.tags = tags
-        self.meta = dict(meta or {})
+        self.meta = dict(meta) if meta else {}
         self.owner = owner
         self.run = run
         self.shared = shared or SimpleNamespace()
@@ -81,9 +81,11 @@ class Context:
         self._stop: str | None = None
         self._scratch: Path | None = None
         self._scratch_in = scratch
-        kept = values.decode(checkpoint) if checkpoint else {}
-        self._state: Any = kept.get("state")
-        self._steps: dict[str, Any] = kept.get("steps", {})
+        self._state: Any = None
+        self._steps: dict[str, Any] = {}
+        if checkpoint:
+            kept = values.decode(checkpoint)
+            self._state, self._steps = kept.get("state"), kept.get("steps", {})
 
     # -- saying --------------------------------------------------------------------------------------------------------
 

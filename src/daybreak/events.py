@@ -92,9 +92,12 @@ def settled(settlement: Settlement, n: int, at: datetime, run_at: datetime | Non
     )  # fmt: skip
 
 
+_HELD: Final = {state: state.value for state in (*FINAL, State.SUSPENDED)}  # where nobody comes for it again
+
+
 def _kind(settlement: Settlement) -> str:
-    if settlement.state in FINAL or settlement.state is State.SUSPENDED:
-        return settlement.state.value
+    if (held := _HELD.get(settlement.state)) is not None:
+        return held
     return "retrying" if settlement.failure else "released"
 
 

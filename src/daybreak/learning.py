@@ -17,10 +17,11 @@ from typing import Final
 
 import msgspec
 
+from daybreak.connecting import Connecting
 from daybreak.errors import OutcomeUnknown, StoreError
 from daybreak.model import Lease, Put, Record
 from daybreak.policy.durations import HOUR, NONE, Durations, Hour, added, hour_of, is_sound, merged, of_one
-from daybreak.policy.timeouts import adapted, escalated, level, limit_for
+from daybreak.policy.timeouts import ESCALATE, ESCALATE_AFTER, adapted, escalated, level, limit_for
 from daybreak.store import Store
 from daybreak.units import moment, span
 from daybreak.world import World
@@ -54,6 +55,7 @@ class Learning:
         self._wanted: dict[str, None] = {}
         self._late: dict[str, int] = {}  # how often in a row
         self._loading: dict[str, tuple[asyncio.Task[None], float]] = {}  # and until when it is waited for
+        self._connecting: Connecting | None = None
         self._tended_at = world.steady()
         self._tending: asyncio.Task[None] | None = None
 
@@ -72,6 +74,10 @@ class Learning:
         """What another has collected, who cannot tell it any more."""
         fresh, other._fresh = other._fresh, {}
         self._collect(fresh)
+
+    def tell_also(self, connecting: Connecting) -> None:
+        """Whenever something is told. It is never a reason to ask the store for something just before it is closed."""
+        self._connecting = connecting
 
     def _collect(self, fresh: Fresh) -> None:
         for subject, (base, hour) in fresh.items():
@@ -95,7 +101,7 @@ class Learning:
 
     @property
     def is_due(self) -> bool:
-        return bool(self._fresh or self._wanted)
+        return bool(self._fresh or self._wanted or (self._connecting is not None and self._connecting.has_news))
 
     # -- execution -----------------------------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ class Learning:
     @contextlib.asynccontextmanager
     async def limited(self, subject: str, base: timedelta, *, at_most: float = math.inf) -> AsyncIterator[None]:
         """A block that may take so long; TimeoutError if it takes longer."""
-        limit = await self.limit(subject, base, escalate=1.5, escalate_after=3)
+        limit = await self.limit(subject, base, escalate=ESCALATE, escalate_after=ESCALATE_AFTER)
         timeout, began = asyncio.timeout(min(limit.total_seconds(), at_most)), self._world.steady()
         is_done = False
         try:
@@ -175,6 +181,8 @@ class Learning:
 
     async def tend(self) -> None:
         """What cannot be told now is told the next time. Raises nothing: what is seen is worth no one's end."""
+        if self._connecting is not None:
+            self._collect(self._connecting.take_untold())
         fresh, self._fresh = self._fresh, {}
         wanted, self._wanted = self._wanted.keys() - fresh.keys(), {}
         try:

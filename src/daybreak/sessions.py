@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from daybreak.client import Client
+from daybreak.connecting import Connecting
 from daybreak.errors import DaybreakError, StoreError, StoreUnavailable
 from daybreak.model import JobSpec
 from daybreak.store import InsertsNow, Store
@@ -26,11 +27,14 @@ TOLD_WITHIN: Final = timedelta(seconds=2)  # what was seen of how long things ta
 
 
 class Sessions:
-    def __init__(self, make: Callable[[], Store], world: World, by: str) -> None:
+    """`connecting` is what `make` gives its stores."""
+
+    def __init__(self, make: Callable[[], Store], world: World, by: str, connecting: Connecting | None = None) -> None:
         self.portal = Portal()
         self.world = world
         self.by = by
         self._make = make
+        self._connecting = connecting
         self._open: dict[asyncio.AbstractEventLoop, Client] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._hoped_for: dict[asyncio.AbstractEventLoop, _HopedFor] = {}
@@ -65,6 +69,8 @@ class Sessions:
                 if found is None:
                     await self._prune()
                     found = Client(await self._make().open(), by=self.by, world=self.world)
+                    if self._connecting is not None:
+                        found.learning.tell_also(self._connecting)
                     self._hand_over(found)
                     self._open[loop] = found
                     if loop is self.portal.loop:
@@ -110,15 +116,18 @@ class Sessions:
 
     # -- blocking ------------------------------------------------------------------------------------------------------
 
-    def insert(self, spec: JobSpec) -> str:
-        """Submit from a blocking caller: in its own thread where the store can, else through the portal."""
-        client = self._open.get(self.portal.loop) if self.portal.loop is not None else None
+    def insert(self, spec: JobSpec, like: JobSpec | None = None) -> str:
+        """Submit from a blocking caller: in its own thread where the store can, else through the portal. `like` is the
+        template from which it differs in its id and its arguments alone, if there is one."""
+        loop = self.portal.loop
+        client = None if loop is None else self._open.get(loop)
         if client is None:
             client = self.portal.run(self.client())
         if (store := self._now) is not None:
-            # Asked again by the patient way: the id is ours, so a repeat changes nothing.
-            with contextlib.suppress(StoreUnavailable):
-                return client.submit_now(spec, store)
+            try:
+                return client.submit_now(spec, store, like)
+            except StoreUnavailable:
+                pass  # asked again by the patient way: the id is ours, so a repeat changes nothing
         return self.portal.run(client.submit(spec))
 
     def close(self) -> None:
@@ -149,6 +158,8 @@ class Sessions:
     def _forget(self) -> None:
         """In a forked child: the parent's connections are not ours to close. Drop them; the next use opens our own."""
         self.provided = {}
+        if self._connecting is not None:
+            self._connecting.forked()
         self._left = self._open  # kept, so that nothing of them is closed by being forgotten
         self._open = {}
         self._opening = {}

@@ -8,7 +8,7 @@ are proven equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal, Protocol, Self, runtime_checkable
@@ -323,6 +323,10 @@ class Watch(Protocol):
         allowed, sleeping through a change is not."""
         ...
 
+    def on_wake(self, call: Callable[[], None]) -> None:
+        """Call this at every wake-up, on the loop that opened the watch and before `wait` comes round."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -431,6 +435,28 @@ class Store(Protocol):
     async def open(self) -> Self: ...
 
     async def close(self) -> None: ...
+
+
+class ConnectLimit(Protocol):
+    """How long a store may try to open a connection to its server: asked before each, and told how long it took. From
+    any thread; neither waits."""
+
+    def seconds(self, base: timedelta) -> float:
+        """`base` is what the store was told to be usual."""
+        ...
+
+    def took(self, base: timedelta, seconds: float, *, late: bool = False) -> None:
+        """`late`: it was given up then, and would have taken longer. What failed by itself is not told."""
+        ...
+
+
+class FixedLimit:
+    """The base, whatever is seen: of a store that nobody gave another."""
+
+    def seconds(self, base: timedelta) -> float:
+        return base.total_seconds()
+
+    def took(self, base: timedelta, seconds: float, *, late: bool = False) -> None: ...
 
 
 @runtime_checkable

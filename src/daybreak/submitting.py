@@ -120,13 +120,15 @@ class Task(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
         refuse_during_import("submit")
-        spec = self._sharing(self._spec(self.definition.arguments.encode(args, kwargs)), args, kwargs)
+        made = self._spec(check_size(self.name, self.definition.arguments.encode(args, kwargs)))
+        spec = self._sharing(made, args, kwargs)
         if spec.options.resources:
             self._provide(spec)
         if (connection := self._options.get("tx")) is not None:
             [job] = self._portal.run(self._sessions.client()).submit_within([spec], connection)
             return self._handle(job)
-        accepted = self._sessions.insert(spec)
+        like = self._template if spec is made and "id" not in self._options else None
+        accepted = self._sessions.insert(spec, like)
         self._submitted(spec, accepted)
         return self._handle(accepted)
 

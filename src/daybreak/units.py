@@ -110,9 +110,16 @@ def moment(value: int) -> datetime:
     return EPOCH + timedelta(microseconds=value)
 
 
+@functools.lru_cache(maxsize=512)  # most are settings, the same for job after job
 def span(value: timedelta) -> int:
     """A duration as stores keep it: whole microseconds."""
     return value // MICROSECOND
+
+
+@functools.lru_cache(maxsize=512)
+def period(value: int) -> timedelta:
+    """The duration that a store kept as microseconds."""
+    return timedelta(microseconds=value)
 
 
 def bytes_text(n: float) -> str:

@@ -69,7 +69,7 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
         app.world,
         app=app.name or target or "",
         ears=app.hooks,
-        beside=[lambda: app.hooks.follow(client)] if app.hooks.is_durable else [],
+        beside=[client.learning.run, *([lambda: app.hooks.follow(client)] if app.hooks.is_durable else [])],
     )
 
 

@@ -128,12 +128,12 @@ def test_case_20_aging_lets_background_run_under_constant_high_load(worker, disc
     queue = "case-20" if discipline == "aging" else "case-20-strict"
     app.queue(queue).set(discipline=discipline, patience="100ms")
     high = work.using(queue=queue, priority="high")
-    waiting = [high.submit(0.01, n=n) for n in range(20)]
+    waiting = high.submit_many([{"seconds": 0.01, "n": n} for n in range(100)])  # a second of it
     background = note.using(queue=queue, priority="background").submit(n=-1)
     deadline = time.monotonic() + (20 if discipline == "aging" else 2.5)
     while background.state() is not State.COMPLETED and time.monotonic() < deadline:
         waiting = [job for job in waiting if job.state() is not State.COMPLETED]
-        waiting += [high.submit(0.01, n=0) for _ in range(20 - len(waiting))]
+        waiting += high.submit_many([{"seconds": 0.01, "n": 0} for _ in range(100 - len(waiting))])
     assert waiting, "there was always urgent work"
     expected = State.COMPLETED if discipline == "aging" else State.QUEUED
     assert background.state() is expected

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import signal
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -171,10 +175,14 @@ def test_a_command_line_runs_where_it_is_allowed(start, cli):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_dev_starts_the_worker_again_when_the_code_changes(start, cli, tasks, until, place):
+def test_dev_starts_the_worker_again_when_the_code_changes(start, cli, tasks, until, place, monkeypatch):
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    written = time.time_ns() // 10**9 * 10**9
+    os.utime(tasks, ns=(written, written))
     process = start("dev", "tasks.py", "--processes", "1")
     until(lambda: place.path.exists() and "1 live worker" in cli("workers", code=None).stdout)
     tasks.write_text(TASKS.replace("2 * n", "3 * n"))
+    os.utime(tasks, ns=(written + 1, written + 1))  # same length, same second: all that Python's cache compares
     assert "Worker for" in process.stderr.readline()
     while "tasks.py changed: the worker starts again" not in (line := process.stderr.readline()):
         assert line
@@ -205,15 +213,43 @@ def test_dev_sees_files_that_are_written_made_and_deleted(tmp_path):
     (tmp_path / "a.py").touch()
     (tmp_path / ".venv").mkdir()
     before = dev._stamps(tmp_path)
-    assert dev._changed(before, tmp_path) == ""
+    assert dev._changed(before, dev._stamps(tmp_path)) == []
     (tmp_path / ".venv" / "x.py").touch()
     (tmp_path / "daybreak.db").touch()
-    assert dev._changed(before, tmp_path) == ""
+    assert dev._changed(before, dev._stamps(tmp_path)) == []
     (tmp_path / "b.py").touch()
-    assert dev._changed(before, tmp_path) == "b.py"
+    assert dev._changed(before, dev._stamps(tmp_path)) == [str(tmp_path / "b.py")]
     (tmp_path / "b.py").unlink()
     os.utime(tmp_path / "a.py", ns=(1, 1))
-    assert dev._changed(before, tmp_path) == "a.py"
+    assert dev._changed(before, dev._stamps(tmp_path)) == [str(tmp_path / "a.py")]
+
+
+def test_dev_compiles_anew_what_was_written_while_the_worker_ended(monkeypatch, tmp_path):
+    """Two files: the second is saved after the first was seen to have changed, while the old worker still runs."""
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    starts: list = []
+
+    @contextlib.contextmanager
+    def running(words):
+        ends = len(starts) == 2
+        starts.append(compiled(second).exists())
+        first.write_text(f"n = {len(starts)}")
+        yield SimpleNamespace(poll=lambda: 0 if ends else None, returncode=0)
+        second.write_text(f"n = {len(starts)}")
+        compiled(second).touch()
+
+    def compiled(path):
+        return Path(importlib.util.cache_from_source(str(path)))
+
+    for path in (first, second):
+        path.write_text("n = 0")
+        compiled(path).parent.mkdir(exist_ok=True)
+        compiled(path).touch()
+    monkeypatch.setattr(dev, "_running", running)
+    monkeypatch.setattr(dev, "LOOK_EVERY", 0)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert dev._serve([], tmp_path) == 0
+    assert starts == [True, False, False]
 
 
 def test_dev_hands_on_what_was_said(monkeypatch, cli, tasks, tmp_path):

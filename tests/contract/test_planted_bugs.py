@@ -5,6 +5,7 @@ The bugs are those that job queues really have. A contract test that passes on a
 from __future__ import annotations
 
 import inspect
+from datetime import timedelta
 
 import pytest
 from bugs import counting, ledgers, stores
@@ -12,6 +13,7 @@ from bugs.planting import planted
 
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing import HandClock, StoreContract
+from daybreak.testing.contract import crowds, holders
 
 BUGS = [
     # promise, what is wrong, who notices
@@ -146,12 +148,20 @@ BUGS = [
     ("reading", stores.PagesByOffset, "test_paging_goes_on_while_jobs_come_and_go"),
     ("reading", stores.PagesOverlap, "test_paging_never_skips_or_repeats_a_job"),
     ("waking", stores.WakeUpIsLost, "test_a_wake_up_between_look_and_wait_is_not_lost"),
+    ("waking", stores.WakeUpIsNotCalledOut, "test_a_wake_up_is_called_out_before_a_wait_is_over"),
     ("waking", ledgers.RoomIsNotTold, "test_room_under_max_running_wakes_the_queue"),
 ]  # fmt: skip
 
 
 # What a contract test says of a store that breaks it; anything else is a mistake in the bug itself.
 CAUGHT = (AssertionError, ValueError, pytest.fail.Exception)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """A wake-up that never comes is not waited for as long as on a server that may be slow."""
+    for part in (crowds, holders):
+        monkeypatch.setattr(part, "PATIENCE", timedelta(seconds=1))
 
 
 async def run(name: str, bug: type | None) -> None:

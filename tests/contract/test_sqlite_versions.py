@@ -110,6 +110,7 @@ async def test_a_program_of_the_version_before_works_on_beside_us(path):
         await accept_all(store, 2)
         [lease] = await take(store)
         old = apsw.Connection(str(path))
+        old.set_busy_timeout(5000)
         try:
             states = {state for (state,) in old.execute("SELECT state FROM tally WHERE n <> 0")}
             assert states <= set(State), "what it counts by"

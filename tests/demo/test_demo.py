@@ -104,7 +104,7 @@ def test_ctrl_c_ends_the_demo_and_its_workers_and_leaves_nothing(tmp_path):
     )
     try:
         first = _read_until(demo.stdout, "Two workers start")
-        [folder] = tmp_path.iterdir()
+        [folder] = tmp_path.glob("daybreak-demo-*")  # workers that have begun have folders of their own
         workers = _until(lambda: _processes_with(str(folder)))
         demo.send_signal(signal.SIGINT)
         rest, _ = demo.communicate(timeout=DEADLINE)

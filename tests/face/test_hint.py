@@ -51,8 +51,11 @@ def test_who_looks_only_briefly_is_told_nothing(app, capsys):
 def test_the_command_names_the_file_in_which_the_app_is(script):
     ran = script(
         """
-        from daybreak import Daybreak, ResultTimeout
+        from datetime import timedelta
 
+        from daybreak import Daybreak, ResultTimeout, jobs
+
+        jobs.PATIENCE = timedelta(seconds=0.3)
         app = Daybreak()
 
         @app.task
@@ -60,7 +63,7 @@ def test_the_command_names_the_file_in_which_the_app_is(script):
 
         if __name__ == "__main__":
             try:
-                unknown.submit().result(timeout="2.1s")
+                unknown.submit().result(timeout="400ms")
             except ResultTimeout:
                 print("it took too long")
         """,

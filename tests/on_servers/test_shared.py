@@ -109,7 +109,6 @@ def test_cases_13_and_21_slots_hold_and_come_back_while_workers_are_killed(crew)
 
 def test_case_22_a_breaker_shared_by_workers_opens_probes_and_closes(crew, tmp_path):
     """Opens after 5, a half-open probe, closes; a failed probe reopens."""
-    lines = tmp_path / "lines"
     jobs = ask.submit_many([{"n": n} for n in range(6)])
     server = app.resource("server")
     for _ in range(2):
@@ -118,9 +117,9 @@ def test_case_22_a_breaker_shared_by_workers_opens_probes_and_closes(crew, tmp_p
     opened = server.info()
     assert opened.failures >= 5
     until(lambda: server.info().waiting == len(jobs) or server.info().opened > 1)
-    asked = len(lines.read_text().splitlines())
+    asked = len(words(tmp_path))
     until(lambda: server.info().opened >= 3)
-    assert len(lines.read_text().splitlines()) - asked <= 3, "one probe at a time, and each that failed reopened it"
+    assert len(words(tmp_path)) - asked <= 3, "one probe at a time, and each that failed reopened it"
     assert {job.state() for job in jobs} <= {State.BLOCKED, State.SCHEDULED, State.RUNNING, State.QUEUED}
     (tmp_path / "well").touch()
     assert sorted(job.result(timeout="60s") for job in jobs) == list(range(6))
@@ -190,8 +189,10 @@ def test_retries_of_a_failing_resource_stay_within_their_budget_and_it_recovers(
 
 
 def words(folder):
+    """The word of each line that is there to its end: a worker may be writing the last one."""
     file = folder / "lines"
-    return [line.split()[2] for line in file.read_text().splitlines()] if file.exists() else []
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [line.split()[2] for line in lines if line.endswith("\n")]
 
 
 async def is_spared() -> bool:

@@ -26,30 +26,10 @@ from daybreak.errors import StoreError, StoreUnavailable
 from daybreak.model import State
 from daybreak.store import InsertsNow, Verdict, work_topic
 from daybreak.stores.memory import MemoryStore
-from daybreak.stores.sqlite import SqliteStore, engine
+from daybreak.stores.sqlite import SqliteStore, engine, log
 from daybreak.stores.sqlite.engine import Request
-from daybreak.sync import Portal
 
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def portal():
-    portal = Portal()
-    yield portal
-    portal.close()
-
-
-@pytest.fixture
-def store(portal, tmp_path):
-    store = portal.run(SqliteStore(tmp_path / "jobs.db").open())
-    yield store
-    portal.run(store.close())
-
-
-@pytest.fixture
-def client(store):
-    return Client(store)
 
 
 @pytest.fixture
@@ -285,17 +265,17 @@ def test_a_failed_wake_up_fails_no_insert(portal, store, client, monkeypatch, ca
 def test_the_log_is_moved_into_the_file_and_the_caller_does_not_wait_for_it(store, client, monkeypatch):
     tended = []
     using = store._opened._engine
-    real = using.checkpoint_if_due
+    real = using.tend
 
-    def checkpoint():
-        tended.append((threading.current_thread().name, using.checkpoint_is_due))
+    def tend():
+        tended.append(threading.current_thread().name)
         real()
 
-    monkeypatch.setattr(using, "checkpoint_if_due", checkpoint)
-    while not using.checkpoint_is_due:
+    monkeypatch.setattr(using, "tend", tend)
+    while using._log._pages < log.CHECKPOINT_PAGES:
         store.insert_now([client.spec("t") for _ in range(100)])
-    until(lambda: tended == [("daybreak-writer", True)])
-    until(lambda: using._checkpoint_at > engine.CHECKPOINT_PAGES)
+    until(lambda: using._log._checkpoint_at > log.CHECKPOINT_PAGES)
+    assert set(tended) == {"daybreak-writer"}
 
 
 # -- when it cannot be -------------------------------------------------------------------------------------------------
@@ -324,7 +304,7 @@ def test_whoever_asks_while_it_closes_is_answered(portal, tmp_path, threads):
                 return accepted
 
     asked = [threads.submit(submit) for _ in range(32)]
-    until(lambda: store._opened._engine._wal_pages > 100)
+    until(lambda: store._opened._engine._log._pages > 100)
     portal.run(store.close())
     accepted = sum(one.result(30) for one in asked)
     portal.run(store.open())

@@ -6,22 +6,27 @@ from collections.abc import Callable
 
 import pytest
 
-FIGURES = pytest.StashKey[list[str]]()
+FIGURES = "torture figures"
+_lines: list[str] = []
 
 
 @pytest.fixture
 def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    lines = request.config.stash.setdefault(FIGURES, [])
-
     def say(figures: str) -> None:
-        lines.append(f"{request.node.name}: {figures}")
+        # With the report of the test they come also from another process, where several run side by side.
+        request.node.user_properties.append((FIGURES, f"{request.node.name}: {figures}"))
         print(figures)
 
     return say
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    if lines := config.stash.get(FIGURES, []):
-        terminalreporter.section("torture figures")
-        for line in lines:
+def pytest_runtest_logreport(report):
+    if report.when == "teardown":
+        _lines.extend(said for name, said in report.user_properties if name == FIGURES)
+
+
+def pytest_terminal_summary(terminalreporter):
+    if _lines:
+        terminalreporter.section(FIGURES)
+        for line in _lines:
             terminalreporter.write_line(line)

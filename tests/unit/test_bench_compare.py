@@ -173,9 +173,24 @@ def test_rows_have_names_of_their_own_and_yardsticks_and_peers_that_are_there(qu
 
 
 def test_what_is_held_against_one_another_runs_in_the_same_rounds():
-    for row in rows(quick=False, backlog=1000):
-        if row.yardstick or any(goal.of == "ratio" for goal in row.goals):
-            assert row.rounds is None, row.name
+    for quick in (True, False):
+        every = {row.name: row for row in rows(quick=quick, backlog=1000)}
+        for row in every.values():
+            named = [every[goal.than].rounds for goal in row.goals if goal.than]
+            if named:
+                assert set(named) == {row.rounds}, row.name
+            elif row.yardstick or any(goal.of == "ratio" for goal in row.goals):
+                assert row.rounds is None, row.name
+
+
+def test_a_ratio_may_be_of_a_part_that_both_told():
+    goal = Goal(must=5, aim=2, at_most=True, unit="x as late", than="quickest", part="p99")
+    theirs = measured("quickest", [1.0], side="peer", unit="ms", parts=[{"p99": 2.0}])
+    run = run_of(measured("urgent", [3.0], unit="ms", goals=(goal,), parts=[{"p99": 30.0}]), theirs)
+
+    [line] = lines(run)
+    assert line.reached == (15, 15, 15)
+    assert line.verdict == "**misses**"
 
 
 def test_quantiles_are_figures_that_were_measured():

@@ -25,6 +25,8 @@ import pytest
 from daybreak import sync
 from daybreak.sync import BlockingIterator, Portal, blocking, blocking_iter
 
+ROOT = Path(__file__).parents[2]
+
 who = contextvars.ContextVar("who", default="nobody")
 
 
@@ -277,8 +279,9 @@ def test_the_types_of_a_twin_are_those_of_its_method(tmp_path):
     """
     (tmp_path / "typed.py").write_text(textwrap.dedent(code))
     source = str(Path(sync.__file__).parents[1])
+    cache = str(ROOT / ".mypy_cache" / "twins")
     told = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path), "typed.py"],
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", cache, "typed.py"],
         cwd=tmp_path,
         env={**os.environ, "MYPYPATH": source},
         capture_output=True,

@@ -26,6 +26,7 @@ from daybreak.worker.inside import _Line
 from daybreak.worker.isolation import Body, ThreadBody
 from daybreak.worker.pace import BOUNDS, GOAL, Pace
 from daybreak.worker.pool import Pool
+from daybreak.worker.reported import REMEMBERED, Reported
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.source import Taken, Want
 from daybreak.worker.spares import KEPT_FOR, LATE, SEEN, Foresight, Spares
@@ -38,9 +39,9 @@ from daybreak.world import RealWorld
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def lease(seq: int, lost: int = 1) -> Lease:
+def lease(seq: int, lost: int = 1, priority: int = 5) -> Lease:
     return Lease(
-        seq=seq, spec=JobSpec(id=str(seq), task="t"), fence=1, attempt=1, priority=5, worker="w", until=NOON,
+        seq=seq, spec=JobSpec(id=str(seq), task="t"), fence=1, attempt=1, priority=priority, worker="w", until=NOON,
         lease_for=timedelta(seconds=7), started_at=NOON, created_at=NOON, lost=lost,
     )  # fmt: skip
 
@@ -310,8 +311,9 @@ async def test_children_that_cannot_be_started_are_tried_again():
     assert len(tries) == 3
 
 
-async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand():
-    """One slot, and a job fetched ahead for it: another that was announced may be more urgent."""
+@pytest.fixture
+async def pool():
+    """With one child, which has one slot."""
     program = Program()
     program.add(Definition(print))
     pool = Pool(
@@ -321,6 +323,12 @@ async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand()
     await pool.children.open(pool)
     async with asyncio.timeout(20):
         await pool.children.ready()
+    yield pool
+    await pool.children.close()
+
+
+async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand(pool):
+    """One slot, and a job fetched ahead for it: another that was announced may be more urgent."""
     [child] = pool.children
     child.held[7] = Held(lease(7), None)
     pool._ends_in = lambda _: [0.001]  # what it is at ends in a moment
@@ -333,7 +341,32 @@ async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand()
     assert rooms == [1, 1, 0], "one for the slot, one more that was announced, and no third"
     pool.announced = False
     assert pool.room < 0
-    await pool.children.close()
+
+
+@pytest.mark.parametrize(("lasts", "room"), [(0.00125, 25), (0.0001, 13)])
+async def test_a_child_of_one_slot_holds_more_of_what_is_not_very_short(pool, lasts, room):
+    """800 a second: 30 ms of work ahead, or 15."""
+    [child] = pool.children
+    child._rate, child._mean = 400.0, lasts
+    assert child.room == room
+
+
+@pytest.mark.parametrize(
+    ("held", "came", "urgent"),
+    [
+        ([7, 7], [1, 7], True),
+        ([7, 7], [7, 7], False),
+        ([1, 7], [1, 7], False),
+        ([], [1, 7], True),
+        ([], [7, 7], False),
+        ([7], [], False),
+    ],
+)
+async def test_what_is_urgent_goes_before_what_is_in_hand(pool, held, came, urgent):
+    [child] = pool.children
+    for seq, priority in enumerate(held):
+        child.held[seq] = Held(lease(seq, priority=priority), None)
+    assert pool.are_urgent([lease(seq, priority=priority) for seq, priority in enumerate(came)]) is urgent
 
 
 class Hours(RealWorld):
@@ -454,6 +487,14 @@ class TestForesight:
         assert self.of(*[0.1, 0.3] * 10).ends_in({7: 100.0}, {7: "t"}, 100.08) == []
         assert self.of(*[0.001] * 10).ends_in({7: 100.0}, {7: "t"}, 100.0) == []
 
+    def test_longer_ones_are_known_as_soon_as_a_few_have_ended(self):
+        foresight = self.of(*[0.05] * 20, *[0.1] * (SEEN - 1))
+        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
+
+    def test_one_that_stands_out_deceives_nobody(self):
+        foresight = self.of(*[0.1] * SEEN, 0.9)
+        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
+
     def test_one_that_is_late_is_expected_no_more(self):
         foresight = self.of(*[0.1] * SEEN)
         assert len(foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + LATE / 2)) == 1
@@ -480,3 +521,14 @@ class TestSpares:
         assert not spares.drop(msgspec.structs.replace(lease(1), fence=2))
         assert spares.drop(lease(1))
         assert len(spares) == 0
+
+
+class TestReported:
+    def test_the_latest_are_remembered_by_their_fence_and_the_oldest_forgotten(self):
+        reported = Reported()
+        for n in range(3 * REMEMBERED):
+            reported.add(lease(n))
+            assert lease(n) in reported
+            assert lease(max(n - REMEMBERED + 1, 0)) in reported
+        assert lease(0) not in reported
+        assert msgspec.structs.replace(lease(3 * REMEMBERED - 1), fence=2) not in reported

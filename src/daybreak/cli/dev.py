@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -57,18 +58,20 @@ def _said(here: Session) -> list[str]:
 def _serve(words: list[str], folder: Path) -> int:
     """A worker of its own process, replaced at every change; a broken program is tried again once it is mended."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the worker must not be left behind
+    before = _stamps(folder)
     while True:
-        before = _stamps(folder)
         with _running(words) as worker:
-            while worker.poll() is None and not (changed := _changed(before, folder)):
+            while worker.poll() is None and not (seen := _changed(before, _stamps(folder))):
                 time.sleep(LOOK_EVERY)
             if worker.poll() is not None:
                 if worker.returncode in (0, -signal.SIGTERM):
                     return 0
                 note(f"the worker ended with code {worker.returncode}; it starts again when the code changes")
-                while not (changed := _changed(before, folder)):
+                while not (seen := _changed(before, _stamps(folder))):
                     time.sleep(LOOK_EVERY)
-        note(f"{safe(changed)} changed: the worker starts again")
+        then, before = before, _stamps(folder)
+        _forget_compiled([*seen, *_changed(then, before)])  # also what was written while the worker ended
+        note(f"{safe(str(Path(seen[0]).relative_to(folder)))} changed: the worker starts again")
 
 
 @contextlib.contextmanager
@@ -102,10 +105,14 @@ def _stamps(folder: Path) -> dict[str, int]:
     return found
 
 
-def _changed(before: dict[str, int], folder: Path) -> str:
-    """A file that was written, made or deleted since; empty if none was."""
-    now = _stamps(folder)
-    for path in {*before, *now}:
-        if before.get(path) != now.get(path):
-            return str(Path(path).relative_to(folder))
-    return ""
+def _changed(before: dict[str, int], now: dict[str, int]) -> list[str]:
+    """The files that were written, made or deleted."""
+    return [path for path in {**before, **now} if before.get(path) != now.get(path)]
+
+
+def _forget_compiled(changed: list[str]) -> None:
+    """Python takes what it compiled for current when the second of the change and the length agree: too coarse here."""
+    for path in changed:
+        if path.endswith(".py"):
+            with contextlib.suppress(OSError):
+                Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from daybreak.cli.printing import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session, whoami
 from daybreak.cli.text import safe
+from daybreak.connecting import Connecting
 from daybreak.errors import LeaseLost, LockTimeout, StoreUnavailable
 from daybreak.locks import Lock
 from daybreak.sessions import Sessions
@@ -73,7 +74,9 @@ def command(
     settings = session().settings
     if session().absent is not None:
         note(f"making the store {safe(settings.store)}")
-    sessions = Sessions(lambda: store_for(settings.url), RealWorld(), whoami())
+    world = RealWorld()
+    connecting = Connecting(world)
+    sessions = Sessions(lambda: store_for(settings.url, connecting), world, whoami(), connecting)
     running = _Running(if_lost)
     held = Lock(
         lambda: sessions, (name, *also), priority=priority, wait=wait, lease=lease, on_lost=lambda _: running.lost()

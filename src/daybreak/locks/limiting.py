@@ -11,20 +11,17 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from daybreak.errors import BadInput, StoreError, TooLate
 from daybreak.learning import ANSWERED_WITHIN
 from daybreak.policy.admit import check_name
-from daybreak.policy.timeouts import base_of
+from daybreak.policy.timeouts import ESCALATE, ESCALATE_AFTER, base_of
 from daybreak.sessions import Sessions, homed
 from daybreak.sync import Portal
 from daybreak.units import ZERO, duration
 
 _log = logging.getLogger("daybreak")
-
-ESCALATE: Final = 1.5
-ESCALATE_AFTER: Final = 3
 
 F = TypeVar("F", bound=Callable[..., Any])
 

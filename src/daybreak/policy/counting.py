@@ -47,4 +47,5 @@ def waited_for(lease: Lease) -> int | None:
         since = max(since, spec.run_at)
     elif spec.delay is not None:
         since += spec.delay
-    return max(lease.started_at - since, _NOW) // _MICRO
+    waited = lease.started_at - since
+    return waited // _MICRO if waited > _NOW else 0

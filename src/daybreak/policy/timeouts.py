@@ -11,6 +11,8 @@ from daybreak.policy.durations import Durations, classes_of, longest_of, smooth_
 from daybreak.units import LONGEST
 
 LEVELS: Final = 5
+ESCALATE: Final = 1.5  # where nobody says otherwise, but for jobs, which are escalated after the first time
+ESCALATE_AFTER: Final = 3
 BOUNDS: Final = (0.5, 3.0)  # of the base
 QUANTILE: Final = 0.99
 MARGIN: Final = 2.0  # times what all but one in a hundred took
@@ -55,6 +57,13 @@ def adapted(base: timedelta, durations: Durations) -> timedelta:
     needed = smooth_quantile(classes, QUANTILE, at_most=seconds * BOUNDS[1] / MARGIN)
     needed = max(needed, longest_of(durations) * SPARE / MARGIN)
     return min(base * multiplier(needed / seconds, seen), LONGEST)
+
+
+def for_connecting(base: timedelta, durations: Durations, late: int) -> timedelta:
+    """The limit of the next connection to the store, after so many in a row were late. At most three times the base,
+    however many: where a server has gone, who waits long finds late that it is back."""
+    limit = escalated(adapted(base, durations), ESCALATE, level(late, ESCALATE_AFTER))
+    return min(limit, base * BOUNDS[1])
 
 
 def limit_for(options: Options, timeouts: int, durations: Durations | None = None) -> timedelta | None:

@@ -6,13 +6,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from daybreak.errors import Unsupported
-from daybreak.store import Store
+from daybreak.store import ConnectLimit, Store
 
 __all__ = ["store_for"]
 
 
-def store_for(url: str) -> Store:
-    """The store that a URL in full names (as settings give it), not yet open."""
+def store_for(url: str, connect_limit: ConnectLimit | None = None) -> Store:
+    """The store that a URL in full names (as settings give it), not yet open. `connect_limit` is for those that have a
+    server; without one their base holds."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/"):
         from daybreak.stores.sqlite import SqliteStore  # noqa: PLC0415 - only the library of the store in use is loaded
@@ -25,11 +26,11 @@ def store_for(url: str) -> Store:
     if scheme == "postgresql":
         from daybreak.stores.postgres import PostgresStore  # noqa: PLC0415
 
-        return PostgresStore(url)
+        return PostgresStore(url, connect_limit=connect_limit)
     if scheme in ("redis", "rediss", "redis+unix"):
         from daybreak.stores.redis import RedisStore  # noqa: PLC0415
 
-        return RedisStore(url)
+        return RedisStore(url, connect_limit=connect_limit)
     raise Unsupported(
         f"there is no store for {scheme}:// in this version; there are sqlite:///jobs.db, postgresql://, redis:// and "
         "memory://"

@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 ANY = "*"  # something changed, nobody said what: wakes everyone
@@ -20,16 +20,34 @@ class HubWatch:
         self.topics = topics
         self._hub = hub
         self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
+        self._is_woken = False
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._call: Callable[[], None] | None = None
 
     async def wait(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - part of the seam
-        # An optional wake-up: it ends by itself, and the caller looks again either way.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout.total_seconds()):
-                await self._changed.wait()
-        woken = self._changed.is_set()
-        self._changed.clear()
-        return woken
+        # An optional wake-up: it ends by itself, and the caller looks again either way. A future and a timer, because
+        # every job that comes to an idle worker waits for this to go round.
+        if not self._is_woken:
+            woken = self._loop.create_future()
+            self._waiting.add(woken)
+            timer = self._loop.call_later(timeout.total_seconds(), _go_on, woken)
+            try:
+                await woken
+            finally:
+                timer.cancel()
+                self._waiting.discard(woken)
+        is_woken, self._is_woken = self._is_woken, False
+        return is_woken
+
+    def on_wake(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def _woken(self) -> None:
+        self._is_woken = True
+        if self._call is not None:
+            self._call()
+        for waiting in self._waiting:
+            _go_on(waiting)
 
     def wake(self) -> None:
         try:
@@ -37,13 +55,19 @@ class HubWatch:
         except RuntimeError:
             here = False
         if here:
-            self._changed.set()
+            self._woken()
         else:
             with contextlib.suppress(RuntimeError):  # its loop has closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._changed.set)
+                self._loop.call_soon_threadsafe(self._woken)
 
     def close(self) -> None:
         self._hub.forget(self)
+        self._call = None  # a wake-up may be on its way from another thread
+
+
+def _go_on(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class Hub:

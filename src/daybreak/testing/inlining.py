@@ -22,7 +22,8 @@ from daybreak.testing.clock import HandClock
 from daybreak.testing.stand_ins import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
 from daybreak.units import duration, span
 from daybreak.worker.child import Held, work_of
-from daybreak.worker.pool import limit_for, outcome_of
+from daybreak.worker.outcomes import outcome_of
+from daybreak.worker.pool import limit_for
 from daybreak.worker.runner import Runner
 from daybreak.worker.setup import entered
 from daybreak.worker.source import LocalSource, Settled, Want
@@ -219,7 +220,7 @@ class Inline:
     async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
         limit = limit_for(lease)
         held = Held(lease, None if limit is None else limit.total_seconds())
-        work = work_of(held)
+        work = work_of(lease)
         ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)))
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
             await source.exchange([(lease, HandedBack())], None)

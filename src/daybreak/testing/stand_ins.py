@@ -42,8 +42,8 @@ class InlineClient(Client):
         self._run.accepted(specs, answers)
         return answers
 
-    def submit_now(self, spec: JobSpec, store: InsertsNow) -> str:
-        return super().submit_now(spec, _Telling(self._run, store))
+    def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
+        return super().submit_now(spec, _Telling(self._run, store), like)
 
     async def wait(self, job: str, timeout: timedelta | None = None) -> Job:  # noqa: ASYNC109
         """Waiting brings nothing about here: what is not final now will not be, unless the test moves the clock."""
@@ -84,8 +84,8 @@ class InlineSessions(Sessions):
     async def client(self) -> Client:
         return self._client
 
-    def insert(self, spec: JobSpec) -> str:
-        accepted = self._client.submit_now(spec, self._run.store)
+    def insert(self, spec: JobSpec, like: JobSpec | None = None) -> str:
+        accepted = self._client.submit_now(spec, self._run.store, like)
         self._run.work()
         return accepted
 

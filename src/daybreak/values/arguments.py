@@ -92,8 +92,10 @@ class Arguments:
 
         BadArguments, naming the parameter, if what is stored does not fit the function as it is now."""
         shape = self._shape
-        found: dict[str, Any] = {}
-        for name, raw in self._stored(data).items():
+        found, as_they_are = self._stored(data), shape.as_they_are
+        for name, raw in found.items():
+            if type(raw) is as_they_are.get(name):
+                continue
             codec = shape.codecs.get(name, shape.extra)
             if codec is None:
                 self._refuse_unknown(name)

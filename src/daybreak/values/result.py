@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from daybreak.errors import BadArguments
 from daybreak.values.refusal import Refusal
-from daybreak.values.tags import TAG, decode, opened, plain, read_json, write_json
+from daybreak.values.tags import TAG, Write, decode, opened, plain, read_json, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec
@@ -35,11 +35,15 @@ class Result:
 
         return Codecs().of(self._annotation())
 
+    @cached_property
+    def _write(self) -> Write:
+        return self._codec.write if self._codec.safe else self._codec.checked
+
     def encode(self, value: Any) -> bytes:
         """NotEncodable or TooLarge, if it would not come back equal."""
         try:
             try:
-                written = self._codec.checked(value, 0)
+                written = self._write(value, 0)
             except Refusal as refusal:
                 if not issubclass(refusal.error, BadArguments):
                     raise

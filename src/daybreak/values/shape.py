@@ -11,6 +11,7 @@ from daybreak.values.annotations import Codecs
 from daybreak.values.codec import Codec
 from daybreak.values.hints import Parameter
 from daybreak.values.holders import Many
+from daybreak.values.scalars import Scalar
 from daybreak.values.tags import Write
 
 
@@ -19,6 +20,7 @@ class Shape(msgspec.Struct, frozen=True):
 
     codecs: Mapping[str, Codec]  # *args is a list under its name; **kwargs are not here
     writers: Mapping[str, Write]
+    as_they_are: Mapping[str, type]  # what JSON has of this type needs no reading
     needed: frozenset[str]
     defaults: Mapping[str, Any]
     positional: tuple[str, ...]  # may be given by position
@@ -44,6 +46,7 @@ def shaped(parameters: list[Parameter]) -> Shape:
     return Shape(
         codecs=codecs,
         writers={name: codec.write if codec.safe else codec.checked for name, codec in codecs.items()},
+        as_they_are={name: codec.kind for name, codec in codecs.items() if isinstance(codec, Scalar)},
         needed=frozenset(p.name for p in parameters if p.is_needed),
         defaults={p.name: p.default for p in parameters if not p.is_needed},
         positional=tuple(p.name for p in parameters if p.kind in {"POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"}),

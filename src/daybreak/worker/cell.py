@@ -10,14 +10,13 @@ import time
 from typing import Final
 
 _PLACE: Final = struct.Struct("=qq")
-_SEQ: Final = struct.Struct("=q")
 
 
 class Cell:
     """Places of (seq, steady microseconds); one that was never used has seq 0, one that was left a negative one."""
 
     def __init__(self, slots: int, memory: mmap.mmap | bytearray | None = None) -> None:
-        self._memory = bytearray(size_for(slots)) if memory is None else memory
+        self._words = memoryview(bytearray(size_for(slots)) if memory is None else memory).cast("q")
         self._free = list(range(slots - 1, -1, -1))
         self._slots = slots
 
@@ -26,19 +25,18 @@ class Cell:
     def begin(self, seq: int) -> int:
         place = self._free.pop()
         # The time goes first: who reads the new job with the old time would think that it ran too long.
-        _SEQ.pack_into(self._memory, place * 16 + 8, time.monotonic_ns() // 1000)
-        _SEQ.pack_into(self._memory, place * 16, seq)
+        self._words[2 * place + 1] = time.monotonic_ns() // 1000
+        self._words[2 * place] = seq
         return place
 
     def end(self, place: int) -> None:
         # Its negative stays: should its report never be read, it is known to have run.
-        (seq,) = _SEQ.unpack_from(self._memory, place * 16)
-        _SEQ.pack_into(self._memory, place * 16, -seq)
+        self._words[2 * place] = -self._words[2 * place]
         self._free.append(place)
 
     def blocked_by(self, seq: int) -> None:
         """The loop of this child stands still, and this job is why; 0 for none."""
-        _SEQ.pack_into(self._memory, self._slots * 16, seq)
+        self._words[2 * self._slots] = seq
 
     # -- in the supervisor ---------------------------------------------------------------------------------------------
 
@@ -51,11 +49,11 @@ class Cell:
         return {-seq for seq, _ in self._places() if seq < 0}
 
     def _places(self) -> list[tuple[int, int]]:
-        return list(_PLACE.iter_unpack(bytes(self._memory[: self._slots * 16])))
+        return list(_PLACE.iter_unpack(bytes(self._words[: 2 * self._slots])))
 
     @property
     def blocker(self) -> int:
-        return int(_SEQ.unpack_from(self._memory, self._slots * 16)[0])
+        return self._words[2 * self._slots]
 
 
 def size_for(slots: int) -> int:

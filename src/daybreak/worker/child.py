@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from msgspec import Struct
+
 from daybreak.model import Lease, Outcome
+from daybreak.worker.ear import Ear
 from daybreak.worker.isolation import Body
 from daybreak.worker.wire import (
     Broken,
     Bye,
     Ended,
-    Frames,
     Keep,
     Kept,
     Listens,
@@ -41,11 +43,11 @@ _job_log = logging.getLogger("daybreak.job")
 AHEAD: Final = 0.015  # seconds of measured work that a child may hold beyond what it is at, at least
 WINDOW: Final = 0.002
 AHEAD_AT_MOST: Final = 256
+LONG_ENOUGH: Final = 0.0005  # seconds; of shorter jobs no more is held than must be, for the sake of an urgent one
 SHORT: Final = 0.002  # seconds; jobs shorter than this compute rather than wait, and need no slots side by side
 
 
-@dataclass(slots=True)
-class Held:
+class Held(Struct, eq=False):
     """A lease in a child's hands. Times are of the loop's clock. `alive_at`: its latest sign of life. One that is ended
     because it hangs has a `story`, the `stack` it stood at, and when it had `begun_at`."""
 
@@ -110,7 +112,9 @@ class Child:
 
     async def connect(self) -> None:
         self.body.sock.setblocking(False)
-        transport, _ = await asyncio.get_running_loop().create_connection(lambda: _Ear(self), sock=self.body.sock)
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: Ear(to_supervisor, self.hear, self.lost), sock=self.body.sock
+        )
         self._transport = transport
 
     # -- giving --------------------------------------------------------------------------------------------------------
@@ -118,14 +122,21 @@ class Child:
     @property
     def room(self) -> int:
         """How many more works it may be given: its free slots, and a few milliseconds of work ahead."""
-        if not self.takes_work or self.reserved or any(held.alone for held in self.held.values()):
+        if not self.takes_work or self.reserved or self._is_taken:
             return 0
         return self._may_hold() - len(self.held)
+
+    @property
+    def _is_taken(self) -> bool:
+        """By one that must be alone; it was given as the first."""
+        return bool(self.held) and next(iter(self.held.values())).alone
 
     def _may_hold(self) -> int:
         """Its slots and a little work ahead. Jobs so short that they only compute would stand in line for the same
         core: of those it holds what it does in that little time, so that an urgent one finds the line short."""
-        ahead = min(int(self.pace * self.ahead), AHEAD_AT_MOST)
+        # One that runs a single job at a time tells of several together: it is known later how few it has left.
+        lasts = 2 * self.ahead if self.slots == 1 and self._mean >= LONG_ENOUGH else self.ahead
+        ahead = min(int(self.pace * lasts), AHEAD_AT_MOST)
         if self._rate and self._mean < SHORT:
             return min(self.slots, max(8, int(self._rate * self._mean * 2))) + ahead
         return self.slots + ahead
@@ -138,7 +149,8 @@ class Child:
     @property
     def lasts_for(self) -> float:
         """Seconds for which it has work beyond what it is at."""
-        return max(len(self.held) - self.slots, 0) / self.pace if self.pace else 0.0
+        ahead = len(self.held) - self.slots
+        return ahead / pace if ahead > 0 and (pace := self.pace) else 0.0
 
     @property
     def takes_work(self) -> bool:
@@ -149,13 +161,12 @@ class Child:
         return self.takes_work and not self.held
 
     def give(self, leases: Iterable[Lease], *, alone: bool = False) -> None:
-        works = []
         if not self.held:
             self.heard_at = time.monotonic()
+        limit_of, works = self.listener.limit_of, []
         for lease in leases:
-            held = Held(lease, self.listener.limit_of(lease), alone=alone)
-            self.held[lease.seq] = held
-            works.append(work_of(held))
+            self.held[lease.seq] = Held(lease, limit_of(lease), alone=alone)
+            works.append(work_of(lease))
         self._send(Run(works))
 
     def stop(self, seq: int, why: Why) -> None:
@@ -235,7 +246,7 @@ class Child:
             self._rate += 0.3 * (self._counted / self._busy_for - self._rate)
             self._counted, self._busy_for = 0, 0.0
         if ended:
-            mean = sum(said.ran_for for said in ended) / len(ended)
+            mean = sum([said.ran_for for said in ended]) / len(ended)
             self._mean = mean if mean > self._mean else self._mean + 0.3 * (mean - self._mean)
 
     def lost(self) -> None:
@@ -264,8 +275,8 @@ class Child:
         return {seq: since for seq, since in self.body.cell.read().items() if seq in self.held}
 
 
-def work_of(held: Held) -> Work:
-    lease, spec = held.lease, held.lease.spec
+def work_of(lease: Lease) -> Work:
+    spec = lease.spec
     return Work(
         lease.seq,
         spec.id,
@@ -283,22 +294,6 @@ def work_of(held: Held) -> Work:
         spec.owner,
         spec.run,
     )
-
-
-class _Ear(asyncio.Protocol):
-    def __init__(self, child: Child) -> None:
-        self._child = child
-        self._frames = Frames(to_supervisor)
-
-    def data_received(self, data: bytes) -> None:
-        for message in self._frames.feed(data):
-            self._child.hear(message)
-
-    def eof_received(self) -> None:
-        return None
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._child.lost()
 
 
 async def buried(body: Body, patience: float) -> str:

@@ -13,13 +13,13 @@ from daybreak.model import NO_GATE, Breaker, Gate, Lease, Outcome, Put, Resource
 from daybreak.policy.breaker import Heard, after, hear
 from daybreak.store import Store
 from daybreak.units import moment
+from daybreak.worker.reported import Reported
 from daybreak.world import World
 
 _log = logging.getLogger("daybreak.worker")
 
 FRESH_FOR: Final = 1_000_000  # microseconds for which settings and a gate that counts nothing are believed
 TRIES: Final = 20
-REMEMBERED: Final = 10_000
 FEW: Final = 5
 
 
@@ -35,19 +35,17 @@ class Gates:
         self._breakers: dict[str, tuple[int, Breaker | None]] = {}
         self._calm: dict[str, int] = {}  # since when a gate is known to count nothing
         self._all: tuple[int, dict[str, bytes]] = (0, {})
-        self._told: dict[tuple[int, int], None] = {}  # who reports again is not counted again
+        self._told = Reported()
 
     async def hear(self, ended: Sequence[tuple[Lease, Outcome]]) -> None:
         by_resource: dict[str, list[Heard]] = {}
         for lease, outcome in ended:
-            if not lease.spec.options.resources or (lease.seq, lease.fence) in self._told:
+            if not lease.spec.options.resources or lease in self._told:
                 continue
             if (one := hear(lease, outcome)) is not None:
-                self._told[lease.seq, lease.fence] = None
+                self._told.add(lease)
                 for need in lease.spec.options.resources:
                     by_resource.setdefault(need.resource, []).append(one)
-        while len(self._told) > REMEMBERED:
-            del self._told[next(iter(self._told))]
         if len(by_resource) > FEW:
             await self._look_at_all()
         for resource, heard in by_resource.items():

@@ -16,6 +16,7 @@ from daybreak.policy.health import after, is_calm, success
 from daybreak.policy.retry import USUAL
 from daybreak.store import Store
 from daybreak.units import moment
+from daybreak.worker.reported import Reported
 from daybreak.world import World
 
 _log = logging.getLogger("daybreak.worker")
@@ -24,7 +25,6 @@ TOLD_EVERY: Final = 1_000_000  # microseconds
 READ_EVERY: Final = 5_000_000
 TRIES: Final = 20
 FEW: Final = 5  # subjects that are read one by one
-REMEMBERED: Final = 10_000
 KINDS: Final = ("health", "task health")  # of resources, which stores spare; of tasks that need none
 PAUSE: Final = timedelta(milliseconds=2)
 
@@ -42,21 +42,19 @@ class Healths:
         self._world = world
         self._heard: dict[Subject, list[bool]] = {}
         self._known: dict[Subject, Health] = {}
-        self._reported: dict[tuple[int, int], None] = {}  # who reports again is not counted again
+        self._reported = Reported()
         self._read_at = -READ_EVERY
         self._told_at = -TOLD_EVERY
 
     async def hear(self, ended: Sequence[tuple[Lease, Outcome]]) -> None:
         for lease, outcome in ended:
             subjects = _subjects(lease)
-            if not subjects or (lease.seq, lease.fence) in self._reported:
+            if not subjects or lease in self._reported:
                 continue
             if (one := hear(lease, outcome)) is not None:
-                self._reported[lease.seq, lease.fence] = None
+                self._reported.add(lease)
                 for subject in subjects:
                     self._heard.setdefault(subject, []).append(one.is_good)
-        while len(self._reported) > REMEMBERED:
-            del self._reported[next(iter(self._reported))]
         await self._tell_in_time()
 
     async def run(self) -> None:

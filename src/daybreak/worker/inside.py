@@ -10,16 +10,18 @@ import asyncio
 import contextlib
 import functools
 import logging
+import queue
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from daybreak.context import Context
 from daybreak.model import Failure
 from daybreak.worker.cell import Cell
+from daybreak.worker.ear import Ear
 from daybreak.worker.runner import Runner, told
 from daybreak.worker.stacks import stack_of_task, stack_of_thread
 from daybreak.worker.voices import Voices, forward_logs
@@ -40,6 +42,8 @@ from daybreak.worker.wire import (
     frame,
     to_child,
 )
+
+T = TypeVar("T")
 
 _log = logging.getLogger("daybreak.worker")
 
@@ -66,11 +70,10 @@ class SyncChild:
         self._runner = runner
         self._on_orphaned = on_orphaned
         self._waiting = _Line()
-        self._more = threading.Semaphore(0)
+        self._more: queue.SimpleQueue[None] = queue.SimpleQueue()  # something was heard
         self._leaving = False
         self._sending = threading.Lock()
-        self._telling = threading.Lock()
-        self._ended: list[Ended] = []
+        self._ended: deque[Ended] = deque()  # each is taken by one thread alone, whichever tells
         self._flushed_at = 0.0
         self._lasts: dict[str, float] = {}
         self._at: tuple[int, Context] | None = None
@@ -92,7 +95,7 @@ class SyncChild:
             if self._leaving:
                 return None
             self._flush()
-            self._more.acquire()
+            self._more.get()
         return work
 
     def _run(self, work: Work) -> None:
@@ -110,17 +113,14 @@ class SyncChild:
             self._at = None
         self._cell.end(place)
         self._voices.forget(work.seq)
-        with self._telling:
-            self._ended.append(ended)
+        self._ended.append(ended)
         before = self._lasts.get(work.task, ended.ran_for)
         self._lasts[work.task] = max(ended.ran_for, before + 0.1 * (ended.ran_for - before))
         if time.monotonic() - self._flushed_at > FLUSH_AFTER:
             self._flush()
 
     def _flush(self) -> None:
-        with self._telling:
-            ended, self._ended = self._ended, []
-        if ended:
+        if self._ended and (ended := taken_out(self._ended)):
             self._send(_framed(ended))
         self._flushed_at = time.monotonic()
 
@@ -146,13 +146,13 @@ class SyncChild:
         if not self._leaving:
             self._leaving = True
             self._on_orphaned()
-        self._more.release()
+        self._more.put(None)
 
     def _hear(self, message: Any) -> None:
         match message:
             case Run(works):
                 self._waiting.add(works)
-                self._more.release()
+                self._more.put(None)
             case Stop(seq, why):
                 if (at := self._at) is not None and at[0] == seq:
                     at[1].ask_to_stop(why)
@@ -165,7 +165,7 @@ class SyncChild:
                 self._send(frame(Returned(self._waiting.empty())))
             case Bye():
                 self._leaving = True
-                self._more.release()
+                self._more.put(None)
 
 
 class AsyncChild:
@@ -192,7 +192,9 @@ class AsyncChild:
         """Until told to leave (True) or left alone (False)."""
         self._loop = asyncio.get_running_loop()
         self._orphaned = False
-        self._transport, _ = await self._loop.create_connection(lambda: _Ear(self), sock=self._sock)
+        self._transport, _ = await self._loop.create_connection(
+            lambda: Ear(to_child, self.hear, self.orphaned), sock=self._sock
+        )
         self._voices = Voices(self._write)
         forward_logs(self._write, self._log_level)
         threading.Thread(target=self._watch, name="daybreak-child-watch", daemon=True).start()
@@ -207,7 +209,10 @@ class AsyncChild:
         match message:
             case Run(works):
                 self._waiting.add(works)
-                self._fill_soon()
+                if self._running:
+                    self._fill_soon()
+                else:
+                    self._fill()
             case Stop(seq, why):
                 if (found := self._running.get(seq)) is not None:
                     task, ctx, _ = found
@@ -315,19 +320,6 @@ def _ident(loop: asyncio.AbstractEventLoop) -> int | None:
     return getattr(loop, "_thread_id", None)
 
 
-class _Ear(asyncio.Protocol):
-    def __init__(self, child: AsyncChild) -> None:
-        self._child = child
-        self._frames = Frames(to_child)
-
-    def data_received(self, data: bytes) -> None:
-        for message in self._frames.feed(data):
-            self._child.hear(message)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._child.orphaned()
-
-
 def _framed(ended: list[Ended]) -> bytes:
     """Reports as a frame; one that cannot be told takes no other with it."""
     try:
@@ -340,28 +332,38 @@ def _framed(ended: list[Ended]) -> bytes:
 
 
 class _Line:
-    """Works that have not begun, the most urgent first, else as they came. One thread adds while another takes."""
+    """Works that have not begun, the most urgent first, else as they came. One thread adds while another takes: who
+    takes a work out has it alone."""
 
     def __init__(self) -> None:
         self._works: deque[Work] = deque()
-        self._lock = threading.Lock()
 
     def add(self, works: list[Work]) -> None:
-        with self._lock:
-            in_order = not self._works or min(work.priority for work in works) >= self._works[-1].priority
-            self._works.extend(works)
-            if not in_order:
-                self._works = deque(sorted(self._works, key=lambda work: work.priority))
+        waiting = self._works
+        try:
+            in_order = waiting[-1].priority <= min(work.priority for work in works)
+        except IndexError:  # the last was just taken
+            in_order = True
+        if not in_order:
+            works = sorted(taken_out(waiting) + works, key=lambda work: work.priority)
+        waiting.extend(works)
 
     def __len__(self) -> int:
         return len(self._works)
 
     def pop(self) -> Work | None:
-        with self._lock:
-            return self._works.popleft() if self._works else None
+        try:
+            return self._works.popleft()
+        except IndexError:
+            return None
 
     def empty(self) -> list[int]:
-        with self._lock:
-            seqs = [work.seq for work in self._works]
-            self._works.clear()
-            return seqs
+        return [work.seq for work in taken_out(self._works)]
+
+
+def taken_out(several: deque[T]) -> list[T]:
+    taken: list[T] = []
+    with contextlib.suppress(IndexError):
+        while True:
+            taken.append(several.popleft())
+    return taken

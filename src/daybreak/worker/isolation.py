@@ -8,10 +8,11 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, cast
 
 from daybreak import platform
 from daybreak.tasks import Program
@@ -50,6 +51,13 @@ class Body(Protocol):
         ...
 
 
+def _memory_file() -> IO[bytes]:
+    """To share memory by; without a name where a child can inherit it, so that a worker that is killed leaves none."""
+    if sys.platform == "win32":
+        return cast("IO[bytes]", tempfile.NamedTemporaryFile(prefix="daybreak-cell-"))
+    return tempfile.TemporaryFile(prefix="daybreak-cell-")
+
+
 class ProcessBody:
     def __init__(self, hello: Hello) -> None:
         self.sock, theirs = socket.socketpair()
@@ -60,7 +68,7 @@ class ProcessBody:
         if platform.STACK_SIGNAL is not None:
             self._stack = tempfile.TemporaryFile(prefix="daybreak-")  # noqa: SIM115 - closed when it is buried
         try:
-            with theirs, tempfile.NamedTemporaryFile(prefix="daybreak-cell-") as file:
+            with theirs, _memory_file() as file:
                 file.truncate(size_for(hello.slots))
                 self.cell = Cell(hello.slots, mmap.mmap(file.fileno(), size_for(hello.slots)))
                 self._process = platform.start_child(_CODE, theirs, file, self._stack)

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from daybreak.model import (
-    Cancelled,
-    Done,
-    Failed,
-    Failure,
-    HandedBack,
-    Lease,
-    Lost,
-    Outcome,
-    Suspended,
-    TimedOut,
-)
+from daybreak.model import Cancelled, HandedBack, Lease, Lost, Outcome, Suspended
 from daybreak.policy import timeouts
 from daybreak.store import Extended
 from daybreak.worker.child import AHEAD, Child, Held
@@ -31,6 +21,7 @@ from daybreak.worker.hanging import Hanging
 from daybreak.worker.isolation import Body
 from daybreak.worker.keeper import Keeper
 from daybreak.worker.limits import Limits
+from daybreak.worker.outcomes import as_asked, outcome_of
 from daybreak.worker.pace import Pace
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.source import Tasks
@@ -43,7 +34,7 @@ _log = logging.getLogger("daybreak.worker")
 EVERY_SO_OFTEN: Final = 0.5  # seconds between two looks at jobs, at most, while this process runs at all
 REST: Final = 0.004
 AHEAD_LONGEST: Final = 0.05
-LEAD: Final = 0.002
+LEAD: Final = 0.005
 
 
 class Pool:
@@ -88,6 +79,8 @@ class Pool:
         self._limit_for = limit_for
 
     def limit_of(self, lease: Lease) -> float | None:
+        if lease.spec.options.timeout is None:
+            return None
         limit = self._limit_for(lease)
         return None if limit is None else limit.total_seconds()
 
@@ -96,14 +89,16 @@ class Pool:
         self.changed.set()
         self._hasty.set()
 
-    async def gather(self) -> None:
+    async def gather(self) -> bool:
         """While children have enough in hand, let more of what ends come together in one exchange; not when new work
-        was announced, which may be urgent."""
+        was announced, which may be urgent. Whether it took time."""
         self._hasty.clear()
         if len(self.ended) < self._pace.limit // 2 and self._lasts_for() - 1.5 * self._pace.lasts > REST:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REST):
                     await self._hasty.wait()
+            return True
+        return False
 
     @property
     def exchanges_last(self) -> float:
@@ -127,13 +122,17 @@ class Pool:
         return min(sum(max(child.room, 0) for child in regular) + soon - spares, self._pace.limit)
 
     @property
+    def slots(self) -> int:
+        return sum(child.slots for child in self.children.regular)
+
+    @property
     def _lead(self) -> float:
         """How long before a slot is free its next job should be asked for."""
         return 1.5 * self._pace.lasts + LEAD
 
     def _ends_in(self, child: Child) -> list[float]:
-        if len(child.held) > child.slots or child.reserved:  # it has something ahead, or must have nothing
-            return []
+        if not self._foresight or not child.held or len(child.held) > child.slots or child.reserved:
+            return []  # nothing is known, or it has something ahead, or must have nothing
         tasks = {seq: held.lease.spec.task for seq, held in child.held.items()}
         return self._foresight.ends_in(child.begun(), tasks, time.monotonic())
 
@@ -159,17 +158,22 @@ class Pool:
         found = (child.held.get(lease.seq) for child in self.children.holding)
         return any(held is not None and held.lease.fence == lease.fence for held in found)
 
-    def is_urgent(self, lease: Lease) -> bool:
-        """Whether it goes before anything that is in hand."""
-        held = (one.lease for child in self.children.holding for one in child.held.values())
-        return lease.priority < min((one.priority for one in held), default=lease.priority)
+    def are_urgent(self, leases: list[Lease]) -> bool:
+        """Whether one of them goes before all that is in hand; with nothing in hand, before another of them."""
+        if not leases:
+            return False
+        held = [one.lease.priority for child in self.children.holding for one in child.held.values()]
+        came = [lease.priority for lease in leases]
+        return min(came) < (min(held) if held else max(came))
 
     def hand_out(self, leases: list[Lease]) -> None:
         if not self.in_hand:
             self._looked_at = time.monotonic()  # nobody looks while there is nothing: that is no standstill
         fresh = []
+        in_hand = self._still_in_hand({lease.seq for lease in leases})
         for lease in leases:
-            self._give_up_older_run(lease)
+            if lease.seq in in_hand:
+                self._give_up_older_run(lease)
             if lease.lost and not self.children.closing:
                 self._court.add(lease)
             else:
@@ -177,6 +181,10 @@ class Pool:
         self._share_out(fresh)
         self._court.try_next()
         self.busy.set()
+
+    def _still_in_hand(self, seqs: set[int]) -> set[int]:
+        spare = {lease.seq for lease in self._spares.leases} & seqs
+        return spare.union(*(child.held.keys() & seqs for child in self.children))
 
     def _give_up_older_run(self, lease: Lease) -> None:
         """A job that came back to this worker under a new fence may still run here under an older one."""
@@ -197,22 +205,16 @@ class Pool:
 
     def _share_out(self, leases: list[Lease]) -> None:
         """To whom has the fewest in hand: free slots first, then work ahead. The rest waits for the next free slot."""
-        room = {child: child.room for child in self.children.regular if child.room > 0}
+        room = {child: room for child in self.children.regular if (room := child.room) > 0}
         if self.children.closing:
             self.give_back(leases)
             return
         now_free = sum(room.values())
-        self._spares.add(leases[now_free:], time.monotonic())
-        given: dict[Child, list[Lease]] = {child: [] for child in room}
-        if len(given) == 1:
-            next(iter(given.values())).extend(leases[:now_free])
-        else:
-            for lease in leases[:now_free]:
-                open_to = [child for child in given if len(given[child]) < room[child]]
-                given[min(open_to, key=lambda one: len(one.held) + len(given[one]))].append(lease)
-        for child, works in given.items():
-            if works:
-                child.give(works)
+        if len(leases) > now_free:
+            self._spares.add(leases[now_free:], time.monotonic())
+            leases = leases[:now_free]
+        for child, works in shared_out(leases, room).items():
+            child.give(works)
 
     def _give_spares(self, child: Child) -> None:
         if len(self._spares) and (room := child.room) > 0 and not self.children.closing:
@@ -230,17 +232,12 @@ class Pool:
 
     def _conclude(self, held: Held, outcome: Outcome) -> None:
         """How a held lease ends, given what was asked of it meanwhile."""
-        self._court.end(held.lease.seq)
-        match held.asked, outcome:
-            case "lost", _:
-                return
-            case "cancel", Lost() | HandedBack():
-                outcome = Cancelled()
-            case "suspend", Lost() | HandedBack():
-                outcome = Suspended()
-            case "timeout", Lost() | HandedBack() | Cancelled():
-                outcome = too_late(held, time.monotonic() - held.begun_at)
-        self.ended.append((held.lease, outcome))
+        if held.alone:
+            self._court.end(held.lease.seq)
+        if held.asked is None:
+            self.ended.append((held.lease, outcome))
+        elif held.asked != "lost":
+            self.ended.append((held.lease, as_asked(held, outcome)))
 
     def on_ended(self, child: Child, ended: list[tuple[Held, Ended]]) -> None:
         for held, said in ended:
@@ -370,28 +367,24 @@ class Pool:
                 self._end_all(child, "")
 
 
+def shared_out(leases: list[Lease], room: dict[Child, int]) -> dict[Child, list[Lease]]:
+    """Each to whom has the fewest in hand, among those with room for it; there is room for all."""
+    if len(room) == 1 and leases:
+        return dict.fromkeys(room, leases)
+    given: dict[Child, list[Lease]] = {}
+    line = [(len(child.held), n, child) for n, child in enumerate(room)]
+    heapq.heapify(line)
+    for lease in leases:
+        held, n, child = line[0]
+        works = given.setdefault(child, [])
+        works.append(lease)
+        if len(works) < room[child]:
+            heapq.heapreplace(line, (held + 1, n, child))
+        else:
+            heapq.heappop(line)
+    return given
+
+
 def limit_for(lease: Lease) -> timedelta | None:
     """How long an attempt may run where nothing has been learned of it."""
     return timeouts.limit_for(lease.spec.options, lease.timeouts)
-
-
-def too_late(held: Held, ran_for: float) -> TimedOut:
-    """One that hung ran as long as it ran; any other ran into its limit."""
-    after = ran_for if held.story else held.limit or ran_for
-    return TimedOut(timedelta(seconds=after), held.story, held.stack)
-
-
-def outcome_of(held: Held, said: Ended) -> Outcome:
-    match said.what:
-        case "done":
-            return Done(said.result, said.ran_for)
-        case "cancelled":
-            return Cancelled()
-        case "suspended":
-            return Suspended(said.note)
-        case "timed out":
-            return too_late(held, said.ran_for)
-        case "handed back":
-            return HandedBack()
-        case _:
-            return Failed(said.failure or Failure(message="it failed and did not say how"), said.ran_for)

@@ -49,10 +49,12 @@ class Runner:
         token = current.set(ctx)
         try:
             task = self._program[work.task]
-            args, kwargs = self._arguments(task, work)
+            args, kwargs = self._arguments(task, work, ctx)
+            if not self._program.wraps:
+                return _done(work, task, task.function(*args, **kwargs), began)
             returned = None  # what it is if a wrap swallows an error
             with self._wrapped(ctx):
-                returned = task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
+                returned = task.function(*args, **kwargs)
             return _done(work, task, returned, began)
         except BaseException as trouble:  # noqa: BLE001 - whatever a task raises is its outcome
             return told(work, ctx, trouble, began)
@@ -66,32 +68,31 @@ class Runner:
         current.set(ctx)
         try:
             task = self._program[work.task]
-            args, kwargs = self._arguments(task, work)
+            args, kwargs = self._arguments(task, work, ctx)
+            if not self._program.wraps:
+                return _done(work, task, await task.function(*args, **kwargs), began)
             returned = None
             with self._wrapped(ctx):
-                returned = await task.function(*((ctx, *args) if task.takes_context else args), **kwargs)
+                returned = await task.function(*args, **kwargs)
             return _done(work, task, returned, began)
         except BaseException as trouble:  # noqa: BLE001
             return told(work, ctx, trouble, began)
         finally:
             ctx.clear()
 
-    def _arguments(self, task: Definition, work: Work) -> tuple[list[Any], dict[str, Any]]:
-        if work.version == task.version:
-            return task.arguments.decode(work.args)
-        stored = task.upgraded(values.decode(work.args), work.version)
-        return task.arguments.decode(task.arguments.encode_named(task.arguments.accept(stored)))
+    def _arguments(self, task: Definition, work: Work, ctx: Context) -> tuple[list[Any], dict[str, Any]]:
+        stored = work.args
+        if work.version != task.version:
+            upgraded = task.upgraded(values.decode(stored), work.version)
+            stored = task.arguments.encode_named(task.arguments.accept(upgraded))
+        args, kwargs = task.arguments.decode(stored)
+        return ([ctx, *args] if task.takes_context else args), kwargs
 
     def _wrapped(self, ctx: Context) -> contextlib.AbstractContextManager[Any]:
-        if not self._program.wraps:
-            return _NOTHING
         with contextlib.ExitStack() as around:
             for wrap in self._program.wraps:
                 around.enter_context(wrap(ctx))
             return around.pop_all()
-
-
-_NOTHING = contextlib.nullcontext()
 
 
 def _done(work: Work, task: Definition, returned: object, began: float) -> Ended:

@@ -27,7 +27,7 @@ class Want(Struct, frozen=True):
     repeats: bool = False
 
 
-class Settled(Struct, frozen=True):
+class Settled(Struct, frozen=True, gc=False):
     """`accepted` False: the lease was lost, and nothing was written."""
 
     lease: Lease
@@ -72,8 +72,9 @@ class LocalSource:
         self._healths = Healths(store, world)
 
     async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: Want | None) -> Taken:
-        await self._gates.hear(ended)
-        await self._healths.hear(ended)
+        if ended:
+            await self._gates.hear(ended)
+            await self._healths.hear(ended)
         chance, success = self._world.chance, self._healths.success
         settlements = [
             settle(lease, outcome, chance=chance.random(), by=self.worker, success=success(lease))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -9,21 +10,27 @@ from daybreak.model import Lease
 
 LONG: Final = 0.01  # seconds; shorter jobs are given to children ahead of time anyway
 STEADY: Final = 0.005  # how far durations may scatter and still be foreseen
-SEEN: Final = 5
+SEEN: Final = 5  # of which one may stand out
 LATE: Final = 0.02  # a job so late is no longer expected
 KEPT_FOR: Final = 0.1  # spares for which no slot came free go back
 
 
 class Foresight:
-    """How long jobs of each task take, where that is always about the same."""
+    """How long jobs of each task take, where that is always about the same. The latest few tell: when jobs become
+    longer or shorter that is known within one round of them, and one that stands out deceives nobody."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, float, float]] = {}  # times seen, mean, mean deviation
+        self._latest: dict[str, deque[float]] = {}
+
+    def __len__(self) -> int:
+        """How many tasks it knows something of."""
+        return len(self._latest)
 
     def learn(self, task: str, seconds: float) -> None:
-        seen, mean, scatter = self._known.get(task, (0, seconds, 0.0))
-        scatter += 0.2 * (abs(seconds - mean) - scatter)
-        self._known[task] = (seen + 1, mean + 0.2 * (seconds - mean), scatter)
+        latest = self._latest.get(task)
+        if latest is None:
+            latest = self._latest[task] = deque(maxlen=SEEN)
+        latest.append(seconds)
 
     def ends_in(self, begun: Mapping[int, float], tasks: Mapping[int, str], now: float) -> list[float]:
         """In how many seconds each of these should end; nothing is said of those that cannot be foreseen."""
@@ -34,8 +41,10 @@ class Foresight:
         ]
 
     def _lasts(self, task: str) -> float | None:
-        seen, mean, scatter = self._known.get(task, (0, 0.0, 0.0))
-        return mean if seen >= SEEN and mean >= LONG and scatter <= STEADY else None
+        latest = sorted(self._latest.get(task, ()))
+        if len(latest) < SEEN or (middle := latest[SEEN // 2]) < LONG:
+            return None
+        return middle if sum(abs(one - middle) <= STEADY for one in latest) >= SEEN - 1 else None
 
 
 class Spares:

@@ -18,8 +18,10 @@ from daybreak.worker.strays import Strays
 from daybreak.world import World
 
 POLL: Final = timedelta(seconds=30)
-HURRIED: Final = 4  # jobs taken beside an exchange that is under way
-LONG: Final = 0.006  # seconds that exchanges last
+HURRIED: Final = 4  # jobs taken by themselves, at most
+MANY_SLOTS: Final = 4 * HURRIED
+NOTICED: Final = 0.0015  # seconds that exchanges last: what is urgent goes before them
+LONG: Final = 0.006  # and beside them
 NOTHING_URGENT: Final = 0.03
 
 
@@ -43,7 +45,7 @@ class Tending:
         self._stopping = stopping
         self._told = told
         self._calls = itertools.count(1)
-        self._is_claiming = False
+        self._is_asking = self._is_claiming = False
         self._hurrying: asyncio.Task[None] | None = None
         self._no_hurry_before = 0.0
         self._strays = Strays(source, world, lease_for=lease_for, known=pool.held, found=pool.give_back)
@@ -54,13 +56,20 @@ class Tending:
         the next. Only a hurried claim may go beside it."""
         pool = self.pool
         watch = self._source.watch_work()
-        waker = asyncio.create_task(self._wake_by(watch))
+        watch.on_wake(self._announced)
+        waker = asyncio.create_task(self._look_now_and_then(watch))
         try:
             while not (self.leaving and not pool.ended and self._hurrying is None):
                 pool.changed.clear()
-                if pool.ended or (self._room > 0 and pool.may_find):
-                    await pool.gather()
-                    await self._settle_and_claim(self._room)
+                room = self._room if pool.may_find else 0
+                if room > 0 and self._should_hurry:
+                    self._hurrying = asyncio.create_task(self._hurry(min(HURRIED, room)))
+                    await self._hurrying
+                elif pool.ended or room > 0:
+                    is_mere_news = pool.announced and not pool.ended
+                    if (not is_mere_news and await pool.gather()) or not room:
+                        room = self._room
+                    await self._settle_and_claim(room)
                     await _a_round()
                 else:
                     await self._until_changed()
@@ -94,30 +103,43 @@ class Tending:
 
     # -- urgent work ---------------------------------------------------------------------------------------------------
 
-    async def _wake_by(self, watch: Watch) -> None:
+    def _announced(self) -> None:
+        pool = self.pool
+        pool.look_again()
+        if self._is_asking and pool.exchanges_last >= LONG and self._may_hurry:
+            room = min(HURRIED, self._room)
+            # The claim under way may take all the room there is: a few more are at hand only where slots are many.
+            if room > 0 and not (self._is_claiming and pool.slots < MANY_SLOTS):
+                self._hurrying = asyncio.create_task(self._hurry(room))
+
+    async def _look_now_and_then(self, watch: Watch) -> None:
+        """The net under announcements that are lost."""
         while True:
-            await watch.wait(POLL)
-            self.pool.look_again()
-            if self._may_hurry:
-                self._hurrying = asyncio.create_task(self._hurry())
+            if not await watch.wait(POLL):
+                self._announced()
 
     @property
     def _may_hurry(self) -> bool:
         return (
             self._hurrying is None
-            and self.pool.exchanges_last >= LONG
             and time.monotonic() >= self._no_hurry_before
-            and (self._is_claiming or self._room > 0)
             and not (self._stopping.is_set() or self._asking.is_in_trouble)
         )
 
-    async def _hurry(self) -> None:
+    @property
+    def _should_hurry(self) -> bool:
+        pool = self.pool
+        # With nothing in hand the claim itself goes at once, and carries nothing else.
+        return pool.announced and pool.in_hand > 0 and pool.exchanges_last >= NOTICED and self._may_hurry
+
+    async def _hurry(self, room: int) -> None:
         """Work was announced, and exchanges carry much: what is urgent should not wait for the one under way, nor for
         the next. Where that brings nothing urgent, it is not done again for a while."""
         pool = self.pool
+        pool.announced = False
         try:
-            taken = await self._exchange([], self._want(HURRIED))
-            if not any(pool.is_urgent(lease) for lease in taken.leases):
+            taken = await self._exchange([], self._want(room))
+            if not pool.are_urgent(taken.leases):
                 self._no_hurry_before = time.monotonic() + NOTHING_URGENT
             self._answered(taken)
         finally:
@@ -135,7 +157,7 @@ class Tending:
         pool.reporting = ended
         # Before the question: what comes in while it is under way must not be taken for answered.
         pool.may_find = pool.announced = False
-        self._is_claiming = room > 0
+        self._is_asking, self._is_claiming = True, room > 0
         asked_at = time.monotonic()
         try:
             taken = await self._exchange(ended, self._want(room) if room > 0 else None)
@@ -143,7 +165,7 @@ class Tending:
             pool.ended = [*ended, *pool.ended]  # told again later; a repeat is harmless
             raise
         finally:
-            self._is_claiming = False
+            self._is_asking = self._is_claiming = False
             pool.reporting = []
         pool.took(len(ended) + len(taken.leases), time.monotonic() - asked_at)
         self._answered(taken)

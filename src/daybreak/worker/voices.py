@@ -32,8 +32,9 @@ class Voices:
         return _Voice(self, work)
 
     def forget(self, seq: int) -> None:
-        self._late.pop(seq, None)
-        self._sent_at.pop(seq, None)
+        if self._sent_at:  # whoever is late has also been heard
+            self._late.pop(seq, None)
+            self._sent_at.pop(seq, None)
 
     def progress(self, said: Progress) -> None:
         now = time.monotonic()
@@ -79,12 +80,10 @@ class Voices:
 class _Voice:
     def __init__(self, voices: Voices, work: Work) -> None:
         self._voices = voices
-        self._seq = work.seq
-        self._job = work.job
-        self._fence = work.fence
+        self._work = work
 
     def progress(self, fraction: float, message: str) -> None:
-        self._voices.progress(Progress(self._seq, fraction, clean(message)))
+        self._voices.progress(Progress(self._work.seq, fraction, clean(message)))
 
     def keep(self, checkpoint: bytes) -> None:
         if _on_a_loop():
@@ -98,10 +97,10 @@ class _Voice:
             answers.append(held)
             answered.set()
 
-        self._voices.keep(self._seq, checkpoint, answer)
+        self._voices.keep(self._work.seq, checkpoint, answer)
         answered.wait()
         if not answers[0]:
-            raise LeaseLost(self._job, self._fence)
+            raise LeaseLost(self._work.job, self._work.fence)
 
     async def akeep(self, checkpoint: bytes) -> None:
         loop = asyncio.get_running_loop()
@@ -111,9 +110,9 @@ class _Voice:
             with contextlib.suppress(RuntimeError):  # the loop that asked has closed
                 loop.call_soon_threadsafe(_resolve, future, held)
 
-        self._voices.keep(self._seq, checkpoint, answer)
+        self._voices.keep(self._work.seq, checkpoint, answer)
         if not await future:
-            raise LeaseLost(self._job, self._fence)
+            raise LeaseLost(self._work.job, self._work.fence)
 
 
 def _resolve(future: asyncio.Future[bool], held: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -179,7 +179,13 @@ class Frames:
         self._decoder = decoder
         self._rest = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[Any]:
+    def feed(self, data: bytes | memoryview) -> Iterable[Any]:
+        # Nearly always what comes is one message, and whole.
+        if not self._rest and len(data) > 4 and _LENGTH.unpack_from(data)[0] == len(data) - 4:
+            return (self._decoder.decode(memoryview(data)[4:]),)
+        return self._cut(data)
+
+    def _cut(self, data: bytes | memoryview) -> Iterator[Any]:
         rest = self._rest
         rest += data
         at = 0

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from daybreak.model import State
 from daybreak.sharing import spared_by
+from daybreak.stores.memory.counts import Counts
 from daybreak.stores.memory.ledger import Ledger
 
 # -- totals ------------------------------------------------------------------------------------------------------------
@@ -48,10 +49,14 @@ class EveryJobIsABatch(Ledger):
 
 
 class LatestIsASum(Ledger):
-    def _count(self, entry, what, n=1, took=0):
-        cell = (entry.lane, entry.priority, what)
-        there = self.totals.get(cell, (0, 0))
-        self.totals[cell] = (there[0] + n, there[1] + took)
+    def _counts(self, entry):
+        return self.totals.setdefault((entry.lane, entry.priority), Sums())
+
+
+class Sums(Counts):
+    def add(self, what, n=1, took=0):
+        there = self.of.get(what, (0, 0))
+        self.of[what] = (there[0] + n, there[1] + took)
 
 
 class ExpiredIsNotCounted(Ledger):

@@ -118,8 +118,15 @@ class WakeUpIsLost(MemoryStore):
 
 class ForgetfulWatch(HubWatch):
     async def wait(self, timeout):  # noqa: ASYNC109
-        self._changed.clear()
+        self._is_woken = False
         return await super().wait(min(timeout, timeout / 100))
+
+
+class WakeUpIsNotCalledOut(MemoryStore):
+    def watch(self, topics):
+        watch = super().watch(topics)
+        watch.on_wake = lambda call: None
+        return watch
 
 
 class ChangedJobIsDroppedAsMoved(MemoryStore):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import psycopg
 import pytest
 
 from daybreak.store import Beat, Claim, Exchange
-from daybreak.stores.postgres import PostgresStore
+from daybreak.stores.postgres import PostgresStore, fast, link
 from daybreak.testing.contract.builders import configure, spec
 
 LARGE = b'{"a":"' + b"x" * 100_000 + b'"}'
@@ -69,3 +70,23 @@ async def test_a_heartbeat_fetches_no_arguments(proxy, store):
         beats = [Beat(seq=lease.seq, fence=lease.fence, checkpoint=b"1") for lease in leases]
         assert all(answer.held for answer in await far.extend(beats))
         assert proxy.carried - before < len(LARGE)
+
+
+async def test_a_large_claim_compares_each_job_once_whatever_the_table_is_taken_for(store):
+    """A table that was empty when it was last looked at is planned for as if it had one row."""
+    claim = Exchange(claim=Claim(worker="w1", limit=500, lease_for=MINUTE))
+    await store.insert([spec() for _ in range(500)])
+    await store.exchange(claim)
+    with link.connect(store.place) as db:
+        db.execute(f"VACUUM (ANALYZE, INDEX_CLEANUP ON, TRUNCATE OFF) {store.place.schema}.ready")
+        await store.insert([spec() for _ in range(500)])
+        plans = []
+        db.add_notice_handler(lambda said: plans.append(said.message_primary))
+        for setting in ("log_min_duration = 0", "log_analyze = on", "log_nested_statements = on", "log_level = notice"):
+            db.execute("LOAD 'auto_explain'")
+            db.execute(f"SET auto_explain.{setting}")
+        taken = db.execute(store._opened._sql.call_exchange, fast.exchange_params(claim, None), binary=True).fetchall()
+    assert len(taken) == 501
+    assert any("Delete on ready" in plan for plan in plans)
+    removed = [int(n) for plan in plans for n in re.findall(r"Rows Removed by Join Filter: (\d+)", plan)]
+    assert sum(removed) < 5_000

@@ -14,6 +14,7 @@ from daybreak.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuit
 from daybreak.store import Examines, InsertsNow, Verdict
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.place import place_of
+from daybreak.stores.postgres.schema import VERSION
 from daybreak.testing.contract.builders import accept, spec, take_ids
 
 
@@ -48,12 +49,34 @@ async def test_a_newer_schema_is_refused_and_a_compatible_one_is_not(fresh_schem
     url = with_schema(URL, fresh_schema)
     async with PostgresStore(url) as store:
         await accept(store)
-    sql(f"UPDATE {fresh_schema}.meta SET value = '2' WHERE name = 'version'")
+    sql(f"UPDATE {fresh_schema}.meta SET value = '{VERSION + 1}' WHERE name = 'version'")
     async with PostgresStore(url) as store:
         await accept(store)
-    sql(f"UPDATE {fresh_schema}.meta SET value = '2' WHERE name = 'needs'")
+    sql(f"UPDATE {fresh_schema}.meta SET value = '{VERSION + 1}' WHERE name = 'needs'")
     with pytest.raises(StoreTooNew, match="upgrade this installation"):
         await PostgresStore(url).open()
+
+
+async def test_a_schema_of_the_first_version_becomes_ours(fresh_schema):
+    url = with_schema(URL, fresh_schema)
+    async with PostgresStore(url) as store:
+        before = await accept(store)
+    for made_since in ("exchange_2", "insert_one_1"):
+        sql(f"DROP FUNCTION {fresh_schema}.{made_since}")
+    sql(f"UPDATE {fresh_schema}.meta SET value = '1' WHERE name = 'version'")
+    async with PostgresStore(url) as store:
+        assert await take_ids(store, 9) == [before]
+        after = await accept(store)
+        assert await take_ids(store, 9) == [after]
+
+
+async def test_what_was_prepared_and_dropped_is_prepared_again(fresh_schema):
+    """As the driver does it after a transaction that was rolled back."""
+    async with PostgresStore(with_schema(URL, fresh_schema), connections=1) as store:
+        first = await accept(store)
+        await store._opened.do(lambda engine: engine.link._db.execute("DEALLOCATE ALL"))
+        second = await accept(store)
+        assert await take_ids(store, 9) == [first, second]
 
 
 async def test_a_role_that_may_not_create_can_use_what_is_there(fresh_schema):

@@ -41,6 +41,7 @@ async def test_a_notice_that_comes_with_the_answer_to_something_else_is_heard(st
         wake._changed.clear()
         asking.set()
         db.execute("SELECT pg_sleep(0.5)")  # its own question is under way when the notice arrives
+        return True
 
     monkeypatch.setattr(wake, "_send", send)
     wake.tell({"anything"})

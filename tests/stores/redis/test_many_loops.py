@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from redis_servers import REDIS, fresh, need_redis
 
+from daybreak.model import Put
 from daybreak.store import work_topic
 from daybreak.stores.redis import RedisStore, wake
 from daybreak.testing.contract.builders import accept
@@ -147,3 +148,19 @@ def sockets() -> int:
     gc.collect()
     names = [str(name.readlink()) for name in Path("/proc/self/fd").iterdir() if name.is_symlink()]
     return sum(name.startswith("socket:") for name in names)
+
+
+@pytest.mark.parametrize(("kind", "is_noticed"), [("queue", True), ("worker", False)])
+async def test_the_slow_look_notices_settings_that_were_not_heard_of_and_no_signs_of_life(
+    kind, is_noticed, monkeypatch
+):
+    need_redis()
+    monkeypatch.setattr(wake, "SLOW_LOOK", timedelta(milliseconds=20))
+    monkeypatch.setattr(wake.Ear, "_hear", lambda self, _push: setattr(self, "_heard", True))  # deaf
+    with fresh() as namespace:
+        async with RedisStore(REDIS, namespace=namespace) as store, RedisStore(REDIS, namespace=namespace) as other:
+            watch = store.watch([work_topic("q")])
+            while await watch.wait(timedelta(milliseconds=300)):
+                pass  # what was before
+            await other.put([Put(kind=kind, name="q", value=b"{}")])
+            assert await watch.wait(timedelta(seconds=5 if is_noticed else 1)) is is_noticed

@@ -50,7 +50,8 @@ class Accepting(Book):
             victim = self._last_in_line(spec) if settings.when_full == "shed" else None
             if victim is None:
                 return Inserted(Verdict.FULL, spec.id)
-        if bounded and any(self._is_crowded(need.resource) for need in spec.options.resources):
+        needs = spec.options.resources
+        if bounded and needs and any(self._is_crowded(need.resource) for need in needs):
             return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._finish(holder, State.CANCELLED, now, by=spec.by, note="replaced")
@@ -83,6 +84,8 @@ class Accepting(Book):
         self.seq += 1
         entry = Entry(
             spec=spec,
+            lane=(spec.queue, spec.task, spec.version),
+            needs=spec.options.resources,
             seq=self.seq,
             state=State.QUEUED,
             rank=place(settings, spec.priority, now.steady, self.seq),
@@ -121,7 +124,7 @@ class Accepting(Book):
 
     def _know_key(self, key: str, digest: str, entry: Entry) -> None:
         self.keys[key] = Key(digest, entry.spec.id)
-        entry.keys.append(key)
+        entry.keys += (key,)
 
     # -- from another store --------------------------------------------------------------------------------------------
 
@@ -171,6 +174,8 @@ class Accepting(Book):
             expires = now.steady + max(0, micros(job.expires_at) - now.wall)
         return Entry(
             spec=job.spec,
+            lane=(job.spec.queue, job.spec.task, job.spec.version),
+            needs=job.spec.options.resources,
             seq=self.seq,
             state=job.state,
             rank=place(self.settings(job.spec.queue), job.priority, arrived, self.seq),

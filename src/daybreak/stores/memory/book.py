@@ -33,12 +33,12 @@ from daybreak.rank import place
 from daybreak.sharing import RETRIES_OF, Gauge
 from daybreak.store import (
     EVENTS_TOPIC,
-    MAXIMA,
     job_topic,
     work_topic,
 )
-from daybreak.stores.memory.entry import Entry
-from daybreak.stores.memory.ready import Ready
+from daybreak.stores.memory.counts import Counts
+from daybreak.stores.memory.entry import QUEUED, RUNNING, Entry
+from daybreak.stores.memory.ready import Lane, Ready
 from daybreak.stores.memory.timeline import Timeline
 from daybreak.units import moment, span
 
@@ -60,9 +60,6 @@ class Key:
     dropped: int | None = None
 
 
-Cell = tuple[tuple[str, str, int], int, str]  # a lane, a priority, and what is counted
-
-
 @dataclass(slots=True)
 class Book:
     jobs: dict[int, Entry] = field(default_factory=dict)
@@ -75,6 +72,7 @@ class Book:
     due: dict[str, Timeline] = field(default_factory=lambda: {"steady": Timeline(), "wall": Timeline()})
     expiring: Timeline = field(default_factory=Timeline)
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
+    queues: dict[str, QueueSettings] = field(default_factory=dict)  # what the records say of them
     feed: list[tuple[int, Event]] = field(default_factory=list)  # by steady time
     feed_start: int = 0
     seq: int = 0
@@ -85,8 +83,8 @@ class Book:
     gauges: dict[str, Gauge] = field(default_factory=dict)
     blocked: dict[str, Ready] = field(default_factory=dict)  # by what they wait for
     freed: set[str] = field(default_factory=set)  # resources to be offered before this transaction ends
-    totals: dict[Cell, tuple[int, int]] = field(default_factory=dict)
-    settled: set[tuple[tuple[str, str, int], int]] = field(default_factory=set)  # of what, in this transaction
+    totals: dict[tuple[Lane, int], Counts] = field(default_factory=dict)  # by lane and priority
+    settled: set[Counts] = field(default_factory=set)  # of what, in this transaction
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -103,6 +101,7 @@ class Book:
         else:
             self.records[name] = Record(kind=put.kind, name=put.name, value=put.value, revision=self.revision)
         if put.kind == "queue":
+            self.queues[put.name] = _decoded(put.value, QueueSettings, DEFAULT_QUEUE)
             self.topics.add(work_topic(put.name))
         elif put.kind == "resource":
             self.gauge(put.name).settings = _decoded(put.value, ResourceSettings, UNLIMITED)
@@ -119,8 +118,7 @@ class Book:
         return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=self.revision)
 
     def settings(self, queue: str) -> QueueSettings:
-        record = self.records.get(("queue", queue))
-        return msgspec.json.decode(record.value, type=QueueSettings) if record else DEFAULT_QUEUE
+        return self.queues.get(queue, DEFAULT_QUEUE)
 
     def gauge(self, resource: str) -> Gauge:
         return self.gauges.setdefault(resource, Gauge())
@@ -149,19 +147,20 @@ class Book:
         self._change(entry, kind or state.value, now, by, state=state, reason=reason, note=note, attempt=entry.attempt)
 
     def _close(self, entry: Entry, now: Now, keep_for: timedelta | None) -> None:
-        self.unfinished[entry.spec.queue] -= 1
+        spec = entry.spec
+        self.unfinished[spec.queue] -= 1
         self._forget_expiry(entry)
         entry.due = None
         entry.finished = now.wall
         entry.purge_at = None if keep_for is None else now.steady + span(keep_for)
-        if entry.spec.unique is not None and self.uniques.get(entry.spec.unique) is entry:
-            del self.uniques[entry.spec.unique]
-        self.topics.add(job_topic(entry.spec.id))
+        if spec.unique is not None and self.uniques.get(spec.unique) is entry:
+            del self.uniques[spec.unique]
+        self.topics.add(job_topic(spec.id))
 
     def _leave_lease(self, entry: Entry) -> None:
-        if entry.until is not None and self.settings(entry.spec.queue).max_running is not None:
-            self.topics.add(work_topic(entry.spec.queue))
         if entry.until is not None:
+            if self.settings(entry.spec.queue).max_running is not None:
+                self.topics.add(work_topic(entry.spec.queue))
             for need in entry.needs:
                 self.gauge(need.resource).give(need.slots)
                 self.freed.add(need.resource)
@@ -222,32 +221,32 @@ class Book:
     # -- the small moves -----------------------------------------------------------------------------------------------
 
     def _enter(self, entry: Entry) -> None:
-        match entry.state:
-            case State.QUEUED:
-                self.ready.add(entry.lane, entry.rank)
-                self.topics.add(work_topic(entry.spec.queue))
-            case State.SCHEDULED:
-                assert entry.due is not None
-                self.due[entry.due[0]].add(entry.due[1], entry.seq)
-                self.topics.add(work_topic(entry.spec.queue))  # an idle worker must plan anew
-            case State.RUNNING:
-                self.running[entry.seq] = entry
-            case State.BLOCKED:
-                assert entry.blocked_on is not None
-                self.blocked.setdefault(entry.blocked_on, Ready()).add(entry.lane, entry.rank)
+        state = entry.state
+        if state is QUEUED:
+            self.ready.add(entry.lane, entry.rank)
+            self.topics.add(work_topic(entry.spec.queue))
+        elif state is RUNNING:
+            self.running[entry.seq] = entry
+        elif state is State.SCHEDULED:
+            assert entry.due is not None
+            self.due[entry.due[0]].add(entry.due[1], entry.seq)
+            self.topics.add(work_topic(entry.spec.queue))  # an idle worker must plan anew
+        elif state is State.BLOCKED:
+            assert entry.blocked_on is not None
+            self.blocked.setdefault(entry.blocked_on, Ready()).add(entry.lane, entry.rank)
 
     def _exit(self, entry: Entry) -> None:
-        match entry.state:
-            case State.QUEUED:
-                self.ready.discard(entry.lane, entry.rank)
-            case State.BLOCKED:
-                assert entry.blocked_on is not None
-                self.blocked[entry.blocked_on].discard(entry.lane, entry.rank)
-            case State.SCHEDULED:
-                assert entry.due is not None
-                self.due[entry.due[0]].discard(entry.due[1], entry.seq)
-            case State.RUNNING:
-                del self.running[entry.seq]
+        state = entry.state
+        if state is QUEUED:
+            self.ready.discard(entry.lane, entry.rank)
+        elif state is RUNNING:
+            del self.running[entry.seq]
+        elif state is State.SCHEDULED:
+            assert entry.due is not None
+            self.due[entry.due[0]].discard(entry.due[1], entry.seq)
+        elif state is State.BLOCKED:
+            assert entry.blocked_on is not None
+            self.blocked[entry.blocked_on].discard(entry.lane, entry.rank)
 
     def _wait_no_more(self, entry: Entry) -> None:
         """What a queued job was offered is for the next one."""
@@ -265,9 +264,14 @@ class Book:
                 self.freed.add(need.resource)
 
     def _count(self, entry: Entry, what: str, n: int = 1, took: int = 0) -> None:
-        cell = (entry.lane, entry.priority, what)
-        there = self.totals.get(cell, (0, 0))
-        self.totals[cell] = max(there, (n, took)) if what in MAXIMA else (there[0] + n, there[1] + took)
+        self._counts(entry).add(what, n, took)
+
+    def _counts(self, entry: Entry) -> Counts:
+        cell = (entry.lane, entry.priority)
+        counts = self.totals.get(cell)
+        if counts is None:
+            counts = self.totals[cell] = Counts()
+        return counts
 
     def _change(self, entry: Entry, kind: str, now: Now, by: str, **changed: object) -> None:
         event = Event(n=entry.n + 1, kind=kind, job=entry.spec.id, at=moment(now.wall), by=by, **changed)  # type: ignore[arg-type]
@@ -275,7 +279,8 @@ class Book:
 
     def _tell(self, entry: Entry, event: Event, now: Now) -> None:
         entry.n = event.n
-        entry.history = events.shortened([*entry.history, event])
+        entry.history.append(event)
+        entry.history = events.shortened(entry.history)
         self._publish(event, now)
 
     def _publish(self, event: Event, now: Now) -> None:

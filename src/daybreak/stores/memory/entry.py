@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
+
+from msgspec import Struct
 
 from daybreak.events import Event
 from daybreak.model import Failure, Job, JobSpec, Lease, Need, Reason, State
 from daybreak.rank import Rank
 from daybreak.store import Filter
-from daybreak.units import moment
+from daybreak.units import moment, period
+
+# Of every job that runs: looked up once, because Python 3.11 searches for a member of an enum each time it is named.
+QUEUED: Final = State.QUEUED
+RUNNING: Final = State.RUNNING
+COMPLETED: Final = State.COMPLETED
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(Struct, eq=False, gc=False, kw_only=True):
+    """`lane` and `needs` are the spec's, which never change. Nothing here leads back to the entry, so that Python's
+    collector of cycles need not look through all jobs there are again and again."""
+
     spec: JobSpec
+    lane: tuple[str, str, int]
+    needs: tuple[Need, ...]
     seq: int
     state: State
     rank: Rank
@@ -47,18 +56,10 @@ class Entry:
     checkpoint: bytes | None = None
     result: bytes | None = None
     failure: Failure | None = None
-    history: list[Event] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
+    history: list[Event] = []
+    keys: tuple[str, ...] = ()
     blocked_on: str | None = None
     blocked_since: int | None = None
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        return self.spec.options.resources
-
-    @property
-    def lane(self) -> tuple[str, str, int]:
-        return (self.spec.queue, self.spec.task, self.spec.version)
 
     def as_job(self) -> Job:
         return Job(
@@ -102,7 +103,7 @@ class Entry:
             priority=self.priority,
             worker=self.worker,
             until=moment(self.until),
-            lease_for=timedelta(microseconds=self.term),
+            lease_for=period(self.term),
             started_at=moment(self.started),
             created_at=moment(self.created),
             lost=self.lost,

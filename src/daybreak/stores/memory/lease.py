@@ -24,7 +24,7 @@ from daybreak.store import (
     Reap,
 )
 from daybreak.stores.memory.book import Now, due_at
-from daybreak.stores.memory.entry import Entry
+from daybreak.stores.memory.entry import COMPLETED, RUNNING, Entry
 from daybreak.stores.memory.share import Sharing
 from daybreak.units import moment, span
 
@@ -37,25 +37,25 @@ class Leasing(Sharing):
         due, expired, parked = self.promote(PROMOTED_PER_CLAIM, now), 0, 0
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
         room = {queue: self._room(queue) for queue in claim.queues}
-        taken = self._taken_before(claim)
+        taken, term = self._taken_before(claim), span(claim.lease_for)
         while len(taken) < claim.limit and expired < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM:
             head = self._next(claim, room, served, now)
             if head is None:
                 return taken, due == PROMOTED_PER_CLAIM
-            queue = head.spec.queue
             if self._is_overdue(head, now):
                 self._expire(head, now)
                 expired += 1
                 continue
-            if self.fails_fast(head, now):
+            if head.needs and self.fails_fast(head, now):
                 expired += 1
                 continue
-            if (lacking := self.lacking(head, now)) is not None:
+            if head.needs and (lacking := self.lacking(head, now)) is not None:
                 self.park(head, lacking, now)
                 parked += 1
                 continue
-            self._lease(head, now, worker=claim.worker, lease_for=claim.lease_for, call=claim.call)
+            self._lease(head, now, worker=claim.worker, term=term, call=claim.call)
             taken.append(head)
+            queue = head.spec.queue
             room[queue] -= 1
             served[queue] += 1
         return taken, True
@@ -67,19 +67,23 @@ class Leasing(Sharing):
         return sorted(held, key=lambda entry: entry.seq)
 
     def _next(self, claim: Claim, room: dict[str, float], served: dict[str, int], now: Now) -> Entry | None:
-        best: tuple[tuple[int, int, int], Entry] | None = None
-        for index, queue in enumerate(dict.fromkeys(claim.queues)):
-            if room[queue] < 1 or (rank := self.ready.head(queue, claim.tasks)) is None:
-                continue
-            entry, settings = self.jobs[rank.seq], self.settings(queue)
-            key = (
-                urgency(settings, entry.priority, rank.order, now.steady),
+        heads = [
+            self.jobs[rank.seq]
+            for queue in claim.queues
+            if room[queue] >= 1 and (rank := self.ready.head(queue, claim.tasks)) is not None
+        ]
+        if len(heads) < 2:
+            return heads[0] if heads else None
+
+        def turn_of(head: Entry) -> tuple[int, int]:
+            queue = head.spec.queue
+            settings = self.settings(queue)
+            return (
+                urgency(settings, head.priority, head.rank.order, now.steady),
                 turn(served[queue], settings.weight),
-                index,
             )
-            if best is None or key < best[0]:
-                best = (key, entry)
-        return best[1] if best else None
+
+        return min(heads, key=turn_of)  # of equals the first, as the claimant names its queues
 
     def _room(self, queue: str) -> float:
         settings = self.settings(queue)
@@ -134,7 +138,7 @@ class Leasing(Sharing):
         entry = self.jobs.get(settlement.seq)
         if entry is None or entry.fence != settlement.fence:
             return False
-        if entry.state is not State.RUNNING:
+        if entry.state is not RUNNING:
             return True  # this very fence ended before: the reply was lost, the work was not
         if entry.cancelling is not None:
             # Whoever was told that a running job is being cancelled never sees it complete or run again.
@@ -168,7 +172,7 @@ class Leasing(Sharing):
         if settlement.delay is not None:
             entry.due = ("steady", now.steady + span(settlement.delay))
         entry.state, entry.reason = settlement.state, settlement.reason
-        if settlement.state is State.COMPLETED:
+        if settlement.state is COMPLETED:
             entry.result, entry.failure, entry.checkpoint = settlement.result, None, None
         self._leave_lease(entry)
         if settlement.state in FINAL:
@@ -181,15 +185,16 @@ class Leasing(Sharing):
     def _count_settled(self, entry: Entry, settlement: Settlement, now: Now) -> None:
         if not settlement.counts_as:
             return
-        self._count(entry, settlement.counts_as, took=settlement.ran)
-        self._count(entry, "last", now.wall, settlement.ran)
+        counts = self._counts(entry)
+        counts.add(settlement.counts_as, 1, settlement.ran)
+        counts.add("last", now.wall, settlement.ran)
         if settlement.waited is not None:
-            self._count(entry, "waited", took=settlement.waited)
+            counts.add("waited", 1, settlement.waited)
         if settlement.attempt > 1:
-            self._count(entry, "attempts", settlement.attempt)
-        if (entry.lane, entry.priority) not in self.settled:
-            self.settled.add((entry.lane, entry.priority))
-            self._count(entry, "batches")
+            counts.add("attempts", settlement.attempt)
+        if counts not in self.settled:
+            self.settled.add(counts)
+            counts.add("batches")
 
     # -- time ----------------------------------------------------------------------------------------------------------
 

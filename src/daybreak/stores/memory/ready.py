@@ -15,7 +15,10 @@ class Ready:
         self._lanes: dict[Lane, Ranks] = {}
 
     def add(self, lane: Lane, rank: Rank) -> None:
-        self._lanes.setdefault(lane, Ranks()).add(rank)
+        ranks = self._lanes.get(lane)
+        if ranks is None:
+            ranks = self._lanes[lane] = Ranks()
+        ranks.add(rank)
 
     def discard(self, lane: Lane, rank: Rank) -> None:
         ranks = self._lanes.get(lane)
@@ -24,12 +27,13 @@ class Ready:
 
     def head(self, queue: str, tasks: frozenset[tuple[str, int]] | None) -> Rank | None:
         """The first job of a queue among the tasks that the claimant knows."""
-        heads = (
-            ranks.first
-            for (name, task, version), ranks in self._lanes.items()
-            if name == queue and (tasks is None or (task, version) in tasks)
-        )
-        return min(heads, default=None)
+        best: Rank | None = None
+        for (name, task, version), ranks in self._lanes.items():
+            if name == queue and (tasks is None or (task, version) in tasks):
+                first = ranks.first
+                if best is None or first < best:
+                    best = first
+        return best
 
     def tail(self, queue: str) -> Rank | None:
         """The last job of a queue."""
@@ -67,19 +71,24 @@ class Ranks:
         return self._all[-1]
 
     def add(self, rank: Rank) -> None:
-        insort(self._all, rank, lo=self._start)
+        ranks = self._all
+        if len(ranks) == self._start or ranks[-1] < rank:
+            ranks.append(rank)
+        else:
+            insort(ranks, rank, lo=self._start)
 
     def discard(self, rank: Rank) -> bool:
-        at = bisect_left(self._all, rank, lo=self._start)
-        if at == len(self._all) or self._all[at] != rank:
-            return False
-        if at > self._start:
-            del self._all[at]
-        else:
+        ranks, start = self._all, self._start
+        if start < len(ranks) and ranks[start] == rank:
             self._start += 1
-            if self._start > len(self._all) // 2:
-                del self._all[: self._start]
+            if self._start > len(ranks) // 2:
+                del ranks[: self._start]
                 self._start = 0
+            return True
+        at = bisect_left(ranks, rank, lo=start)
+        if at == len(ranks) or ranks[at] != rank:
+            return False
+        del ranks[at]
         return True
 
     def before(self, rank: Rank) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
+from daybreak.events import Event
 from daybreak.model import Reason, State
 from daybreak.rank import Rank
 from daybreak.sharing import (
@@ -19,7 +18,7 @@ from daybreak.sharing import (
 from daybreak.store import Usage, job_topic
 from daybreak.stores.memory.accept import Accepting
 from daybreak.stores.memory.book import Now
-from daybreak.stores.memory.entry import Entry
+from daybreak.stores.memory.entry import RUNNING, Entry
 from daybreak.stores.memory.ready import Ready
 from daybreak.units import moment, span
 
@@ -50,14 +49,14 @@ class Sharing(Accepting):
                 return True
         return False
 
-    def _lease(self, entry: Entry, now: Now, *, worker: str, lease_for: timedelta, call: str | None = None) -> None:
+    def _lease(self, entry: Entry, now: Now, *, worker: str, term: int, call: str | None = None) -> None:
         self._keep_no_more(entry)
         self._exit(entry)
         for need in entry.needs:
             if self.gauge(need.resource).take(need.slots, now.steady, is_retry=entry.attempt > 0):
                 self.freed.add(RETRIES_OF + need.resource)
         entry.blocked_on = entry.blocked_since = None
-        entry.state, entry.due, entry.note = State.RUNNING, None, ""
+        entry.state, entry.due, entry.note = RUNNING, None, ""
         self._enter(entry)
         self._forget_expiry(entry)
         entry.attempt += 1
@@ -65,11 +64,17 @@ class Sharing(Accepting):
         if entry.spec.holder is not None:
             self._fence(entry)
         entry.worker, entry.call = worker, call
-        entry.term = span(lease_for)
-        entry.until = now.steady + entry.term
+        entry.term, entry.until = term, now.steady + term
         entry.started = now.wall
         entry.progress, entry.message = None, ""
-        self._change(entry, "started", now, worker, state=State.RUNNING, attempt=entry.attempt, fence=entry.fence)
+        self._tell(
+            entry,
+            Event(
+                n=entry.n + 1, kind="started", job=entry.spec.id, at=moment(now.wall), by=worker,
+                state=RUNNING, attempt=entry.attempt, fence=entry.fence,
+            ),
+            now,
+        )  # fmt: skip
 
     def _fence(self, entry: Entry) -> None:
         """Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before."""
@@ -218,7 +223,7 @@ class Sharing(Accepting):
         assert entry.spec.holder is not None
         lacking = self.lacking(entry, now)
         if lacking is None:
-            self._lease(entry, now, worker=entry.spec.holder, lease_for=entry.spec.hold_for)
+            self._lease(entry, now, worker=entry.spec.holder, term=span(entry.spec.hold_for))
             self.topics.add(job_topic(entry.spec.id))
         elif lacking != entry.blocked_on:
             self.park(entry, lacking, now)

@@ -176,7 +176,8 @@ class MemoryStore:
     async def totals(self, queue: str | None = None) -> list[Total]:
         return sorted(
             Total(*lane, priority, what, n, took)
-            for (lane, priority, what), (n, took) in self._ledger.totals.items()
+            for (lane, priority), counts in self._ledger.totals.items()
+            for what, (n, took) in counts.of.items()
             if queue in (None, lane[0])
         )
 

@@ -77,6 +77,7 @@ class Crew:
         self.clock = clock
         self.watchdog = watchdog
         self.after = after  # done when an answer is out
+        self.most = place.connections
         self._lock = threading.Lock()
         self._waiting: deque[Asked] = deque()
         self._hands: list[Hand] = []
@@ -84,17 +85,21 @@ class Crew:
         self._is_closed = False
 
     async def do(self, work: Work) -> Any:
+        return await self.give(work)
+
+    def give(self, work: Work) -> asyncio.Future[Any]:
+        """To whoever is free next; who gives it need not wait for it."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         with self._lock:
             if self._is_closed:
                 raise refused(self.place)
             if self._free:
                 self._free.pop().given.put((work, future))
-            elif len(self._hands) < self.place.connections:
+            elif len(self._hands) < self.most:
                 self._hands.append(Hand(self, len(self._hands) + 1, (work, future)))
             else:
                 self._waiting.append((work, future))
-        return await future
+        return future
 
     def is_free(self, hand: Hand) -> None:
         with self._lock:

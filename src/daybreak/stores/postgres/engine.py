@@ -7,9 +7,10 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from daybreak.model import JobSpec, Lease, Put, Record
-from daybreak.store import EVENTS_TOPIC, Advanced, Exchange, Exchanged, Inserted, Reap, work_topic
-from daybreak.stores.postgres import fast, faults, incoming, pass_time, records, settle, share
+from daybreak.store import EVENTS_TOPIC, Advanced, Exchange, Exchanged, Inserted, Purge, Purged, Reap, work_topic
+from daybreak.stores.postgres import fast, faults, incoming, pass_time, purge, records, settle, share
 from daybreak.stores.postgres.arrays import Texts
+from daybreak.stores.postgres.calls import Call
 from daybreak.stores.postgres.claim import Claiming
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.driver import psycopg
@@ -18,6 +19,7 @@ from daybreak.stores.postgres.ledger import Drawn, Lanes, Ledger
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.settle import Settling
 from daybreak.stores.postgres.statements import Statements
+from daybreak.units import span
 
 T = TypeVar("T")
 
@@ -29,8 +31,8 @@ class News(Protocol):
         """The channel on which a commit may tell it by itself, and who says so; None: it is told after the commit."""
         ...
 
-    def committed(self, topics: set[str], told: Iterable[str] = ()) -> None:
-        """Of `told` other processes have heard by the commit itself."""
+    def committed(self, topics: set[str], told: Iterable[str] = (), *, left: int = 0) -> None:
+        """Of `told` other processes have heard by the commit itself; so many jobs `left` the line."""
         ...
 
 
@@ -38,7 +40,14 @@ class Engine:
     """Lives for one piece of work."""
 
     def __init__(
-        self, link: Link, sql: Statements, lanes: Lanes, clock: ServerClock, news: News, habits: fast.Habits
+        self,
+        link: Link,
+        sql: Statements,
+        lanes: Lanes,
+        clock: ServerClock,
+        news: News,
+        habits: fast.Habits,
+        insert_one: Call,
     ) -> None:
         self.link = link
         self._sql = sql
@@ -46,6 +55,7 @@ class Engine:
         self._clock = clock
         self._news = news
         self._habits = habits
+        self._one = insert_one
 
     # -- transactions of the ledger ------------------------------------------------------------------------------------
 
@@ -72,7 +82,7 @@ class Engine:
         answer, ledger = self.link.transaction(do)
         if ledger.lanes is not self._lanes:
             self._lanes.learn(ledger.lanes)
-        self._news.committed(ledger.topics)
+        self._news.committed(ledger.topics, left=ledger.left)
         return answer
 
     def read(self, run: Callable[[Ledger], T]) -> T:
@@ -89,6 +99,8 @@ class Engine:
         return self.write(lambda ledger: Inserting(ledger, specs).insert(), now, alone=_have_holders(specs))
 
     def _insert_fast(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted] | None:
+        if len(specs) == 1:
+            return self._insert_one(specs[0], now)
         topics = {EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})}
         params, statement = fast.insert_params(specs, self._lanes_of(specs), now), self._sql.call_insert
         if (telling := self._news.within()) is not None:
@@ -106,6 +118,21 @@ class Engine:
         self._news.committed(topics, told or ())
         return fast.inserted(specs, seqs)
 
+    def _insert_one(self, spec: JobSpec, now: int | None) -> list[Inserted] | None:
+        topics = {EVENTS_TOPIC, work_topic(spec.queue)}
+        params = fast.one_params(spec, self._lanes_of([spec])[0], now, self._news.within(), topics)
+        asked = self._clock.steady()
+        try:
+            [(at, seq, told)] = self.link.call(self._one, params)
+        except psycopg.errors.UniqueViolation:
+            return None
+        if now is None:
+            self._clock.note(at, asked)
+        if seq is None:
+            return None
+        self._news.committed(topics, told or ())
+        return fast.inserted([spec], [seq])
+
     def _lanes_of(self, specs: Sequence[JobSpec]) -> list[int]:
         numbers = self._lanes.numbers
         names = [(spec.queue, spec.task, spec.version) for spec in specs]
@@ -113,8 +140,9 @@ class Engine:
             self.write(lambda ledger: [ledger.lane(*name) for name in unknown], None)
         return [numbers[name] for name in names]
 
-    def exchange(self, exchange: Exchange, now: int | None) -> Exchanged:
-        if fast.is_plain(exchange) and (answer := self._exchange_fast(exchange, now)) is not None:
+    def exchange(self, exchange: Exchange, now: int | None, *, is_plain: bool = True) -> Exchanged:
+        """`is_plain` False: it was tried, and is not."""
+        if is_plain and fast.is_plain(exchange) and (answer := self._exchange_fast(exchange, now)) is not None:
             return answer
         alone = self._habits.are_shared(exchange) or _is_shared(exchange)
         return self.write(lambda ledger: _exchange(ledger, exchange), now, alone=alone)
@@ -129,13 +157,10 @@ class Engine:
             return None
         if alone:
             self._habits.note(exchange, are_shared=bool(rows[0][4]))
-        topics = fast.topics_of(exchange, rows)
-        if topics or len(rows) > 1:
-            topics.add(EVENTS_TOPIC)
-            self._news.committed(topics)
-        names = self._lanes.names
-        if any(row[4] not in names for row in rows[1:]):
-            self.link.reading(self._know_lanes)
+        if topics := fast.topics_of(exchange, rows):
+            self._news.committed(topics, left=len(rows) - 1)
+        if not fast.knows_lanes(rows, self._lanes):
+            self.know_lanes()
         return fast.exchanged(exchange, rows, self._lanes)
 
     def _call_exchange(self, exchange: Exchange, now: int | None, *, alone: bool) -> list[Any]:
@@ -149,6 +174,9 @@ class Engine:
         if now is None:
             self._clock.note(rows[0][1], asked)
         return rows
+
+    def know_lanes(self) -> None:
+        self.link.reading(self._know_lanes)
 
     def _know_lanes(self, _: int) -> None:
         for number, *name in self.link.rows(self._sql.all_lanes):
@@ -175,10 +203,17 @@ class Engine:
 
         return self.write(run, None)
 
-    def _look(self, statement: str) -> Any:
+    def purge(self, wanted: Purge, now: int | None) -> Purged:
+        if now is None and not (wanted.forwarded or wanted.moved):
+            kept_for = (span(wanted.events_for), span(wanted.keys_for))
+            if not self._look(self._sql.may_purge, kept_for)[1]:
+                return Purged()
+        return self.write(lambda ledger: purge.purge(ledger, wanted), now)
+
+    def _look(self, statement: str, params: Sequence[Any] = ()) -> Any:
         """One statement that says the time and whether there is anything to do: at rest there seldom is."""
         asked = self._clock.steady()
-        [found] = self.link.ask(statement)
+        [found] = self.link.ask(statement, params)
         self._clock.note(found[0], asked)
         return found
 

@@ -1,4 +1,4 @@
-"""The two calls by which busy programs live: one round trip, one statement, one commit each.
+"""The calls by which busy programs live: one round trip, one statement, one commit each.
 
 They do what is plain: new jobs without names or delays, jobs that completed, claims without limits. Whatever is not
 plain they leave untouched and say so; then the same is done by the ledger, which knows everything."""
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from struct import Struct
 from typing import Any
 
 from daybreak import events
 from daybreak.events import Event
 from daybreak.model import JobSpec, Lease, Settlement, State
-from daybreak.store import Claim, Exchange, Exchanged, Inserted, Verdict, job_topic, work_topic
+from daybreak.store import EVENTS_TOPIC, Claim, Exchange, Exchanged, Inserted, Verdict, job_topic, work_topic
 from daybreak.stores.postgres import lines
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
 from daybreak.stores.postgres.ledger import Lanes
@@ -79,6 +80,29 @@ def inserted(specs: Sequence[JobSpec], seqs: Sequence[int]) -> list[Inserted]:
     return [Inserted(NEW, spec.id, seq, QUEUED) for spec, seq in zip(specs, seqs, strict=True)]
 
 
+_SMALLINT, _INTEGER, _BIGINT = Struct(">h").pack, Struct(">i").pack, Struct(">q").pack
+
+
+def one_params(
+    spec: JobSpec, lane: int, now: int | None, telling: tuple[str, str] | None, topics: set[str]
+) -> list[bytes | None]:
+    """Of insert_one_1, packed."""
+    expires, needs = spec.options.expires_in, spec.options.resources
+    channel, who = (None, None) if telling is None else telling
+    return [
+        None if now is None else _BIGINT(now), spec.queue.encode(), spec.id.encode(), _INTEGER(lane),
+        _SMALLINT(spec.priority), _INTEGER(spec.fence), None if expires is None else _BIGINT(span(expires)),
+        spec.by.encode(), _text(spec.run), _text(spec.owner), pack_options(spec.options), pack_extra(spec), spec.args,
+        _text(pack_needs(needs)) if needs else None,
+        Texts(sorted({need.resource for need in needs})) if needs else None, _submitted(spec).encode(),
+        _text(channel), None if telling is None else Texts(sorted(topics)), _text(who),
+    ]  # fmt: skip
+
+
+def _text(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
+
+
 # -- exchange ----------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +118,7 @@ def is_plain(exchange: Exchange) -> bool:
     return len(settle) <= MOST_EXCHANGED and len({said.seq for said in settle}) == len(settle)
 
 
-NOT_PLAIN, DONE, SHARED = range(3)  # what exchange_1 says first
+NOT_PLAIN, DONE, SHARED = range(3)  # what exchange_2 says first
 
 
 class Habits:
@@ -129,6 +153,25 @@ def exchange_params(exchange: Exchange, now: int | None, *, alone: bool = False)
         *(_settle_params(settle) if settle else _NOTHING),
         *(_claim_params(claim) if claim is not None else _NO_CLAIM),
     )
+
+
+_BOOLEAN = Struct(">?").pack
+_LIMIT = 20  # where the only integer of four bytes stands
+
+
+def packed(params: Sequence[Any]) -> list[bytes | None]:
+    """The same parameters as the server reads them."""
+    return [_packed(value, at) for at, value in enumerate(params)]
+
+
+def _packed(value: Any, at: int) -> bytes | None:
+    if value is None or isinstance(value, bytes):  # arrays are
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bool):
+        return _BOOLEAN(value)
+    return _INTEGER(value) if at == _LIMIT else _BIGINT(value)
 
 
 def _settle_params(settle: Sequence[Settlement]) -> tuple[Any, ...]:
@@ -218,8 +261,14 @@ def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int) -> list[Le
 
 
 def topics_of(exchange: Exchange, rows: Sequence[Any]) -> set[str]:
-    """What changed, by the same answer."""
+    """What changed, by the same answer; nothing if nothing was written."""
     topics = {job_topic(said.job) for said in exchange.settle}
     if (roomy := rows[0][3]) is not None:
         topics.update(work_topic(queue) for queue in roomy.split("\x1f"))
+    if topics or len(rows) > 1:
+        topics.add(EVENTS_TOPIC)
     return topics
+
+
+def knows_lanes(rows: Sequence[Any], lanes: Lanes) -> bool:
+    return all(row[4] in lanes.names for row in rows[1:])

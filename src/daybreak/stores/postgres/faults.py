@@ -23,7 +23,7 @@ RETRIED = frozenset({
     "40P01",  # deadlock detected
     "23505",  # a name that someone else took between the look and the write: the next look sees it
     "55P03",  # a lock that was not to be had in time
-    "DBQ01",  # see exchange_1.sql
+    "DBQ01",  # see exchange_2.sql
 })  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from daybreak.stores.postgres.totals import Totals
 from daybreak.units import moment
 
 LINES_PER_ROW = 500
+IN_LINE = frozenset({State.QUEUED, State.SCHEDULED})
 
 Cell = tuple[int, int, str]  # lane, priority, state
 
@@ -100,6 +101,7 @@ class Ledger:
         self.totals = Totals()
         self.lines: list[tuple[str, str]] = []
         self.topics: set[str] = set()
+        self.left = 0  # how many left the line of those that wait for their turn or their time
         self.lanes = lanes
         self._are_fresh = False
         self._settings: dict[str, QueueSettings] = {}
@@ -235,6 +237,8 @@ class Ledger:
 
     def tally(self, lane: int, priority: int, state: State, by: int = 1) -> None:
         self.tallies[lane, priority, state] += by
+        if by < 0 and state in IN_LINE:
+            self.left -= by
 
     def tallied(self, queues: Sequence[str], states: Iterable[State]) -> dict[str, int]:
         """How many jobs of these queues are in these states, what this transaction did included."""

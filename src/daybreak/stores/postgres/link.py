@@ -6,13 +6,18 @@ another server process. Statements are prepared only where no pooler stands betw
 from __future__ import annotations
 
 import contextlib
+import math
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import Any, Final, TypeVar
+
+from psycopg.generators import execute
 
 from daybreak.errors import StoreUnavailable
 from daybreak.stores.postgres import arrays, faults
+from daybreak.stores.postgres.calls import Call, Calls, Packed
 from daybreak.stores.postgres.clock import HOW_LATE, ServerClock
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.place import Place
@@ -20,9 +25,10 @@ from daybreak.stores.postgres.watchdog import Waiting
 
 T = TypeVar("T")
 
+SHORTEST: Final = 2  # seconds; libpq knows no shorter limit, and none between two whole ones
+
 # libpq gives up on a network that swallows everything; what the URL says of these goes first.
 NEVER_HANG: Final = {
-    "connect_timeout": "10",
     "keepalives_idle": "20",
     "keepalives_interval": "5",
     "keepalives_count": "3",
@@ -44,10 +50,27 @@ def connect(place: Place, **more: Any) -> psycopg.Connection[Any]:
     """A new connection, or an error that says what is wrong."""
     try:
         given = psycopg.conninfo.conninfo_to_dict(place.conninfo)
-        db = psycopg.connect(**{**NEVER_HANG, **given, "autocommit": True, **more})
+        if "connect_timeout" in given:  # libpq's own, which is kept as it is written
+            db = psycopg.connect(**{**NEVER_HANG, **given, "autocommit": True, **more})
+        else:
+            db = _connect_within_limit(place, {**NEVER_HANG, **given, "autocommit": True, **more})
     except psycopg.Error as trouble:
         raise faults.connecting(place.name, trouble) from None
     arrays.register(db.adapters)
+    return db
+
+
+def _connect_within_limit(place: Place, params: dict[str, Any]) -> psycopg.Connection[Any]:
+    limit, base = place.connect_limit, place.connect_within
+    within, began = max(math.ceil(limit.seconds(base)), SHORTEST), monotonic()
+    try:
+        db = psycopg.connect(**params, connect_timeout=within)
+    except psycopg.errors.ConnectionTimeout:
+        limit.took(base, within, late=True)
+        raise
+    # Each host of several has so long: with one that did not answer in time it took longer, which says nothing of them.
+    if (took := monotonic() - began) <= within:
+        limit.took(base, took)
     return db
 
 
@@ -56,6 +79,7 @@ class Link:
         self.place = place
         self._clock = clock
         self._db: psycopg.Connection[Any] | None = None
+        self._calls: Calls | None = None
         self._sent = False
         self.waiting = Waiting()
         millis = int(place.answer_within.total_seconds() * 1000)
@@ -82,7 +106,7 @@ class Link:
         if pid != db.info.backend_pid:
             db.prepare_threshold = None  # a pooler stands between: the next statement may meet another process
         self._clock.note(time, asked)
-        self._db = db
+        self._db, self._calls = db, Calls(db)
         return db
 
     @staticmethod
@@ -129,6 +153,31 @@ class Link:
         with self._translated(), self.waiting.on(self._connected()):
             self._sent = True
             return self.rows(statement, params)
+
+    def order(self, statement: str) -> None:
+        """The same of what answers nothing and may be no part of a transaction."""
+        with self._translated(), self.waiting.on(self._connected()):
+            self.run(statement)
+
+    def call(self, call: Call, params: Packed) -> list[Any]:
+        """The same, by the short way."""
+        with self._translated(), self.waiting.on(self._connected()):
+            assert self._calls is not None
+            try:
+                return self._call(self._calls, call, params)
+            except psycopg.errors.InvalidSqlStatementName:
+                # The driver drops all that was prepared when a transaction was rolled back. Nothing was done.
+                self._calls.forget()
+                return self._call(self._calls, call, params)
+
+    def _call(self, calls: Calls, call: Call, params: Packed) -> list[Any]:
+        assert self._db is not None
+        is_prepared = self._db.prepare_threshold is not None
+        if is_prepared:
+            calls.prepare(call)
+        self._sent = True
+        (calls.send if is_prepared else calls.send_unprepared)(call, params)
+        return calls.rows(self._db.wait(execute(self._db.pgconn)))
 
     def rows(self, statement: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
         assert self._db is not None

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from daybreak.errors import StoreError
 from daybreak.model import JobSpec
-from daybreak.store import Inserted
+from daybreak.store import EVENTS_TOPIC, Exchange, Exchanged, Inserted
 from daybreak.stores.hub import HubWatch
-from daybreak.stores.postgres import schema
+from daybreak.stores.postgres import fast, schema
+from daybreak.stores.postgres.calls import call_of
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.crew import Crew, deliver
+from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.engine import Engine
-from daybreak.stores.postgres.fast import Habits
 from daybreak.stores.postgres.ledger import Lanes
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.now import Together
+from daybreak.stores.postgres.onloop import OnLoop
 from daybreak.stores.postgres.place import Place
 from daybreak.stores.postgres.statements import Statements
+from daybreak.stores.postgres.sweep import Sweep
 from daybreak.stores.postgres.wake import ListenedHub, Wake
 from daybreak.stores.postgres.watchdog import Watchdog
 from daybreak.world import World
@@ -38,7 +43,8 @@ class Opened:
         self._hub = hub
         self._sql = Statements("sql", place.schema)
         self._lanes = Lanes()
-        self._habits = Habits()
+        self._habits = fast.Habits()
+        self._insert_one = call_of("insert_one", self._sql.call_insert_one)
         self._writes = 0
         first = Link(place, self.clock)
         try:
@@ -46,11 +52,13 @@ class Opened:
         finally:
             first.close()
         self._watchdog = Watchdog(place.answer_within)
+        self._sweep = Sweep(place, self.clock, self._sql, self._watchdog)
         self._crew = Crew(place, self.clock, self._watchdog, self._fold_if_due)
         self.wake = Wake(place, hub, self._watchdog)
         own = Link(place, self.clock)
         self._watchdog.watch(own.waiting)
         self._together = Together(own, self._engine)
+        self._on_loop: OnLoop | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -58,11 +66,62 @@ class Opened:
         return self._pid == os.getpid()
 
     def _engine(self, link: Link) -> Engine:
-        return Engine(link, self._sql, self._lanes, self.clock, self, self._habits)
+        return Engine(link, self._sql, self._lanes, self.clock, self, self._habits, self._insert_one)
 
     async def do(self, work: Callable[[Engine], T]) -> T:
         answer: T = await self._crew.do(lambda link: work(self._engine(link)))
         return answer
+
+    def own_loop(self) -> None:
+        """From now on what is one call is asked on this loop, by some of the connections that the crew would have."""
+        loop = asyncio.get_running_loop()
+        is_able = not isinstance(loop, getattr(asyncio, "ProactorEventLoop", ()))
+        if self._on_loop is None and is_able and self.place.connections > 1:
+            call = call_of("exchange", self._sql.call_exchange)
+            self._on_loop = OnLoop(self.place, call, self._watchdog, in_thread, self._keep_the_crew)
+            self._crew.most = self.place.connections - self._on_loop.most
+
+    def _keep_the_crew(self) -> None:
+        """There will be no connections on the loop."""
+        self._crew.most = self.place.connections
+
+    async def leave_loop(self) -> None:
+        if self._on_loop is not None:
+            await self._on_loop.close()
+
+    async def exchange(self, wanted: Exchange, now: int | None) -> Exchanged:
+        on_loop, link = self._on_loop, None
+        is_here = on_loop is not None and on_loop.loop is asyncio.get_running_loop() and now is None
+        if on_loop is not None and is_here and fast.is_plain(wanted) and not self._habits.are_shared(wanted):
+            link = on_loop.free()
+        if on_loop is None or link is None:
+            return await self.do(lambda engine: engine.exchange(wanted, now))
+        asked = self.clock.steady()
+        answer = link.ask(on_loop.call, fast.packed(fast.exchange_params(wanted, now)))
+        # Not by whoever waits for it: those who gave up have changed what others wait for all the same.
+        answer.add_done_callback(functools.partial(self._tell_of, wanted))
+        try:
+            rows = await asyncio.shield(answer)
+        except psycopg.Error:  # others were in the way, and nothing was written
+            return await self.do(lambda engine: engine.exchange(wanted, now, is_plain=False))
+        said = rows[0][0]
+        self.clock.note(rows[0][1], asked)
+        if said != fast.DONE:
+            if said == fast.SHARED:
+                self._habits.note(wanted, are_shared=True)
+            return await self.do(lambda engine: engine.exchange(wanted, now, is_plain=said == fast.SHARED))
+        if not fast.knows_lanes(rows, self._lanes):
+            await self.do(lambda engine: engine.know_lanes())
+        return fast.exchanged(wanted, rows, self._lanes)
+
+    def _tell_of(self, wanted: Exchange, answer: asyncio.Future[list[Any]]) -> None:
+        if answer.cancelled() or answer.exception() is not None or (rows := answer.result())[0][0] != fast.DONE:
+            return
+        if topics := fast.topics_of(wanted, rows):
+            self.committed(topics, left=len(rows) - 1)
+            if self._writes >= FOLD_AFTER:
+                with contextlib.suppress(StoreError):  # closed meanwhile
+                    self._crew.give(lambda _: None)  # it folds afterwards
 
     def _fold_if_due(self, link: Link) -> None:
         if self._writes >= FOLD_AFTER:
@@ -76,12 +135,15 @@ class Opened:
     def within(self) -> tuple[str, str] | None:
         return self.wake.within()
 
-    def committed(self, topics: set[str], told: Iterable[str] = ()) -> None:
+    def committed(self, topics: set[str], told: Iterable[str] = (), *, left: int = 0) -> None:
         self._writes += 1
+        if left:
+            self._sweep.note(left)
         if topics:
             self._hub.wake(topics)
-        if left := topics.difference(told):
-            self.wake.tell(left)
+        if untold := topics.difference(told):
+            # Whoever was seen waiting has heard, and whoever follows events has time: they cost nobody's start.
+            self.wake.tell(untold, soon=bool(told) or untold == {EVENTS_TOPIC})
 
     def watch(self, topics: Iterable[str]) -> HubWatch:
         watch = self._hub.watch(topics)
@@ -90,7 +152,7 @@ class Opened:
 
     def close(self) -> None:
         with contextlib.ExitStack() as parts:  # what fails to close keeps no other part open
-            for part in (self._watchdog, self.wake, self._together, self._crew):
+            for part in (self._watchdog, self.wake, self._sweep, self._together, self._crew):
                 parts.callback(part.close)
 
 

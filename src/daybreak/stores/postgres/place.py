@@ -7,7 +7,8 @@ from datetime import timedelta
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from daybreak.errors import BadInput
-from daybreak.units import duration
+from daybreak.store import ConnectLimit, FixedLimit
+from daybreak.units import ZERO, duration
 
 SCHEMES = ("postgresql", "postgres")
 
@@ -21,19 +22,27 @@ class Place:
     schema: str = "daybreak"
     connections: int = 4
     answer_within: timedelta = timedelta(seconds=60)
+    connect_within: timedelta = timedelta(seconds=5)
+    connect_limit: ConnectLimit = field(default_factory=FixedLimit, repr=False, compare=False)
 
 
 def place_of(
-    url: str, *, schema: str | None = None, connections: int | None = None, answer_within: timedelta | None = None
+    url: str,
+    *,
+    schema: str | None = None,
+    connections: int | None = None,
+    answer_within: timedelta | None = None,
+    connect_within: timedelta | None = None,
+    connect_limit: ConnectLimit | None = None,
 ) -> Place:
-    """`schema`, `connections` and `answer_within` of the URL are ours, everything else is libpq's."""
+    """`schema`, `connections`, `answer_within` and `connect_within` of the URL are ours, everything else is libpq's."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise BadInput(f"{parts.scheme or url!r} is no PostgreSQL URL: write postgresql://user@host/database")
     ours: dict[str, str] = {}
     theirs: list[tuple[str, str]] = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name in ("schema", "connections", "answer_within"):
+        if name in ("schema", "connections", "answer_within", "connect_within"):
             ours[name] = value
         else:
             theirs.append((name, value))
@@ -46,10 +55,15 @@ def place_of(
         raise BadInput("connections: at least one is needed")
     if answer_within is None:
         answer_within = duration(ours.get("answer_within", "60s"), "answer_within")
+    if connect_within is None:
+        connect_within = duration(ours.get("connect_within", "5s"), "connect_within")
+    if connect_within <= ZERO:
+        raise BadInput("connect_within must be longer than nothing")
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs, quote_via=quote), ""))
     host = parts.netloc.rpartition("@")[2] or "local"
     name = f"postgresql://{host}{unquote(parts.path) or '/'}" + (f"?schema={named}" if named != "daybreak" else "")
-    return Place(conninfo, name, named, connections, answer_within)
+    limit = connect_limit or FixedLimit()
+    return Place(conninfo, name, named, connections, answer_within, connect_within, limit)
 
 
 def _number(text: str) -> int:

@@ -11,7 +11,7 @@ from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.place import Place
 from daybreak.stores.postgres.statements import Statements, quoted
 
-VERSION: Final = 1
+VERSION: Final = 2
 # The oldest program that can work on what we write: one version apart must do. A function that changes gets a new
 # number at its end; the old one stays for as long as programs that call it may.
 NEEDS: Final = 1

@@ -17,6 +17,7 @@ from daybreak.store import (
     Amend,
     Amended,
     Beat,
+    ConnectLimit,
     Exchange,
     Exchanged,
     Extended,
@@ -43,7 +44,6 @@ from daybreak.stores.postgres.examine import examine
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.opened import Opened, in_thread
 from daybreak.stores.postgres.place import place_of
-from daybreak.stores.postgres.purge import purge as purge_chunk
 from daybreak.stores.postgres.wake import ListenedHub
 from daybreak.stores.postgres.within import insert_within, insert_within_async
 from daybreak.units import clean, micros, span
@@ -55,9 +55,10 @@ TRIES: Final = 100
 class PostgresStore:
     """Jobs in one schema of one database, for any number of processes on any number of machines.
 
-    The URL is libpq's, with three options of ours: `schema` (daybreak), `connections` (4: how many one process uses
-    for its questions; one more listens, one more serves `insert_now`) and `answer_within` (60s: when an answer that
-    does not come is given up)."""
+    The URL is libpq's, with four options of ours: `schema` (daybreak), `connections` (4: how many one process uses
+    for its questions; one more listens, one more serves `insert_now`), `answer_within` (60s: when an answer that
+    does not come is given up) and `connect_within` (5s: likewise a connection; `connect_limit` lets it follow what is
+    seen)."""
 
     traits = Traits(
         name="postgres",
@@ -74,8 +75,17 @@ class PostgresStore:
         schema: str | None = None,
         connections: int | None = None,
         answer_within: timedelta | None = None,
+        connect_within: timedelta | None = None,
+        connect_limit: ConnectLimit | None = None,
     ) -> None:
-        self.place = place_of(url, schema=schema, connections=connections, answer_within=answer_within)
+        self.place = place_of(
+            url,
+            schema=schema,
+            connections=connections,
+            answer_within=answer_within,
+            connect_within=connect_within,
+            connect_limit=connect_limit,
+        )
         self._world = world or RealWorld()
         self._hub = ListenedHub()
         self._opening = threading.Lock()
@@ -98,6 +108,7 @@ class PostgresStore:
         """Answer everyone who asked, then hang up. Closing twice is fine; a forked child only forgets."""
         opened, self._opened = self._opened, None
         if opened is not None and opened.is_ours:
+            await opened.leave_loop()
             await in_thread(opened.close)
 
     async def __aenter__(self) -> Self:
@@ -143,7 +154,10 @@ class PostgresStore:
         records.check([*exchange.put, *(put for said in exchange.settle for put in said.puts)])
         cleaned = [cleaned_settlement(said) for said in exchange.settle]
         wanted = Exchange(settle=cleaned, insert=exchange.insert, put=exchange.put, claim=exchange.claim)
-        return await self._in_use().do(lambda engine: engine.exchange(wanted, _micros(now)))
+        return await self._in_use().exchange(wanted, _micros(now))
+
+    def own_loop(self) -> None:
+        self._in_use().own_loop()
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
         beats = [cleaned_beat(beat) for beat in beats]
@@ -213,7 +227,7 @@ class PostgresStore:
         return await self._read(lambda ledger: read.history(ledger, job))  # type: ignore[no-any-return]
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
-        return await self._write(lambda ledger: purge_chunk(ledger, purge), now)  # type: ignore[no-any-return]
+        return await self._in_use().do(lambda engine: engine.purge(purge, _micros(now)))
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
         return await self._read(lambda ledger: pack(ledger, jobs))  # type: ignore[no-any-return]

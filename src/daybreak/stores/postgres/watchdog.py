@@ -24,11 +24,17 @@ class Waiting:
 
     @contextlib.contextmanager
     def on(self, db: psycopg.Connection[Any]) -> Iterator[None]:
-        self._on, self._since = db, time.monotonic()
+        self.begin(db)
         try:
             yield
         finally:
-            self._since = self._on = None
+            self.end()
+
+    def begin(self, db: psycopg.Connection[Any]) -> None:
+        self._on, self._since = db, time.monotonic()
+
+    def end(self) -> None:
+        self._since = self._on = None
 
     def break_off_if_since(self, then: float) -> None:
         since, db = self._since, self._on

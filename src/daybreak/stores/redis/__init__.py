@@ -13,7 +13,8 @@
 
 Keys, all under {namespace}:
 
-    meta                    version, last sequence number, revision and feed position, latest time
+    meta                    version, last sequence number, revision (`set`: but for signs of life) and feed position,
+                            latest time
     job  at  id             what was submitted; where it stands, with its history; by seq, and the seq by id
     ties  belongs           unique name and idempotency keys of a job; its run and owner
     key  unique  dropped    who stands for a key or a unique name; keys whose job has gone

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ssl
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
 from daybreak.errors import BadInput
+from daybreak.units import ZERO, duration
 
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix")
 _SECURE = ("rediss", "valkeys")
-_OPTIONS = ("namespace", "db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
+_OPTIONS = ("namespace", "db", "connect_within", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -30,6 +32,7 @@ class Address(Struct, frozen=True, kw_only=True):
     certfile: str | None = None
     keyfile: str | None = None
     verified: bool = True
+    connect_within: timedelta = timedelta(seconds=5)
 
     def __str__(self) -> str:
         where = (
@@ -81,12 +84,19 @@ def parse(url: str) -> Address:
         "ca_certs": said.get("ssl_ca_certs"),
         "certfile": said.get("ssl_certfile"),
         "keyfile": said.get("ssl_keyfile"),
+        "connect_within": _within(said.get("connect_within", "5s")),
         "verified": said.get("ssl_cert_reqs", "required") != "none",
     }
     if "unix" in parts.scheme:
         values["path"] = unquote(parts.path)
         return Address(db=_number(said.get("db", "0")), **values)
     return Address(db=_number(said.get("db") or parts.path.strip("/") or "0"), **values)
+
+
+def _within(text: str) -> timedelta:
+    if (within := duration(text, "connect_within")) <= ZERO:
+        raise BadInput("connect_within must be longer than nothing")
+    return within
 
 
 def _number(text: str) -> int:

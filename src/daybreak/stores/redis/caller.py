@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -27,14 +28,17 @@ MOST: Final = 500  # jobs that are sent together
 class Wire:
     """A connection that blocks its caller."""
 
-    def __init__(self, address: Address, timeout: float) -> None:
+    def __init__(self, address: Address, timeout: float, within: float | None = None) -> None:
+        """`timeout` is that of an answer, `within` that of all until the connection is greeted, in seconds."""
+        within = timeout if within is None else within
+        until = time.monotonic() + within
         try:
             if address.path is not None:
                 self._socket = _unix_socket()
-                self._socket.settimeout(timeout)
+                self._socket.settimeout(within)
                 self._socket.connect(address.path)
             else:
-                self._socket = socket.create_connection((address.host, address.port), timeout)
+                self._socket = socket.create_connection((address.host, address.port), within)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if (context := address.context()) is not None:
                     self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
@@ -45,6 +49,7 @@ class Wire:
         self._reader = reader()
         self.is_open = True
         for command in greeting(address):
+            self._socket.settimeout(max(until - time.monotonic(), 0.001))
             try:
                 reply = self.ask(command)
             except Lost as trouble:
@@ -52,6 +57,7 @@ class Wire:
             if isinstance(reply, Refusal) and command[0] != "CLIENT":
                 self.close()
                 raise faults.refused(address, str(reply))
+        self._socket.settimeout(timeout)
 
     def ask(self, command: Command) -> Any:
         """The reply, an error reply as a value; raises Lost."""
@@ -124,9 +130,20 @@ class Caller:
     def _connected(self) -> Wire:
         self._check_open()
         if self._wire is None or not self._wire.is_open:
-            self._wire = Wire(self._line.address, self._line.timeout)
+            self._wire = self._connect()
             self._check_open()
         return self._wire
+
+    def _connect(self) -> Wire:
+        line, within, began = self._line, self._line.connect_within(), time.monotonic()
+        try:
+            wire = Wire(line.address, line.timeout, within)
+        except StoreUnavailable:
+            if time.monotonic() - began >= within:
+                line.was_late(within)
+            raise
+        line.took(time.monotonic() - began)
+        return wire
 
     def _check_open(self) -> None:
         if self._closed:

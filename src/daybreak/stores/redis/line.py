@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from daybreak.errors import StoreTooNew, StoreUnavailable
+from daybreak.store import ConnectLimit, FixedLimit
 from daybreak.stores.redis import faults
 from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.hands import Hands
@@ -47,12 +48,15 @@ class Seat:
 class Line:
     """From any number of loops; each has a connection of its own."""
 
-    def __init__(self, address: Address, namespace: str, timeout: timedelta, hands: Hands) -> None:
+    def __init__(
+        self, address: Address, namespace: str, timeout: timedelta, hands: Hands, limit: ConnectLimit | None = None
+    ) -> None:
         self.address = address
         self.namespace = namespace
         self.prefix = f"{{{namespace}}}:".encode()
         self.timeout = timeout.total_seconds()
         self.hands = hands
+        self._limit = limit or FixedLimit()
         self.skew = Skew()
         self._seats: dict[asyncio.AbstractEventLoop, Seat] = {}
         self._closed = False
@@ -172,11 +176,29 @@ class Line:
 
     async def dial(self) -> Link:
         """A new connection, greeted; nothing is asked of it yet."""
+        within, began = self.connect_within(), self.hands.steady()
         try:
-            link = await Link.connect(self.address, self.timeout)
+            async with asyncio.timeout(within) as limit:
+                link = await self._greeted()
         except (OSError, TimeoutError, ssl.SSLError) as trouble:
+            if limit.expired():
+                self.was_late(within)
             raise faults.unreachable(self.address, trouble) from None
-        said = greeting(self.address)
+        self.took((self.hands.steady() - began) / 1e6)
+        return link
+
+    def connect_within(self) -> float:
+        """Seconds; never more than an answer may take, since the greeting waits for one."""
+        return min(self._limit.seconds(self.address.connect_within), self.timeout)
+
+    def took(self, seconds: float) -> None:
+        self._limit.took(self.address.connect_within, seconds)
+
+    def was_late(self, within: float) -> None:
+        self._limit.took(self.address.connect_within, within, late=True)
+
+    async def _greeted(self) -> Link:
+        link, said = await Link.connect(self.address, self.timeout), greeting(self.address)
         try:
             replies = await asyncio.gather(*(link.ask(command) for command in said))
         except Lost as trouble:

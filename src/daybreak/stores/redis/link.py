@@ -41,16 +41,15 @@ class Link(asyncio.Protocol):
         self.on_push: Any = None  # what to do with messages, on a connection that only listens
 
     @classmethod
-    async def connect(cls, address: Address, timeout: float) -> Link:  # noqa: ASYNC109 - one time for all its steps
+    async def connect(cls, address: Address, timeout: float) -> Link:  # noqa: ASYNC109 - of answers
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(timeout):
-            if address.path is not None:
-                _, link = await loop.create_unix_connection(lambda: cls(timeout), address.path)
-            else:
-                _, link = await loop.create_connection(
-                    lambda: cls(timeout), address.host, address.port, ssl=address.context()
-                )
-            return link
+        if address.path is not None:
+            _, link = await loop.create_unix_connection(lambda: cls(timeout), address.path)
+        else:
+            _, link = await loop.create_connection(
+                lambda: cls(timeout), address.host, address.port, ssl=address.context()
+            )
+        return link
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Option
 from daybreak.sharing import RETRIES_OF
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.told import SHORT, moment_or_none, short, unfold, unpack_event
-from daybreak.units import micros, moment, span
+from daybreak.units import EPOCH, micros, moment, span
 
 LARGE: Final = 4096
 _CREATED: Final = struct.Struct("<d")
@@ -94,8 +94,8 @@ def pack_spec(spec: JobSpec) -> bytes:
     return squeeze(b"".join((bytes((_SPECIAL,)), SHORT.pack(len(options)), options, plain)))
 
 
-def unpack_spec(packed: bytes) -> JobSpec:
-    body = unsqueeze(packed)
+def unpack_spec(packed: bytes, at: int = 0) -> JobSpec:
+    body = zlib.decompress(packed[at + 1 :]) if packed[at] else packed[at + 1 :]
     if body[0] != _SPECIAL:
         return _unpack_spec(body)
     options, at = short(body, 1)
@@ -116,30 +116,32 @@ def leases_of(worker: str, call: str | None, reply: Sequence[Any]) -> list[Lease
     """The leases that a claim or a reap gave, all to one worker under one call."""
     seqs, heads, jobs, checkpoints, *_ = reply
     points = iter(checkpoints)
-    looks: dict[bytes, dict[str, Any]] = {}  # those that were claimed together mostly look alike
+    looks: dict[bytes, Lease] = {}  # those that were claimed together mostly look alike
     born: dict[bytes, datetime] = {}
     leases = []
     for seq, head, job in zip(seqs, heads, jobs, strict=True):
+        spec = unpack_spec(job, JOB.size)
         if (look := looks.get(head)) is None:
-            look = looks[head] = _look(head, worker, call)
+            look = looks[head] = _look(spec, head, worker, call)
         stamp = job[:8]
         if (created := born.get(stamp)) is None:
             created = born[stamp] = moment(int(_CREATED.unpack(stamp)[0]))
-        lease = Lease(seq=int(seq), spec=unpack_spec(job[JOB.size :]), created_at=created, **look)
+        lease = replace(look, seq=int(seq), spec=spec, created_at=created)
         if head[3] & codes.CHECKPOINT:
             force_setattr(lease, "checkpoint", unsqueeze(next(points)))
         leases.append(lease)
     return leases
 
 
-def _look(head: bytes, worker: str, call: str | None) -> dict[str, Any]:
+def _look(spec: JobSpec, head: bytes, worker: str, call: str | None) -> Lease:
+    """A lease as those of one look are, to be made into each of them: that is far faster than to make each anew."""
     _, _, flags, _, priority, _, _, attempt, fence, _, lost, timeouts, until, term, started = HEAD.unpack(head)
-    return {
-        "fence": int(fence), "attempt": attempt, "priority": priority, "worker": worker, "until": moment(int(until)),
-        "lease_for": timedelta(microseconds=term), "started_at": moment(int(started)), "lost": lost,
-        "timeouts": timeouts, "call": call if flags & codes.CALLED else None, "reaped": bool(flags & codes.REAPED),
-        "alone": bool(flags & codes.ALONE),
-    }  # fmt: skip
+    return Lease(
+        seq=0, spec=spec, created_at=EPOCH, fence=int(fence), attempt=attempt, priority=priority, worker=worker,
+        until=moment(int(until)), lease_for=timedelta(microseconds=term), started_at=moment(int(started)), lost=lost,
+        timeouts=timeouts, call=call if flags & codes.CALLED else None, reaped=bool(flags & codes.REAPED),
+        alone=bool(flags & codes.ALONE),
+    )  # fmt: skip
 
 
 # -- whole jobs --------------------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ class Whole:
     def __init__(self, parts: Sequence[Any]) -> None:
         seq, record, job, *self._parts = parts
         (self.created,) = _CREATED.unpack_from(job)
-        self.spec = unpack_spec(job[JOB.size :])
+        self.spec = unpack_spec(job, JOB.size)
         _, at = short(record, HEAD.size)
         holder, at = short(record, at)
         head, lacks = HEAD.unpack_from(record), 0

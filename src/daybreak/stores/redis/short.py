@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from daybreak.model import JobSpec
+from daybreak.model import JobSpec, Options
 from daybreak.store import Inserted
 from daybreak.stores.redis import answers
 from daybreak.stores.redis.gauges import pack_needs
@@ -15,7 +15,8 @@ from daybreak.stores.redis.rows import pack_spec
 from daybreak.stores.redis.specs import Args, check_priority, class_of, kept, task_of
 from daybreak.stores.redis.told import Tail, pack_end, pack_tail, sized
 
-MOST: Final = 500  # jobs in one script
+MOST: Final = 1000  # jobs in one script, as many as a client sends at once
+KINDS: Final = 100  # of which it is remembered what is said of each
 LONG_FOR: Final = 10_000_000  # microseconds for which a queue that refused is not asked again
 
 
@@ -25,6 +26,7 @@ class ShortWay:
     def __init__(self, hands: Hands) -> None:
         self._hands = hands
         self._long: dict[str, int] = {}
+        self._kinds: dict[tuple[object, ...], tuple[Options, Args]] = {}
 
     def args(self, specs: Sequence[JobSpec]) -> Args | None:
         """For jobs that are due now, tied to nothing, and of one kind; None if they are not."""
@@ -37,13 +39,7 @@ class ShortWay:
             or options.expires_in is not None or first.holder is not None or self._is_long(first.queue)
         ):  # fmt: skip
             return None
-        check_priority(first.priority)
-        sized(first.queue.encode())
-        args: Args = [
-            first.queue, task_of(first.task, first.version),
-            pack_end(None, None, first.by, pack_tail(Tail(task=first.task, queue=first.queue))), first.priority,
-            kept(options.keep_completed), kept(options.keep_failed), pack_needs(first),
-        ]  # fmt: skip
+        args = self._said_once(kind, first)
         for spec in specs:
             if spec is not first and class_of(spec) != kind:
                 return None
@@ -51,6 +47,24 @@ class ShortWay:
             args.append(spec.id)
             args.append(pack_spec(spec))
         return args
+
+    def _said_once(self, kind: tuple[object, ...], spec: JobSpec) -> Args:
+        """What is said of all jobs of a kind. A caller has few kinds, and submits them again and again."""
+        known = self._kinds.get(kind)
+        if known is not None and known[0] is spec.options:  # a kind knows its options by identity, which may be reused
+            return known[1].copy()
+        options = spec.options
+        check_priority(spec.priority)
+        sized(spec.queue.encode())
+        args: Args = [
+            spec.queue, task_of(spec.task, spec.version),
+            pack_end(None, None, spec.by, pack_tail(Tail(task=spec.task, queue=spec.queue))), spec.priority,
+            kept(options.keep_completed), kept(options.keep_failed), pack_needs(spec),
+        ]  # fmt: skip
+        if len(self._kinds) >= KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = (options, args)
+        return args.copy()
 
     def answered(self, specs: Sequence[JobSpec], reply: Reply) -> list[Inserted] | None:
         """None if nothing was written: then the long way must be taken."""

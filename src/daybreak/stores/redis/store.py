@@ -16,6 +16,7 @@ from daybreak.store import (
     Amend,
     Amended,
     Beat,
+    ConnectLimit,
     Exchange,
     Exchanged,
     Extended,
@@ -55,7 +56,8 @@ class RedisStore:
     """Jobs on a server, for any number of processes on any machines.
 
     What a crash of the server may lose depends on its settings: `traits` and `examine` say it. `timeout` is how long
-    an answer may take before the connection is given up."""
+    an answer may take before the connection is given up; `connect_within` of the URL (5s), how long a connection may,
+    which `connect_limit` lets follow what is seen."""
 
     def __init__(
         self,
@@ -64,12 +66,14 @@ class RedisStore:
         world: World | None = None,
         namespace: str | None = None,
         timeout: timedelta = timedelta(seconds=10),
+        connect_limit: ConnectLimit | None = None,
     ) -> None:
         need_library()
         address = parse(url)
         self.namespace = namespace or address.namespace or NAMESPACE
         self._world = world or RealWorld()
-        self._line = Line(address, examine.checked_namespace(self.namespace), timeout, Hands(self._world))
+        hands = Hands(self._world)
+        self._line = Line(address, examine.checked_namespace(self.namespace), timeout, hands, connect_limit)
         self._short = ShortWay(self._line.hands)
         self._wake = Wake(self._line)
         self._caller: Caller | None = None

@@ -148,7 +148,8 @@ class Ear:
             self._give_up(link)
             if self._hub.is_watched:
                 with contextlib.suppress(StoreError):
-                    seen = await self._line.command("HMGET", self._line.prefix + b"meta", "pos", "revision")
+                    # That some worker is alive is written all the time, and nobody's work.
+                    seen = await self._line.command("HMGET", self._line.prefix + b"meta", "pos", "set")
                     if seen != self._seen:
                         self._seen = seen
                         self._hub.wake([ANY])

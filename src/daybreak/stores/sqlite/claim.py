@@ -84,12 +84,14 @@ class Claiming:
         self._last: dict[int, tuple[int, int, int]] = {}
         self._ended = 0
         self._parked = 0
+        self._shares = False  # whether something was taken of a resource
         self.again = False
         self.next_in: timedelta | None = None
 
     def claim(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim
-        due = pass_time.promote(ledger, PROMOTED_PER_CLAIM)
+        coming = pass_time.coming(ledger)
+        due = pass_time.promote(ledger, PROMOTED_PER_CLAIM, coming)
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
         lines = [Line(ledger, queue, claim, had, index) for index, (queue, had) in enumerate(served.items())]
         try:
@@ -98,10 +100,12 @@ class Claiming:
             for line in lines:
                 line.close()
         self._write()
+        is_freed = bool(ledger.freed) or (coming.look is not None and coming.look <= ledger.steady)
         is_offered = share.offer_freed(ledger)
         self.again = is_offered or (due == PROMOTED_PER_CLAIM if dry else True)
         if len(leases) < claim.limit:
-            self.next_in = pass_time.next_in(ledger)
+            is_as_before = not (due or is_freed or self._ended or self._parked or self._shares)
+            self.next_in = pass_time.next_in(ledger, coming if is_as_before else None)
         return leases
 
     def _take(self, lines: list[Line]) -> tuple[list[Lease], bool]:
@@ -178,6 +182,7 @@ class Claiming:
             gauges.keep_no_more(ledger, needs, seq)
             gauges.take(ledger, needs, is_retry=attempt > 1)
             packed_needs = gauges.pack_needs(needs)
+            self._shares = True
         if expires is not None:
             ledger.execute(sql.forget_expiry, (seq,))
         self._rows.append((

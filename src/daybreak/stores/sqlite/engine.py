@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import apsw
+from msgspec import Struct
 
 from daybreak.errors import (
     OutcomeUnknown,
@@ -26,18 +25,13 @@ from daybreak.stores.sqlite import forks, gauges, schema, share
 from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
+from daybreak.stores.sqlite.log import Log
 from daybreak.stores.sqlite.turn import Turn
 from daybreak.units import micros
 from daybreak.world import World
 
-_log = logging.getLogger("daybreak.sqlite")
 
-CHECKPOINT_PAGES = 1000
-TRUNCATE_PAGES = 16_000
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """Work for one transaction: `run` does it and answers. A mere insert, of `specs` now, may be done with others."""
 
     run: Callable[[Ledger], Any]
@@ -77,10 +71,7 @@ class Engine:
         self._identity = (0, 0)
         self._known = Known()
         self._version: int | None = None
-        self._wal_pages = 0
-        self._checkpoint_at = CHECKPOINT_PAGES
-        self._truncated_at = 0.0
-        self._warn_at = 4 * TRUNCATE_PAGES
+        self._log = Log(place.path, turn, may_grow=place.vfs is None)
         self._db: apsw.Connection | None = None
         self._is_whole = True
         forks.watch(self)
@@ -103,10 +94,7 @@ class Engine:
                 db.execute("BEGIN IMMEDIATE")
                 self._anchor = schema.anchor(db, self._world.wall(), self._world.steady(), place.boot)
                 db.execute("COMMIT")
-            db.pragma("journal_size_limit", 64 * 1024 * 1024)
-            db.set_wal_hook(self._wrote)
-            db.wal_autocheckpoint(0)  # replaces the hook, so it is set again
-            db.set_wal_hook(self._wrote)
+            self._log.watch(db)
         except BaseException:
             db.close(True)
             raise
@@ -127,12 +115,6 @@ class Engine:
             ) from None
         if identity != self._identity:  # put back, as from a backup
             self._abandon(self._db)
-
-    def _wrote(self, _db: apsw.Connection, _name: str, pages: int) -> int:
-        if pages < self._wal_pages:  # the log has started over
-            self._checkpoint_at = CHECKPOINT_PAGES
-        self._wal_pages = pages
-        return apsw.SQLITE_OK
 
     def close(self) -> None:
         with self.using:
@@ -273,44 +255,19 @@ class Engine:
         version = data_version(db)
         if version != self._version:
             if self._version is not None:
-                schema.refuse_newer(db, self._place.path)  # someone may have migrated it under us
-            self._known, self._version = Known(), version
+                schema.refuse_if_migrated(db, self._place.path)  # under us
+            self._known, self._version = self._known.looked_again(db), version
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
     @property
-    def checkpoint_is_due(self) -> bool:
-        return self._wal_pages >= self._checkpoint_at
+    def wants_tending(self) -> bool:
+        return self._log.wants_tending
 
-    def checkpoint_if_due(self) -> None:
-        """Move the log into the file; after the answers went out, so that nobody waits for it."""
-        if not self.checkpoint_is_due or (db := self._db) is None:
-            return
-        with contextlib.suppress(apsw.Error), self._turn.here, self._turn:
-            pages, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            # A long reader keeps the log from starting over; asking at every commit would not help.
-            self._checkpoint_at = pages + CHECKPOINT_PAGES
-            if pages > TRUNCATE_PAGES and time.monotonic() - self._truncated_at > 1:
-                self._truncated_at = time.monotonic()
-                self._truncate(db, pages)
-
-    def _truncate(self, db: apsw.Connection, pages: int) -> None:
-        db.set_busy_timeout(0)
-        try:
-            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.BusyError:
-            if pages > self._warn_at:
-                self._warn_at = pages * 2
-                _log.warning(
-                    "%s: a reader has kept the write-ahead log from starting over, it is now %d MB; look for a program "
-                    "that holds the file open in a long transaction, or a process that was stopped",
-                    self._place.path,
-                    pages // 256,
-                )
-        else:
-            self._warn_at = 4 * TRUNCATE_PAGES
-        finally:
-            db.set_busy_timeout(5000)
+    def tend(self) -> None:
+        """After the answers went out, so that nobody waits for it."""
+        if self._db is not None:
+            self._log.tend(self._db, lambda: self._place.identity() == self._identity)
 
     # -- errors --------------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ class Known:
         self.names: dict[int, LaneName] = {}
         self.of_queue: dict[str, list[tuple[str, int, int]]] = {}
         self.settings: dict[str, QueueSettings] = {}
+        self.revision: int | None = -1  # of the settings
         self.last_seq: int | None = None
         self.last_id: str | None = None
         self.last_pos: int | None = None
@@ -40,6 +41,18 @@ class Known:
         self.totals: dict[tuple[int, int], Totals] = {}
         self.gauges: dict[str, Gauge] = {}
         self.is_shared = False  # programs that know no resources are refused already
+
+    def looked_again(self, db: apsw.Connection) -> Known:
+        """What is true now that someone else has committed."""
+        known = Known()
+        found: Any = db.execute(sql.look_again).fetchone()
+        known.last_seq, known.last_id, known.last_pos, lanes, known.revision = found
+        known.is_shared = self.is_shared
+        if known.revision == self.revision:
+            known.settings = self.settings
+        if lanes == len(self.names):
+            known.lanes, known.names, known.of_queue = self.lanes, self.names, self.of_queue
+        return known
 
     def add_lane(self, number: int, name: LaneName) -> None:
         self.lanes[name] = number

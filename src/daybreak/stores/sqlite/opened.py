@@ -49,7 +49,7 @@ class Opened:
         with self._engine.using:
             [answer], topics = self._engine.run([request])
             self._changed(topics)
-            self._engine.checkpoint_if_due()
+            self._engine.tend()
         if isinstance(answer, BaseException):
             raise answer
         return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
 
 from daybreak.model import State
 from daybreak.stores.sqlite import gauges, places, share
@@ -11,10 +12,22 @@ from daybreak.stores.sqlite.rows import STEADY, WALL
 from daybreak.stores.sqlite.statements import sql
 
 
-def promote(ledger: Ledger, limit: int) -> int:
-    """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
+class Next(NamedTuple):
+    """When something falls due, by either clock, and when a resource is to be looked at."""
+
+    steady: int | None
+    wall: int | None
+    look: int | None
+
+
+def coming(ledger: Ledger) -> Next:
     gauges.write(ledger)
-    steady, wall, look = ledger.execute(sql.next_due).fetchone() or (None, None, None)
+    return Next(*(ledger.execute(sql.next_due).fetchone() or (None, None, None)))
+
+
+def promote(ledger: Ledger, limit: int, coming_next: Next | None = None) -> int:
+    """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
+    steady, wall, look = coming_next or coming(ledger)
     if look is not None and look <= ledger.steady:
         share.offer_what_time_freed(ledger)
     due: list[int] = []
@@ -41,9 +54,8 @@ def expire(ledger: Ledger, limit: int) -> int:
     return len(overdue)
 
 
-def next_in(ledger: Ledger) -> timedelta | None:
-    gauges.write(ledger)
-    steady, wall, look = ledger.execute(sql.next_due).fetchone() or (None, None, None)
+def next_in(ledger: Ledger, coming_next: Next | None = None) -> timedelta | None:
+    steady, wall, look = coming_next or coming(ledger)
     hands = ((steady, ledger.steady), (wall, ledger.wall), (look, ledger.steady))
     delays = [due - hand for due, hand in hands if due is not None]
     return timedelta(microseconds=max(0, min(delays))) if delays else None

@@ -114,6 +114,12 @@ def refuse_newer(db: apsw.Connection, path: Path) -> None:
         )
 
 
+def refuse_if_migrated(db: apsw.Connection, path: Path) -> None:
+    """`refuse_newer` for a file that was found to be suitable before: another version of it may not be."""
+    if db.execute("PRAGMA user_version").fetchone() != (VERSION,):
+        refuse_newer(db, path)
+
+
 def anchor(db: apsw.Connection, wall: int, steady: int, boot: str) -> int:
     """What to add to the machine's steady clock to get the store's: the same for all processes until the next boot.
 

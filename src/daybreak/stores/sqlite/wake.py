@@ -31,7 +31,7 @@ class Wake:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._folder_fd: int | None = None
         self._seen_at = -1
-        self._peers: list[str] = []
+        self._peers: list[tuple[str, str]] = []  # name and address
         if platform.HAS_DATAGRAMS:
             self._sender = platform.datagram_socket()
         _wakes.add(self)
@@ -81,9 +81,9 @@ class Wake:
         message = "\n".join(topics).encode()
         if len(message) > LONGEST:
             message = ANY.encode()
-        for peer in peers:
+        for peer, address in peers:
             try:
-                sender.sendto(message, self._address(peer))
+                sender.sendto(message, address)
             except BlockingIOError:
                 pass  # it has enough to read already
             except (ConnectionRefusedError, FileNotFoundError):
@@ -93,11 +93,12 @@ class Wake:
             except OSError:
                 pass
 
-    def _look(self) -> list[str]:
+    def _look(self) -> list[tuple[str, str]]:
         try:
             changed_at = os.stat(self._where).st_mtime_ns  # noqa: PTH116 - at every commit, and a Path takes its time
             if changed_at != self._seen_at:
-                self._peers = [name for name in os.listdir(self._folder) if name != self._name]  # noqa: PTH208
+                names = os.listdir(self._folder)  # noqa: PTH208
+                self._peers = [(name, self._address(name)) for name in names if name != self._name]
                 self._seen_at = changed_at
         except OSError:
             return []

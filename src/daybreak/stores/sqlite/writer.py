@@ -22,6 +22,8 @@ _log = logging.getLogger("daybreak.sqlite")
 MOST = 2000  # items of work in one transaction, so that nobody waits long behind others
 QUICK: Final = 0.01  # seconds that a transaction may hold up a loop
 SLOW_FOR: Final = 1.0  # after one that took longer, the thread does the work for so long
+LOOK: Final = 0.0002  # seconds between two looks at who has come
+LOOKS: Final = 20
 GLANCE: Final = 0.5  # seconds; where a wait cannot be interrupted by a signal, Ctrl-C is heard this late
 
 
@@ -71,6 +73,7 @@ class Writer:
         self._closed = False
         self.on_loop = False  # whoever asks has a loop of their own, on which short work may be done
         self._slow_until = 0.0
+        self._crowd = 0  # threads that waited for the last commit
         self._thread = threading.Thread(target=self._run, name="daybreak-writer", daemon=True)
         self._thread.start()
 
@@ -126,7 +129,7 @@ class Writer:
                 if is_torn:
                     self._asked.put(Sign.TEND)
             self._tell(topics)
-            if self._engine.checkpoint_is_due:
+            if self._engine.wants_tending:
                 self._asked.put(Sign.TEND)
         return answer
 
@@ -145,7 +148,7 @@ class Writer:
                 return None
             answers, topics = done
             self._tell(topics)
-            if self._engine.checkpoint_is_due:
+            if self._engine.wants_tending:
                 self._asked.put(Sign.TEND)
         finally:
             self._engine.using.release()
@@ -160,10 +163,22 @@ class Writer:
         while not is_ending:
             first = self._asked.get()
             self._is_waiting = True
+            self._let_them_come()
             with self._engine.using:
                 self._is_waiting = False
                 batch, is_ending = self._gather(first)
                 self._serve(batch)
+
+    def _let_them_come(self) -> None:
+        """Threads that were answered together come back one after another, as the interpreter lets them. To commit for
+        the first few of them each time would cost all of them more than to wait for the rest, while more come."""
+        for _ in range(LOOKS):
+            there = self._asked.qsize() + 1
+            if there >= self._crowd * 0.9:
+                return
+            time.sleep(LOOK)
+            if self._asked.qsize() + 1 == there:
+                return
 
     def _gather(self, item: Asked | Sign) -> tuple[list[Asked], bool]:
         """Everyone who waits now, up to a bound; and whether these were the last."""
@@ -182,6 +197,7 @@ class Writer:
     def _serve(self, batch: list[Asked]) -> None:
         topics: set[str] = set()
         if batch:
+            self._crowd = sum(isinstance(reply, Reply) for _, reply in batch)
             try:
                 answers, topics = self._engine.run([request for request, _ in batch])
             except BaseException as trouble:  # noqa: BLE001 - a bug must reach its callers, not hang them
@@ -190,7 +206,7 @@ class Writer:
         self._tell(topics)
         try:
             self._engine.mend()
-            self._engine.checkpoint_if_due()
+            self._engine.tend()
         except Exception:  # noqa: BLE001
             _log.exception("after a commit")  # the log waits for the next turn
 

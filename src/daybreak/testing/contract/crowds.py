@@ -26,6 +26,8 @@ from daybreak.testing.contract.builders import (
     verdicts,
 )
 
+PATIENCE = 10 * SECOND
+
 
 class Shedding:
     async def test_a_full_queue_sheds_the_last_in_line_for_a_more_urgent_job(self, store: Store) -> None:
@@ -86,7 +88,7 @@ class Shedding:
         job = await accept(store, priority=9)
         watch = store.watch([job_topic(job)])
         await accept(store, priority=1)
-        assert await watch.wait(10 * SECOND)
+        assert await watch.wait(PATIENCE)
         watch.close()
         assert await kinds_of(store, job) == ["submitted", "shed"]
 

@@ -34,6 +34,8 @@ from daybreak.testing.contract.builders import (
     used,
 )
 
+PATIENCE = 20 * SECOND
+
 
 class Holders:
     """Jobs that are run by whoever submitted them: locks."""
@@ -149,7 +151,7 @@ class Holders:
         watch = store.watch([job_topic(bob)])
         try:
             assert await _give_back(store, ann)
-            assert await watch.wait(timedelta(seconds=20))
+            assert await watch.wait(PATIENCE)
         finally:
             watch.close()
 

@@ -58,6 +58,18 @@ class Waking:
         assert await waiting
         watch.close()
 
+    async def test_a_wake_up_is_called_out_before_a_wait_is_over(self, store: Store) -> None:
+        watch = store.watch([work_topic("default")])
+        while await watch.wait(SHORT):
+            pass
+        loops: list[asyncio.AbstractEventLoop] = []
+        watch.on_wake(lambda: loops.append(asyncio.get_running_loop()))
+        await accept(store)
+        assert await watch.wait(PATIENCE)
+        assert loops
+        assert set(loops) == {asyncio.get_running_loop()}
+        watch.close()
+
     async def test_a_wait_without_a_change_ends_with_its_time(self, store: Store) -> None:
         watch = store.watch([work_topic("default")])
         async with asyncio.timeout(5):

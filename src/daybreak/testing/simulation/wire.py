@@ -216,6 +216,7 @@ class WireWatch:
     def __init__(self, process: Process, watch: Watch | None) -> None:
         self._process = process
         self._watch = watch
+        self._hearing: list[asyncio.Future[None]] = []
 
     async def wait(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - part of the seam
         if self._watch is None:
@@ -225,6 +226,14 @@ class WireWatch:
             woken = await self._watch.wait(timeout)
         await self._process.gate()
         return woken
+
+    def on_wake(self, call: Callable[[], None]) -> None:
+        async def heard() -> None:
+            await self._process.gate()
+            call()
+
+        if self._watch is not None:
+            self._watch.on_wake(lambda: self._hearing.append(asyncio.ensure_future(heard())))
 
     def close(self) -> None:
         if self._watch is not None:

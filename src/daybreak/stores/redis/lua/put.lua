@@ -20,6 +20,7 @@ function M.put(record)
     M.tell_feed('', record.event:sub(1, 4) .. pack('<I4dd', 0, now, NONE) .. record.event:sub(5))
   end
   M.hset(name, record.name, record.value ~= '' and pack('<d', revision) .. record.value)
+  if record.kind ~= 'worker' then call('HSET', META, 'set', revision) end
   if record.kind == 'queue' then
     M.hset('settings', record.name, record.settings ~= '' and record.settings)
     M.forget_settings(record.name)

@@ -45,10 +45,11 @@ for i = 1, count do
   if there[i] then return { stamp, false, 0 } end
 end
 
+local ROW = 500 -- events in a row of the feed, as in prelude.lua
 local found = call('HMGET', meta, 'time', 'seq', 'pos')
-local before, last, pos = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0) + 1
+local before, last, pos = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0)
 -- The first write, as in prelude.lua: what can refuse a write refuses this one.
-call('HSET', meta, 'time', stamp, 'seq', format(whole, last + count), 'pos', format(whole, pos))
+call('HSET', meta, 'time', stamp, 'seq', format(whole, last + count), 'pos', format(whole, pos + math.ceil(count / ROW)))
 if before > server + 1000000 then call('HSET', meta, 'back', 1) end
 
 local rank = priority == 0 and 0 or 4503599627370464 + priority
@@ -56,7 +57,7 @@ local score = format(whole, rank)
 local head = pack('<BBBBBBI4I4dI4I4I4ddd', 2, 0, 0, marks, priority, 0, tonumber(lane), 0, 0, 1, 0, 0, rank, -1, -1)
 local prefix = pack('<ddd', now, tonumber(ARGV[7]), tonumber(ARGV[8]))
 local line = pack('<BBBBI4dd', 0, 2, 0, priority, 1, now, -1) .. tail
-local at, jobs, by_id, queued, all, row, sizes = {}, {}, {}, {}, {}, { pack('<dI4', now, count) }, {}
+local at, jobs, by_id, queued, all, rows, sizes = {}, {}, {}, {}, {}, {}, {}
 for i = 1, count do
   local id, seq, a, b = ids[i], format(padded, last + i), 2 * i - 1, 2 * i
   local size = sizes[#id]
@@ -69,7 +70,7 @@ for i = 1, count do
   by_id[a], by_id[b] = id, seq
   queued[a], queued[b] = score, seq
   all[a], all[b] = seq, seq
-  row[3 * i - 1], row[3 * i], row[3 * i + 1] = size, id, line
+  rows[3 * i - 2], rows[3 * i - 1], rows[3 * i] = size, id, line
 end
 call('HSET', P .. 'at', unpack(at))
 call('HSET', P .. 'job', unpack(jobs))
@@ -79,7 +80,12 @@ call('ZADD', P .. 'all:' .. lane, unpack(all))
 local cell = tonumber(lane) * 16 + priority
 call('HINCRBY', P .. 'tally', format(whole, cell * 8 + 2), count)
 call('HINCRBY', P .. 'total', format(whole, cell), count)
-call('HSET', P .. 'feed', format(whole, pos), table.concat(row))
+for from = 1, count, ROW do
+  local to = math.min(from + ROW - 1, count)
+  pos = pos + 1
+  local row = pack('<dI4', now, to - from + 1) .. table.concat(rows, '', 3 * from - 2, 3 * to)
+  call('HSET', P .. 'feed', format(whole, pos), row)
+end
 call('PUBLISH', P .. 'wake:work:' .. queue, '')
 call('PUBLISH', P .. 'wake:events', '')
 return { stamp, { format(whole, last + 1), '\2', {} }, 0 }

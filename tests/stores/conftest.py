@@ -1,0 +1,28 @@
+"""A SQLite store as blocking callers have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from daybreak.client import Client
+from daybreak.stores.sqlite import SqliteStore
+from daybreak.sync import Portal
+
+
+@pytest.fixture
+def portal():
+    portal = Portal()
+    yield portal
+    portal.close()
+
+
+@pytest.fixture
+def store(portal, tmp_path):
+    store = portal.run(SqliteStore(tmp_path / "jobs.db").open())
+    yield store
+    portal.run(store.close())
+
+
+@pytest.fixture
+def client(store):
+    return Client(store)

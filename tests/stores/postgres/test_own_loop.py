@@ -1,0 +1,153 @@
+"""Exchanges that are asked on the loop itself: the same answers, the same care when one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import psycopg
+import pytest
+from postgres_servers import URL, with_schema
+
+from daybreak.errors import OutcomeUnknown, StoreUnavailable
+from daybreak.model import Done
+from daybreak.policy.settle import settle
+from daybreak.store import Claim, Exchange, OwnLoop
+from daybreak.stores.postgres import PostgresStore
+from daybreak.testing.contract import builders
+from daybreak.testing.contract.builders import LEASE
+
+
+def claim(**said):
+    return Claim(worker="w1", lease_for=LEASE, **{"limit": 1, **said})
+
+
+def completed(lease):
+    return settle(lease, Done(), chance=0.5, by=lease.worker)
+
+
+async def accept(store):
+    """By the server's clock: only what goes by that is asked on the loop."""
+    return await builders.accept(store, now=None)
+
+
+@pytest.fixture
+async def store(fresh_schema):
+    async with PostgresStore(with_schema(URL, fresh_schema)) as store:
+        store.own_loop()
+        await ready(store)
+        yield store
+
+
+async def ready(store):
+    """Its connection is made beside whoever asks first."""
+    on_loop = store._opened._on_loop
+    while on_loop.free() is None:
+        if on_loop._making is not None:
+            await asyncio.wait([on_loop._making])
+
+
+def link_of(store):
+    return store._opened._on_loop.free()
+
+
+def terminate(pid):
+    with psycopg.connect(URL, autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+
+
+async def test_the_store_says_that_it_can(store):
+    assert isinstance(store, OwnLoop)
+
+
+async def test_what_is_exchanged_on_the_loop_is_what_the_crew_would_answer(store):
+    jobs = [await accept(store) for _ in range(3)]
+    taken = (await store.exchange(Exchange(claim=claim(limit=2)))).leases
+    assert [lease.spec.id for lease in taken] == jobs[:2]
+    answer = await store.exchange(Exchange(settle=[completed(lease) for lease in taken], claim=claim(limit=9)))
+    assert answer.settled == [True, True]
+    assert [lease.spec.id for lease in answer.leases] == jobs[2:]
+    assert [event.kind for event in await store.history(jobs[0])] == ["submitted", "started", "completed"]
+    assert [event.kind for event in await store.history(jobs[2])] == ["submitted", "started"]
+
+
+async def test_two_at_once_are_both_answered(store):
+    jobs = {await accept(store) for _ in range(8)}
+    answers = await asyncio.gather(*(store.exchange(Exchange(claim=claim(limit=2))) for _ in range(4)))
+    assert {lease.spec.id for answer in answers for lease in answer.leases} == jobs
+
+
+async def test_who_gives_up_tears_nothing(store):
+    job = await accept(store)
+    asking = asyncio.create_task(store.exchange(Exchange(claim=claim(call="first"))))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asking
+    found = await store.exchange(Exchange(claim=claim(call="first", repeats=True)))
+    assert [lease.spec.id for lease in found.leases] in ([job], [])
+    other = await accept(store)
+    while not (leases := (await store.exchange(Exchange(claim=claim(limit=9, call="second")))).leases):
+        pass
+    assert other in [lease.spec.id for lease in leases]
+
+
+async def test_a_connection_that_was_cut_is_made_anew(store):
+    job = await accept(store)
+    link = link_of(store)
+    terminate(link._pg.backend_pid)
+    with contextlib.suppress(OutcomeUnknown, StoreUnavailable):  # whoever asks before it is noticed hears of it
+        await store.exchange(Exchange(claim=claim(limit=9, call="cut")))
+    while not link.is_lost:  # noqa: ASYNC110 - the loop itself notices
+        await asyncio.sleep(0)
+    found = await store.exchange(Exchange(claim=claim(limit=9, call="cut", repeats=True)))
+    assert [lease.spec.id for lease in found.leases] == [job]
+    assert (await store.exchange(Exchange(settle=[completed(found.leases[0])]))).settled == [True]
+
+
+async def test_an_answer_that_is_lost_is_told_as_unknown(store):
+    await accept(store)  # or there were nothing to look for, and nothing to wait for
+    link = link_of(store)
+    with psycopg.connect(URL) as db:
+        db.execute(f"LOCK TABLE {store.place.schema}.ready IN ACCESS EXCLUSIVE MODE")
+        asking = asyncio.create_task(store.exchange(Exchange(claim=claim())))
+        await asyncio.sleep(0)
+        terminate(link._pg.backend_pid)
+        with pytest.raises(OutcomeUnknown, match="to repeat is safe"):
+            await asking
+
+
+async def test_closing_answers_who_asked(fresh_schema):
+    store = await PostgresStore(with_schema(URL, fresh_schema)).open()
+    store.own_loop()
+    await ready(store)
+    await accept(store)
+    asking = asyncio.create_task(store.exchange(Exchange(claim=claim())))
+    await asyncio.sleep(0)
+    await store.close()
+    assert len((await asking).leases) == 1
+
+
+async def test_with_one_connection_all_is_left_to_the_crew(fresh_schema):
+    async with PostgresStore(with_schema(URL, fresh_schema), connections=1) as store:
+        store.own_loop()
+        job = await accept(store)
+        assert [lease.spec.id for lease in (await store.exchange(Exchange(claim=claim()))).leases] == [job]
+
+
+async def test_an_exchange_from_another_loop_is_left_to_the_crew(store):
+    job = await accept(store)
+    exchange = store.exchange(Exchange(claim=claim()))
+    found = await asyncio.to_thread(asyncio.run, exchange)
+    assert [lease.spec.id for lease in found.leases] == [job]
+
+
+async def test_who_asked_is_answered_when_another_loop_closes_the_store(store):
+    await accept(store)
+    with psycopg.connect(URL) as db:
+        db.execute(f"LOCK TABLE {store.place.schema}.ready IN ACCESS EXCLUSIVE MODE")
+        asking = asyncio.create_task(store.exchange(Exchange(claim=claim())))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(asyncio.run, store.close())
+        with pytest.raises(OutcomeUnknown, match="closed"):
+            await asking

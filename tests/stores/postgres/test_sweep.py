@@ -1,0 +1,120 @@
+"""What jobs leave behind in the tables through which they pass is swept by whoever took them out of line."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from daybreak.store import Claim, Exchange
+from daybreak.stores.postgres import PostgresStore, sweep
+from daybreak.stores.postgres.link import Link
+from daybreak.testing.contract.builders import spec
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(("table", "delay"), [("ready", None), ("delayed", timedelta(microseconds=1))])
+async def test_entries_of_jobs_that_left_are_swept(store, monkeypatch, table, delay):
+    monkeypatch.setattr(sweep, "SWEEP_AFTER", 500)
+    monkeypatch.setattr(sweep, "FEWEST", 100)
+    before = _sweeps(store, table)
+    async with asyncio.timeout(60):  # the server says a second later what is dead
+        while _sweeps(store, table) == before:
+            await store.insert([spec(delay=delay) for _ in range(300)])
+            while (await store.advance()).again:
+                pass
+            await store.exchange(Exchange(claim=Claim(worker="w", lease_for=HOUR, limit=300)))
+
+
+async def test_without_many_that_left_nothing_is_swept(store, monkeypatch):
+    monkeypatch.setattr(sweep, "FEWEST", 1)
+    before = _sweeps(store, "ready")
+    for _ in range(5):
+        await _pass(store, 300)
+        await asyncio.sleep(0.3)
+    assert _sweeps(store, "ready") == before
+
+
+async def test_what_one_exchange_brings_and_takes_has_left_too(store, monkeypatch):
+    monkeypatch.setattr(sweep, "SWEEP_AFTER", 500)
+    monkeypatch.setattr(sweep, "FEWEST", 100)
+    before = _sweeps(store, "ready")
+    async with asyncio.timeout(60):
+        while _sweeps(store, "ready") == before:
+            claim = Claim(worker="w", lease_for=HOUR, limit=100)
+            await store.exchange(Exchange(insert=[spec() for _ in range(100)], claim=claim))
+
+
+async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
+    monkeypatch.setattr(sweep, "SWEEP_AFTER", 1)
+    under_way = threading.Event()
+
+    def hang(link, statement, params=()):
+        with link.waiting.on(link._connected()):
+            under_way.set()
+            link.run("SELECT pg_sleep(300)")
+
+    async with PostgresStore(url) as store:
+        await store.insert([spec()])
+        with monkeypatch.context() as broken:
+            broken.setattr(Link, "ask", hang)
+            store._opened._sweep.note(1)
+            assert await asyncio.to_thread(under_way.wait, 30)
+        async with asyncio.timeout(30):
+            await store.close()
+
+
+async def test_a_sweep_that_failed_disturbs_nobody_and_is_left_alone_for_a_while(store, monkeypatch):
+    monkeypatch.setattr(sweep, "SWEEP_AFTER", 100)
+    tried = []
+
+    def fail(link, statement):
+        tried.append(statement)
+        raise RuntimeError
+
+    monkeypatch.setattr(Link, "order", fail)
+    monkeypatch.setattr(sweep, "FEWEST", 0)
+    async with asyncio.timeout(60):
+        while not tried:
+            await _pass(store, 300)
+    seen = len(tried)
+    for _ in range(10):
+        await _pass(store, 300)
+    assert len(tried) == seen
+
+
+async def test_who_does_not_own_the_tables_leaves_them_to_the_server(store):
+    """He could not, and the server's log would say so each time."""
+    everything = (store.place.schema, 1, 10**9)
+    guest = f"guest_{secrets.token_hex(4)}"
+    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+        db.execute(f"CREATE ROLE {guest}")
+        try:
+            async with asyncio.timeout(60):
+                while not db.execute(store._opened._sql.to_sweep, everything).fetchall():
+                    await _pass(store, 300)
+                    await asyncio.sleep(0.1)
+            db.execute(f"SET ROLE {guest}")
+            assert db.execute(store._opened._sql.to_sweep, everything).fetchall() == []
+        finally:
+            db.execute("RESET ROLE")
+            db.execute(f"DROP ROLE {guest}")
+
+
+async def _pass(store, jobs: int) -> None:
+    await store.insert([spec() for _ in range(jobs)])
+    await store.exchange(Exchange(claim=Claim(worker="w", lease_for=HOUR, limit=jobs)))
+
+
+def _sweeps(store, table: str) -> int:
+    with psycopg.connect(store.place.conninfo) as db:
+        [(count,)] = db.execute(
+            "SELECT vacuum_count FROM pg_stat_user_tables WHERE schemaname = %s AND relname = %s",
+            (store.place.schema, table),
+        ).fetchall()
+    return count

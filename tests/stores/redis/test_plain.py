@@ -1,0 +1,105 @@
+"""The short way of an exchange: it leaves behind, byte for byte, what the long way does."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from redis_servers import REDIS, fresh, keys_of, need_redis, wire
+
+from daybreak.model import Done
+from daybreak.policy.settle import settle
+from daybreak.store import Claim
+from daybreak.stores.redis import RedisStore, scripts
+from daybreak.stores.redis.scripts import Script
+from daybreak.testing.contract.builders import (
+    LEASE,
+    NOON,
+    OOPS,
+    SECOND,
+    TWICE,
+    act,
+    configure,
+    exchange,
+    needs,
+    provide,
+    spec,
+)
+
+SHORT = scripts.EXCHANGE
+LONG = Script("exchange", "job", "gauge", "share", "time", "put", "insert", "settle", "claim")
+
+
+def dump(namespace):
+    """All that is kept there."""
+    read = {b"hash": ("HGETALL",), b"zset": ("ZRANGE", 0, -1, "WITHSCORES"), b"string": ("GET",)}
+    kept = {}
+    with wire() as connection:
+        for key in keys_of(connection, namespace):
+            command, *rest = read[connection.ask(("TYPE", key))]
+            found = connection.ask((command, key, *rest))
+            if command == "HGETALL":
+                found = dict(zip(found[::2], found[1::2], strict=True))
+                found.pop(b"time", None)  # the server's own
+            kept[key.partition(b"}")[2]] = found
+    return kept
+
+
+SHARED = [(), needs("plecs"), needs("plecs"), needs("plecs", disk=2)]
+
+
+async def story(store, seed, *, shares=False):
+    """Jobs of three tasks in two queues come, complete, fail, are cancelled or paused, and some are claimed with what
+    ended; what was answered. `shares`: most need resources, of which there are now many and now few."""
+    chance, told, held, now = random.Random(seed), [], [], NOON
+    tasks = [("a", 1), ("b", 1), ("c", 1)][: 1 + seed % 3]
+    for n in range(40):
+        now += SECOND * chance.randrange(3)
+        jobs = [
+            spec(
+                chance.choice(tasks)[0], id=f"{seed} {n} {m}", queue=chance.choice(["q", "q", "q", "r"]),
+                priority=chance.choice([0, 2, 2, 5]), delay=chance.choice([None] * 8 + [SECOND]),
+                retry=TWICE, expires_in=chance.choice([None] * 8 + [SECOND * 5]), by="me",
+                **({"resources": chance.choice(SHARED)} if shares else {}),
+            )
+            for m in range(chance.randrange(6))
+        ]  # fmt: skip
+        await store.insert(jobs, now=now)
+        if shares and n in (5, 15, 30):
+            await provide(store, "plecs", now=now, slots={5: 1000, 15: 6, 30: 1000}[n])
+        if shares and n == 35:
+            await provide(store, "disk", now=now, every=SECOND, burst=4)
+        if n in (20, 25):
+            await configure(store, "q", max_running=30 if n == 20 else None)
+        if held and chance.random() < 0.1:
+            await act(store, "cancel", held[0].job, now=now)
+        ended, held = held[: (cut := chance.randrange(len(held) + 1))], held[cut:]
+        fates = [OOPS if chance.random() < 0.1 else Done(b"r" * chance.randrange(2) or None) for _ in ended]
+        settled = [
+            settle(lease, fate, chance=0.5, by="w", success=0.9) for lease, fate in zip(ended, fates, strict=True)
+        ]
+        if settled and chance.random() < 0.1:
+            settled.append(settled[0])
+        claim = Claim(
+            worker="w", queues=("q",) if chance.random() < 0.8 else ("q", "r"), tasks=frozenset(tasks),
+            limit=chance.choice([1, 4, 20]), lease_for=LEASE, call=f"call {n}",
+        )  # fmt: skip
+        answer = await exchange(store, settle=settled, claim=claim if chance.random() < 0.9 else None, now=now)
+        told.append(answer)
+        held += answer.leases
+    return told
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+async def test_the_short_way_of_an_exchange_leaves_what_the_long_way_leaves(seed, shares, monkeypatch):
+    need_redis()
+    left = []
+    for script in (SHORT, LONG):
+        monkeypatch.setattr(scripts, "EXCHANGE", script)
+        with fresh() as namespace:
+            async with RedisStore(REDIS, namespace=namespace) as store:
+                left.append((await story(store, seed, shares=shares), dump(namespace)))
+    (told, kept), (told_long, kept_long) = left
+    assert told == told_long
+    assert kept == kept_long
