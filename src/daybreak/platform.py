@@ -210,10 +210,12 @@ def memory_of(pid: int) -> int | None:
 
 class Deeds(NamedTuple):
     """What a process or a thread has done so far: seconds of CPU, and bytes that it read and wrote, in files, pipes and
-    terminals. What goes over sockets the kernel does not count."""
+    terminals. What goes over sockets the kernel does not count. `waited`: seconds it stood in line for a core, of a
+    process those of its first thread."""
 
     cpu: float = 0.0
     moved: int = 0
+    waited: float = 0.0
 
 
 Doers = dict[tuple[int, int], Deeds]  # by number and start: numbers are used again
@@ -290,7 +292,10 @@ def _deeds(folder: str, times: int) -> tuple[int, Deeds]:
     with contextlib.suppress(OSError):  # another user's, as of a command that became root
         about = dict(line.split(": ") for line in _read(f"{folder}/io").splitlines())
         moved = int(about["rchar"]) + int(about["wchar"])
-    return int(fields[19]), Deeds(cpu, moved)
+    waited = 0.0
+    with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not count it
+        waited = int(_read(f"{folder}/schedstat").split()[1]) / 1e9
+    return int(fields[19]), Deeds(cpu, moved, waited)
 
 
 def _names(folder: str) -> list[str]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -255,6 +256,41 @@ async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
     assert found._asking
     await asyncio.gather(*found._asking.values())
     assert not ended, "it is not so late yet"
+
+
+@pytest.mark.parametrize(("share", "asked"), [(0.0, True), (0.9, False)], ids=["idle", "in line for a core"])
+async def test_time_in_line_for_a_core_is_no_silence(share, asked):
+    child = still(hang=3.0)
+    child.body.answers.set()
+    found = Hanging(is_async=False, end=lambda *_: None)
+    begun = child.begun()[1]
+    looks = iter(range(1000))
+    child.body.deeds = lambda *_, **__: {(7, 1): Deeds(waited=share * next(looks))}
+    for seconds in range(12):
+        found._glanced_at = -1e9
+        found.look([child], begun + seconds)
+        await seen(found)
+        _, what = found._glance.result()
+        found._glance = Future()
+        found._glance.set_result((begun + seconds, what))
+        found.look([child], begun + seconds)
+    assert bool(found._asking) is asked
+    await asyncio.gather(*found._asking.values())
+
+
+def test_a_process_that_stands_in_line_for_a_core_is_seen_to():
+    """Two that compute on one core: each stands in line for half of the time."""
+    both = [subprocess.Popen(hangs.computing(1.5)) for _ in range(2)]
+    for one in both:
+        os.sched_setaffinity(one.pid, {min(os.sched_getaffinity(0))})
+    time.sleep(0.3)
+    before, now = {}, {}
+    for known in (before, now):
+        for one in both:
+            known.update(Glance().family(one.pid, {}))
+        time.sleep(0.7)
+    assert hanging._stood_in_line(before, now) > 0.1
+    assert [one.wait() for one in both] == [0, 0]
 
 
 async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkeypatch):

@@ -4,6 +4,8 @@ A job on its own in a child lives while it does anything: it speaks (progress, a
 process that it started takes CPU time, reads, writes, or starts another. Of jobs that share a loop nobody can say
 whose doing it is: there only what a job itself says counts, and so where deeds are not seen.
 
+Time in which it stood in line for a core, on a machine with too much to do, is no silence of its own.
+
 A job that hangs unseen costs a slot; one that is ended while it lives costs its work: in doubt it lives.
 """
 
@@ -49,6 +51,7 @@ class Hanging:
         self._is_async = is_async
         self._sees_deeds = platform.SEES_DEEDS and not is_async
         self._before: WeakKeyDictionary[Child, Doers] = WeakKeyDictionary()  # at their last signs of life
+        self._last: WeakKeyDictionary[Child, Doers] = WeakKeyDictionary()  # when last looked at
         self._glance: Future[tuple[float, dict[Child, Doers | None]]] | None = None
         self._glanced_at = 0.0
         # Of our own name: where jobs run in threads of this process, others' may be a job's.
@@ -70,8 +73,13 @@ class Hanging:
             at, seen = self._glance.result()
             self._glance = None
             for child, found in seen.items():
+                jobs = watched.get(child, [])
                 if found is None or self._is_sign(child, found):
-                    _lives(watched.get(child, []), at)
+                    _lives(jobs, at)
+                else:
+                    _excuse(jobs, _stood_in_line(self._last[child], found))
+                if found is not None:
+                    self._last[child] = found
             self._judge({child: jobs for child, jobs in watched.items() if child in seen}, at)
 
     # -- what they do --------------------------------------------------------------------------------------------------
@@ -147,6 +155,11 @@ def _lives(jobs: list[_Watched], at: float) -> None:
         job.held.alive_at = max(job.held.alive_at, at)
 
 
+def _excuse(jobs: list[_Watched], gap: float) -> None:
+    for job in jobs:
+        job.held.alive_at = max(job.held.alive_at, job.since) + gap
+
+
 def _glance_at(whom: list[tuple[Child, Doers, bool]]) -> tuple[float, dict[Child, Doers | None]]:
     """In a thread. When it was, and what each had done by then; None if that could not be seen."""
     at, glance = time.monotonic(), Glance()
@@ -166,3 +179,8 @@ def _did_something(before: Doers, found: Doers) -> bool:
     if any(now.moved > was.moved for was, now in pairs):
         return True
     return sum(now.cpu - was.cpu for was, now in pairs) > CPU
+
+
+def _stood_in_line(before: Doers, found: Doers) -> float:
+    """The longest that one of them did."""
+    return max((now.waited - before[doer].waited for doer, now in found.items() if doer in before), default=0.0)
