@@ -75,7 +75,8 @@ class Opened:
     def own_loop(self) -> None:
         """From now on what is one call is asked on this loop, by some of the connections that the crew would have."""
         loop = asyncio.get_running_loop()
-        is_able = not isinstance(loop, getattr(asyncio, "ProactorEventLoop", ()))
+        # Others cannot watch a socket, or (uvloop) stop without a word when it breaks.
+        is_able = isinstance(loop, asyncio.SelectorEventLoop)
         if self._on_loop is None and is_able and self.place.connections > 1:
             call = call_of("exchange", self._sql.call_exchange)
             self._on_loop = OnLoop(self.place, call, self._watchdog, in_thread, self._keep_the_crew)

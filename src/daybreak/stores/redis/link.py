@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from typing import Any
+from typing import Any, cast
 
 from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.library import Command, Garbled, pack, reader
@@ -91,8 +91,7 @@ class Link(asyncio.Protocol):
     # -- the protocol --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
