@@ -175,7 +175,13 @@ class Task(Generic[P, R]):
 
     def _rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[JobSpec]:
         encode = self.definition.arguments.encode_named
-        for number, row in enumerate(rows):
+        for number, row in enumerate(_each("submit_many", rows)):
+            if not isinstance(row, Mapping):
+                wanted = ", ".join(f"{name!r}: ..." for name in self.definition.parameters)
+                raise BadInput(
+                    f"row {number} of submit_many is {type(row).__name__}, not arguments by their names:"
+                    f" give {{{wanted}}}, or bare values to map(...)"
+                )
             try:
                 yield self._sharing(self._spec(check_size(self.name, encode(row))), (), dict(row))
             except BadInput as trouble:
@@ -188,7 +194,8 @@ class Task(Generic[P, R]):
         names = self.definition.parameters
         if len(columns) > len(names):
             raise BadInput(f"task {self.name!r} takes {len(names)} arguments; map was given {len(columns)} columns")
-        handles = await self.asubmit_many(dict(zip(names, row, strict=False)) for row in zip(*columns, strict=True))
+        rows = [dict(zip(names, row, strict=False)) for row in _side_by_side(columns)]
+        handles = await self.asubmit_many(rows)
         return [await handle.aresult(timeout) for handle in handles]
 
     map = blocking(amap)
@@ -271,6 +278,23 @@ class Task(Generic[P, R]):
 
 def _names(spec: JobSpec) -> list[str]:
     return [need.resource for need in spec.options.resources]
+
+
+def _each(what: str, rows: Iterable[Any]) -> Iterator[Any]:
+    if isinstance(rows, str | bytes | Mapping):
+        raise BadInput(f"{what} was given one {type(rows).__name__}, not several to go through: put it into a list")
+    try:
+        return iter(rows)
+    except TypeError:
+        raise BadInput(f"{what} was given {type(rows).__name__}, which is nothing to go through: give a list") from None
+
+
+def _side_by_side(columns: tuple[Iterable[Any], ...]) -> list[tuple[Any, ...]]:
+    lists = [list(_each("map", column)) for column in columns]
+    if len({len(one) for one in lists}) > 1:
+        lengths = ", ".join(str(len(one)) for one in lists)
+        raise BadInput(f"map was given columns of {lengths} elements: it takes one of each for a job")
+    return list(zip(*lists, strict=True))
 
 
 def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:

@@ -1,0 +1,74 @@
+"""A program that runs on uvloop, as most web servers do: callers and a worker in its loop, connections cut on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+
+import pytest
+from server_deeds import app, double, flaky, nap
+from server_places import place_on
+
+uvloop = pytest.importorskip("uvloop")
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def served(request, tmp_path):
+    with contextlib.ExitStack() as around:
+        kind = request.param
+        url = f"sqlite:///{tmp_path}/jobs.db" if kind == "sqlite" else around.enter_context(place_on(kind))
+        app.use(url)
+        yield kind
+        app.close()
+
+
+async def _a_working_day(kind):
+    jobs = await double.asubmit_many({"n": n} for n in range(50))
+    async with app.aworker(processes=1):
+        assert [await job.aresult(timeout="30s") for job in jobs] == [2 * n for n in range(50)]
+        assert await (await flaky.asubmit(7)).aresult(timeout="30s") == 7
+        under_way = await nap.asubmit(1, 2.0)
+        _cut(kind)
+        assert await (await double.asubmit(4)).aresult(timeout="30s") == 8
+        assert await under_way.aresult(timeout="30s") == 1
+        assert (await under_way.ainfo()).attempt == 1
+
+
+def _cut(kind):
+    """Every connection of this process, by the server."""
+    if kind == "postgres":
+        import psycopg
+        from postgres_servers import URL
+
+        with psycopg.connect(URL, autocommit=True) as db:
+            mine = list(_ports() - {_port(db.fileno())})
+            db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = ANY(%s)", (mine,))
+    elif kind == "redis":
+        from redis_servers import wire
+
+        with wire() as connection:
+            for line in connection.ask(("CLIENT", "LIST")).decode().splitlines():
+                about = dict(pair.partition("=")[::2] for pair in line.split())
+                if int(about["addr"].rpartition(":")[2]) in _ports():
+                    connection.ask(("CLIENT", "KILL", "ID", about["id"], "SKIPME", "yes"))
+
+
+def _ports():
+    """Of this process, on this machine's loopback."""
+    return {_port(int(fd)) for fd in os.listdir("/proc/self/fd")} - {None}
+
+
+def _port(fd):
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as one:
+        name = one.getsockname()
+        return name[1] if isinstance(name, tuple) and name else None
+
+
+def test_callers_and_a_worker_live_in_its_loop(served):
+    async def day():
+        assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
+        await _a_working_day(served)
+
+    uvloop.run(asyncio.wait_for(day(), 60))
