@@ -253,6 +253,8 @@ class Daybreak:
 
     def job(self, id: str) -> JobHandle[Any]:  # noqa: A002 - the word users know
         """A handle on a job of which only the id is known. Whether it exists shows when something is asked of it."""
+        if not isinstance(id, str):
+            raise BadInput(f"a job's id is a text, not {id!r:.60}")
         return JobHandle(self._sessions, self.program, id, self.worker_command)
 
     def queue(self, name: str) -> QueueHandle:

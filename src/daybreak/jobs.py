@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from daybreak import values
 from daybreak.client import Client
-from daybreak.errors import JobCancelled, JobFailed, ResultTimeout, StoreError
+from daybreak.errors import BadInput, JobCancelled, JobFailed, ResultTimeout, StoreError
 from daybreak.events import Event
 from daybreak.importing import refuse_during_import
 from daybreak.model import Job, State
@@ -198,7 +198,7 @@ async def as_completed(
     sessions: Sessions, handles: Iterable[JobHandle[R]], limit: timedelta | None = None
 ) -> AsyncIterator[JobHandle[R]]:
     """The handles in the order in which their jobs become final."""
-    left = {handle.id: handle for handle in handles}
+    left = {handle.id: handle for handle in _handles(handles)}
     finals = _finals(sessions, list(left))
     loop = asyncio.get_running_loop()
     deadline = None if limit is None else loop.time() + limit.total_seconds()
@@ -213,6 +213,14 @@ async def as_completed(
             yield left.pop(job.id)
     finally:
         await sessions.here(_close(finals))
+
+
+def _handles(given: Iterable[JobHandle[R]]) -> list[JobHandle[R]]:
+    found = list(given) if isinstance(given, Iterable) else [given]
+    for one in found:
+        if not isinstance(one, JobHandle):
+            raise BadInput(f"as_completed takes a list of job handles, as submit(...) returns them, not {one!r:.60}")
+    return found
 
 
 async def _finals(sessions: Sessions, ids: list[str]) -> AsyncGenerator[Job, None]:

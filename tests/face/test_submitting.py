@@ -120,6 +120,59 @@ def test_a_bad_row_is_named_and_nothing_is_submitted(app, add):
     assert app.queue("sums").size() == 0
 
 
+@pytest.mark.parametrize(
+    ("rows", "trouble"),
+    [
+        ([{"a": 1, "b": 2}, 5], "row 1 of submit_many is int.*'a': ..., 'b': ....*map"),
+        (["ab"], "row 0 of submit_many is str"),
+        ([(1, 2)], "row 0 of submit_many is tuple"),
+        ({"a": 1, "b": 2}, "given one dict.*into a list"),
+        ("ab", "given one str"),
+        (None, "given NoneType"),
+        ([{1: 2}], "row 0"),
+    ],
+    ids=["number", "text", "tuple", "one row", "one text", "nothing", "numbered"],
+)
+def test_what_is_no_row_is_named_and_nothing_is_submitted(app, add, rows, trouble):
+    with pytest.raises(BadInput, match=trouble):
+        add.submit_many(rows)
+    assert app.queue("default").stats().active == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "trouble"),
+    [
+        (([1, 2], [3]), "columns of 2, 1 elements"),
+        ((5,), "map was given int"),
+        (("ab", [1, 2]), "map was given one str"),
+        (([1], [2], [3]), "takes 2 arguments; map was given 3 columns"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(app, add, columns, trouble):
+    with pytest.raises(BadInput, match=trouble):
+        add.map(*columns)
+    assert app.queue("default").stats().active == 0
+
+
+@pytest.mark.parametrize("given", [5, [1], ["text"], "text"])
+def test_what_is_no_handle_is_refused(app, given):
+    with pytest.raises(BadInput, match="as_completed takes a list of job handles"):
+        list(app.as_completed(given))
+
+
+def test_an_id_is_a_text(app):
+    with pytest.raises(BadInput, match="a job's id is a text, not 5"):
+        app.job(5)
+
+
+def test_names_of_arguments_are_texts_however_many_a_task_takes(app):
+    @app.task
+    def takes_all(**named: int) -> None: ...
+
+    with pytest.raises(BadArguments, match=r"row 0.*no parameter 2"):
+        takes_all.submit_many([{"a": 1, 2: 3}])
+
+
 def test_a_full_queue_names_the_row_at_which_it_was_full(app, add):
     app.queue("sums").set(capacity=2)
     with pytest.raises(QueueFull, match="row 2"):
@@ -131,10 +184,6 @@ def test_map_keeps_the_order_of_its_input(app, add):
     with app.worker(processes=2):
         assert add.map(range(20), timeout="20s") == list(range(20))
         assert add.map([1, 2], [10, 20]) == [11, 22]
-        with pytest.raises(BadInput, match="3 columns"):
-            add.map([1], [2], [3])
-        with pytest.raises(ValueError, match=r"shorter|longer"):
-            add.map([1, 2], [3])
 
 
 async def test_amap_keeps_the_order_of_its_input(app, add):

@@ -1,4 +1,4 @@
-"""A program that runs on uvloop, as most web servers do: callers and a worker in its loop, connections cut on the way."""
+"""A program on uvloop, as most web servers are: callers and a worker in its loop, connections cut on the way."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ def served(request, tmp_path):
         url = f"sqlite:///{tmp_path}/jobs.db" if kind == "sqlite" else around.enter_context(place_on(kind))
         app.use(url)
         yield kind
-        app.close()
 
 
 async def _a_working_day(kind):
@@ -57,11 +56,11 @@ def _cut(kind):
 
 def _ports():
     """Of this process, on this machine's loopback."""
-    return {_port(int(fd)) for fd in os.listdir("/proc/self/fd")} - {None}
+    return {_port(int(fd)) for fd in os.listdir("/proc/self/fd")} - {None}  # noqa: PTH208 - names are what is wanted
 
 
 def _port(fd):
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as one:
+    with contextlib.suppress(OSError), socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as one:
         name = one.getsockname()
         return name[1] if isinstance(name, tuple) and name else None
 
@@ -69,6 +68,7 @@ def _port(fd):
 def test_callers_and_a_worker_live_in_its_loop(served):
     async def day():
         assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
-        await _a_working_day(served)
+        async with app:
+            await _a_working_day(served)
 
     uvloop.run(asyncio.wait_for(day(), 60))

@@ -78,7 +78,7 @@ class Arguments:
         for name in kwargs:
             if name in written:
                 continue
-            if extra is None:
+            if extra is None or not isinstance(name, str):
                 self._refuse_unknown(name)
             try:
                 written[text(name)] = extra.checked(kwargs[name], 1)
@@ -166,7 +166,7 @@ class Arguments:
         from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
 
         known = list(self._shape.codecs)
-        close = get_close_matches(name, known, n=1)
+        close = get_close_matches(str(name), known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
         raise BadArguments(f"{self._name}() has no parameter {name!r}; {hint}")
 

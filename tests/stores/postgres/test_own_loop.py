@@ -142,6 +142,19 @@ async def test_an_exchange_from_another_loop_is_left_to_the_crew(store):
     assert [lease.spec.id for lease in found.leases] == [job]
 
 
+def test_a_loop_that_is_silent_about_broken_sockets_is_left_alone(fresh_schema):
+    uvloop = pytest.importorskip("uvloop")
+
+    async def day():
+        async with PostgresStore(with_schema(URL, fresh_schema)) as store:
+            store.own_loop()
+            assert store._opened._on_loop is None
+            job = await accept(store)
+            assert [lease.spec.id for lease in (await store.exchange(Exchange(claim=claim()))).leases] == [job]
+
+    uvloop.run(day())
+
+
 async def test_who_asked_is_answered_when_another_loop_closes_the_store(store):
     await accept(store)
     with psycopg.connect(URL) as db:
