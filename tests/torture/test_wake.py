@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from herd import Herd, Player, count, told
+from herd import LONG, Herd, Player, count, told
 
 from daybreak.client import Client
 from daybreak.stores.sqlite import SqliteStore
@@ -87,8 +87,9 @@ async def test_an_idle_process_sleeps(tmp_path: Path, tell):
         f"{cpu:.3%} CPU, {switches:.1f} context switches/s, {after['woken'] - before['woken']} wake-ups "
         f"in {passed:.1f} s"
     )
-    assert cpu < 0.005
     assert after["woken"] == before["woken"]
+    assert switches < 30, "it looks again and again"
+    assert cpu < (0.005 if LONG else 0.03), "in so few seconds, being asked twice is much of it"
 
 
 async def test_a_stopped_sleeper_holds_no_submitter_up(tmp_path: Path, tell):
