@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
+from pathlib import Path
 
 import pytest
 from server_deeds import app, double, flaky, nap
@@ -41,28 +40,30 @@ def _cut(kind):
         import psycopg
         from postgres_servers import URL
 
+        mine = list(_ports())
         with psycopg.connect(URL, autocommit=True) as db:
-            mine = list(_ports() - {_port(db.fileno())})
             db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = ANY(%s)", (mine,))
     elif kind == "redis":
         from redis_servers import wire
 
+        mine = _ports()
         with wire() as connection:
             for line in connection.ask(("CLIENT", "LIST")).decode().splitlines():
                 about = dict(pair.partition("=")[::2] for pair in line.split())
-                if int(about["addr"].rpartition(":")[2]) in _ports():
-                    connection.ask(("CLIENT", "KILL", "ID", about["id"], "SKIPME", "yes"))
+                if int(about["addr"].rpartition(":")[2]) in mine:
+                    connection.ask(("CLIENT", "KILL", "ID", about["id"]))
 
 
 def _ports():
     """Of this process, on this machine's loopback."""
-    return {_port(int(fd)) for fd in os.listdir("/proc/self/fd")} - {None}  # noqa: PTH208 - names are what is wanted
-
-
-def _port(fd):
-    with contextlib.suppress(OSError), socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as one:
-        name = one.getsockname()
-        return name[1] if isinstance(name, tuple) and name else None
+    names = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            names.add(str(entry.readlink()))
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+    found = {int(row[1].rpartition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in names}
+    assert found
+    return found
 
 
 def test_callers_and_a_worker_live_in_its_loop(served):
