@@ -175,10 +175,11 @@ async def test_an_old_snapshot_is_named_with_its_program(store, monkeypatch):
         db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         db.execute("SELECT count(*) FROM pg_class")
         pid = str(db.info.backend_pid)
-        while True:  # the five oldest are named: once those of others have ended, it is one of them
-            findings = [f"{finding.what} {finding.cure}" for finding in await store.examine() if not finding.is_well]
-            if told := [what for what in findings if pid in what]:
-                break
+        told: list[str] = []
+        async with asyncio.timeout(60):
+            while not told:  # the five oldest are named: once those of others have ended, it is one of them
+                findings = [f"{found.what} {found.cure}" for found in await store.examine() if not found.is_well]
+                told = [what for what in findings if pid in what]
     assert "a dump" in told[0]
 
 

@@ -52,10 +52,12 @@ async def test_what_one_exchange_brings_and_takes_has_left_too(store, monkeypatc
 
 async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
     monkeypatch.setattr(sweep, "SWEEP_AFTER", 1)
-    under_way = threading.Event()
+    under_way, at_it = threading.Event(), []
 
     def hang(link, statement, params=()):
-        with link.waiting.on(link._connected()):
+        connection = link._connected()
+        with link.waiting.on(connection):
+            at_it.append(connection.info.backend_pid)
             under_way.set()
             link.run("SELECT pg_sleep(300)")
 
@@ -67,6 +69,10 @@ async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
             assert await asyncio.to_thread(under_way.wait, 30)
         async with asyncio.timeout(30):
             await store.close()
+    with psycopg.connect(
+        store.place.conninfo, autocommit=True
+    ) as db:  # the server itself does not notice, and would sleep on
+        db.execute("SELECT pg_terminate_backend(%s)", at_it)
 
 
 async def test_a_sweep_that_failed_disturbs_nobody_and_is_left_alone_for_a_while(store, monkeypatch):
