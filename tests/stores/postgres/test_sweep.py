@@ -71,7 +71,7 @@ async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
             await store.close()
     with psycopg.connect(
         store.place.conninfo, autocommit=True
-    ) as db:  # the server itself does not notice, and would sleep on
+    ) as db:  # the server would sleep on
         db.execute("SELECT pg_terminate_backend(%s)", at_it)
 
 
