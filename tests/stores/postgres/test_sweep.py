@@ -69,9 +69,7 @@ async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
             assert await asyncio.to_thread(under_way.wait, 30)
         async with asyncio.timeout(30):
             await store.close()
-    with psycopg.connect(
-        store.place.conninfo, autocommit=True
-    ) as db:  # the server would sleep on
+    with psycopg.connect(store.place.conninfo, autocommit=True) as db:  # the server would sleep on
         db.execute("SELECT pg_terminate_backend(%s)", at_it)
 
 
