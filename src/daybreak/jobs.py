@@ -216,11 +216,14 @@ async def as_completed(
 
 
 def _handles(given: Iterable[JobHandle[R]]) -> list[JobHandle[R]]:
-    found = list(given) if isinstance(given, Iterable) else [given]
-    for one in found:
+    wanted = "as_completed takes a list of job handles, as submit(...) returns them"
+    if not isinstance(given, Iterable):
+        raise BadInput(f"{wanted}, not {given!r:.60}")
+    handles = list(given)
+    for one in handles:
         if not isinstance(one, JobHandle):
-            raise BadInput(f"as_completed takes a list of job handles, as submit(...) returns them, not {one!r:.60}")
-    return found
+            raise BadInput(f"{wanted}, not of {one!r:.60}")
+    return handles
 
 
 async def _finals(sessions: Sessions, ids: list[str]) -> AsyncGenerator[Job, None]:

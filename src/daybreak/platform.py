@@ -14,9 +14,10 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Final, NamedTuple
 
 NETWORK_FILE_SYSTEMS: Final = frozenset({
@@ -210,12 +211,12 @@ def memory_of(pid: int) -> int | None:
 
 class Deeds(NamedTuple):
     """What a process or a thread has done so far: seconds of CPU, and bytes that it read and wrote, in files, pipes and
-    terminals. What goes over sockets the kernel does not count. `waited`: seconds it stood in line for a core, of a
-    process those of its first thread."""
+    terminals. What goes over sockets the kernel does not count. `waited`: seconds that each thread stood in line
+    for a core, where that is known."""
 
     cpu: float = 0.0
     moved: int = 0
-    waited: float = 0.0
+    waited: Mapping[int, float] = MappingProxyType({})
 
 
 Doers = dict[tuple[int, int], Deeds]  # by number and start: numbers are used again
@@ -254,27 +255,28 @@ class Glance:
             if (pid, start) in found:
                 continue
             with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
-                began, deeds = _deeds(f"/proc/{pid}", times=4)
+                threads = _threads(pid)
+                began, deeds = _deeds(f"/proc/{pid}", threads, times=4)
                 if (pid, began) not in found and start in {None, began}:  # else its number is another's now
                     found[pid, began] = deeds
-                    unasked += [(child, None) for child in self._children_of(pid)]
+                    unasked += [(child, None) for child in self._children_of(pid, threads)]
         return found
 
-    def _children_of(self, pid: int) -> list[int]:
+    def _children_of(self, pid: int, threads: dict[int, str]) -> list[int]:
         if not _HAS_CHILDREN:
             return [one for one, parent, _, _ in self._everyone if parent == pid]
         found: list[int] = []
-        with contextlib.suppress(OSError):
-            for thread in _names(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError):
-                    found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+        for place in threads.values():
+            with contextlib.suppress(OSError):
+                found += map(int, _read(f"{place}/children").split())
         return found
 
 
 def deeds_of_thread(pid: int, thread: int) -> Doers:
     """Its own, without those of other threads; nothing where it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        start, deeds = _deeds(f"/proc/{pid}/task/{thread}", times=2)
+        place = f"/proc/{pid}/task/{thread}"
+        start, deeds = _deeds(place, {thread: place}, times=2)
         return {(thread, start): deeds}
     return {}
 
@@ -283,7 +285,7 @@ def threads_of_this_process() -> list[int]:
     return [int(name) for name in _names("/proc/self/task")] if SEES_DEEDS else []
 
 
-def _deeds(folder: str, times: int) -> tuple[int, Deeds]:
+def _deeds(folder: str, threads: dict[int, str], times: int) -> tuple[int, Deeds]:
     """When it started, and what it did: two times are its own, user and system, and four count children with it that
     were waited for."""
     fields = _stat(folder)
@@ -292,10 +294,18 @@ def _deeds(folder: str, times: int) -> tuple[int, Deeds]:
     with contextlib.suppress(OSError):  # another user's, as of a command that became root
         about = dict(line.split(": ") for line in _read(f"{folder}/io").splitlines())
         moved = int(about["rchar"]) + int(about["wchar"])
-    waited = 0.0
-    with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not count it
-        waited = int(_read(f"{folder}/schedstat").split()[1]) / 1e9
+    waited = {}
+    for thread, place in threads.items():
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended, or the kernel does not count it
+            waited[thread] = int(_read(f"{place}/schedstat").split()[1]) / 1e9
     return int(fields[19]), Deeds(cpu, moved, waited)
+
+
+def _threads(pid: int) -> dict[int, str]:
+    """The threads of a process, and where each is found."""
+    with contextlib.suppress(OSError):
+        return {int(name): f"/proc/{pid}/task/{name}" for name in _names(f"/proc/{pid}/task")}
+    return {}
 
 
 def _names(folder: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -175,11 +176,11 @@ class Task(Generic[P, R]):
 
     def _rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[JobSpec]:
         encode = self.definition.arguments.encode_named
-        for number, row in enumerate(_each("submit_many", rows)):
-            if not isinstance(row, Mapping):
+        for number, given in enumerate(_each("submit_many", rows)):
+            if (row := _named(given)) is None:
                 wanted = ", ".join(f"{name!r}: ..." for name in self.definition.parameters)
                 raise BadInput(
-                    f"row {number} of submit_many is {type(row).__name__}, not arguments by their names:"
+                    f"row {number} of submit_many is {type(given).__name__}, not arguments by their names:"
                     f" give {{{wanted}}}, or bare values to map(...)"
                 )
             try:
@@ -194,8 +195,7 @@ class Task(Generic[P, R]):
         names = self.definition.parameters
         if len(columns) > len(names):
             raise BadInput(f"task {self.name!r} takes {len(names)} arguments; map was given {len(columns)} columns")
-        rows = [dict(zip(names, row, strict=False)) for row in _side_by_side(columns)]
-        handles = await self.asubmit_many(rows)
+        handles = await self.asubmit_many(dict(zip(names, row, strict=False)) for row in _side_by_side(columns))
         return [await handle.aresult(timeout) for handle in handles]
 
     map = blocking(amap)
@@ -281,20 +281,36 @@ def _names(spec: JobSpec) -> list[str]:
 
 
 def _each(what: str, rows: Iterable[Any]) -> Iterator[Any]:
-    if isinstance(rows, str | bytes | Mapping):
-        raise BadInput(f"{what} was given one {type(rows).__name__}, not several to go through: put it into a list")
-    try:
-        return iter(rows)
-    except TypeError:
-        raise BadInput(f"{what} was given {type(rows).__name__}, which is nothing to go through: give a list") from None
+    kind = type(rows)
+    if isinstance(rows, str | bytes | bytearray | Mapping):
+        raise BadInput(f"{what} was given one {kind.__name__}: give a list of what it should go through")
+    if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+        raise BadInput(f"{what} was given {kind.__name__}, which is nothing to go through: give a list")
+    return iter(rows)
 
 
-def _side_by_side(columns: tuple[Iterable[Any], ...]) -> list[tuple[Any, ...]]:
-    lists = [list(_each("map", column)) for column in columns]
-    if len({len(one) for one in lists}) > 1:
-        lengths = ", ".join(str(len(one)) for one in lists)
-        raise BadInput(f"map was given columns of {lengths} elements: it takes one of each for a job")
-    return list(zip(*lists, strict=True))
+_ENDED: Final = object()
+
+
+def _side_by_side(columns: tuple[Iterable[Any], ...]) -> Iterator[tuple[Any, ...]]:
+    """One of each for a job. Columns may be endless, if not all are."""
+    if not columns:
+        raise BadInput("map was given no columns: give the values of the first parameter, and of those that follow")
+    for number, row in enumerate(zip_longest(*[_each("map", column) for column in columns], fillvalue=_ENDED)):
+        for column, value in enumerate(row, 1):
+            if value is _ENDED:
+                raise BadInput(
+                    f"column {column} of map ends after {number} elements and another goes on:"
+                    " it takes one of each for a job"
+                )
+        yield row
+
+
+def _named(row: Any) -> Mapping[str, Any] | None:
+    """Arguments by their names, also in a row of a database or a table, which is no Mapping by its class."""
+    if isinstance(row, Mapping):
+        return row
+    return dict(row) if hasattr(type(row), "keys") and hasattr(type(row), "__getitem__") else None
 
 
 def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
 from datetime import UTC, datetime, timedelta
@@ -126,7 +127,7 @@ def test_a_bad_row_is_named_and_nothing_is_submitted(app, add):
         ([{"a": 1, "b": 2}, 5], "row 1 of submit_many is int.*'a': ..., 'b': ....*map"),
         (["ab"], "row 0 of submit_many is str"),
         ([(1, 2)], "row 0 of submit_many is tuple"),
-        ({"a": 1, "b": 2}, "given one dict.*into a list"),
+        ({"a": 1, "b": 2}, "given one dict: give a list"),
         ("ab", "given one str"),
         (None, "given NoneType"),
         ([{1: 2}], "row 0"),
@@ -142,7 +143,9 @@ def test_what_is_no_row_is_named_and_nothing_is_submitted(app, add, rows, troubl
 @pytest.mark.parametrize(
     ("columns", "trouble"),
     [
-        (([1, 2], [3]), "columns of 2, 1 elements"),
+        (([1, 2], [3]), "column 2 of map ends after 1 elements"),
+        (([1, 2], itertools.repeat(3)), "column 1 of map ends after 2 elements"),
+        ((), "map was given no columns"),
         ((5,), "map was given int"),
         (("ab", [1, 2]), "map was given one str"),
         (([1], [2], [3]), "takes 2 arguments; map was given 3 columns"),
@@ -152,6 +155,39 @@ def test_columns_that_do_not_fit_are_named(app, add, columns, trouble):
     with pytest.raises(BadInput, match=trouble):
         add.map(*columns)
     assert app.queue("default").stats().active == 0
+
+
+class Record:
+    """As rows of asyncpg and pandas are."""
+
+    def __init__(self, **values):
+        self._values = values
+
+    def keys(self):
+        return self._values.keys()
+
+    def __getitem__(self, name):
+        return self._values[name]
+
+
+def test_a_row_of_a_database_is_a_row(app, add):
+    jobs = add.submit_many([Record(a=1, b=2)])
+    app.work()
+    assert jobs[0].result() == 3
+
+
+def test_an_error_of_whoever_makes_the_rows_is_theirs(add):
+    class Query:
+        def __iter__(self):
+            return iter([int(None)])
+
+    with pytest.raises(TypeError, match="int"):
+        add.submit_many(Query())
+
+
+def test_one_handle_is_no_list_of_them(app, add):
+    with pytest.raises(BadInput, match="takes a list of job handles"):
+        list(app.as_completed(add.submit(1)))
 
 
 @pytest.mark.parametrize("given", [5, [1], ["text"], "text"])
@@ -169,7 +205,7 @@ def test_names_of_arguments_are_texts_however_many_a_task_takes(app):
     @app.task
     def takes_all(**named: int) -> None: ...
 
-    with pytest.raises(BadArguments, match=r"row 0.*no parameter 2"):
+    with pytest.raises(BadArguments, match=r"row 0.*given 2 as a parameter's name: names are texts"):
         takes_all.submit_many([{"a": 1, 2: 3}])
 
 

@@ -176,14 +176,23 @@ def test_what_is_a_sign_of_life(found, lives):
 
 
 def test_what_our_own_thread_in_a_child_does_is_none():
-    spins = threading.Thread(target=hangs.computes, args=(0.4,))
+    has_spun, measured = threading.Event(), threading.Event()
+
+    def spin():
+        while time.thread_time() < 4 * CPU:
+            pass
+        has_spun.set()
+        measured.wait()
+
+    spins = threading.Thread(target=spin)
     spins.start()
+    has_spun.wait()
     body = object.__new__(ProcessBody)
     body._process, body.listener = SimpleNamespace(pid=os.getpid()), spins.native_id
-    time.sleep(0.3)
     without = _cpu(body)
     body.listener = None
     assert _cpu(body) - without > CPU
+    measured.set()
     spins.join()
 
 
@@ -265,7 +274,7 @@ async def test_time_in_line_for_a_core_is_no_silence(share, asked):
     found = Hanging(is_async=False, end=lambda *_: None)
     begun = child.begun()[1]
     looks = iter(range(1000))
-    child.body.deeds = lambda *_, **__: {(7, 1): Deeds(waited=share * next(looks))}
+    child.body.deeds = lambda *_, **__: {(7, 1): Deeds(waited={7: share * next(looks)})}
     for seconds in range(12):
         found._glanced_at = -1e9
         found.look([child], begun + seconds)
@@ -278,9 +287,23 @@ async def test_time_in_line_for_a_core_is_no_silence(share, asked):
     await asyncio.gather(*found._asking.values())
 
 
-def test_a_process_that_stands_in_line_for_a_core_is_seen_to():
+IN_A_THREAD = """
+import threading, time
+def computes():
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end: pass
+thread = threading.Thread(target=computes)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.parametrize(
+    "computing", [hangs.computing(1.5), [sys.executable, "-c", IN_A_THREAD]], ids=["", "in a thread"]
+)
+def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
     """Two that compute on one core: each stands in line for half of the time."""
-    both = [subprocess.Popen(hangs.computing(1.5)) for _ in range(2)]
+    both = [subprocess.Popen(computing) for _ in range(2)]
     for one in both:
         os.sched_setaffinity(one.pid, {min(os.sched_getaffinity(0))})
     time.sleep(0.3)
@@ -291,6 +314,29 @@ def test_a_process_that_stands_in_line_for_a_core_is_seen_to():
         time.sleep(0.7)
     assert hanging._stood_in_line(before, now) > 0.1
     assert [one.wait() for one in both] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "seconds"),
+    [
+        ({1: 5.0, 2: 1.0}, {1: 5.5, 2: 3.0}, 2.0),
+        ({1: 300.0}, {}, 0.0),
+        ({}, {1: 300.0}, 0.0),
+    ],
+    ids=["the longest", "not read now", "not read before"],
+)
+def test_only_what_was_read_twice_is_time_in_line(before, now, seconds):
+    assert hanging._stood_in_line({(7, 1): Deeds(waited=before)}, {(7, 1): Deeds(waited=now)}) == seconds
+
+
+def test_nobody_is_excused_beyond_the_look():
+    """Where the supervisor stood still, too, that time has been forgiven already."""
+    [job] = hanging._watched(still(hang=3.0))
+    now = job.since + 10
+    hanging._excuse([job], 50.0, at=now)
+    assert job.held.alive_at == now
+    hanging._excuse([job], 50.0, at=now - 2)
+    assert job.held.alive_at == now
 
 
 async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkeypatch):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from daybreak.errors import BadArguments, TooLarge
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal, step
+from daybreak.values.refusal import DEPTH_LIMIT, Refusal, short, step
 from daybreak.values.tags import TAG, escaped, opened_dict, plain, read_json, text, write_json
 
 if TYPE_CHECKING:
@@ -78,8 +78,10 @@ class Arguments:
         for name in kwargs:
             if name in written:
                 continue
-            if extra is None or not isinstance(name, str):
+            if extra is None:
                 self._refuse_unknown(name)
+            if not isinstance(name, str):
+                raise BadArguments(f"{self._name}() was given {short(name)} as a parameter's name: names are texts")
             try:
                 written[text(name)] = extra.checked(kwargs[name], 1)
             except Refusal as refusal:

@@ -77,7 +77,7 @@ class Hanging:
                 if found is None or self._is_sign(child, found):
                     _lives(jobs, at)
                 else:
-                    _excuse(jobs, _stood_in_line(self._last[child], found))
+                    _excuse(jobs, _stood_in_line(self._last[child], found), at)
                 if found is not None:
                     self._last[child] = found
             self._judge({child: jobs for child, jobs in watched.items() if child in seen}, at)
@@ -155,9 +155,11 @@ def _lives(jobs: list[_Watched], at: float) -> None:
         job.held.alive_at = max(job.held.alive_at, at)
 
 
-def _excuse(jobs: list[_Watched], gap: float) -> None:
+def _excuse(jobs: list[_Watched], gap: float, at: float) -> None:
+    """Up to this look at most: what was forgiven already, or came before its last word, counts once."""
     for job in jobs:
-        job.held.alive_at = max(job.held.alive_at, job.since) + gap
+        alive_at = max(job.held.alive_at, job.since)
+        job.held.alive_at = max(alive_at, min(alive_at + gap, at))
 
 
 def _glance_at(whom: list[tuple[Child, Doers, bool]]) -> tuple[float, dict[Child, Doers | None]]:
@@ -182,5 +184,6 @@ def _did_something(before: Doers, found: Doers) -> bool:
 
 
 def _stood_in_line(before: Doers, found: Doers) -> float:
-    """The longest that one of them did."""
-    return max((now.waited - before[doer].waited for doer, now in found.items() if doer in before), default=0.0)
+    """The longest that one thread of theirs did."""
+    pairs = ((before[doer].waited, now.waited) for doer, now in found.items() if doer in before)
+    return max((now[one] - was[one] for was, now in pairs for one in now.keys() & was.keys()), default=0.0)

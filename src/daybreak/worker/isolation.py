@@ -103,11 +103,14 @@ class ProcessBody:
         pid = self._process.pid
         found = glance.family(pid, known, thorough=thorough)
         # The thread that listens to us is not the job: it takes CPU time while it waits for a held interpreter.
-        own = platform.deeds_of_thread(pid, self.listener) if self.listener is not None else {}
-        ours = sum(deeds.cpu for deeds in own.values())
-        return {
-            doer: deeds._replace(cpu=deeds.cpu - ours) if doer[0] == pid else deeds for doer, deeds in found.items()
-        }
+        if self.listener is not None:
+            own = platform.deeds_of_thread(pid, self.listener)
+            ours = sum(deeds.cpu for deeds in own.values())
+            for doer, deeds in found.items():
+                if doer[0] == pid:
+                    waited = {thread: much for thread, much in deeds.waited.items() if thread != self.listener}
+                    found[doer] = deeds._replace(cpu=deeds.cpu - ours, waited=waited)
+        return found
 
     def stack(self) -> str:
         if self._stack is None or self._ended or self._process.poll() is not None:
