@@ -1,5 +1,5 @@
 """For all tests: examples take as long as they take, a failing one says how to come back to it, and what was skipped is
-said by its reason."""
+said by its reason. And a portal for whoever asks for one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+from daybreak.sync import Portal
+
 settings.register_profile("daybreak", deadline=None, print_blob=True)
 settings.load_profile("daybreak")
+
+
+@pytest.fixture
+def portal():
+    portal = Portal()
+    yield portal
+    portal.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,14 +6,6 @@ import pytest
 
 from daybreak.client import Client
 from daybreak.stores.sqlite import SqliteStore
-from daybreak.sync import Portal
-
-
-@pytest.fixture
-def portal():
-    portal = Portal()
-    yield portal
-    portal.close()
 
 
 @pytest.fixture

@@ -31,13 +31,6 @@ who = contextvars.ContextVar("who", default="nobody")
 
 
 @pytest.fixture
-def portal():
-    portal = Portal()
-    yield portal
-    portal.close()
-
-
-@pytest.fixture
 def ctrl_c(monkeypatch):
     """Ctrl-C as a terminal sends it, once `when` is set; heard at once or, for this test, far too late."""
     monkeypatch.setattr(sync, "GLANCE", 60.0)

@@ -299,7 +299,9 @@ thread.join()
 
 
 @pytest.mark.parametrize(
-    "computing", [hangs.computing(1.5), [sys.executable, "-c", IN_A_THREAD]], ids=["", "in a thread"]
+    "computing",
+    [hangs.computing(1.5), [sys.executable, "-c", IN_A_THREAD]],
+    ids=["first thread", "another"],
 )
 def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
     """Two that compute on one core: each stands in line for half of the time."""
