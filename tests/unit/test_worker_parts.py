@@ -24,7 +24,7 @@ from daybreak.worker.child import Held
 from daybreak.worker.failures import failure_of
 from daybreak.worker.inside import _Line
 from daybreak.worker.isolation import Body, ThreadBody
-from daybreak.worker.pace import BOUNDS, GOAL, Pace
+from daybreak.worker.pace import BOUNDS, GOAL, SHORT_FOR, Pace
 from daybreak.worker.pool import Pool
 from daybreak.worker.reported import REMEMBERED, Reported
 from daybreak.worker.settings import WorkerSettings
@@ -457,6 +457,19 @@ class TestPace:
         quick, slow = self.after(0.0005, 20e-6).limit, self.after(0.02, 20e-6).limit
         assert slow > 10 * quick
         assert self.after(0.0, 0.1).limit == BOUNDS[0]
+
+    def test_beside_urgent_work_it_carries_less_for_a_while(self):
+        pace = self.after(0.002, 20e-6)
+        usual = pace.limit
+        pace.found_urgent()
+        assert BOUNDS[0] <= pace.limit < 0.5 * usual
+        for _ in range(SHORT_FOR // 6):
+            for items in [1, 5, 20, 80, 40, 100]:
+                pace.took(items, 0.002 + 20e-6 * items)
+        assert pace.limit < 0.5 * usual
+        for items in [1, 5, 20, 80, 40, 100]:
+            pace.took(items, 0.002 + 20e-6 * items)
+        assert pace.limit == pytest.approx(usual, rel=0.1)
 
     def test_it_begins_somewhere_and_survives_what_tells_nothing(self):
         pace = Pace()

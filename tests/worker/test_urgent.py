@@ -8,12 +8,15 @@ import time
 from worker_deeds import anap, app
 from worker_stores import meddled
 
+from daybreak.worker.pace import Pace
 from daybreak.worker.tending import HURRIED, LONG
 
 
-def test_an_urgent_job_does_not_wait_for_the_exchange_under_way(stage, began):
-    """Exchanges with a slow store, of which one hangs: the urgent job begins before that comes back."""
-    hangs, hung = False, []
+def test_an_urgent_job_does_not_wait_for_the_exchange_under_way(stage, began, monkeypatch):
+    """Exchanges with a slow store, of which one hangs: the urgent job begins before that comes back, and exchanges are
+    kept short from then on."""
+    hangs, hung, found = False, [], []
+    monkeypatch.setattr(Pace, "found_urgent", lambda _: found.append(True))
 
     async def before(name, *request):
         if name != "exchange" or request[0].claim is None:
@@ -32,10 +35,33 @@ def test_an_urgent_job_does_not_wait_for_the_exchange_under_way(stage, began):
             urgent = anap.using(priority="critical").submit(0.0)
             began(urgent)
             assert hung, "nothing hung: the test shows nothing"
+            assert found
             hangs = False
             for job in busy:
                 job.wait(timeout="60s")
             assert urgent.result(timeout="30s") == 0.0
+
+
+def test_work_that_is_not_urgent_keeps_no_exchange_short(stage, monkeypatch):
+    hurried, found = [], []
+    monkeypatch.setattr(Pace, "found_urgent", lambda _: found.append(True))
+
+    async def before(name, *request):
+        if name == "exchange" and (claim := request[0].claim) is not None:
+            hurried.extend([claim] * (claim.limit == HURRIED))
+            await asyncio.sleep(2 * LONG)
+
+    low = anap.using(priority="low")
+    with meddled(app, stage.folder / "jobs.db") as store:
+        store.before = before
+        busy = low.submit_many([{"seconds": 0.001} for _ in range(1500)])
+        with app.worker(processes=1, lease_for="30s"):
+            busy[300].wait(timeout="60s")
+            while not hurried:
+                low.submit(0.0)
+            for job in busy:
+                job.wait(timeout="60s")
+    assert not found
 
 
 def test_what_is_claimed_in_haste_finds_a_slot(stage):

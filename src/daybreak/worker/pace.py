@@ -7,6 +7,8 @@ from typing import Final
 
 GOAL: Final = 0.002  # seconds that an exchange should last
 WORTH: Final = 3.0  # but so many times what it costs empty
+WORTH_BESIDE_URGENT: Final = 1.6  # where urgent jobs come among others
+SHORT_FOR: Final = 2000  # exchanges after which an urgent job is forgotten
 BOUNDS: Final = (32, 1000)
 _FORGET: Final = 0.97
 
@@ -17,9 +19,15 @@ class Pace:
     def __init__(self) -> None:
         self.lasts = 0.0
         self._n = self._t = self._nn = self._nt = self._weight = 0.0
+        self._short_for = 0  # exchanges
+
+    def found_urgent(self) -> None:
+        """There was an urgent job among others, and more may follow: exchanges are kept short for a while."""
+        self._short_for = SHORT_FOR
 
     def took(self, items: int, seconds: float) -> None:
         self.lasts += 0.2 * (seconds - self.lasts)
+        self._short_for = max(self._short_for - 1, 0)
         self._weight = self._weight * _FORGET + 1
         self._n = self._n * _FORGET + items
         self._t = self._t * _FORGET + seconds
@@ -36,5 +44,6 @@ class Pace:
         each = (self._nt / self._weight - n * t) / spread if spread > 0.05 * n * n else t / n / 2
         each = min(max(each, 0.1 * t / n), t / n)
         empty = t - each * n
-        items = (max(GOAL, WORTH * empty) - empty) / each
+        worth = WORTH_BESIDE_URGENT if self._short_for else WORTH
+        items = (max(GOAL, worth * empty) - empty) / each
         return int(min(max(items / 2, BOUNDS[0]), BOUNDS[1]))

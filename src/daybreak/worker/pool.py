@@ -100,6 +100,9 @@ class Pool:
             return True
         return False
 
+    def found_urgent(self) -> None:
+        self._pace.found_urgent()
+
     @property
     def exchanges_last(self) -> float:
         return self._pace.lasts

@@ -139,7 +139,9 @@ class Tending:
         pool.announced = False
         try:
             taken = await self._exchange([], self._want(room))
-            if not pool.are_urgent(taken.leases):
+            if pool.are_urgent(taken.leases):
+                pool.found_urgent()
+            else:
                 self._no_hurry_before = time.monotonic() + NOTHING_URGENT
             self._answered(taken)
         finally:
