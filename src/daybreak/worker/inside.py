@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import logging
 import queue
@@ -180,7 +181,8 @@ class AsyncChild:
         self._slots = slots
         self._log_level = log_level
         self._waiting = _Line()
-        self._running: dict[int, tuple[asyncio.Task[Ended], Context, int]] = {}
+        self._running: dict[int, tuple[asyncio.Task[None], Context, int]] = {}
+        self._begun = 0  # in this round of the loop
         self._ended: list[Ended] = []
         self._leaving = asyncio.Event()
         self._busy = threading.Event()
@@ -191,6 +193,7 @@ class AsyncChild:
     async def serve(self) -> bool:
         """Until told to leave (True) or left alone (False)."""
         self._loop = asyncio.get_running_loop()
+        self._clean = contextvars.copy_context()
         self._orphaned = False
         self._transport, _ = await self._loop.create_connection(
             lambda: Ear(to_child, self.hear, self.orphaned), sock=self._sock
@@ -235,41 +238,50 @@ class AsyncChild:
             self._leaving.set()
 
     def _fill(self) -> None:
+        self._filling = None
+        self._begun = 0
+        self._begin()
+
+    def _fill_soon(self) -> None:
+        if self._filling is None:
+            self._filling = self._loop.call_soon(self._fill, context=self._clean)
+
+    def _begin(self) -> None:
         """Begin what there is room for, a few in each round of the loop: an urgent one that comes meanwhile is heard
         between two rounds and goes first."""
-        self._filling = None
-        begun = 0
-        while len(self._running) < self._slots and (work := self._waiting.pop()) is not None:
+        while len(self._running) < self._slots and self._begun < AT_ONCE and (work := self._waiting.pop()) is not None:
             try:
                 ctx = self._runner.context_of(work, self._voices.of(work))
             except Exception as trouble:  # noqa: BLE001 - a checkpoint that nobody can read is the job's trouble alone
                 self._tell(told(work, None, trouble, time.monotonic()))
                 continue
             place = self._cell.begin(work.seq)
-            task = self._loop.create_task(self._runner.arun(work, ctx))
+            # In a context of its own: this may be the last step of another job.
+            task = self._loop.create_task(self._run(work, ctx), context=self._clean.copy())
             self._running[work.seq] = (task, ctx, place)
-            task.add_done_callback(functools.partial(self._end, work))
+            task.add_done_callback(functools.partial(self._ended_early, work), context=self._clean)
             if len(self._running) == 1:
                 self._busy.set()
-            begun += 1
-            if begun == AT_ONCE:
-                self._fill_soon()
-                return
+            self._begun += 1
+        if self._begun:
+            self._fill_soon()
 
-    def _fill_soon(self) -> None:
-        if self._filling is None:
-            self._filling = self._loop.call_soon(self._fill)
+    async def _run(self, work: Work, ctx: Context) -> None:
+        ended = await self._runner.arun(work, ctx)
+        # At once, not once the loop has come round: the next has waited long enough.
+        self._end(work, ended)
 
-    def _end(self, work: Work, task: asyncio.Task[Ended]) -> None:
-        _, ctx, place = self._running.pop(work.seq)
-        try:
-            ended = task.result()
-        except BaseException as trouble:  # noqa: BLE001 - cancelled before its first step
-            ended = told(work, ctx, trouble, time.monotonic())
+    def _ended_early(self, work: Work, task: asyncio.Task[None]) -> None:
+        if (found := self._running.get(work.seq)) is not None and found[0] is task:  # cancelled before its first step
+            trouble = asyncio.CancelledError() if task.cancelled() else task.exception()
+            self._end(work, told(work, found[1], trouble or RuntimeError("it ended untold"), time.monotonic()))
+
+    def _end(self, work: Work, ended: Ended) -> None:
+        _, _, place = self._running.pop(work.seq)
         self._cell.end(place)
         self._voices.forget(work.seq)
         self._tell(ended)
-        self._fill_soon()
+        self._begin()
 
     def _tell(self, ended: Ended) -> None:
         """Reports wait for others, while more is at hand, for a millisecond; else they go at the end of the round."""
@@ -277,7 +289,9 @@ class AsyncChild:
         if self._flushing is None:
             later = self._loop.time() - self._flushed_at < FLUSH_AFTER / 2 and len(self._waiting) > 0
             self._flushing = (
-                self._loop.call_later(FLUSH_AFTER / 2, self._flush) if later else self._loop.call_soon(self._flush)
+                self._loop.call_later(FLUSH_AFTER / 2, self._flush, context=self._clean)
+                if later
+                else self._loop.call_soon(self._flush, context=self._clean)
             )
 
     def _watch(self) -> None:

@@ -1,0 +1,119 @@
+"""A child for async tasks, spoken to as its supervisor does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+from contextlib import asynccontextmanager
+
+from daybreak import Daybreak, values
+from daybreak.worker.cell import Cell
+from daybreak.worker.inside import AT_ONCE, AsyncChild
+from daybreak.worker.runner import Runner
+from daybreak.worker.wire import Bye, Frames, Report, Run, Stop, Work, to_supervisor
+
+app = Daybreak("memory://")
+word: contextvars.ContextVar[str | None] = contextvars.ContextVar("word", default=None)
+begun: list[int] = []
+running: set[int] = set()
+side_by_side: list[int] = []
+
+
+@app.task
+async def remember(n: int) -> str | None:
+    begun.append(n)
+    found = word.get()
+    word.set(f"left by {n}")
+    if n % 2:
+        running.add(n)
+        side_by_side.append(len(running))
+        await asyncio.sleep(0.01)
+        running.remove(n)
+    return found
+
+
+def work(n: int, priority: int = 5) -> Work:
+    args = remember.definition.arguments.encode((n,), {})
+    return Work(n + 1, f"job-{n}", "remember", 1, args, "default", priority, 1, 3, 1)
+
+
+class Supervisor:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._frames = Frames(to_supervisor)
+        self.ended: dict[int, tuple[str, object]] = {}
+
+    async def hear(self, jobs: int) -> dict[int, tuple[str, object]]:
+        """How so many jobs ended, and with what."""
+        async with asyncio.timeout(30):
+            while len(self.ended) < jobs:
+                data = await asyncio.get_running_loop().sock_recv(self._sock, 1 << 16)
+                for message in self._frames.feed(data):
+                    if isinstance(message, Report):
+                        self._note(message)
+        return self.ended
+
+    def _note(self, report: Report) -> None:
+        for one in report.ended:
+            assert one.seq not in self.ended, "told twice"
+            self.ended[one.seq] = (one.what, None if one.result is None else values.decode(one.result))
+
+
+@asynccontextmanager
+async def child_of(slots: int):
+    begun.clear()
+    side_by_side.clear()
+    ours, its = socket.socketpair()
+    ours.setblocking(False)
+    its.setblocking(False)
+    with ours:
+        child = AsyncChild(its, Cell(slots), Runner(app.program), slots)
+        serving = asyncio.create_task(child.serve())
+        await asyncio.sleep(0.01)
+        yield child, Supervisor(ours)
+        child.hear(Bye())
+        assert await serving
+
+
+async def test_each_job_has_a_context_of_its_own():
+    """Also one that begins where another has just ended."""
+    async with child_of(slots=2) as (child, supervisor):
+        child.hear(Run([work(n) for n in range(100)]))
+        assert await supervisor.hear(100) == {n + 1: ("done", None) for n in range(100)}
+
+
+async def test_one_that_is_stopped_before_its_first_step_is_told_of_and_makes_room():
+    async with child_of(slots=1) as (child, supervisor):
+        child.hear(Run([work(n) for n in range(3)]))
+        child.hear(Stop(1, "cancel"))
+        ended = await supervisor.hear(3)
+        assert begun == [1, 2], ended
+    assert ended == {1: ("cancelled", None), 2: ("done", None), 3: ("done", None)}
+
+
+async def test_an_urgent_one_goes_before_what_has_not_begun():
+    """A few begin in each round: whatever waits, what is heard between two rounds goes first."""
+    async with child_of(slots=100) as (child, supervisor):
+        loop = asyncio.get_running_loop()
+        child.hear(Run([work(2 * n, priority=9) for n in range(500)]))
+
+        def interrupt() -> None:
+            at.append(len(begun))
+            child.hear(Run([work(1001, priority=1)]))
+
+        at: list[int] = []
+        for _ in range(3):
+            await asyncio.sleep(0)
+        loop.call_soon(interrupt)
+        await supervisor.hear(501)
+    assert 0 < at[0] < 500
+    assert begun.index(1001) - at[0] <= 2 * AT_ONCE
+
+
+async def test_all_slots_are_used_and_no_more():
+    async with child_of(slots=20) as (child, supervisor):
+        child.hear(Run([work(2 * n + 1) for n in range(200)]))
+        await supervisor.hear(200)
+    assert sorted(begun) == [2 * n + 1 for n in range(200)]
+    assert max(side_by_side) == 20
