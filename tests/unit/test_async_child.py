@@ -70,7 +70,8 @@ async def child_of(slots: int):
     with ours:
         child = AsyncChild(its, Cell(slots), Runner(app.program), slots)
         serving = asyncio.create_task(child.serve())
-        await asyncio.sleep(0.01)
+        while not hasattr(child, "_voices"):  # it is not connected yet
+            await asyncio.sleep(0.001)
         yield child, Supervisor(ours)
         child.hear(Bye())
         assert await serving
