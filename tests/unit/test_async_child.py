@@ -70,7 +70,7 @@ async def child_of(slots: int):
     with ours:
         child = AsyncChild(its, Cell(slots), Runner(app.program), slots)
         serving = asyncio.create_task(child.serve())
-        while not hasattr(child, "_voices"):  # it is not connected yet
+        while not hasattr(child, "_voices"):  # noqa: ASYNC110 - it is not connected yet, and nobody tells
             await asyncio.sleep(0.001)
         yield child, Supervisor(ours)
         child.hear(Bye())
