@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, get_args
 
@@ -61,7 +60,6 @@ from daybreak.units import duration, priority
 from daybreak.world import Ids, RealWorld, World
 
 BULK: Final = 1000
-AT_ONCE: Final = 2  # batches on their way
 RETRY_PAUSE: Final = timedelta(milliseconds=50)
 
 
@@ -168,34 +166,18 @@ class Client:
 
     async def submit_many(self, specs: Iterable[JobSpec]) -> list[Inserted]:
         """Submit in bulk; each answers for itself, so one that is refused sinks no other."""
-        return [answer async for answers in self.submit_all(list(specs)) for answer in answers]
+        return await self.submit_like(None, [self._admit(spec) for spec in specs])
 
-    def submit_all(
-        self, specs: Sequence[JobSpec], like: JobSpec | None = None
-    ) -> AsyncGenerator[Sequence[Inserted], None]:
-        """Submit in bulk; answered for batch after batch, in their order. `like`: the template from which they differ
-        in their ids and arguments alone, which were checked."""
-        if like is None:
-            return self._in_batches([self._admit(spec) for spec in specs])
-        admit(like, self.store.traits.features)
-        return self._in_batches(specs)
+    async def submit_like(self, template: JobSpec | None, admitted: list[JobSpec]) -> list[Inserted]:
+        """Submit jobs that differ from an admissible template only in their ids and arguments, which were checked."""
+        if template is not None:
+            admit(template, self.store.traits.features)
+        answers: list[Inserted] = []
+        for start in range(0, len(admitted), BULK):
+            answers += await self._insert(admitted[start : start + BULK])
+        return answers
 
-    async def _in_batches(self, many: Sequence[JobSpec]) -> AsyncGenerator[Sequence[Inserted], None]:
-        """While one batch is on its way, the next is made ready and what the last has brought is made use of."""
-        asked: deque[asyncio.Task[list[Inserted]]] = deque()
-        try:
-            for start in range(0, len(many), BULK):
-                asked.append(asyncio.create_task(self._insert(many[start : start + BULK])))
-                if len(asked) == AT_ONCE:
-                    yield await asked.popleft()
-            while asked:
-                yield await asked.popleft()
-        finally:
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-
-    async def _insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+    async def _insert(self, specs: list[JobSpec]) -> list[Inserted]:
         """Insert, asking again while the store is out of reach: the ids are ours, so a repeat changes nothing."""
         give_up = self._world.steady() + self._patience.total_seconds() * 1_000_000
         pause = RETRY_PAUSE

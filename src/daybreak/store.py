@@ -356,8 +356,7 @@ class Store(Protocol):
     def traits(self) -> Traits: ...
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        """Accept jobs, each answering for itself. What is answered NEW is durable. Calls on one loop are taken in the
-        order in which they are made, also when the first is still on its way, unless it must be made again."""
+        """Accept jobs, each answering for itself. What is answered NEW is durable."""
         ...
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:

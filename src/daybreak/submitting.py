@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
@@ -164,14 +164,14 @@ class Task(Generic[P, R]):
         if any(spec.options.resources for spec in specs):
             await self._aprovide(*specs)
         handles: list[JobHandle[R]] = []
-        # What rules have judged may differ in more than its arguments.
-        template = None if self._program.rules else self._template
-        async with aclosing(client.submit_all(specs, template)) as batches:
-            async for answers in batches:
-                for spec, answer in zip(specs[len(handles) : len(handles) + len(answers)], answers, strict=True):
-                    job = answer.job if answer.verdict is Verdict.NEW else _accepted(spec, answer, len(handles))
-                    handles.append(JobHandle(sessions, self._program, job, self._command))
-                    self._submitted(spec, job)
+        for start in range(0, len(specs), CHUNK):
+            chunk = specs[start : start + CHUNK]
+            # What rules have judged may differ in more than its arguments.
+            many = client.submit_many if self._program.rules else partial(client.submit_like, self._template)
+            for spec, answer in zip(chunk, await many(chunk), strict=True):
+                job = answer.job if answer.verdict is Verdict.NEW else _accepted(spec, answer, len(handles))
+                handles.append(JobHandle(sessions, self._program, job, self._command))
+                self._submitted(spec, job)
         return handles
 
     def _rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[JobSpec]:

@@ -28,7 +28,6 @@ BUGS = [
     (2, ledgers.RefusedSettlementInserts, "test_what_a_refused_settlement_brings_does_not_happen"),
     (2, ledgers.RetryStartsFencesAnew, "test_fences_only_grow"),
     (3, ledgers.LastInFirstOut, "test_one_priority_is_first_in_first_out"),
-    (3, stores.SmallInsertsGoFirst, "test_inserts_are_taken_in_the_order_in_which_they_are_asked"),
     (3, ledgers.PriorityIgnored, "test_the_most_urgent_priority_is_claimed_first"),
     (3, ledgers.OrderByClock, "test_first_in_first_out_goes_by_sequence_and_not_by_a_clock"),
     (3, ledgers.ReleasedJobGoesToTheBack, "test_a_job_that_comes_back_stands_where_it_stood"),

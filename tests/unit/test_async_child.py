@@ -118,3 +118,35 @@ async def test_all_slots_are_used_and_no_more():
         await supervisor.hear(200)
     assert sorted(begun) == [2 * n + 1 for n in range(200)]
     assert max(side_by_side) == 20
+
+
+async def test_tasks_may_end_as_they_are_made():
+    """As where a program has made its loop begin tasks at once."""
+
+    def at_once(loop, coro, **said):
+        done = loop.create_future()
+        try:
+            said["context"].run(coro.send, None)
+        except StopIteration as ended:
+            done.set_result(ended.value)
+        return done
+
+    async with child_of(slots=3) as (child, supervisor):
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(at_once)
+        try:
+            child.hear(Run([work(2 * n) for n in range(100)]))
+            while len(begun) < 100:  # noqa: ASYNC110 - it begins a few in each round
+                await asyncio.sleep(0)
+        finally:
+            loop.set_task_factory(None)
+        assert await supervisor.hear(100) == {2 * n + 1: ("done", None) for n in range(100)}
+
+
+async def test_one_that_leaves_begins_nothing_more():
+    async with child_of(slots=2) as (child, supervisor):
+        child.hear(Run([work(2 * n + 1) for n in range(50)]))
+        child.hear(Bye())
+        await supervisor.hear(2)
+        await asyncio.sleep(0.05)
+    assert begun == [1, 3]

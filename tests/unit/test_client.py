@@ -144,69 +144,6 @@ async def test_bulk_goes_in_bounded_batches(world):
     assert store.sizes == (1000, 1000, 500)
 
 
-class OnTheWay(MemoryStore):
-    """Notes what is asked of it at once; answers when it is let go, if it has room for that."""
-
-    def __init__(self, world, room: int = 100) -> None:
-        super().__init__(world)
-        self.room = room  # batches
-        self.asked: list[int] = []
-        self.now = self.most = 0
-        self.let_go = asyncio.Event()
-
-    async def insert(self, specs, **at):
-        self.asked.append(len(specs))
-        self.now += 1
-        self.most = max(self.most, self.now)
-        try:
-            await self.let_go.wait()
-            self.room -= 1
-            if self.room < 0:
-                raise StoreFull("no room")
-            return await super().insert(specs, **at)
-        finally:
-            self.now -= 1
-
-
-async def test_while_a_batch_is_on_its_way_the_next_one_is_asked_for_and_no_more(world):
-    store = OnTheWay(world)
-    client = Client(store, world=world)
-    specs = [client.spec("t") for _ in range(2500)]
-    submitting = asyncio.create_task(client.submit_many(specs[:1500]))
-    await asyncio.sleep(0.01)
-    assert (store.asked, store.most) == ([1000, 500], 2)
-    store.let_go.set()
-    answers = await submitting
-    assert [answer.job for answer in answers] == [spec.id for spec in specs[:1500]]
-    assert [lease.job for lease in await claim(store, limit=1500)] == [spec.id for spec in specs[:1500]]
-
-
-def submitting_9000(client):
-    return asyncio.create_task(client.submit_many([client.spec("t") for _ in range(9000)]))
-
-
-async def test_a_batch_that_fails_leaves_none_behind_it_on_the_way(world):
-    store = OnTheWay(world, room=3)
-    submitting = submitting_9000(Client(store, world=world))
-    await asyncio.sleep(0.01)
-    store.let_go.set()
-    with pytest.raises(StoreFull):
-        await submitting
-    assert (store.now, store.most) == (0, 2)
-    assert len(store.asked) <= 5, "more than the one that was on its way"
-
-
-async def test_who_gives_up_in_the_midst_leaves_nothing_on_the_way(world):
-    store = OnTheWay(world)
-    submitting = submitting_9000(Client(store, world=world))
-    await asyncio.sleep(0.01)
-    assert store.now == 2
-    submitting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await submitting
-    assert store.now == 0
-
-
 class Flaky(MemoryStore):
     """Fails as told before, or after, it wrote."""
 

@@ -169,6 +169,17 @@ class SyncChild:
                 self._more.put(None)
 
 
+class _Running:
+    """A job that has begun."""
+
+    __slots__ = ("ctx", "place", "task")
+    task: asyncio.Task[None]
+
+    def __init__(self, ctx: Context, place: int) -> None:
+        self.ctx = ctx
+        self.place = place
+
+
 class AsyncChild:
     """Many jobs at once on one loop."""
 
@@ -181,7 +192,7 @@ class AsyncChild:
         self._slots = slots
         self._log_level = log_level
         self._waiting = _Line()
-        self._running: dict[int, tuple[asyncio.Task[None], Context, int]] = {}
+        self._running: dict[int, _Running] = {}
         self._begun = 0  # in this round of the loop
         self._ended: list[Ended] = []
         self._leaving = asyncio.Event()
@@ -218,12 +229,11 @@ class AsyncChild:
                     self._fill()
             case Stop(seq, why):
                 if (found := self._running.get(seq)) is not None:
-                    task, ctx, _ = found
-                    ctx.ask_to_stop(why)
-                    task.cancel()
+                    found.ctx.ask_to_stop(why)
+                    found.task.cancel()
             case Where(seq):
                 if (found := self._running.get(seq)) is not None:
-                    self._write(frame(Stack(seq, stack_of_task(found[0]))))
+                    self._write(frame(Stack(seq, stack_of_task(found.task))))
             case Kept(seq, token, held):
                 self._voices.kept(seq, token, held=held)
             case Recall():
@@ -249,36 +259,39 @@ class AsyncChild:
     def _begin(self) -> None:
         """Begin what there is room for, a few in each round of the loop: an urgent one that comes meanwhile is heard
         between two rounds and goes first."""
-        while len(self._running) < self._slots and self._begun < AT_ONCE and (work := self._waiting.pop()) is not None:
+        while self._has_room and (work := self._waiting.pop()) is not None:
             try:
                 ctx = self._runner.context_of(work, self._voices.of(work))
             except Exception as trouble:  # noqa: BLE001 - a checkpoint that nobody can read is the job's trouble alone
                 self._tell(told(work, None, trouble, time.monotonic()))
                 continue
-            place = self._cell.begin(work.seq)
-            # In a context of its own: this may be the last step of another job.
-            task = self._loop.create_task(self._run(work, ctx), context=self._clean.copy())
-            self._running[work.seq] = (task, ctx, place)
-            task.add_done_callback(functools.partial(self._ended_early, work), context=self._clean)
+            self._begun += 1
+            # Known before it is a task: a program may have tasks that begin, and end, as they are made.
+            running = self._running[work.seq] = _Running(ctx, self._cell.begin(work.seq))
             if len(self._running) == 1:
                 self._busy.set()
-            self._begun += 1
+            # In a context of its own: this may be the last step of another job.
+            running.task = self._loop.create_task(self._run(work, ctx), context=self._clean.copy())
+            running.task.add_done_callback(functools.partial(self._ended_early, work, running), context=self._clean)
         if self._begun:
             self._fill_soon()
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._running) < self._slots and self._begun < AT_ONCE and not self._leaving.is_set()
 
     async def _run(self, work: Work, ctx: Context) -> None:
         ended = await self._runner.arun(work, ctx)
         # At once, not once the loop has come round: the next has waited long enough.
         self._end(work, ended)
 
-    def _ended_early(self, work: Work, task: asyncio.Task[None]) -> None:
-        if (found := self._running.get(work.seq)) is not None and found[0] is task:  # cancelled before its first step
+    def _ended_early(self, work: Work, running: _Running, task: asyncio.Task[None]) -> None:
+        if self._running.get(work.seq) is running:  # cancelled before its first step
             trouble = asyncio.CancelledError() if task.cancelled() else task.exception()
-            self._end(work, told(work, found[1], trouble or RuntimeError("it ended untold"), time.monotonic()))
+            self._end(work, told(work, running.ctx, trouble or RuntimeError("it ended untold"), time.monotonic()))
 
     def _end(self, work: Work, ended: Ended) -> None:
-        _, _, place = self._running.pop(work.seq)
-        self._cell.end(place)
+        self._cell.end(self._running.pop(work.seq).place)
         self._voices.forget(work.seq)
         self._tell(ended)
         self._begin()
@@ -312,8 +325,9 @@ class AsyncChild:
                     self._busy.set()
 
     def _who(self) -> int:
-        at = asyncio.current_task(self._loop)
-        return next((seq for seq, (task, _, _) in list(self._running.items()) if task is at), 0)
+        if (at := asyncio.current_task(self._loop)) is None:
+            return 0
+        return next((seq for seq, running in list(self._running.items()) if getattr(running, "task", None) is at), 0)
 
     def _flush(self) -> None:
         self._flushing = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from msgspec.structs import replace
 
 from daybreak.errors import CursorExpired
@@ -109,13 +107,6 @@ class PagesOverlap(MemoryStore):
         if page.cursor is None or ":" not in page.cursor:
             return page
         return Page(page.jobs, page.cursor.rsplit(":", 1)[0] + ":0")
-
-
-class SmallInsertsGoFirst(MemoryStore):
-    async def insert(self, specs, *, now=None):
-        for _ in specs:
-            await asyncio.sleep(0)
-        return await super().insert(specs, now=now)
 
 
 class WakeUpIsLost(MemoryStore):

@@ -38,7 +38,7 @@ def attempt(work: Work, link: Link) -> Any:
     raise AssertionError
 
 
-Asked = tuple[Work, asyncio.Future[Any], bool]  # True: in line, one after another
+Asked = tuple[Work, asyncio.Future[Any]]
 
 
 class Hand:
@@ -56,14 +56,12 @@ class Hand:
     def _run(self) -> None:
         crew = self._crew
         while (asked := self.given.get()) is not None:
-            work, future, is_in_line = asked
+            work, future = asked
             if future.cancelled():
-                crew.is_free(self, was_in_line=is_in_line)
+                crew.is_free(self)
             else:
                 answer = _answer(work, self.link)
-                crew.is_free(
-                    self, was_in_line=is_in_line
-                )  # before the answer is out: who has it will ask again at once
+                crew.is_free(self)  # before the answer is out: who has it will ask again at once
                 deliver(future, answer)
                 del answer
                 crew.after(self.link)
@@ -82,41 +80,29 @@ class Crew:
         self.most = place.connections
         self._lock = threading.Lock()
         self._waiting: deque[Asked] = deque()
-        self._line: deque[Asked] = deque()
-        self._is_line_busy = False
         self._hands: list[Hand] = []
         self._free: list[Hand] = []  # who was at work last is first: all that he needs is warm, here and at the server
         self._is_closed = False
 
-    async def do(self, work: Work, *, in_line: bool = False) -> Any:
-        return await self.give(work, in_line=in_line)
+    async def do(self, work: Work) -> Any:
+        return await self.give(work)
 
-    def give(self, work: Work, *, in_line: bool = False) -> asyncio.Future[Any]:
-        """To whoever is free next; who gives it need not wait for it. What is given in line is begun when all that was
-        given so before has ended."""
+    def give(self, work: Work) -> asyncio.Future[Any]:
+        """To whoever is free next; who gives it need not wait for it."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        asked = (work, future, in_line)
         with self._lock:
             if self._is_closed:
                 raise refused(self.place)
-            if in_line and self._is_line_busy:
-                self._line.append(asked)
-                return future
-            self._is_line_busy = self._is_line_busy or in_line
             if self._free:
-                self._free.pop().given.put(asked)
+                self._free.pop().given.put((work, future))
             elif len(self._hands) < self.most:
-                self._hands.append(Hand(self, len(self._hands) + 1, asked))
+                self._hands.append(Hand(self, len(self._hands) + 1, (work, future)))
             else:
-                self._waiting.append(asked)
+                self._waiting.append((work, future))
         return future
 
-    def is_free(self, hand: Hand, *, was_in_line: bool = False) -> None:
+    def is_free(self, hand: Hand) -> None:
         with self._lock:
-            if was_in_line and self._line:
-                self._waiting.append(self._line.popleft())
-            elif was_in_line:
-                self._is_line_busy = False
             if self._waiting:
                 hand.given.put(self._waiting.popleft())
             elif self._is_closed:

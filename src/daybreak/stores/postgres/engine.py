@@ -93,22 +93,16 @@ class Engine:
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
-    def insert(self, specs: Sequence[JobSpec], now: int | None, ready: tuple[Any, ...] | None = None) -> list[Inserted]:
-        """`ready`: what the call that does it will say, if that is made already."""
-        if specs and (ready is not None or fast.are_plain(specs)):
-            answers = self._insert_fast(specs, now, ready)
-            if answers is not None:
-                return answers
+    def insert(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted]:
+        if specs and fast.are_plain(specs) and (answers := self._insert_fast(specs, now)) is not None:
+            return answers
         return self.write(lambda ledger: Inserting(ledger, specs).insert(), now, alone=_have_holders(specs))
 
-    def _insert_fast(
-        self, specs: Sequence[JobSpec], now: int | None, ready: tuple[Any, ...] | None
-    ) -> list[Inserted] | None:
+    def _insert_fast(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted] | None:
         if len(specs) == 1:
             return self._insert_one(specs[0], now)
         topics = {EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})}
-        params = ready or fast.insert_params(specs, self._lanes_of(specs), now)
-        statement = self._sql.call_insert
+        params, statement = fast.insert_params(specs, self._lanes_of(specs), now), self._sql.call_insert
         if (telling := self._news.within()) is not None:
             channel, who = telling
             params, statement = (*params, channel, Texts(sorted(topics)), who), self._sql.call_insert_and_tell

@@ -48,13 +48,6 @@ def are_plain(specs: Sequence[JobSpec]) -> bool:
     return len(specs) <= MOST and len(names) == len(specs) and lines.SEPARATOR not in "".join(names)
 
 
-def ready(specs: Sequence[JobSpec], lanes: Lanes, now: int | None) -> tuple[Any, ...] | None:
-    """The parameters of a plain insert; None: they are not plain, or the server must be asked for a lane first."""
-    numbers = [lanes.numbers.get((spec.queue, spec.task, spec.version)) for spec in specs]
-    known = [number for number in numbers if number is not None]
-    return insert_params(specs, known, now) if len(known) == len(specs) and are_plain(specs) else None
-
-
 def insert_params(specs: Sequence[JobSpec], lanes: Sequence[int], now: int | None) -> tuple[Any, ...]:
     expiries = [spec.options.expires_in for spec in specs]
     told: dict[tuple[str, str, str, int, int], list[JobSpec]] = {}  # jobs of which the same is told

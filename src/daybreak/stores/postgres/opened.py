@@ -90,14 +90,6 @@ class Opened:
         if self._on_loop is not None:
             await self._on_loop.close()
 
-    async def insert(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted]:
-        """Several calls are taken in the order in which they came. What is to be said is made ready here, where others'
-        answers are waited for meanwhile."""
-        ready = fast.ready(specs, self._lanes, now) if len(specs) > 1 else None
-        work = functools.partial(Engine.insert, specs=specs, now=now, ready=ready)
-        answers: list[Inserted] = await self._crew.do(lambda link: work(self._engine(link)), in_line=True)
-        return answers
-
     async def exchange(self, wanted: Exchange, now: int | None) -> Exchanged:
         on_loop, link = self._on_loop, None
         is_here = on_loop is not None and on_loop.loop is asyncio.get_running_loop() and now is None

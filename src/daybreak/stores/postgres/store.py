@@ -137,7 +137,7 @@ class PostgresStore:
     # -- the seam ------------------------------------------------------------------------------------------------------
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        return await self._in_use().insert(specs, _micros(now))
+        return await self._in_use().do(lambda engine: engine.insert(specs, _micros(now)))
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         """`insert` for a thread that waits: it asks the server itself if nobody else does, else they ask together."""

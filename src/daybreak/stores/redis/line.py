@@ -42,7 +42,6 @@ class Seat:
     def __init__(self) -> None:
         self.link: Link | None = None
         self.door = asyncio.Lock()
-        self.inserting = asyncio.Lock()
         self.is_closed = False
 
 
@@ -113,12 +112,6 @@ class Line:
             raise StoreUnavailable(f"{self.address}: {trouble}") from None
 
     # -- connecting ----------------------------------------------------------------------------------------------------
-
-    @property
-    def inserting(self) -> asyncio.Lock:
-        """For those of this loop whose order counts."""
-        self.check_ours()
-        return self._seat().inserting
 
     async def link(self) -> Link:
         self.check_ours()

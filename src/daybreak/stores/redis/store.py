@@ -123,14 +123,12 @@ class RedisStore:
     # -- the seam ------------------------------------------------------------------------------------------------------
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        line, short = self._in_use(), self._short.args(specs)
-        # One after another, as they came: what is sent may have to be sent in another way.
-        async with line.inserting:
-            if short is not None:
-                accepted = self._short.answered(specs, await line.run(scripts.SUBMIT, short, now))
-                if accepted is not None:
-                    return accepted
-            reply = await line.run(scripts.EXCHANGE, ask.insert(specs), now)
+        line = self._in_use()
+        if (short := self._short.args(specs)) is not None:
+            accepted = self._short.answered(specs, await line.run(scripts.SUBMIT, short, now))
+            if accepted is not None:
+                return accepted
+        reply = await line.run(scripts.EXCHANGE, ask.insert(specs), now)
         return answers.inserted(specs, reply[2])
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:

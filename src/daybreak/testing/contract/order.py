@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from daybreak.model import HandedBack, Suspended
 from daybreak.rank import passed_over_for
 from daybreak.store import Filter, Position, Store
@@ -19,7 +17,6 @@ from daybreak.testing.contract.builders import (
     end,
     find_all,
     run_one,
-    spec,
     take,
     take_ids,
     take_one,
@@ -34,24 +31,6 @@ class Order:
     async def test_one_priority_is_first_in_first_out(self, store: Store) -> None:
         jobs = await accept_all(store, 3) + await accept_all(store, 3)
         assert await take_ids(store, 2) + await take_ids(store, 1) + await take_ids(store, 9) == jobs
-
-    async def test_inserts_are_taken_in_the_order_in_which_they_are_asked(self, store: Store) -> None:
-        """Nobody waits for the first before he asks for the second: not for large ones, of tasks that were never heard
-        of, with keys or without."""
-        batches = [
-            [spec("large", args=b"[" + b" " * 2000 + b"]") for _ in range(300)],
-            [spec("one")],
-            [spec("keyed", key=f"key {n}") for n in range(50)],
-            [spec(f"task {n}") for n in range(5)],
-            [spec("large")],
-            [spec("large") for _ in range(100)],
-        ]
-        asked = [asyncio.create_task(store.insert(batch, now=NOON)) for batch in batches]
-        answers = [answer for one in asked for answer in await one]
-        wanted = [job.id for batch in batches for job in batch]
-        assert [answer.job for answer in answers] == wanted
-        taken = [job for _ in range(10) for job in await take_ids(store, 100)]
-        assert taken == wanted
 
     async def test_first_in_first_out_goes_by_sequence_and_not_by_a_clock(self, store: Store) -> None:
         early = await accept(store, now=NOON)
