@@ -443,3 +443,22 @@ async def test_a_reap_that_waited_for_its_turn_takes_no_lease_that_lapsed_meanwh
             world.ticks += 60_000_000
         assert await reaping == []
         assert len(await store.reap(Reap(worker="r", watched_for=timedelta(days=1)))) == 1
+
+
+async def test_no_statement_is_worked_out_anew_when_it_is_used_again(store):
+    """A statement with `LIMIT ?` is, unless SQLite is told to keep its plans: its number might change them."""
+    client = Client(store)
+    claim = Claim(worker="w", queues=("default",), tasks=frozenset({("send", 1)}), limit=2, lease_for=SECOND)
+    again: dict[str, int] = {}
+
+    def note(statement):
+        again[statement["sql"]] = statement["stmt_status"]["SQLITE_STMTSTATUS_REPREPARE"]
+
+    store._opened._engine._db.trace_v2(apsw.SQLITE_TRACE_PROFILE, note)
+    for _ in range(3):
+        await client.submit("send")
+        [lease] = (await store.exchange(Exchange(claim=claim))).leases
+        await store.exchange(Exchange(settle=[settle(lease, Done(b"1"), chance=0.5, by="w")]))
+        await store.purge(Purge())
+    assert sql.claim_lane in again
+    assert {text: n for text, n in again.items() if n} == {}

@@ -85,7 +85,7 @@ class Engine:
         forks.close_inherited()
         with self._turn.here, self._turn:
             schema.create(place.path)
-        db = apsw.Connection(str(place.path), statementcachesize=200, vfs=place.vfs)
+        db = schema.connect(place.path, place.vfs)
         try:
             schema.prepare(db, place.path)
             db.pragma("synchronous", "full" if place.durable else "normal")

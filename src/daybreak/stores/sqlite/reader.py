@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from daybreak.stores.sqlite import forks
+from daybreak.stores.sqlite import forks, schema
 from daybreak.stores.sqlite.engine import Engine, Place, Request, data_version
 from daybreak.stores.sqlite.ledger import Known, Ledger
 
@@ -43,7 +43,7 @@ class Reader:
 
     def _connect(self) -> apsw.Connection:
         self._identity = self._place.identity()
-        self._db = apsw.Connection(str(self._place.path), vfs=self._place.vfs, statementcachesize=200)
+        self._db = schema.connect(self._place.path, self._place.vfs)
         self._db.set_busy_timeout(5000)
         self._db.pragma("query_only", True)
         self._db.pragma("trusted_schema", False)

@@ -57,6 +57,14 @@ def create(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
+def connect(path: Path, vfs: str | None) -> apsw.Connection:
+    """A connection that works a statement out once. Else SQLite does so at every use of one that has a `LIMIT ?`, since
+    the number might change the plan: ten times the work of the statement itself."""
+    db = apsw.Connection(str(path), vfs=vfs, statementcachesize=200)
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    return db
+
+
 def prepare(db: apsw.Connection, path: Path) -> None:
     """Settings of a connection."""
     db.set_busy_timeout(5000)  # for foreign programs that hold the file; ours wait in line for their turn
