@@ -51,6 +51,7 @@ _log = logging.getLogger("daybreak.worker")
 FLUSH_AFTER: Final = 0.005
 SHORT: Final = 0.005
 STUCK_AFTER: Final = 0.25
+ALERT_FOR: Final = 40  # looks at nothing, then whoever looks has to be woken: no job's start should have to do that
 AT_ONCE: Final = 8
 RECEIVE: Final = 1 << 16
 
@@ -309,20 +310,29 @@ class AsyncChild:
 
     def _watch(self) -> None:
         """In a thread: whether the loop goes round; if not, the job that is in the midst of a step holds it up."""
+        quiet = 0
         while not self._leaving.is_set():
             self._busy.wait()
-            round_made = threading.Event()
-            with contextlib.suppress(RuntimeError):  # closed
-                self._loop.call_soon_threadsafe(round_made.set)
+            if self._running:
+                quiet = 0
+                self._look()
+                continue
+            quiet += 1
             time.sleep(STUCK_AFTER)
-            while not round_made.is_set() and not self._leaving.is_set():
-                self._cell.blocked_by(self._who())
-                round_made.wait(STUCK_AFTER)
-            self._cell.blocked_by(0)
-            if not self._running:
+            if quiet > ALERT_FOR and not self._running:
                 self._busy.clear()
                 if self._running:
                     self._busy.set()
+
+    def _look(self) -> None:
+        round_made = threading.Event()
+        with contextlib.suppress(RuntimeError):  # closed
+            self._loop.call_soon_threadsafe(round_made.set)
+        time.sleep(STUCK_AFTER)
+        while not round_made.is_set() and not self._leaving.is_set():
+            self._cell.blocked_by(self._who())
+            round_made.wait(STUCK_AFTER)
+        self._cell.blocked_by(0)
 
     def _who(self) -> int:
         if (at := asyncio.current_task(self._loop)) is None:

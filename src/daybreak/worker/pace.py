@@ -11,6 +11,7 @@ WORTH_BESIDE_URGENT: Final = 1.6  # where urgent jobs come among others
 SHORT_FOR: Final = 2000  # exchanges after which an urgent job is forgotten
 BOUNDS: Final = (32, 1000)
 _FORGET: Final = 0.97
+_DOUBT: Final = 1.01  # by which the least that an item ever cost grows with each exchange
 
 
 class Pace:
@@ -19,6 +20,7 @@ class Pace:
     def __init__(self) -> None:
         self.lasts = 0.0
         self._n = self._t = self._nn = self._nt = self._weight = 0.0
+        self._least = float("inf")  # seconds that one item has taken, all that its exchange had to wait for included
         self._short_for = 0  # exchanges
 
     def found_urgent(self) -> None:
@@ -28,6 +30,8 @@ class Pace:
     def took(self, items: int, seconds: float) -> None:
         self.lasts += 0.2 * (seconds - self.lasts)
         self._short_for = max(self._short_for - 1, 0)
+        if items:
+            self._least = min(self._least * _DOUBT, seconds / items)
         self._weight = self._weight * _FORGET + 1
         self._n = self._n * _FORGET + items
         self._t = self._t * _FORGET + seconds
@@ -42,7 +46,8 @@ class Pace:
         n, t = self._n / self._weight, self._t / self._weight
         spread = self._nn / self._weight - n * n
         each = (self._nt / self._weight - n * t) / spread if spread > 0.05 * n * n else t / n / 2
-        each = min(max(each, 0.1 * t / n), t / n)
+        # Where many share the processors or the store, waits hide what an item costs: never more than it ever took.
+        each = min(max(each, 0.1 * t / n), t / n, self._least)
         empty = t - each * n
         worth = WORTH_BESIDE_URGENT if self._short_for else WORTH
         items = (max(GOAL, worth * empty) - empty) / each

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from daybreak.errors import StoreError
 from daybreak.stores.postgres import faults
@@ -23,6 +23,13 @@ MOST: Final = 2  # an exchange, and a hurried one beside it
 RECONNECT: Final = 1.0  # seconds; meanwhile the crew is asked
 
 
+class Question(NamedTuple):
+    """`then` hears the answer also when its caller has given up, and after him: he may be about to start a job."""
+
+    caller: asyncio.Future[list[Any]]
+    then: Callable[[list[Any]], None]
+
+
 class LoopLink:
     """One connection, read by its loop. It has one question at a time, of a call that was prepared."""
 
@@ -34,7 +41,8 @@ class LoopLink:
         self._place = place
         self.waiting = waiting
         self._loop = asyncio.get_running_loop()
-        self._asked: asyncio.Future[list[Any]] | None = None
+        self._asked: Question | None = None
+        self._rested = asyncio.Event()
         self._found: list[Any] = []
         self.is_lost = False
         self._fd = self._pg.socket
@@ -44,19 +52,20 @@ class LoopLink:
     def is_free(self) -> bool:
         return self._asked is None and not self.is_lost
 
-    def ask(self, call: Call, params: Packed) -> asyncio.Future[list[Any]]:
+    def ask(self, call: Call, params: Packed, then: Callable[[list[Any]], None]) -> asyncio.Future[list[Any]]:
         """Who gives up leaves the question to be answered: nothing is torn."""
-        self._asked = asked = self._loop.create_future()
+        self._asked = Question(self._loop.create_future(), then)
+        caller = self._asked.caller
         self.waiting.begin(self._db)
         try:
             self._calls.send(call, params)
             self._flush()
         except psycopg.Error as trouble:
-            self._lose(trouble)
+            self._end(trouble)
         except BaseException:
             self.close()
             raise
-        return asked
+        return caller
 
     def _flush(self) -> None:
         if self._pg.flush():
@@ -67,7 +76,7 @@ class LoopLink:
             if not self._pg.flush():
                 self._loop.remove_writer(self._fd)
         except psycopg.Error as trouble:
-            self._lose(trouble)
+            self._end(trouble)
 
     def _readable(self) -> None:
         try:
@@ -80,44 +89,44 @@ class LoopLink:
                 else:
                     self._found.append(result)
         except psycopg.Error as trouble:
-            self._lose(trouble)
+            self._end(trouble)
 
     def _answer(self) -> None:
         found, self._found = self._found, []
-        asked, self._asked = self._asked, None
-        self.waiting.end()
-        assert asked is not None
+        assert self._asked is not None
+        caller, then = self._asked
         try:
             rows = self._calls.rows(found)
         except psycopg.Error as trouble:
             if self._pg.status != psycopg.pq.ConnStatus.OK:
-                self._asked = asked
-                self._lose(trouble)
-            elif not asked.done():
-                asked.set_exception(trouble if faults.is_passing(trouble) else self._told(trouble, lost=False))
+                self._end(trouble)
+                return
+            if not caller.done():
+                caller.set_exception(trouble if faults.is_passing(trouble) else self._told(trouble, lost=False))
         except Exception as trouble:  # noqa: BLE001 - a mistake of ours must reach its caller, not hang it
-            if not asked.done():
-                asked.set_exception(trouble)
+            if not caller.done():
+                caller.set_exception(trouble)
         else:
-            if not asked.done():
-                asked.set_result(rows)
+            if not caller.done():
+                caller.set_result(rows)
+            self._loop.call_soon(then, rows)
+        self._asked = None
+        self.waiting.end()
+        self._rested.set()
 
     def _told(self, trouble: psycopg.Error, *, lost: bool) -> Exception:
         return faults.working(self._place.name, trouble, sent=True, lost=lost)
 
-    def _lose(self, trouble: psycopg.Error) -> None:
-        asked, self._asked = self._asked, None
-        self.close()
-        if asked is not None and not asked.done():
-            asked.set_exception(self._told(trouble, lost=True))
-
     async def rest(self) -> None:
         """Until what was asked is answered."""
         if self._asked is not None:
-            with contextlib.suppress(Exception):
-                await asyncio.wait([self._asked])
+            self._rested.clear()
+            await self._rested.wait()
 
     def close(self) -> None:
+        self._end(psycopg.OperationalError("the store was closed"))
+
+    def _end(self, trouble: psycopg.Error) -> None:
         if not self.is_lost:
             self.is_lost = True
             self.waiting.end()
@@ -127,8 +136,9 @@ class LoopLink:
             with contextlib.suppress(psycopg.Error):
                 self._db.close()
             asked, self._asked = self._asked, None
-            if asked is not None and not asked.done():
-                asked.set_exception(self._told(psycopg.OperationalError("the store was closed"), lost=True))
+            if asked is not None and not asked.caller.done():
+                asked.caller.set_exception(self._told(trouble, lost=True))
+            self._rested.set()
 
 
 class OnLoop:

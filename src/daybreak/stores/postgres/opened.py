@@ -98,11 +98,10 @@ class Opened:
         if on_loop is None or link is None:
             return await self.do(lambda engine: engine.exchange(wanted, now))
         asked = self.clock.steady()
-        answer = link.ask(on_loop.call, fast.packed(fast.exchange_params(wanted, now)))
-        # Not by whoever waits for it: those who gave up have changed what others wait for all the same.
-        answer.add_done_callback(functools.partial(self._tell_of, wanted))
+        # Not told by whoever waits for it: those who gave up have changed what others wait for all the same.
+        tell = functools.partial(self._tell_of, wanted)
         try:
-            rows = await asyncio.shield(answer)
+            rows = await link.ask(on_loop.call, fast.packed(fast.exchange_params(wanted, now)), tell)
         except psycopg.Error:  # others were in the way, and nothing was written
             return await self.do(lambda engine: engine.exchange(wanted, now, is_plain=False))
         said = rows[0][0]
@@ -115,10 +114,8 @@ class Opened:
             await self.do(lambda engine: engine.know_lanes())
         return fast.exchanged(wanted, rows, self._lanes)
 
-    def _tell_of(self, wanted: Exchange, answer: asyncio.Future[list[Any]]) -> None:
-        if answer.cancelled() or answer.exception() is not None or (rows := answer.result())[0][0] != fast.DONE:
-            return
-        if topics := fast.topics_of(wanted, rows):
+    def _tell_of(self, wanted: Exchange, rows: list[Any]) -> None:
+        if rows[0][0] == fast.DONE and (topics := fast.topics_of(wanted, rows)):
             self.committed(topics, left=len(rows) - 1)
             if self._writes >= FOLD_AFTER:
                 with contextlib.suppress(StoreError):  # closed meanwhile

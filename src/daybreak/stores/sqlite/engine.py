@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from daybreak.errors import (
 )
 from daybreak.model import JobSpec
 from daybreak.stores.sqlite import forks, gauges, schema, share
-from daybreak.stores.sqlite.faults import translate
+from daybreak.stores.sqlite.faults import Translated, translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
 from daybreak.stores.sqlite.log import Log
@@ -64,6 +64,7 @@ class Engine:
 
     def __init__(self, place: Place, turn: Turn, world: World) -> None:
         self.using = threading.Lock()
+        self.translated = Translated(place.path)
         self._place = place
         self._turn = turn
         self._world = world
@@ -75,7 +76,7 @@ class Engine:
         self._db: apsw.Connection | None = None
         self._is_whole = True
         forks.watch(self)
-        with self.using, self.translated():
+        with self.using, self.translated:
             self._connect()
 
     # -- the connection ------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class Engine:
         """Answers (or errors) in order, once they are durable; and the topics that changed."""
         self.mend()
         try:
-            with self.translated():
+            with self.translated:
                 return self._run(requests)
         except StoreError as trouble:
             return [trouble] * len(requests), set()
@@ -163,7 +164,7 @@ class Engine:
             if not self._turn.enter_if_free():
                 return None
             try:
-                with self.translated():
+                with self.translated:
                     self._check_still_there()
                     return None if self._db is None else self._transact(db, [request])
             except StoreError as trouble:
@@ -270,17 +271,6 @@ class Engine:
             self._log.tend(self._db, lambda: self._place.identity() == self._identity)
 
     # -- errors --------------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def translated(self) -> Iterator[None]:
-        try:
-            yield
-        except apsw.Error as trouble:
-            raise self.translate(trouble) from trouble
-        except TimeoutError:
-            raise  # no fault of the disk, but of a signal handler that interrupts its thread
-        except OSError as trouble:
-            raise self.translate(trouble) from trouble
 
     def translate(self, trouble: Exception) -> Exception:
         return translate(self._place.path, trouble)

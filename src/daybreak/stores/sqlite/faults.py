@@ -9,6 +9,23 @@ import apsw
 
 from daybreak.errors import DaybreakError, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 
+_FAULTS = (apsw.Error, OSError)
+
+
+class Translated:
+    """Faults that come up inside are raised as what they mean to the caller."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, trouble: BaseException | None, _traceback: object) -> None:
+        # A time-out is no fault of the disk, but of a signal handler that interrupts its thread.
+        if isinstance(trouble, _FAULTS) and not isinstance(trouble, TimeoutError):
+            raise translate(self._path, trouble) from trouble
+
 
 def translate(path: Path, trouble: Exception) -> Exception:
     """What a fault of the disk or of SQLite means to the caller, and what to do."""

@@ -25,7 +25,7 @@ class Reader:
         forks.watch(self)
 
     def run(self, request: Request) -> Any:
-        with self.using, self._engine.translated():
+        with self.using, self._engine.translated:
             if self._db is not None and self._place.identity() != self._identity:
                 self._close()  # the file was put back from elsewhere
             db = self._db or self._connect()
@@ -57,7 +57,7 @@ class Reader:
 
     def has_changed(self) -> bool:
         """Whether anyone has committed since the last look."""
-        with self.using, self._engine.translated():
+        with self.using, self._engine.translated:
             seen = data_version(self._db or self._connect())
         changed, self._changes_seen = seen != self._changes_seen, seen
         return changed

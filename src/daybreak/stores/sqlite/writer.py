@@ -147,7 +147,8 @@ class Writer:
             if (done := self._engine.run_if_free(request)) is None:
                 return None
             answers, topics = done
-            self._tell(topics)
+            if topics:  # once whoever asked has made use of the answer: he may be about to start a job
+                asyncio.get_running_loop().call_soon(self._tell, topics)
             if self._engine.wants_tending:
                 self._asked.put(Sign.TEND)
         finally:
