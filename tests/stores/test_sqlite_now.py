@@ -24,7 +24,7 @@ from daybreak import platform
 from daybreak.client import Client
 from daybreak.errors import StoreError, StoreUnavailable
 from daybreak.model import State
-from daybreak.store import InsertsNow, Verdict, work_topic
+from daybreak.store import EVENTS_TOPIC, Claim, Exchange, InsertsNow, Verdict, work_topic
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore, engine, log
 from daybreak.stores.sqlite.engine import Request
@@ -594,3 +594,18 @@ async def test_trouble_on_the_loop_is_told_and_leaves_nothing_half_done(tmp_path
                 await client.submit("t")
         await client.submit("t")
         assert sum(tally.n for tally in await store.count()) == 1
+
+
+async def test_who_asked_on_the_loop_goes_on_before_others_are_told(tmp_path, monkeypatch):
+    """He may be about to start a job; those who are told have time."""
+    async with SqliteStore(tmp_path / "jobs.db") as store:
+        store.own_loop()
+        job = await Client(store).submit("t")
+        await asyncio.sleep(0)
+        told = []
+        monkeypatch.setattr(store._opened._writer, "_wake", told.append)
+        claim = Claim(worker="w", queues=("default",), limit=1, lease_for=timedelta(seconds=1))
+        assert [lease.spec.id for lease in (await store.exchange(Exchange(claim=claim))).leases] == [job]
+        assert told == []
+        await asyncio.sleep(0)
+        assert told == [{EVENTS_TOPIC}]

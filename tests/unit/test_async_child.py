@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import socket
+import time
 from contextlib import asynccontextmanager
 
+import pytest
+
 from daybreak import Daybreak, values
+from daybreak.worker import inside
 from daybreak.worker.cell import Cell
 from daybreak.worker.inside import AT_ONCE, AsyncChild
 from daybreak.worker.runner import Runner
@@ -20,9 +24,19 @@ running: set[int] = set()
 side_by_side: list[int] = []
 
 
+HOLDS_UP = 1000
+cells: list[Cell] = []
+blamed: list[int] = []
+
+
 @app.task
 async def remember(n: int) -> str | None:
     begun.append(n)
+    if n == HOLDS_UP:
+        until = time.monotonic() + 30
+        while not (blocker := cells[-1].blocker) and time.monotonic() < until:
+            time.sleep(0.01)  # noqa: ASYNC251
+        blamed.append(blocker)
     found = word.get()
     word.set(f"left by {n}")
     if n % 2:
@@ -69,7 +83,8 @@ async def child_of(slots: int):
     ours.setblocking(False)
     its.setblocking(False)
     with ours:
-        child = AsyncChild(its, Cell(slots), Runner(app.program), slots)
+        cells.append(Cell(slots))
+        child = AsyncChild(its, cells[-1], Runner(app.program), slots)
         serving = asyncio.create_task(child.serve())
         while not hasattr(child, "_voices"):  # noqa: ASYNC110 - it is not connected yet, and nobody tells
             await asyncio.sleep(0.001)
@@ -152,3 +167,34 @@ async def test_one_that_leaves_begins_nothing_more():
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
     assert begun == [1, 3]
+
+
+async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch):
+    """To be woken by a job is to be in its way: for a while after the last it need not be."""
+    monkeypatch.setattr(inside, "STUCK_AFTER", 0.01)
+    monkeypatch.setattr(inside, "ALERT_FOR", 20)
+    async with child_of(slots=2) as (child, supervisor):
+        assert not child._busy.is_set()
+        for n in (2, 4):
+            child.hear(Run([work(n)]))
+            await supervisor.hear(n // 2)
+            assert not child._running
+            await asyncio.sleep(0.05)
+            assert child._busy.is_set()
+        async with asyncio.timeout(30):
+            while child._busy.is_set():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        child.hear(Run([work(6)]))
+        assert child._busy.is_set()
+        await supervisor.hear(3)
+
+
+@pytest.mark.parametrize("after", ["rest", "another"])
+async def test_a_job_that_holds_up_the_loop_is_named(after):
+    async with child_of(slots=2) as (child, supervisor):
+        if after == "another":
+            child.hear(Run([work(8)]))
+            await supervisor.hear(1)
+        child.hear(Run([work(10), work(HOLDS_UP)]))
+        await supervisor.hear(3 if after == "another" else 2)
+    assert blamed.pop() == HOLDS_UP + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -457,6 +458,15 @@ class TestPace:
         quick, slow = self.after(0.0005, 20e-6).limit, self.after(0.02, 20e-6).limit
         assert slow > 10 * quick
         assert self.after(0.0, 0.1).limit == BOUNDS[0]
+
+    def test_where_many_stand_in_line_more_go_with_each_exchange(self):
+        """What an exchange waits for others is no cost of what it carries, though more ends while it waits longer."""
+        chance, pace = random.Random(7), Pace()
+        for _ in range(300):
+            waits = chance.choice([0.0, 0.002, 0.006, 0.012])
+            items = 32 + int(waits * 8000)
+            pace.took(items, 0.0005 + 20e-6 * items + waits)
+        assert pace.limit > 2 * self.after(0.0005, 20e-6).limit
 
     def test_beside_urgent_work_it_carries_less_for_a_while(self):
         pace = self.after(0.002, 20e-6)

@@ -12,7 +12,7 @@ from postgres_servers import URL, with_schema
 from daybreak.errors import OutcomeUnknown, StoreUnavailable
 from daybreak.model import Done
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, OwnLoop
+from daybreak.store import EVENTS_TOPIC, Claim, Exchange, OwnLoop
 from daybreak.stores.postgres import PostgresStore
 from daybreak.testing.contract import builders
 from daybreak.testing.contract.builders import LEASE
@@ -90,6 +90,38 @@ async def test_who_gives_up_tears_nothing(store):
     while not (leases := (await store.exchange(Exchange(claim=claim(limit=9, call="second")))).leases):
         pass
     assert other in [lease.spec.id for lease in leases]
+
+
+@pytest.fixture
+def told(store, monkeypatch):
+    """What others were told."""
+    told = []
+    monkeypatch.setattr(store._opened, "committed", lambda topics, *_, **__: told.append(topics))
+    return told
+
+
+async def test_others_hear_of_what_was_done_for_one_who_gave_up(store, told):
+    await accept(store)
+    told.clear()
+    link = link_of(store)
+    asking = asyncio.create_task(store.exchange(Exchange(claim=claim())))
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    while not link.is_free:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert told == [{EVENTS_TOPIC}]
+
+
+async def test_who_asked_goes_on_before_others_are_told(store, told):
+    job = await accept(store)
+    told.clear()
+    assert [lease.spec.id for lease in (await store.exchange(Exchange(claim=claim()))).leases] == [job]
+    assert told == []
+    await asyncio.sleep(0)
+    assert told == [{EVENTS_TOPIC}]
 
 
 async def test_a_connection_that_was_cut_is_made_anew(store):
