@@ -24,6 +24,7 @@ from daybreak.stores.sqlite import SqliteStore, schema
 from daybreak.stores.sqlite.engine import Request
 from daybreak.stores.sqlite.ledger import LINES_PER_ROW
 from daybreak.stores.sqlite.statements import Statements, sql
+from daybreak.stores.sqlite.wake import Wake
 from daybreak.sync import Portal
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -462,3 +463,19 @@ async def test_no_statement_is_worked_out_anew_when_it_is_used_again(store):
         await store.purge(Purge())
     assert sql.claim_lane in again
     assert {text: n for text, n in again.items() if n} == {}
+
+
+async def test_all_that_is_told_is_heard_and_what_comes_thick_is_heard_together(tmp_path):
+    told, teller = Wake(tmp_path / "wake"), Wake(tmp_path / "wake")
+    heard: list[set[str]] = []
+    assert told.listen(heard.append)
+    try:
+        for n in range(100):
+            teller.send([f"work:{n}", "events"])
+        async with asyncio.timeout(30):
+            while set().union(*heard) != {"events", *(f"work:{n}" for n in range(100))}:
+                await asyncio.sleep(0)
+    finally:
+        told.close()
+        teller.close()
+    assert len(heard) < 10

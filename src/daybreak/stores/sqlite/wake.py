@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ from daybreak import platform
 from daybreak.stores.hub import ANY
 
 LONGEST = 8000
+BUSY = 0.005  # seconds between two datagrams
 
 _wakes: weakref.WeakSet[Wake] = weakref.WeakSet()
 
@@ -31,6 +33,7 @@ class Wake:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._folder_fd: int | None = None
         self._seen_at = -1
+        self._heard_at = 0.0
         self._peers: list[tuple[str, str]] = []  # name and address
         if platform.HAS_DATAGRAMS:
             self._sender = platform.datagram_socket()
@@ -65,11 +68,17 @@ class Wake:
         self._receiver = receiver
         return True
 
-    @staticmethod
-    def _hear(receiver: socket.socket, heard: Callable[[Iterable[str]], None]) -> None:
-        # One at a time: the loop comes back for the next, and a look for one that is not there costs as much as one.
+    def _hear(self, receiver: socket.socket, heard: Callable[[Iterable[str]], None]) -> None:
+        """Where little is said, one at a time: a look for more that finds nothing costs a job on its way to an idle
+        worker as much as hearing of it. Where much is, all that came."""
+        before, self._heard_at = self._heard_at, time.monotonic()
+        is_busy = self._heard_at - before < BUSY
+        topics: set[str] = set()
         with contextlib.suppress(BlockingIOError):
-            heard(receiver.recv(LONGEST).decode().split("\n"))
+            topics.update(receiver.recv(LONGEST).decode().split("\n"))
+            while is_busy:
+                topics.update(receiver.recv(LONGEST).decode().split("\n"))
+        heard(topics)
 
     def send(self, topics: Iterable[str]) -> None:
         """Tell every process that waits. Never blocks and never fails: the slow look makes up for what is lost."""
