@@ -470,12 +470,12 @@ async def test_all_that_is_told_is_heard_and_what_comes_thick_is_heard_together(
     heard: list[set[str]] = []
     assert told.listen(heard.append)
     try:
-        for n in range(100):
+        for n in range(8):  # a socket may hold ten, and who has those to read is awake
             teller.send([f"work:{n}", "events"])
         async with asyncio.timeout(30):
-            while set().union(*heard) != {"events", *(f"work:{n}" for n in range(100))}:
+            while set().union(*heard) != {"events", *(f"work:{n}" for n in range(8))}:
                 await asyncio.sleep(0)
     finally:
         told.close()
         teller.close()
-    assert len(heard) < 10
+    assert len(heard) <= 2
