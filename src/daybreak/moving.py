@@ -18,10 +18,11 @@ from msgspec.structs import replace
 from daybreak.errors import BadInput
 from daybreak.model import FINAL, Job, Put, State
 from daybreak.store import Amend, Filter, Inserted, Moved, Purge, Query, Store, Verdict
-from daybreak.world import World
+from daybreak.world import Ids, World
 
 CHUNK: Final = 200
 MARK: Final = "moving to another store"
+SIGN: Final = "moving"  # the kind of the record by which a mover sees that two stores are one
 LOOK_AGAIN: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # Records that are settings; others speak of the old place. Limits of resources go before the first job that needs one.
@@ -62,6 +63,7 @@ class Mover:
 
     async def run(self, *, wait: bool = True) -> Report:
         """Until nothing is left to move; with `wait`, running jobs included. What cannot go is then as it was."""
+        await self._refuse_one_store()
         await self._move_settings()
         while True:
             before, self._undropped = self.report.moved + self.report.known, False
@@ -76,6 +78,18 @@ class Mover:
             if not self._undropped and not (wait and (self.report.running or await self._someone_waits())):
                 return self.report
             await self._world.sleep(LOOK_AGAIN)
+
+    async def _refuse_one_store(self) -> None:
+        """One store may have many names, and what it adopts of itself it would drop: what is written here must not be
+        found there."""
+        sign = Put(kind=SIGN, name=Ids(self._world)(), value=b"")
+        await self._source.put([sign])
+        try:
+            found = await self._target.records(SIGN, sign.name)
+        finally:
+            await self._source.put([replace(sign, value=None)])
+        if found:
+            raise BadInput("the jobs are in that very store, by another name: name another one")
 
     async def _move_settings(self) -> None:
         """What the target says already stays as it is there."""

@@ -10,6 +10,7 @@ import pytest
 from server_places import place_on
 
 from daybreak.client import Client
+from daybreak.errors import BadInput
 from daybreak.events import fold
 from daybreak.model import Done, JobSpec, State
 from daybreak.moving import Mover
@@ -99,3 +100,19 @@ async def test_what_a_store_cannot_keep_stays_as_it_was_and_the_others_go(tmp_pa
         assert {job.id: (job.state, job.note) for job in (await jobs_of(source)).values()} == dict.fromkeys(
             refused, (State.SCHEDULED, "")
         )
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
+async def test_a_store_is_not_moved_to_another_name_of_itself(tmp_path, kind):
+    with contextlib.ExitStack() as places:
+        if kind == "sqlite":
+            (tmp_path / "other").symlink_to(tmp_path)
+            urls = [f"sqlite:///{tmp_path / 'jobs.db'}", f"sqlite:///{tmp_path / 'other' / 'jobs.db'}"]
+        else:
+            urls = [places.enter_context(place_on(kind))] * 2
+        async with store_for(urls[0]) as source, store_for(urls[1]) as target:
+            await fill(source)
+            before = await jobs_of(source)
+            with pytest.raises(BadInput, match="that very store"):
+                await Mover(source, target, RealWorld(), by="ann").run()
+            assert await jobs_of(source) == before

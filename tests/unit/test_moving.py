@@ -12,7 +12,7 @@ from daybreak.client import Client
 from daybreak.errors import BadInput
 from daybreak.events import fold
 from daybreak.model import Done, Failed, Failure, JobSpec, Put, QueueSettings, State
-from daybreak.moving import CHUNK, MARK, Mover
+from daybreak.moving import CHUNK, MARK, SIGN, Mover
 from daybreak.policy.settle import settle
 from daybreak.store import Amend, Claim, Exchange, Filter, Query
 from daybreak.stores.memory import MemoryStore
@@ -396,3 +396,15 @@ async def test_limits_of_resources_go_along(world):
         mover = Mover(source, target, world, by="ann")
         await mover._move_settings()
         assert [record.value for record in await target.records("resource")] == [b'{"slots":1}']
+
+
+async def test_a_store_is_not_moved_into_itself(stores, clock):
+    """Whatever it is called: it would take each of its jobs for the copy, and drop it."""
+    source, target = stores
+    jobs = [await Client(source).submit("t") for _ in range(3)]
+    with pytest.raises(BadInput, match="that very store, by another name"):
+        await Mover(source, source, clock, by="ann").run()
+    assert [(await Client(source).get(job)).state for job in jobs] == [State.QUEUED] * 3
+    assert await source.records(SIGN) == []
+    assert (await Mover(source, target, clock, by="ann").run()).moved == 3
+    assert [*await source.records(SIGN), *await target.records(SIGN)] == []

@@ -39,7 +39,7 @@ def command(to: str, queue: str | None, no_wait: bool) -> int:
     if url == here.settings.url:
         raise BadInput("--to names the store that the jobs are in: name another one")
     report = asyncio.run(_move(here, url, queue, wait=not no_wait))
-    _say(report, here, url)
+    _say(report, here, url, queue)
     return 1 if report.held_back or report.running else 0
 
 
@@ -53,7 +53,7 @@ async def _move(here: Session, url: str, queue: str | None, *, wait: bool) -> Re
     async with here.client() as client:
         await target.open()
         try:
-            teller = _Teller()
+            teller = _Teller(wait=wait)
             return await Mover(client.store, target, RealWorld(), by=whoami(), queue=queue, tell=teller).run(wait=wait)
         finally:
             with contextlib.suppress(Exception):
@@ -61,7 +61,8 @@ async def _move(here: Session, url: str, queue: str | None, *, wait: bool) -> Re
 
 
 class _Teller:
-    def __init__(self) -> None:
+    def __init__(self, *, wait: bool) -> None:
+        self._wait = wait
         self._told = 0
         self._waits_for = 0
 
@@ -69,21 +70,21 @@ class _Teller:
         if report.moved >= self._told + 10_000:
             self._told = report.moved
             note(f"{number(report.moved)} jobs moved")
-        if report.running and report.running != self._waits_for:
+        if self._wait and report.running and report.running != self._waits_for:
             note(
                 f"{counted(report.running, 'job runs', 'jobs run')} and will be moved when they end; Ctrl-C leaves them"
             )
         self._waits_for = report.running
 
 
-def _say(report: Report, here: Session, url: str) -> None:
+def _say(report: Report, here: Session, url: str, queue: str | None) -> None:
     say(f"{counted(report.moved, 'job', 'jobs')} moved to {safe(str(config.path_of(url) or config.shown(url)))}")
     if report.known:
         say(f"{counted(report.known, 'job was', 'jobs were')} there already")
     if report.settings:
         say(f"{counted(report.settings, 'queue', 'queues')} set up as here")
     if report.running:
-        again = here.command("move", "--to", config.shown(url))
+        again = here.command("move", "--to", config.shown(url), *(() if queue is None else ("--queue", queue)))
         say(f"{counted(report.running, 'running job was', 'running jobs were')} left; move them later: {again}")
     for job, why in list(report.held_back.items())[:20]:
         say(f"job {safe(job)} stayed: {safe(why)}")
