@@ -161,16 +161,22 @@ def inherited(argv: list[str]) -> tuple[socket.socket, int, int | None]:
 
 
 def end_family(child: subprocess.Popen[bytes]) -> None:
-    """End a child and what it started, at once."""
+    """End a child and what it started, at once; on Linux in whatever session or group that is."""
     if sys.platform == "win32":
         if child.poll() is None:
             child.kill()
     else:
+        family = Glance().family(child.pid, {}, thorough=True) if SEES_DEEDS else {}
         try:
             os.killpg(child.pid, signal.SIGKILL)  # also of a leader that is dead: its number is its group's meanwhile
         except (ProcessLookupError, PermissionError):
             if child.poll() is None:
                 child.kill()
+        for pid, began in family:
+            # Its number may be another's by now; its parent, which would have waited for it, is dead already.
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if pid != child.pid and began == int(_stat(f"/proc/{pid}")[19]):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def die_with_parent() -> None:

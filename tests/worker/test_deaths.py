@@ -10,6 +10,7 @@ import time
 import pytest
 from worker_deeds import (
     adie,
+    afork_and_come_back,
     anap,
     anap_once,
     app,
@@ -18,6 +19,8 @@ from worker_deeds import (
     die,
     die_at_first,
     exit_hard,
+    exit_in_part,
+    fork_and_come_back,
     nap,
     noop,
     wait_for_file,
@@ -75,6 +78,35 @@ def test_of_many_async_jobs_at_one_death_only_the_killer_ends_by_it(stage, began
         for job in innocents:
             assert job.result(timeout="60s") == 0.6
             assert len(tries(job)) == 2
+
+
+def test_one_whose_part_leaves_the_program_ends_by_it_alone(stage, began):
+    with app.worker(processes=1, lease_for="1s"):
+        innocents = [anap_once.submit(0.6) for _ in range(4)]
+        for job in innocents:
+            began(job)
+        killer = exit_in_part.submit()
+        with pytest.raises(JobFailed) as failed:
+            killer.result(timeout="60s")
+        assert failed.value.reason == "lost"
+        for job in innocents:
+            assert job.result(timeout="60s") == 0.6
+
+
+@pytest.mark.parametrize(("how", "code"), [("returns", 0), ("exits", 7), ("raises", 1)])
+@pytest.mark.parametrize("task", [fork_and_come_back, afork_and_come_back], ids=["sync", "async"])
+def test_a_process_that_a_task_forked_ends_where_the_task_ends(stage, task, how, code):
+    """It runs nothing of what waits, tells nothing, and takes nothing away."""
+    with app.worker(processes=1, lease_for="1s"):
+        job = task.submit(how)
+        others = [nap.submit(0.0) for _ in range(30)]
+        assert job.result(timeout="30s") == code
+        for other in others:
+            other.result(timeout="30s")
+            assert len(tries(other)) == 1
+        [clone] = read_lines(job=job.id, word="cloned")
+        until(lambda: not is_alive(clone["pid"]), "the forked process is gone")
+        assert job.info().attempt == 1
 
 
 @pytest.fixture

@@ -14,11 +14,14 @@ from worker_deeds import (
     nap,
     sleep_on,
     spin,
+    start_apart,
+    stumble_out,
+    stumble_when_held,
     swallow,
 )
 from worker_hand import is_alive, until
 
-from daybreak import JobFailed
+from daybreak import JobFailed, State
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +92,45 @@ def test_who_could_not_end_in_time_because_another_blocked_the_loop_is_not_blame
     assert innocent.result(timeout="15s") == 0.6
     assert innocent.info().timeouts == 0
     blocker.cancel()
+
+
+@pytest.mark.parametrize("task", [block_a_while, block_the_loop], ids=["has no limit", "has a limit"])
+def test_of_many_who_could_not_end_in_time_none_is_blamed(worker, began, task):
+    """Each was asked to end while the loop stood still: of the one that blocked it alone is that true."""
+    innocents = [anap_in_time.submit(0.6) for _ in range(5)]
+    for innocent in innocents:
+        began(innocent)
+    blocker = task.submit(0.1, 5.0) if task is block_a_while else task.submit()
+    began(blocker)
+    for innocent in innocents:
+        assert innocent.result(timeout="30s") == 0.6
+        assert (innocent.info().attempt, innocent.info().timeouts) == (1, 0)
+    if task is block_the_loop:
+        with pytest.raises(JobFailed, match="timeout"):
+            blocker.result(timeout="30s")
+    blocker.cancel()
+
+
+def test_one_that_fails_on_its_way_out_was_too_late(worker):
+    job = stumble_out.submit()
+    with pytest.raises(JobFailed, match="longer than it may") as failed:
+        job.result(timeout="30s")
+    assert (failed.value.reason, failed.value.attempt) == ("timeout", 3)
+    assert "the door was shut" in failed.value.traceback
+
+
+def test_one_that_fails_as_it_is_held_is_held(worker, began):
+    job = stumble_when_held.submit()
+    began(job)
+    job.suspend()
+    until(lambda: job.info().state is State.SUSPENDED, "it is held")
+    assert (job.info().attempt, job.info().note) == (0, "ValueError: the door was shut")
+    job.cancel()
+
+
+def test_what_a_task_started_in_a_session_of_its_own_ends_with_it(worker, began):
+    job = start_apart.submit()
+    program = began(job)["program"]
+    with pytest.raises(JobFailed, match="timeout"):
+        job.result(timeout="30s")
+    until(lambda: not is_alive(program), "what it started is gone")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -118,3 +120,23 @@ def test_a_memory_store_works_within_one_process(caplog):
             assert double.map(range(50), timeout="20s") == [2 * n for n in range(50)]
     finally:
         app.close()
+
+
+def test_an_async_task_that_will_not_end_costs_its_slot_and_not_the_loop_of_others(here):
+    gate = []
+
+    @here.task(timeout="300ms", retry=1)
+    async def stuck() -> None:
+        while not gate:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    @here.task
+    async def quick() -> str:
+        return "done"
+
+    with here.worker(isolation="thread", grace="100ms"):
+        with pytest.raises(JobFailed, match="longer than it may"):
+            stuck.submit().result(timeout="20s")
+        assert quick.submit().result(timeout="20s") == "done"
+        gate.append(1)

@@ -7,6 +7,8 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -153,6 +155,26 @@ async def anap_in_time(ctx: Context, seconds: float) -> float:
     return seconds
 
 
+@app.task(timeout="400ms", retry=SOON)
+async def stumble_out(ctx: Context) -> None:
+    """Ends when it is asked to, and fails on its way."""
+    tell(ctx, "began")
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        raise ValueError("the door was shut")
+
+
+stumble_when_held = app.task(retry=SOON, name="stumble_when_held")(stumble_out.definition.function)
+
+
+@app.task(timeout="400ms", retry=ONCE)
+def start_apart(ctx: Context) -> None:
+    """Starts a program in a session of its own, and waits for it."""
+    with subprocess.Popen(["sleep", "3600"], start_new_session=True) as program:
+        tell(ctx, "began", program=program.pid)
+
+
 @app.task(timeout="2s", retry=ONCE)
 def tick(ctx: Context, times: int) -> int:
     """Works for so many hundredths of a second, not counting those in which its process stood still."""
@@ -191,6 +213,39 @@ def die_at_first(ctx: Context) -> int:
     if ctx.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return ctx.attempt
+
+
+@app.task(retry=ONCE)
+async def exit_in_part(ctx: Context) -> None:
+    """A part of it leaves the program, and with it the loop on which others run."""
+    tell(ctx, "began")
+
+    async def leave_all() -> None:
+        sys.exit("no licence")
+
+    async with asyncio.TaskGroup() as parts:
+        parts.create_task(leave_all())
+
+
+@app.task(retry=ONCE)
+def fork_and_come_back(ctx: Context, how: str) -> int:
+    """The exit code of a process that it forked, and that leaves the task as others do."""
+    tell(ctx, "began")
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    tell(ctx, "cloned", pid=os.getpid(), scratch=str(ctx.scratch))
+    match how:
+        case "returns":
+            return 99
+        case "exits":
+            sys.exit(7)
+        case _:
+            raise FileNotFoundError("no such program")
+
+
+@app.task(retry=ONCE)
+async def afork_and_come_back(ctx: Context, how: str) -> int:
+    return fork_and_come_back.definition.function(ctx, how)  # type: ignore[no-any-return]
 
 
 @app.task(retry=SOON)

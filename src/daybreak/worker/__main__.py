@@ -33,6 +33,8 @@ def main() -> None:
     # and not ignored, because what is ignored stays so in programs that a task starts.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
+        signal.signal(signal.SIGHUP, lambda *_: None)
     sock, memory, stack = platform.inherited(["", *sys.argv[1:]])
     sys.argv[1:] = []
     hello = read_hello(sock)
@@ -93,7 +95,11 @@ def serve(
         if hello.is_async:
             child = AsyncChild(sock, cell, runner, hello.slots, log_level)
             with asyncio.Runner(loop_factory=exact_loop) as loop:
-                loop.run(_serve_async(child, sock, program, shared, on_orphaned))
+                try:
+                    loop.run(_serve_async(child, sock, program, shared, on_orphaned))
+                except BaseException:
+                    child.torn()  # before all that runs on the loop is cancelled
+                    raise
         else:
             _serve_sync(SyncChild(sock, cell, runner, on_orphaned, log_level), sock, program, shared)
     except BaseException as trouble:

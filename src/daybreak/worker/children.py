@@ -141,7 +141,9 @@ class Children:
         await self._refill()
 
     async def _refill(self) -> None:
-        present = sum(1 for child in self._all if not child.solo and not child.leaving) + len(self._abandoned)
+        present = sum(1 for child in self._all if not child.solo and not child.leaving)
+        if self.kind == "sync":  # of many slots on a loop one is lost, not the place of its child
+            present += len(self._abandoned)
         if present < self._wanted and time.monotonic() >= self._next_start and not self.closing:
             await self._add()
 

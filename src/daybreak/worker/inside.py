@@ -198,6 +198,7 @@ class AsyncChild:
         self._ended: list[Ended] = []
         self._leaving = asyncio.Event()
         self._busy = threading.Event()
+        self._is_torn = False
         self._flushing: asyncio.Handle | None = None
         self._filling: asyncio.Handle | None = None
         self._flushed_at = 0.0
@@ -242,6 +243,12 @@ class AsyncChild:
             case Bye():
                 self._leaving.set()
 
+    def torn(self) -> None:
+        """The loop has ended under its jobs, as by a sys.exit() in one of their tasks. They are cancelled now, and what
+        they say of it is not how they ended: they die with this child, and whoever did it is found by running alone."""
+        self._flush()
+        self._is_torn = True
+
     def orphaned(self) -> None:
         self._voices.give_up()
         if not self._leaving.is_set():
@@ -283,11 +290,13 @@ class AsyncChild:
 
     async def _run(self, work: Work, ctx: Context) -> None:
         ended = await self._runner.arun(work, ctx)
+        if self._is_torn:
+            return
         # At once, not once the loop has come round: the next has waited long enough.
         self._end(work, ended)
 
     def _ended_early(self, work: Work, running: _Running, task: asyncio.Task[None]) -> None:
-        if self._running.get(work.seq) is running:  # cancelled before its first step
+        if self._running.get(work.seq) is running and not self._is_torn:  # cancelled before its first step
             trouble = asyncio.CancelledError() if task.cancelled() else task.exception()
             self._end(work, told(work, running.ctx, trouble or RuntimeError("it ended untold"), time.monotonic()))
 

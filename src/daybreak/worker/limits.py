@@ -59,13 +59,16 @@ class Limits:
     def _stop_by_force(self, child: Child, held: Held) -> None:
         """End a child for the sake of one job; its neighbours go back, uncharged, once its last words are read.
 
-        Where another one blocks the loop, that one is to blame: it counts as dead, and runs alone next time."""
+        Where one blocks the loop, that one is to blame, and for all that others could not end in time. If it was not
+        asked to end itself it counts as dead, and runs alone next time."""
         if child.blamed is not None:
             return
         child.leaving = True
         blocker = child.body.cell.blocker
-        if blocker in child.held and blocker != held.lease.seq:
-            held.asked = None if held.asked == "timeout" else held.asked
+        if blocker in child.held:
+            for seq, other in child.held.items():
+                if seq != blocker and other.asked == "timeout":
+                    other.asked = None
             child.blamed = (blocker, Lost("it blocked the loop, so that others could not end in time"))
         else:
             child.blamed = (held.lease.seq, HandedBack())

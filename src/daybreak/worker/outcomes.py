@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from daybreak.model import Cancelled, Done, Failed, Failure, HandedBack, Lost, Outcome, Suspended, TimedOut
 from daybreak.worker.child import Held
 from daybreak.worker.wire import Ended
@@ -39,6 +41,10 @@ def as_asked(held: Held, outcome: Outcome) -> Outcome:
             return Cancelled()
         case "suspend", Lost() | HandedBack():
             return Suspended()
+        case "suspend", Failed(failure):
+            return Suspended(str(failure))
+        case "timeout", Failed(failure, ran_for):
+            return replace(too_late(held, ran_for), stack=held.stack or failure.traceback)
         case "timeout", Lost() | HandedBack() | Cancelled():
             return too_late(held, time.monotonic() - held.begun_at)
         case _:

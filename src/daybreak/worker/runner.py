@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +15,14 @@ from daybreak.errors import BadArguments, DaybreakError, Suspend, TooLarge
 from daybreak.model import Failure
 from daybreak.tasks import Definition, Program
 from daybreak.units import clean
+from daybreak.worker.clones import leave
 from daybreak.worker.failures import failure_of, message_of
 from daybreak.worker.wire import Ended, Work
 
 
 class Runner:
     def __init__(self, program: Program, shared: SimpleNamespace | None = None, scratch: str | None = None) -> None:
+        self._pid = os.getpid()
         self._program = program
         self._scratch = scratch
         self._shared = shared or SimpleNamespace()
@@ -51,12 +54,15 @@ class Runner:
             task = self._program[work.task]
             args, kwargs = self._arguments(task, work, ctx)
             if not self._program.wraps:
-                return _done(work, task, task.function(*args, **kwargs), began)
-            returned = None  # what it is if a wrap swallows an error
-            with self._wrapped(ctx):
                 returned = task.function(*args, **kwargs)
+            else:
+                returned = None  # what it is if a wrap swallows an error
+                with self._wrapped(ctx):
+                    returned = task.function(*args, **kwargs)
+            self._leave_if_cloned()
             return _done(work, task, returned, began)
         except BaseException as trouble:  # noqa: BLE001 - whatever a task raises is its outcome
+            self._leave_if_cloned(trouble)
             return told(work, ctx, trouble, began)
         finally:
             current.reset(token)
@@ -70,15 +76,24 @@ class Runner:
             task = self._program[work.task]
             args, kwargs = self._arguments(task, work, ctx)
             if not self._program.wraps:
-                return _done(work, task, await task.function(*args, **kwargs), began)
-            returned = None
-            with self._wrapped(ctx):
                 returned = await task.function(*args, **kwargs)
+            else:
+                returned = None
+                with self._wrapped(ctx):
+                    returned = await task.function(*args, **kwargs)
+            self._leave_if_cloned()
             return _done(work, task, returned, began)
         except BaseException as trouble:  # noqa: BLE001
+            self._leave_if_cloned(trouble)
             return told(work, ctx, trouble, began)
         finally:
             ctx.clear()
+
+    def _leave_if_cloned(self, trouble: BaseException | None = None) -> None:
+        """A process that a task has forked ends where the task ends, as it would at the end of a program: what stands
+        around it, the work that waits and the talk with the supervisor, is its parent's."""
+        if os.getpid() != self._pid:
+            leave(trouble)
 
     def _arguments(self, task: Definition, work: Work, ctx: Context) -> tuple[list[Any], dict[str, Any]]:
         stored = work.args
@@ -128,11 +143,17 @@ def told(work: Work, ctx: Context | None, trouble: BaseException, began: float) 
         return Ended(work.seq, "failed", time.monotonic() - began, failure=failure)
 
 
+def _gives_in(trouble: BaseException, why: str) -> bool:
+    """Whether it ended because it was asked to. One that is cancelled at a worker's stop may stumble on its way out;
+    of what else it was asked, and why, the supervisor knows."""
+    return isinstance(trouble, asyncio.CancelledError) or why == "shutdown"
+
+
 def _raised(work: Work, ctx: Context | None, trouble: BaseException, began: float) -> Ended:
     ran_for = time.monotonic() - began
     if isinstance(trouble, Suspend):
         return Ended(work.seq, "suspended", ran_for, note=message_of(trouble))
-    if isinstance(trouble, asyncio.CancelledError) and ctx is not None and ctx.stopping is not None:
+    if ctx is not None and ctx.stopping is not None and _gives_in(trouble, ctx.stopping):
         match ctx.stopping:
             case "cancel":
                 return Ended(work.seq, "cancelled", ran_for)

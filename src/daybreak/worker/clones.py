@@ -1,0 +1,34 @@
+"""Processes that a task has forked, and that come back from it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from typing import NoReturn
+
+
+def leave(trouble: BaseException | None) -> NoReturn:
+    """End this process, and nothing else, with the exit code that the end of a program would have."""
+    code = 0
+    if isinstance(trouble, SystemExit):
+        code = _code(trouble.code)
+    elif trouble is not None:
+        code = 1
+        with contextlib.suppress(Exception):
+            traceback.print_exception(trouble)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or nobody reads it
+            stream.flush()
+    os._exit(code)
+
+
+def _code(said: object) -> int:
+    if said is None:
+        return 0
+    if isinstance(said, int):
+        return said & 0xFF
+    with contextlib.suppress(Exception):
+        print(said, file=sys.stderr)  # noqa: T201 - as the interpreter does
+    return 1
