@@ -73,7 +73,7 @@ class Daybreak:
         self.hooks = Hooks(self.world)
         self._settings: config.Settings | None = None
         self._made: Sessions | None = None
-        self._making = threading.Lock()
+        self._making: dict[int, threading.Lock] = {}  # by process: in a fork nobody would let go of the other's
 
     def __repr__(self) -> str:
         return f"<Daybreak on {self.settings.store}, {len(self.program)} tasks>"
@@ -97,7 +97,9 @@ class Daybreak:
     @property
     def _sessions(self) -> Sessions:
         if self._made is None:
-            with self._making:  # or two threads that begin together would each have their own store
+            with self._making.setdefault(
+                os.getpid(), threading.Lock()
+            ):  # or two threads that begin together would each have their own store
                 if self._made is None:
                     url, connecting = self.settings.url, Connecting(self.world)
                     self._made = Sessions(lambda: store_for(url, connecting), self.world, self.by, connecting)
@@ -213,17 +215,26 @@ class Daybreak:
 
     def setup(self, function: F) -> F:
         """Run in every child before its first job; may take `shared`, which jobs see as `ctx.shared`, and may yield."""
+        _check_call("setup", function, "nothing, or `shared`", 0, 1)
         self.program.setups.append(function)
         return function
 
     def wrap(self, function: Callable[[Context], Any]) -> Callable[[Context], Any]:
-        """A generator function around every job: what stands before its yield runs before, what stands after, after."""
-        self.program.wraps.append(_managed(function))
+        """A generator function around every job: what stands before its yield runs before, what stands after, after. It
+        is no async one, also around async tasks."""
+        if inspect.isasyncgenfunction(inspect.unwrap(function)):
+            raise BadInput(
+                f"wrap {_called(function)} is async, and sync tasks have no loop to await it on: "
+                "write def instead of async def"
+            )
+        _check_call("wrap", function, "the context", 1)
+        self.program.wraps.append(_managed("wrap", function))
         return function
 
     def lifespan(self, function: F) -> F:
         """A generator function around a worker's life, sync or async; a dict it yields is found in `ctx.shared`."""
-        self.program.lifespans.append(_managed(function))
+        _check_call("lifespan", function, "nothing", 0)
+        self.program.lifespans.append(_managed("lifespan", function))
         return function
 
     def on(self, *kinds: str, durable: bool = False, name: str | None = None) -> Callable[[F], F]:
@@ -467,13 +478,38 @@ def _user() -> str:
         return ""
 
 
-def _managed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _managed(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A generator function as a context manager; what is one already stays as it is."""
     if inspect.isasyncgenfunction(function):
         return contextlib.asynccontextmanager(function)
     if inspect.isgeneratorfunction(function):
         return contextlib.contextmanager(function)
+    inner = inspect.unwrap(function)
+    if inspect.isfunction(inner) and not inspect.isgeneratorfunction(inner) and not inspect.isasyncgenfunction(inner):
+        raise BadInput(
+            f"{what} {_called(function)} does not yield: "
+            "write what comes before, then a bare yield, then what comes after"
+        )
     return function
+
+
+def _check_call(what: str, function: Callable[..., Any], takes: str, *counts: int) -> None:
+    """Whether it can be called with so many arguments."""
+    if not callable(function):
+        raise BadInput(f"{function!r:.80} is no function: write @app.{what} above a def")
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # one that is not written in Python
+        return
+    for count in counts:
+        with contextlib.suppress(TypeError):
+            signature.bind(*range(count))
+            return
+    raise BadInput(f"{what} {_called(function)} is called with {takes}, and takes {signature}")
+
+
+def _called(function: Callable[..., Any]) -> str:
+    return repr(getattr(function, "__name__", type(function).__name__))
 
 
 def _short(target: str) -> str:

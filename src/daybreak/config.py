@@ -10,6 +10,7 @@ relative paths count. Without one, that is the current folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from daybreak.errors import BadInput, Unsupported
-from daybreak.units import duration
+from daybreak.errors import BadInput, StoreUnavailable, Unsupported
+from daybreak.units import clean, duration
 
 DEFAULT_FILE: Final = "daybreak.db"
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")
@@ -89,8 +90,8 @@ def resolve(
 ) -> Settings:
     """The settings that hold here; `url` and `app` are what the code says."""
     environ = os.environ if environ is None else environ
-    file, said = _find(_here() if cwd is None else cwd)
-    folder = file.parent if file else (_here() if cwd is None else cwd)
+    file, said = _find(here() if cwd is None else cwd)
+    folder = file.parent if file else (here() if cwd is None else cwd)
     from_file, from_environment = _of_file(said, file), _of_environment(environ)
     layers: list[tuple[str, Mapping[str, Any]]] = [
         (COMMAND_LINE, _command_line),
@@ -120,7 +121,8 @@ def resolve(
     )
 
 
-def _here() -> Path:
+def here() -> Path:
+    """The current folder."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -146,6 +148,8 @@ def url_of(text: str, folder: Path, origin: str = "") -> str:
     scheme, separator, rest = text.partition("://")
     if text == "memory://":
         return text
+    if not separator:
+        _refuse_short(text, told)
     if separator and scheme.lower() == "sqlite":
         return _sqlite(unquote(_file_part(rest, text, told)), folder, told)
     if separator and (server := _SERVERS.get(scheme.lower())) is not None:
@@ -170,6 +174,17 @@ def url_of(text: str, folder: Path, origin: str = "") -> str:
     return _sqlite(text, folder, told)
 
 
+def _refuse_short(text: str, told: str) -> None:
+    """A scheme without its slashes: taken for a path, it would name a file that nobody meant."""
+    scheme, colon, rest = text.partition(":")
+    known = scheme.lower()
+    if colon and known == "sqlite":
+        raise BadInput(f"{text!r}{told}: a URL of a file has three slashes, write sqlite:///{rest or 'jobs.db'}")
+    if colon and (known == "memory" or known in _SERVERS or known in _NOT_YET):
+        # The rest may hold a password.
+        raise BadInput(f"{scheme}:{told} is no URL of a store: write {scheme}:// and what follows")
+
+
 def _file_part(rest: str, text: str, told: str) -> str:
     if not rest.startswith("/"):
         raise BadInput(
@@ -185,8 +200,42 @@ def _file_part(rest: str, text: str, told: str) -> str:
 def _sqlite(place: str, folder: Path, told: str) -> str:
     if not place or "\0" in place:
         raise BadInput(f"{place!r}{told} names no file: write sqlite:///jobs.db")
-    path = Path(os.path.abspath(folder / Path(place).expanduser()))  # noqa: PTH100 - links stay as they were written
+    try:
+        named = Path(place).expanduser()
+    except RuntimeError:
+        raise BadInput(
+            f"{clean(place)!r}{told}: nobody knows the home folder of {clean(Path(place).parts[0])}; "
+            "write the path in full"
+        ) from None
+    path = Path(os.path.abspath(folder / named))  # noqa: PTH100 - links stay as they were written
+    check_path(path, told)
     return "sqlite:///" + quote(path.as_posix(), safe="/:")
+
+
+def check_path(path: Path, told: str = "") -> None:
+    """Refuse a path at which no store can ever be. What may be there later, or is not there, is not judged."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BadInput(
+            f"{clean(str(path))}{told} cannot be used: SQLite opens only paths that are UTF-8 text; "
+            "rename it, or name one elsewhere"
+        ) from None
+    try:
+        path.stat()
+    except OSError as trouble:
+        if trouble.errno == errno.ENAMETOOLONG:
+            raise BadInput(
+                f"{_short(str(path))}{told}: the name is longer than this system allows; write a shorter one"
+            ) from None
+        if trouble.errno == errno.ELOOP:
+            raise StoreUnavailable(
+                f"{path}{told} leads over a link that leads back to itself: mend it, or name another store"
+            ) from None
+
+
+def _short(text: str, limit: int = 100) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def _server(scheme: str, rest: str, told: str) -> str:
@@ -206,12 +255,13 @@ def _server(scheme: str, rest: str, told: str) -> str:
 def shown(url: str) -> str:
     """A URL as people may see it: without its password."""
     scheme, separator, rest = url.partition("://")
-    place, question, options = rest.partition("?")
-    options = re.sub(r"(^|&)((?:ssl)?password)=[^&]*", r"\1\2=***", options)
-    name, at, host = place.rpartition("@")
+    rest = re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", rest)
+    # A password may hold a ? or a / that nobody has spelt as it should be.
+    end = len(place) if "@" in (place := rest.partition("/")[0]) else len(rest.partition("?")[0])
+    name, at, host = rest[:end].rpartition("@")
     if at and ":" in name:
         name = f"{name.partition(':')[0]}:***"
-    return f"{scheme}{separator}{name}{at}{host}{question}{options}"
+    return f"{scheme}{separator}{name}{at}{host}{rest[end:]}"
 
 
 def path_of(url: str) -> Path | None:
@@ -356,8 +406,14 @@ def _names(value: object, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _duration(value: object, what: str) -> timedelta:
-    return duration(value, what)
+def duration_said(value: object, what: str) -> timedelta:
+    """A duration as people write it where there is no Python: in the settings, on a command line."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise BadInput(f"{what}: a bare number has no unit; write '{value}s', '{value}m' or '{value}h'")
+    try:
+        return duration(value, what)
+    except BadInput as trouble:
+        raise BadInput(str(trouble).replace(" or a timedelta", "")) from None
 
 
 def _isolation(value: object, what: str) -> str:
@@ -398,9 +454,9 @@ _WORKER: Final[dict[str, tuple[str, Callable[[object, str], Any]]]] = {
     "queues": ("queues", _names),
     "processes": ("processes", _whole),
     "async_jobs": ("async_jobs", _whole),
-    "lease": ("lease_for", _duration),
-    "grace": ("grace", _duration),
-    "cancel_grace": ("cancel_grace", _duration),
+    "lease": ("lease_for", duration_said),
+    "grace": ("grace", duration_said),
+    "cancel_grace": ("cancel_grace", duration_said),
     "recycle_after": ("recycle_after", _whole),
     "memory_limit": ("memory_limit", size),
     "isolation": ("isolation", _isolation),

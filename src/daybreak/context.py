@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import logging
 import math
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from daybreak import values
 from daybreak.errors import BadInput, DaybreakError, TooLarge
+from daybreak.values.refusal import Refusal, step
+from daybreak.values.tags import pairs, plain, rich, write_json
 
 LARGEST: Final = 256 * 1024 * 1024  # bytes of a result or a checkpoint; stores keep them whole
+STATE: Final = ("state",)
+STEPS: Final = "steps"
+_UNREAD: Final = object()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,11 +87,16 @@ class Context:
         self._stop: str | None = None
         self._scratch: Path | None = None
         self._scratch_in = scratch
+        # Each under its path, in the form in which it is written: what a task does with a value later changes nothing.
+        self._kept: dict[tuple[str, ...], object] = {}
         self._state: Any = None
-        self._steps: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
         if checkpoint:
-            kept = values.decode(checkpoint)
-            self._state, self._steps = kept.get("state"), kept.get("steps", {})
+            found = values.decode(checkpoint)
+            self._state, self._results = found.get("state"), found.get("steps", {})
+            self._kept[STATE] = _written(self._state, STATE)
+            for name, result in self._results.items():
+                self._kept[STEPS, name] = _written(result, (STEPS, name))
 
     # -- saying --------------------------------------------------------------------------------------------------------
 
@@ -98,39 +109,61 @@ class Context:
         self._voice.progress(float(fraction), str(message))
 
     def checkpoint(self, state: object) -> None:
-        """Keep `state` for a later attempt, which finds it as `ctx.state`. Durable when this returns."""
-        self._state = state
-        self._voice.keep(self._kept())
+        """Keep `state` for a later attempt, which finds it as `ctx.state`. Durable when this returns. What cannot be
+        kept changes nothing; nor does what becomes of `state` afterwards."""
+        with self._keeping(state, STATE) as kept:
+            self._voice.keep(kept)
 
     async def acheckpoint(self, state: object) -> None:
-        self._state = state
-        await self._voice.akeep(self._kept())
+        with self._keeping(state, STATE) as kept:
+            await self._voice.akeep(kept)
 
     @property
     def state(self) -> Any:
         """What the last checkpoint of this job kept, in this attempt or an earlier one; None without one."""
+        if self._state is _UNREAD:
+            self._state = rich(self._kept[STATE]) if STATE in self._kept else None
         return self._state
 
     def step(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """The function's result; in a later attempt the kept one, without calling it again."""
-        if name not in self._steps:
-            result = function(*args, **kwargs)
-            self._steps[name] = result
-            self._voice.keep(self._kept())
-        return self._steps[name]  # type: ignore[no-any-return]
+        if name not in self._results:
+            with self._keeping_step(name, function(*args, **kwargs)) as kept:
+                self._voice.keep(kept)
+        return self._results[name]  # type: ignore[no-any-return]
 
     async def astep(self, name: str, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        if name not in self._steps:
-            result = await function(*args, **kwargs)
-            self._steps[name] = result
-            await self._voice.akeep(self._kept())
-        return self._steps[name]  # type: ignore[no-any-return]
+        if name not in self._results:
+            with self._keeping_step(name, await function(*args, **kwargs)) as kept:
+                await self._voice.akeep(kept)
+        return self._results[name]  # type: ignore[no-any-return]
 
-    def _kept(self) -> bytes:
-        kept = values.encode({"state": self._state, "steps": self._steps}, "checkpoint")
-        if len(kept) > LARGEST:
-            raise TooLarge(f"checkpoint: {len(kept):,} bytes are more than {LARGEST:,}; keep a file's path instead")
-        return kept
+    @contextlib.contextmanager
+    def _keeping_step(self, name: str, result: object) -> Iterator[bytes]:
+        with self._keeping(result, (STEPS, name)) as kept:
+            self._results[name] = result
+            try:
+                yield kept
+            except Exception:
+                del self._results[name]
+                raise
+
+    @contextlib.contextmanager
+    def _keeping(self, value: object, path: tuple[str, ...]) -> Iterator[bytes]:
+        """All that is to be kept, with this value at its place; what cannot be kept leaves all as it was."""
+        before, written = dict(self._kept), _written(value, path)
+        kept = _encoded({**before, path: written})
+        # Before it is durable: what another task of the loop keeps meanwhile must hold it, too.
+        self._kept[path] = written
+        try:
+            yield kept
+        except Exception:
+            del self._kept[path]
+            self._kept |= {place: part for place, part in before.items() if place == path}
+            raise
+        finally:
+            if path == STATE:
+                self._state = _UNREAD
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -166,6 +199,26 @@ class Context:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
+
+
+def _written(value: object, path: tuple[str, ...]) -> object:
+    try:
+        return plain(value, len(path))
+    except Refusal as refusal:
+        raise refusal.at("".join(map(step, path))).named("checkpoint") from None
+
+
+def _encoded(parts: Mapping[tuple[str, ...], object]) -> bytes:
+    """A checkpoint as it is stored: {"state": ..., "steps": {name: ...}}."""
+    steps = {path[1]: written for path, written in parts.items() if path[0] == STEPS}
+    try:
+        named = pairs(steps, plain, lambda written, _: written, 1)
+    except Refusal as refusal:  # of a name
+        raise refusal.at(step(STEPS)).named("checkpoint") from None
+    kept = write_json({"state": parts.get(STATE), STEPS: named})
+    if len(kept) > LARGEST:
+        raise TooLarge(f"checkpoint: {len(kept):,} bytes are more than {LARGEST:,}; keep a file's path instead")
+    return kept
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):

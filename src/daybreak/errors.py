@@ -43,10 +43,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 
 class DaybreakError(Exception):
-    """Root of everything Daybreak raises on purpose."""
+    """Root of everything Daybreak raises on purpose. Each can be copied, and sent to another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by calling the class: what it was made of is not what its message says.
+        made = super().__reduce__()
+        assert isinstance(made, tuple)
+        return _restored, (type(self), made[1]), *made[2:]
+
+
+def _restored(kind: type[DaybreakError], args: tuple[Any, ...]) -> DaybreakError:
+    error = kind.__new__(kind, *args)
+    if isinstance(error, OSError):
+        OSError.__init__(error, *args)  # also its number and the name of its file
+    else:
+        error.args = args
+    return error
 
 
 class BadInput(DaybreakError, ValueError):
@@ -257,10 +273,12 @@ class Permanent(DaybreakError):
 
 
 class Transient(DaybreakError):
-    """Raised by a task: trying again may help, not before `retry_after` has passed."""
+    """Raised by a task: trying again may help, not before `retry_after` has passed, a timedelta or text as "90s"."""
 
-    def __init__(self, *args: object, retry_after: timedelta | None = None) -> None:
+    def __init__(self, *args: object, retry_after: timedelta | str | None = None) -> None:
         super().__init__(*args)
+        if not isinstance(retry_after, timedelta | str | None):
+            raise BadInput(f"{self!r}, retry_after: {retry_after!r} has no unit; write '90s', '10m' or a timedelta")
         self.retry_after = retry_after
 
 

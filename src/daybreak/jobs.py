@@ -101,9 +101,13 @@ class JobHandle(Generic[R]):
         if job.spec.task in _told or job.state is not State.QUEUED or task in await known_tasks(client):
             return
         _told.add(job.spec.task)
-        command = self._command() if self._command is not None else "daybreak worker module:app"
+        version = "" if task[1] == 1 else f" at version {task[1]}"
+        if self._command is not None and task in self._program.known():
+            cure = f"start one with: {self._command()}"
+        else:
+            cure = "start one for the app that has it: daybreak worker module:app"
         print(  # noqa: T201 - for the person who waits
-            f"daybreak: no live worker knows the task {job.spec.task!r}; start one with: {command}", file=sys.stderr
+            f"daybreak: no live worker knows the task {job.spec.task!r}{version}; {cure}", file=sys.stderr
         )
 
     def _decoded(self, job: Job) -> R:

@@ -7,11 +7,34 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from daybreak.units import Priority
+from daybreak.units import Priority, duration
+
+
+class _Bytes:
+    """Stands for bytes where they are printed."""
+
+    def __init__(self, data: bytes) -> None:
+        self._count = len(data)
+
+    def __repr__(self) -> str:
+        return f"<{self._count} bytes>"
+
+
+class Discreet(Struct, frozen=True):
+    """What holds arguments, results or checkpoints: printed, it says how many bytes they are, for some of them may be
+    secret."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        found = [(name, getattr(self, name)) for name in self.__struct_fields__]
+        return [(name, _Bytes(value) if isinstance(value, bytes) else value) for name, value in found]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 class State(StrEnum):
@@ -43,7 +66,8 @@ class Reason(StrEnum):
 
 
 class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """When to try again: `attempts` counts all tries, the first included."""
+    """When to try again: `attempts` counts all tries, the first included. `delay` and `cap` may be written as text,
+    such as "90s"."""
 
     strategy: Literal["fixed", "linear", "exponential", "jittered", "adaptive"] = "jittered"
     attempts: int = 3
@@ -54,6 +78,27 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     unknown: Literal["retry", "fail"] = "retry"
     transient: tuple[str, ...] = ()
     permanent: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:  # what people may write is more than what is kept of it
+
+        def __init__(
+            self,
+            *,
+            strategy: Literal["fixed", "linear", "exponential", "jittered", "adaptive"] = "jittered",
+            attempts: int = 3,
+            delay: timedelta | str = ...,
+            factor: float = 2.0,
+            cap: timedelta | str = ...,
+            jitter: float = 0.1,
+            unknown: Literal["retry", "fail"] = "retry",
+            transient: tuple[str, ...] = (),
+            permanent: tuple[str, ...] = (),
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        for name in ("delay", "cap"):
+            if not isinstance(said := getattr(self, name), timedelta):
+                force_setattr(self, name, duration(said, f"retry: {name}"))
 
 
 class Need(Struct, frozen=True, omit_defaults=True):
@@ -91,7 +136,7 @@ class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
 DEFAULT_OPTIONS: Final = Options()
 
 
-class JobSpec(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class JobSpec(Discreet, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One piece of work as accepted. Its id is made by whoever submits, so that asking twice is harmless.
 
     One with a `holder` is run by whoever submitted it, as a lock is: no claim finds it. Whatever frees what it needs
@@ -146,7 +191,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
-class Job(Struct, frozen=True, gc=False, kw_only=True):
+class Job(Discreet, frozen=True, gc=False, kw_only=True):
     """All that is known of a job at one instant. `revision` is the number of its latest event."""
 
     spec: JobSpec
@@ -185,7 +230,7 @@ class Job(Struct, frozen=True, gc=False, kw_only=True):
         return self.state in FINAL
 
 
-class Lease(Struct, frozen=True, gc=False, kw_only=True):
+class Lease(Discreet, frozen=True, gc=False, kw_only=True):
     """The right to run a job until an instant. Every write under it carries the fence.
 
     `alone` says that its holder runs nothing else beside it that could be to blame if it dies (`Beat.alone`)."""
@@ -212,7 +257,7 @@ class Lease(Struct, frozen=True, gc=False, kw_only=True):
         return self.spec.id
 
 
-class Done(Struct, frozen=True, gc=False):
+class Done(Discreet, frozen=True, gc=False):
     """The work ended and this is its encoded result; `ran` are the seconds it took."""
 
     result: bytes | None = None
@@ -244,12 +289,12 @@ class Cancelled(Struct, frozen=True):
     by: str = ""
 
 
-class Suspended(Struct, frozen=True):
+class Suspended(Discreet, frozen=True):
     note: str = ""
     checkpoint: bytes | None = None
 
 
-class HandedBack(Struct, frozen=True):
+class HandedBack(Discreet, frozen=True):
     """The worker could not go on through no fault of the job (shutdown, preemption): nothing is charged."""
 
     checkpoint: bytes | None = None
@@ -278,7 +323,7 @@ class Record(Struct, frozen=True, kw_only=True):
     revision: int
 
 
-class Settlement(Struct, frozen=True, gc=False, kw_only=True):
+class Settlement(Discreet, frozen=True, gc=False, kw_only=True):
     """The fate of one lease, as numbers and data only; stores write it and decide nothing.
 
     `attempt`, `lost` and `timeouts` are the values after it. `delay` counts from the store's own now.

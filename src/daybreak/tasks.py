@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from functools import cached_property
 from typing import Any
 
 from daybreak.context import Context
 from daybreak.errors import BadArguments, BadInput, UnknownTask
 from daybreak.model import DEFAULT_OPTIONS, Options
-from daybreak.policy.admit import check_name
+from daybreak.policy.admit import check_name, check_options, check_version
 from daybreak.policy.resources import Resource, Share, needs_of, shares_of
 from daybreak.rules import Rule
 from daybreak.units import Priority
 from daybreak.values import Arguments, Result
+from daybreak.values.once import once
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 Setup = Callable[..., Any]
@@ -38,6 +38,12 @@ class Definition:
     ) -> None:
         if not callable(function):
             raise BadInput(f"{function!r} is no function: write @app.task above a def, or @app.task(retry=3)")
+        for what in ("__name__", "__qualname__", "__module__"):
+            if not isinstance(getattr(function, what, None), str):  # a functools.partial, an object that can be called
+                raise BadInput(
+                    f"{function!r:.80} has no {what}, so no worker could find it again: "
+                    "def a function at the top of a module that calls it, and write @app.task above that"
+                )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise BadInput(f"task {function.__name__!r} is a generator: a task returns its result, it does not yield")
         self.function = function
@@ -55,19 +61,25 @@ class Definition:
         self.upgrades: dict[int, Upgrade] = {}
         self.is_async = inspect.iscoroutinefunction(function)
         self.takes_context = _takes_context(function)
-        for what in (self.name, *aliases):
-            check_name("task", what)
+        for called in (self.name, *aliases):
+            check_name("task", called)
+            if not called:
+                raise BadInput(f"task {self.name!r}: an alias without a name")
         check_name("queue", queue)
+        if not queue:
+            raise BadInput(f"task {self.name!r}: a queue without a name; leave it out for 'default'")
+        check_version(f"task {self.name!r}", version)
+        check_options(f"task {self.name!r}", options)
 
-    @cached_property
+    @once
     def arguments(self) -> Arguments:
         return Arguments(self.function, context=self.takes_context)
 
-    @cached_property
+    @once
     def result(self) -> Result:
         return Result.of(self.function)
 
-    @cached_property
+    @once
     def parameters(self) -> list[str]:
         """The names of its own parameters, in order, without the injected context."""
         return list(inspect.signature(self.function).parameters)[self.takes_context :]
@@ -85,8 +97,11 @@ class Definition:
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """Which stored versions this code can run: its own, and those it can upgrade from."""
-        return (self.version, *self.upgrades)
+        """Which stored versions this code can run: its own, and those from which upgrades lead to it without a gap."""
+        oldest = self.version
+        while oldest - 1 in self.upgrades:
+            oldest -= 1
+        return tuple(range(self.version, oldest - 1, -1))
 
     @property
     def is_nested(self) -> bool:

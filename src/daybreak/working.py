@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -37,11 +37,37 @@ def settings_of(kept: Mapping[str, Any], said: Mapping[str, Any]) -> WorkerSetti
     for name in ("lease_for", "grace", "cancel_grace"):
         if name in words:
             words[name] = duration(words[name], name)
+    if isinstance(words.get("queues"), str):
+        words["queues"] = (words["queues"],)
+    for name, (is_right, how) in _WRITTEN.items():
+        if name in words and not is_right(words[name]):
+            raise BadInput(f"{name}={words[name]!r}: write {how}")
     if "queues" in words:
-        words["queues"] = (words["queues"],) if isinstance(words["queues"], str) else tuple(words["queues"])
+        words["queues"] = tuple(words["queues"])
     settings = WorkerSettings(**words)
     settings.check()
     return settings
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+_WRITTEN: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "queues": (lambda value: isinstance(value, Iterable), "a list of names, such as ['mail', 'reports']"),
+    "processes": (_is_whole, "a whole number, such as 4"),
+    "async_jobs": (_is_whole, "a whole number, such as 100"),
+    "recycle_after": (_is_whole, "a whole number of jobs, such as 1000"),
+    "memory_limit": (_is_whole, "a whole number of bytes, such as 512 * 1024 * 1024"),
+    "isolation": (lambda value: value in ("process", "thread"), "'process' or 'thread'"),
+    "allow_commands": (_is_flag, "True or False"),
+    "until_idle": (_is_flag, "True or False"),
+    "name": (lambda value: isinstance(value, str), "a text"),
+}
 
 
 async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | None = None) -> Worker:

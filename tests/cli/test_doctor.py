@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import importlib
+import shlex
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import daybreak.stores.sqlite.examine as about_place
 from daybreak import platform
+from daybreak.cli.session import Session
 from daybreak.model import Lost
 from daybreak.policy.retry import Retry
+from daybreak.resources import all_resources
 from daybreak.store import Claim, Exchange
 
 LONG_AGO = timedelta(minutes=10)
@@ -58,6 +63,33 @@ def test_a_task_that_no_live_worker_knows(ask, place):
     assert any("'paint', version 1, which no live worker knows (they know version 2)" in what for what in found)
     assert any("daybreak worker --allow-commands" in cure for cure in found.values())
     assert any("'sing'" in what for what in found)
+
+
+def test_a_cure_touches_no_jobs_of_other_versions(ask, cli, place):
+    place.worker(("greet", 2))
+    old, new = place.submit("greet"), place.submit("greet", version=2)
+    [(what, cure)] = wrong(ask)
+    assert what.startswith("1 job waits for the task 'greet', version 1, which no live worker knows")
+    assert cure.endswith(f"; or give them up: daybreak jobs cancel {old}")
+    cli(*shlex.split(cure.rpartition(": daybreak ")[2]))
+    assert (place.get(old).state, place.get(new).state) == ("cancelled", "queued")
+
+
+def test_of_many_jobs_of_one_version_it_is_said_that_no_filter_names_them(ask, place):
+    place.worker(("greet", 2))
+    for version in (1, 1, 1, 1, 1, 1, 2):
+        place.submit("greet", version=version)
+    [(_, cure)] = wrong(ask)
+    assert "give them up by their ids; by the task it would be every version" in cure
+    assert cure.endswith("daybreak jobs cancel --task greet --dry-run")
+
+
+def test_a_cure_touches_no_suspended_jobs(ask, place):
+    place.worker("mail")
+    waits, held = place.submit("greet"), place.submit("greet")
+    place.do(lambda client: client.suspend(held))
+    [(_, cure)] = wrong(ask)
+    assert cure.endswith(f"daybreak jobs cancel {waits}")
 
 
 def test_a_queue_that_no_live_worker_serves(ask, place):
@@ -113,6 +145,37 @@ def test_jobs_that_were_given_up_of_late(ask, place):
     assert found[0][0].startswith("1 job of 'mail' failed as lost in the last 24 h")
     assert found[1][0].startswith("2 jobs of 'mail' failed as exhausted in the last 24 h")
     assert found[1][1].endswith("daybreak jobs retry --task mail --reason exhausted")
+
+
+def test_only_what_failed_of_late_is_retried(ask, place, monkeypatch):
+    from daybreak.cli.doctor import work
+
+    place.worker("mail")
+    place.fail(kind="OSError", retry=1)
+    between = datetime.now(UTC)
+    late = place.fail(kind="OSError", retry=1)
+    now = datetime.now(UTC)
+    look = work.about_work
+    command = importlib.import_module("daybreak.cli.doctor.command")
+    monkeypatch.setattr(command, "about_work", lambda client, here, _: look(client, here, now))
+    monkeypatch.setattr(work, "RECENT", now - between)
+    [(what, cure)] = wrong(ask)
+    assert what.startswith("1 job of 'mail' failed as exhausted")
+    assert cure == f"look, mend, then: daybreak jobs retry {late}"
+    monkeypatch.setattr(work, "_FEW", 0)
+    [(_, cure)] = wrong(ask)
+    assert cure.endswith("daybreak jobs retry --task mail --reason exhausted (that also retries older ones)")
+
+
+def test_what_else_a_reset_takes_back_is_said(cli, place):
+    from daybreak.cli.doctor.work import _resources
+
+    cli("resources", "set", "api", "slots=3", "breaker=on")
+    [info] = place.do(all_resources)
+    for set_by, more in ((info.set_by, f", which also takes back what {info.set_by} has set"), ("", "")):
+        shut = replace(info, breaker="open", set_by=set_by)
+        [finding] = _resources([shut], Session(), datetime.now(UTC))
+        assert finding.cure.endswith(f"or with: daybreak resources reset api{more}")
 
 
 def test_clocks_that_differ(ask, place):

@@ -69,8 +69,32 @@ def test_pages_follow_one_another(cli, place, ask):
     assert rest["cursor"] is None
     place.worker("mail")
     told = cli("jobs", "--limit", "2").stdout.splitlines()[-1]
-    assert told == f"2 of 5 jobs. More with: daybreak jobs --cursor {first['cursor']}"
+    assert told == f"2 of 5 jobs. More with: daybreak jobs --limit 2 --cursor {first['cursor']}"
     assert "no cursor of this store" in cli("jobs", "--cursor", "x", code=2).stderr
+
+
+def test_the_usual_number_is_not_repeated(cli, place):
+    place.do(lambda client: client.submit_many([client.spec("mail") for _ in range(51)]))
+    place.worker("mail")
+    assert "50 of 51 jobs. More with: daybreak jobs --cursor " in cli("jobs").stdout
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("failed", "2 of 3 failed jobs. Retry with: daybreak jobs retry --state failed"),
+        ("queued", "2 of 3 queued jobs. No worker is there to run them. Start one with: daybreak worker TARGET"),
+    ],
+)
+def test_what_to_do_next_does_not_hide_the_next_page(cli, place, state, told):
+    for _ in range(3):
+        place.fail(queue="broken")
+        place.submit()
+    *_, next_step, more = cli("jobs", "--state", state, "--limit", "2").stdout.splitlines()
+    assert next_step == told
+    assert more.startswith(f"More with: daybreak jobs --state {state} --limit 2 --cursor ")
+    last = cli(*more.partition("daybreak ")[2].split()).stdout.splitlines()
+    assert last[-1].startswith(f"1 {state} job. ")
 
 
 def test_the_last_line_tells_what_to_do_next(cli, place):
@@ -232,6 +256,11 @@ def test_a_result_is_json(cli, place):
     assert cli("jobs", "result", place.complete(None)).stdout == "null\n"
     assert cli("jobs", "result", place.complete(values.encode("hello")), "--raw").stdout == "hello\n"
     assert cli("jobs", "result", place.complete(values.encode([1, 2])), "--raw").stdout == "[1, 2]\n"
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred\x1b[0m", "a\tb\r\n\x07\x00", "Grüße \u202e"])
+def test_a_program_gets_a_raw_text_as_it_is(cli, place, text):
+    assert cli("jobs", "result", place.complete(values.encode(text)), "--raw").stdout_bytes == f"{text}\n".encode()
 
 
 def test_a_result_that_is_not_there(cli, place):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -154,8 +155,22 @@ def test_an_owners_lock_outlives_the_command_that_took_it(cli, ask):
 
 def test_no_lock_is_no_error(cli, place):
     place.do(lambda client: client.tallies())
-    assert cli("locks").stdout.startswith("No lock is held")
+    assert cli("locks").stdout == "No lock is held. Hold one with: daybreak lock NAME -- COMMAND\n"
     assert json.loads(cli("locks", "--json").stdout) == {"locks": []}
+
+
+def test_what_is_told_next_is_for_the_same_store_and_can_be_typed(cli, start, ask):
+    cli("submit", "mail", "--url", "other.db")
+    hint = cli("locks", "--url", "other.db").stdout.partition("Hold one with: ")[2]
+    words = shlex.split(hint.replace("COMMAND", shlex.join([sys.executable, "-c", "import time; time.sleep(60)"])))
+    process = start(*words[1:])
+    while not (held := ask("locks", "--json", "--url", "other.db")["locks"]):
+        assert process.poll() is None, process.communicate()
+    assert held[0]["locks"] == ["NAME"]
+    process.terminate()
+    process.communicate(timeout=30)
+    cli("locks", "take", "prod", "--owner", "pr-1", "--for", "1h")
+    assert "Move one up with: daybreak jobs priority high JOB" in cli("locks").stdout
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,25 @@ from pathlib import Path
 
 import pytest
 
+from daybreak.cli.lock import _Running
+
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals and terminals")
+
+
+full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+
+
+@pytest.fixture
+def in_shell(tmp_path):
+    """Runs the program from a shell, which can close what it reads and writes."""
+
+    def run(line: str, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", "-c", f'"$0" -m daybreak.cli {line}', sys.executable], cwd=tmp_path, capture_output=True,
+            text=True, check=False, timeout=60, env={**os.environ, **env},
+        )  # fmt: skip
+
+    return run
 
 
 def test_submit_and_look_through_the_installed_program(tmp_path):
@@ -50,13 +68,70 @@ def test_a_reader_that_has_gone_is_no_error(start, place, tmp_path):
     assert listing.stderr.read() == ""
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("redirect", "why"),
+    [(">&-", "standard output is closed"), pytest.param("> /dev/full", "No space left", marks=full)],
+)
+@pytest.mark.parametrize("words", ["jobs", "--help", "queues pause mail"])
+def test_output_that_cannot_be_written_is_told(place, in_shell, words, redirect, why, unbuffered):
+    place.submit(queue="mail")
+    ran = in_shell(f"{words} {redirect}", PYTHONUNBUFFERED=unbuffered)
+    assert f"Error: what was to be printed could not be written: {why}" in ran.stderr
+    assert ran.returncode == 1
+
+
+@pytest.mark.parametrize("words", ["submit mail", "submit mail --json"])
+@pytest.mark.parametrize("redirect", [">&-", pytest.param("> /dev/full", marks=full)])
+def test_a_job_that_was_accepted_is_told_though_its_id_cannot_be_printed(place, in_shell, words, redirect):
+    ran = in_shell(f"{words} {redirect}")
+    [job] = place.do(lambda client: client.find()).jobs
+    assert f"job {job.id} was accepted" in ran.stderr
+    assert "could not be written" in ran.stderr
+    assert ran.returncode == 1
+
+
+def test_who_prints_nothing_needs_no_output(in_shell):
+    assert in_shell("lock x -- true >&-").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("submit mail --args -", 2), ("submit mail x=@-", 2), ("jobs cancel --queue mail", 0), ("top", 0)],
+)
+def test_nothing_is_read_from_an_input_that_is_closed(place, in_shell, words, code):
+    place.submit(queue="mail")
+    ran = in_shell(f"{words} <&-")
+    assert ran.returncode == code
+    assert ("nothing is piped in, standard input is closed" in ran.stderr) == (code == 2)
+
+
+def test_a_signal_that_comes_while_a_command_starts_reaches_it(cli, monkeypatch):
+    begin = _Running._start
+
+    def interrupted(self, *how):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return begin(self, *how)
+
+    monkeypatch.setattr(_Running, "_start", interrupted)
+    cli("lock", "x", "--", sys.executable, "-c", "import time; time.sleep(10)", code=128 + signal.SIGTERM)
+
+
+def test_notes_that_nobody_can_read_are_not_missed(place, in_shell):
+    job = place.complete()
+    assert in_shell(f"jobs result {job} --wait 2>&-").stdout == '"ok"\n'
+    assert in_shell("jobs show x 2>&-").returncode == 4
+
+
 def test_what_is_piped_in_are_the_arguments(start, ask):
     submitting = start("submit", "mail", "--args", "-", stdin=subprocess.PIPE)
     stdout, _ = submitting.communicate('{"to": "ann"}', timeout=30)
     assert ask("jobs", "show", stdout.strip(), "--json")["args"] == {"to": "ann"}
 
 
-def on_terminal(words: list[str], cwd: Path, *, keys: bytes = b"", columns: int = 80, **env: str) -> tuple[int, str]:
+def on_terminal(
+    words: list[str], cwd: Path, *, keys: bytes = b"", columns: int = 80, rows: int = 40, **env: str
+) -> tuple[int, str]:
     """Runs the program on a terminal of its own; `keys` are typed once it has printed something."""
     import fcntl
     import pty
@@ -64,7 +139,7 @@ def on_terminal(words: list[str], cwd: Path, *, keys: bytes = b"", columns: int 
     import termios
 
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-m", "daybreak.cli", *words],
         cwd=cwd, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
@@ -133,6 +208,24 @@ def test_top_shows_what_runs_until_q_is_pressed(place, tmp_path):
     assert job in printed
     assert "40 %" in printed
     assert printed.rstrip().endswith("\x1b[?25h\x1b[?1049l"), "the cursor and the old screen are there again"
+
+
+def test_top_on_a_terminal_that_cannot_be_drawn_on_looks_once(place, tmp_path):
+    job = place.run(progress=0.4, message="half way")
+    code, printed = on_terminal(["top"], tmp_path, columns=120, TERM="dumb")
+    assert code == 0
+    assert job in printed
+    assert "\x1b" not in printed
+
+
+def test_top_shows_failures_and_the_key_that_ends_it_on_a_small_screen(place, tmp_path):
+    for n in range(12):
+        place.submit(queue=f"q{n}")
+    failed = [place.fail(queue="broken") for _ in range(5)]
+    code, printed = on_terminal(["top", "--every", "100ms"], tmp_path, keys=b"q", columns=100, rows=24)
+    assert code == 0
+    assert failed[-1] in printed
+    assert " more" in printed
 
 
 def test_while_a_person_waits_a_line_says_how_far_it_is(place, tmp_path):

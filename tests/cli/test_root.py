@@ -242,6 +242,99 @@ def test_a_folder_that_cannot_be_written(cli, tmp_path):
         tmp_path.chmod(0o700)
 
 
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are text there")
+def test_a_folder_whose_name_is_no_text_is_told_and_a_store_elsewhere_serves(cli, tmp_path, monkeypatch):
+    place = tmp_path / "l\udce9tin"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    for words in (["jobs"], ["submit", "mail"], ["doctor"], ["lock", "x", "--", "true"]):
+        assert r"l\udce9tin/daybreak.db (from the default) cannot be used" in cli(*words, code=2).stderr
+    elsewhere = str(tmp_path / "jobs.db")
+    cli("submit", "mail", "--url", elsewhere)
+    assert "1 job." in cli("jobs", "--url", elsewhere).stdout
+    cli("doctor", "--url", elsewhere, code=1)
+    assert r"\udcff.db" in cli("jobs", "--url", "\udcff.db", code=2).stderr
+    assert r"\udcff.db cannot be used" in cli("backup", "\udcff.db", "--url", elsewhere, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "told"),
+    [
+        ("~nobody-of-this-name/x.db", 2, "nobody knows the home folder"),
+        ("x" * 300 + ".db", 2, "longer than this system allows"),
+        ("loop.db", 3, "leads back to itself"),
+        ("sqlite:jobs.db", 2, "write sqlite:///jobs.db"),
+    ],
+)
+def test_where_no_store_can_be_none_is_made(cli, tmp_path, url, code, told):
+    (tmp_path / "loop.db").symlink_to("loop.db")
+    for words in (["submit", "mail"], ["jobs"], ["doctor"]):
+        assert told in cli(*words, "--url", url, code=code).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["loop.db"]
+
+
+def test_a_copy_needs_a_name_that_a_file_can_have(cli, tmp_path):
+    cli("submit", "mail")
+    assert "longer than this system allows" in cli("backup", "x" * 300 + ".db", code=2).stderr
+
+
+# -- what is empty -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--url", "", "submit", "mail"],
+        ["submit", "mail", "--url", ""],
+        ["jobs", "--app", ""],
+        ["jobs", "--queue", ""],
+        ["jobs", "--task", ""],
+        ["jobs", "--owner", ""],
+        ["jobs", "--key", ""],
+        ["jobs", "--run", ""],
+        ["jobs", "--tag", ""],
+        ["jobs", "--cursor", ""],
+        ["jobs", "cancel", "--queue", ""],
+        ["exec", "--cwd", "", "ls"],
+        ["backup", ""],
+        ["init", ""],
+        ["demo", "--folder", ""],
+        ["dev", ""],
+        ["stats", ""],
+        ["lock", "", "--", "true"],
+        ["lock", "x", "--also", "", "--", "true"],
+        ["resources", "set", "", "slots=1"],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_value_is_taken_for_a_variable_that_is_not_set(cli, tmp_path, words):
+    assert "it is empty, as from a variable that is not set; give it a value" in cli(*words, code=2).stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_variable_of_the_environment_is_one_that_is_not_set(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("DAYBREAK_URL", "")
+    assert f"made the store {tmp_path / 'daybreak.db'} (from the default)" in cli("submit", "mail").stderr
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["lock", "x", "--lease", "0s", "--", "true"], "--lease: a lock is kept for at least 200 ms at a time"),
+        (["queues", "set", "mail", "patience=10"], "patience: '10' is no duration; write '90s', '10m', '1h30m'\n"),
+        (["resources", "set", "x", "breaker=on", "open_for=soon"], "is no duration; write '90s', '10m', '1h30m'\n"),
+        (["resources", "set", "x", "slots=" + "9" * 20], "write a whole number from 0 to 1,000,000,000, or none"),
+        (["resources", "set", "x", "breaker=on", "failures=none"], "write a whole number from 1 to 1,000,000,000\n"),
+        (["submit", "mail", "--delay", "soon"], "is no duration; write '90s', '10m', '1h30m'\n"),
+    ],
+)
+def test_errors_speak_the_language_of_the_shell(cli, words, told):
+    assert told in cli(*words, code=2).stderr
+
+
 def test_settings_that_cannot_be_right_are_a_usage_error(cli, tmp_path):
     (tmp_path / "daybreak.toml").write_text("urll = 'x.db'")
     assert "no setting named urll; did you mean url?" in cli("jobs", code=2).stderr

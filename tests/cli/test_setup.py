@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -15,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from daybreak.cli.root import root
-from daybreak.errors import StoreCorrupt, StoreUnavailable
+from daybreak.errors import BadInput, StoreCorrupt, StoreUnavailable
 from daybreak.stores.sqlite.backup import backup
 
 # -- init --------------------------------------------------------------------------------------------------------------
@@ -99,6 +101,45 @@ def test_a_backup_is_never_written_over_what_matters(cli, place, tmp_path, targe
     (tmp_path / "folder").mkdir()
     (tmp_path / "live.db-wal").touch()
     assert told in cli("backup", target, "--force", code=2).stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="POSIX files")
+@pytest.mark.parametrize("words", [(), ("--force",)], ids=["plain", "force"])
+@pytest.mark.parametrize("kind", ["FIFO", "symbolic link", "symbolic link to nothing", "socket"])
+def test_only_a_regular_file_is_overwritten(cli, place, tmp_path, kind, words):
+    place.submit()
+    target, pointed = tmp_path / "copy.db", tmp_path / "precious"
+    match kind:
+        case "FIFO":
+            os.mkfifo(target)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind("copy.db")
+        case _:
+            target.symlink_to(pointed)
+    if kind == "symbolic link":
+        pointed.write_text("precious")
+    before = target.lstat()
+    told = cli("backup", "copy.db", *words, code=2).stderr
+    assert f"{target} is a {kind.removesuffix(' to nothing').replace('socket', 'device or the like')}" in told
+    assert (target.lstat().st_ino, target.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert pointed.exists() == (kind == "symbolic link")
+
+
+def test_what_was_put_there_while_the_copy_was_made_is_not_overwritten_either(place, tmp_path):
+    place.submit()
+    target = tmp_path / "copy.db"
+    with pytest.raises(BadInput, match="is a symbolic link"):
+        backup(place.path, target, overwrite=True, tell=lambda _: target.is_symlink() or target.symlink_to("x"))
+    assert target.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["copy.db", "my copy.db", "noext", "odd ?#%41 name", "it's.db"])
+def test_the_copy_is_named_so_that_it_can_be_looked_into(cli, place, name):
+    job = place.submit()
+    words = shlex.split(cli("backup", name).stdout.partition("Look into it with: ")[2])
+    assert words[0] == "daybreak"
+    assert job in cli(*words[1:]).stdout
 
 
 def test_a_backup_taken_while_others_write_is_consistent(place, tmp_path):

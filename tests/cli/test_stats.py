@@ -43,3 +43,7 @@ def test_a_queue_says_that_it_sheds(shed):
 
 def test_a_queue_that_there_is_not_is_not_found(shed):
     assert "did you mean 'small'" in shed("stats", "smal", code=4).stderr
+    for words in (["other"], ["other", "--json"]):
+        result = shed("stats", *words, code=4)
+        assert "no queue named 'other': it has neither jobs nor settings" in result.stderr
+        assert result.stdout == ""

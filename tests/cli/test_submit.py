@@ -184,6 +184,14 @@ def test_what_cannot_be_right_is_refused_in_one_sentence(cli, tmp_path, words, t
     assert len(result.stderr) < 1000
 
 
+@pytest.mark.parametrize("option", ["--queue", "--key", "--unique", "--owner", "--tag"])
+def test_an_empty_value_is_taken_for_a_variable_that_is_not_set(cli, tmp_path, option):
+    told = cli("submit", "mail", option, "", code=2).stderr
+    assert f"'{option}'" in told
+    assert "it is empty, as from a variable that is not set; give it a value, or leave it out" in told
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("task", ["", "a\nb", "x" * 201, "\x1b[31m"])
 def test_names_of_tasks_are_printable_text(cli, task):
     assert "\x1b" not in cli("submit", task, code=2).stderr
@@ -353,6 +361,15 @@ def test_wait_says_how_it_failed_and_exits_1(place, finished):
     assert result.stdout == ""
     assert f"job {job} (mail) failed (error, attempt 1): ValueError: no \\x1b[31m" in result.stderr
     assert f"daybreak jobs show {job}" in result.stderr
+
+
+def test_wait_with_json_prints_the_job_however_it_ended(cli, place, ask):
+    done, broken, stopped = place.complete(key="a"), place.fail("no", key="b"), place.submit(key="c")
+    place.do(lambda client: client.cancel(stopped))
+    for key, job, code in (("a", done, 0), ("b", broken, 1), ("c", stopped, 1)):
+        result = cli("submit", "mail", "--key", key, "--wait", "--json", code=code)
+        assert json.loads(result.stdout) == ask("jobs", "show", job, "--json")
+        assert ("Error: " in result.stderr) == bool(code)
 
 
 def test_wait_says_if_it_was_cancelled(place, finished):

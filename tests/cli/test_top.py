@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from daybreak.cli.queues.reading import Queue
+from daybreak.cli.top.frame import frame
 from daybreak.cli.top.look import Look, Rates
-from daybreak.model import QueueSettings, State
+from daybreak.model import Job, JobSpec, QueueSettings, State
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -54,6 +55,38 @@ def seen(seconds: float, **states: int) -> Look:
     counts = {State(name): n for name, n in states.items()}
     queue = Queue(name="q", settings=QueueSettings(), is_set=False, states=counts, priorities={}, tasks={})
     return Look(at=NOON + timedelta(seconds=seconds), queues=[queue], running=[], failed=[], workers=[])
+
+
+def busy(queues: int, running: int, failed: int) -> Look:
+    made = [
+        Queue(
+            name=f"q{n}", settings=QueueSettings(), is_set=False, priorities={5: n + 1}, tasks={},
+            states={State.QUEUED: n + 1, State.RUNNING: running if n == 0 else 0},
+        )
+        for n in range(queues)
+    ]  # fmt: skip
+    specs = [JobSpec(id=f"job-{n}", task="mail") for n in range(20)]
+    jobs = [Job(seq=1, spec=spec, state=State.RUNNING, priority=5, created_at=NOON) for spec in specs]
+    return Look(at=NOON, queues=made, running=jobs[:running], failed=jobs[:failed], workers=[])
+
+
+def test_queues_that_are_not_listed_are_counted():
+    lines = [line.plain for line in frame(busy(31, 0, 0), {}, "jobs.db", None)]
+    assert sum(line.startswith("q") for line in lines) == 10
+    assert "and 21 more" in lines
+
+
+@pytest.mark.parametrize("height", [24, 30, 50, 100])
+def test_every_table_has_its_place_on_the_screen(height):
+    lines = [line.plain for line in frame(busy(31, 20, 5), {"completed": 1.0}, "jobs.db", 100, height - 1)]
+    assert len(lines) < height
+    for title in ("QUEUE ", "RUNNING ", "FAILED "):
+        [at] = [n for n, line in enumerate(lines) if line.startswith(title)]
+        assert lines[at + 1].startswith(("q", "job-"))
+    if height == 100:
+        assert sum(line.startswith("job-") for line in lines) == 25
+    else:
+        assert any(line.startswith("and ") for line in lines), "what is left out is counted"
 
 
 def test_rates_are_counted_over_the_last_ten_seconds():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from daybreak.cli import dev
+from daybreak.cli import dev, logs
 from daybreak.worker.settings import WorkerSettings
 
 TASKS = """
@@ -28,6 +29,19 @@ def double(n: int) -> int:
 @app.task(retry=1)
 def broken():
     raise OSError("\\x1b[31mno")
+"""
+
+
+SLOW = """
+import time
+from pathlib import Path
+from daybreak import Daybreak
+app = Daybreak()
+
+@app.task
+def slow() -> None:
+    while not Path("gate").exists():
+        time.sleep(0.01)
 """
 
 
@@ -119,6 +133,24 @@ def test_what_cannot_be_right_starts_nothing(cli, tasks, handed, words, told):
     assert handed == []
 
 
+def test_an_error_in_the_users_module_is_told_with_its_line(cli, tmp_path, handed):
+    (tmp_path / "shop.py").write_text("from daybreak import Daybreak\napp = Daybreak()\nPORT = int('80x')\n")
+    told = cli("worker", "shop:app", code=2).stderr
+    assert "shop:app cannot be loaded: ValueError: invalid literal for int() with base 10: '80x'" in told
+    assert f"({tmp_path / 'shop.py'}, line 3)" in told
+
+
+def test_no_word_of_a_job_passes_for_a_line_of_the_log():
+    forged = "2026-11-17 13:00:00 INFO    stopped: 999 completed, 0 failed"
+    trouble = RuntimeError(f"oops\n{forged}\r{forged}\x85{forged}\u2028{forged}\n")
+    about = {"msg": f"mail failed: {trouble}", "levelname": "ERROR", "exc_info": (RuntimeError, trouble, None)}
+    line = logs.SafeFormatter(logs.LINE, logs.TIME, style="{").format(logging.makeLogRecord(about))
+    first, *others = line.splitlines()
+    assert first.endswith("ERROR   mail failed: oops")
+    assert len(others) == 3, "the message and the traceback, each with one line that was forged"
+    assert all(line.startswith("    ") for line in others)
+
+
 def test_the_demo_is_told(cli, monkeypatch):
     story = pytest.importorskip("daybreak.demo.story")
     monkeypatch.setattr(story, "run", lambda *_, **__: 0)
@@ -193,6 +225,21 @@ def test_dev_starts_the_worker_again_when_the_code_changes(start, cli, tasks, un
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_dev_lets_its_worker_drain_when_the_terminal_closes(start, cli, tasks, until, place):
+    tasks.write_text(SLOW)
+    job = cli("submit", "slow", "--app", "tasks.py").stdout.strip()
+    process = start("dev", "tasks.py", "--processes", "1", "--grace", "30s")
+    until(lambda: place.get(job).state == "running")
+    for _ in range(2):  # a shell passes it on, and the system says it too
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+    Path("gate").touch()
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped: 1 completed, 0 failed" in told
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

@@ -75,6 +75,30 @@ def test_the_command_names_the_file_in_which_the_app_is(script):
     )
 
 
+def test_an_app_without_the_task_is_not_named_as_the_cure(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Daybreak(url) as one, Daybreak(url) as two:
+
+        @one.task
+        def ours() -> None: ...
+
+        @two.task
+        def theirs() -> None: ...
+
+        @two.task(name="ours", version=2)
+        def newer() -> None: ...
+
+        for job in (theirs.submit(), newer.submit()):
+            with pytest.raises(ResultTimeout):
+                one.job(job.id).result(timeout="400ms")
+    assert capsys.readouterr().err == (
+        "daybreak: no live worker knows the task 'theirs'; "
+        "start one for the app that has it: daybreak worker module:app\n"
+        "daybreak: no live worker knows the task 'ours' at version 2; "
+        "start one for the app that has it: daybreak worker module:app\n"
+    )
+
+
 def test_nothing_is_said_where_a_worker_knows_the_task(app, capsys, until):
     go_on = threading.Event()
 

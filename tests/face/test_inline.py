@@ -252,6 +252,39 @@ def test_context_progress_checkpoint_steps_and_suspension_work(app):
         assert (held.state(), held.info().note) == (State.SUSPENDED, "whom?")
 
 
+@pytest.fixture
+def slow(app):
+    @app.task(retry=2, timeout="20ms", escalate=1)
+    async def slow(ctx: Context) -> str:
+        await asyncio.sleep(60)
+        return "ran to its end"
+
+    return slow
+
+
+def test_an_async_task_is_ended_by_its_time_limit(app, slow):
+    with inline(app):
+        job = slow.submit().wait()
+        assert (job.state, job.reason, job.attempt) == (State.FAILED, "timeout", 2)
+        assert job.timeouts == 2
+
+
+async def test_the_async_twin_ends_it_too(app, slow):
+    async with inline(app):
+        job = await (await slow.asubmit()).await_()
+        assert (job.state, job.reason, job.attempt) == (State.FAILED, "timeout", 2)
+
+
+def test_an_async_task_within_its_limit_is_left_alone(app):
+    @app.task(retry=1, timeout="20s")
+    async def quick(ctx: Context) -> bool:
+        await asyncio.sleep(0.001)
+        return ctx.cancelled
+
+    with inline(app):
+        assert quick.submit().result() is False
+
+
 def test_what_is_asked_of_a_job_has_its_effect_at_once(app, flaky):
     with inline(app):
         job = flaky.submit(4)

@@ -44,6 +44,47 @@ def test_after_a_fork_parent_and_child_both_submit_and_read(script):
     assert printed == "[0, 0, 0] 64\n"
 
 
+@pytest.mark.parametrize("at", ["typing.get_type_hints", "daybreak.config.resolve"])
+def test_a_fork_while_another_thread_makes_its_first_submit_hangs_nobody(script, at):
+    """Whatever that thread holds meanwhile, the child would wait for in vain."""
+    module, name = at.rsplit(".", 1)
+    code = f"""
+        import os, signal, threading
+        import {module} as module
+        from daybreak import Daybreak
+
+        app = Daybreak("sqlite:///jobs.db")
+        there, go_on, real = threading.Event(), threading.Event(), module.{name}
+
+        def slow(*args, **kwargs):
+            there.set()
+            go_on.wait(20)
+            return real(*args, **kwargs)
+
+        @app.task
+        def add(a: 'int') -> int:
+            return a
+
+        if __name__ == "__main__":
+            module.{name} = slow
+            other = threading.Thread(target=add.submit, args=(1,))
+            other.start()
+            assert there.wait(20)
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(15)
+                go_on.set()
+                add.submit(2)
+                os._exit(0)
+            status = os.waitpid(pid, 0)[1]
+            go_on.set()
+            other.join()
+            print(os.waitstatus_to_exitcode(status), app.stats().queue.submitted)
+            app.close()
+    """
+    assert script(code).printed() == "0 2\n"
+
+
 @pytest.mark.parametrize("how", ["fork", "spawn"])
 def test_children_of_multiprocessing_submit(script, how):
     printed = script(

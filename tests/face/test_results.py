@@ -265,7 +265,7 @@ def test_a_secret_shows_nowhere_and_reaches_the_task(app, working, caplog):
     info = job.info()
     assert shown(info.spec.args) == {"password": "***", "user": "ann"}
     assert shown(info.result) == "***"
-    told = (str(error.value), repr(job.result()), caplog.text, repr(job.history()), repr(failed.info().failure))
+    told = (str(error.value), repr(job.result()), caplog.text, repr(job.history()), repr(info), repr(failed.info()))
     assert not any("hunter2" in text for text in told)
 
 

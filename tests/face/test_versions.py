@@ -97,6 +97,35 @@ def test_a_job_of_a_version_that_nobody_knows_waits_uncharged(old, new):
     assert (found.state, found.attempt) == (State.QUEUED, 0)
 
 
+def test_a_job_from_whose_version_no_unbroken_chain_of_upgrades_leads_waits_uncharged(old, new):
+    @old.task(name="greet", version=2)
+    def greet(name: str) -> str:
+        return name
+
+    job = greet.submit("Ann")
+
+    @new.task(name="greet", version=5)
+    def greet_again(name: str) -> str:
+        return name
+
+    for version in (1, 2, 4):  # 3 is missing
+
+        @greet_again.upgrade(from_version=version)
+        def same(args: dict) -> dict:
+            return args
+
+    assert greet_again.definition.versions == (5, 4)
+    with work(new):
+        assert greet_again.submit("Bob").result(LIMIT) == "Bob"
+        found = job.info()
+    assert (found.state, found.attempt) == (State.QUEUED, 0)
+
+    greet_again.upgrade(from_version=3)(dict)
+    assert greet_again.definition.versions == (5, 4, 3, 2, 1)
+    with work(new):
+        assert new.job(job.id).result(LIMIT) == "Ann"
+
+
 def test_stored_arguments_that_no_longer_fit_fail_at_once_naming_the_parameter(old, new):
     @old.task(retry=5)
     def greet(name: str) -> str:

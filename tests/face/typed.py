@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import assert_type
 
-from daybreak import Context, Daybreak, JobHandle, Task
+from daybreak import Context, Daybreak, JobHandle, Retry, Task, Transient
 
 app = Daybreak()
 
@@ -51,6 +52,13 @@ def with_options() -> None:
     assert_type(urgent.submit(1), JobHandle[int])
     urgent.submit("1")  # refused: arg-type
     shout.using(queue="x").using(delay="1m").submit(1)  # refused: arg-type
+
+
+def durations() -> None:
+    Retry(delay="2s", cap=timedelta(minutes=1))
+    Retry(delay=2)  # refused: arg-type
+    Transient("busy", retry_after="90s")
+    Transient("busy", retry_after=90)  # refused: arg-type
 
 
 async def asynchronous() -> None:

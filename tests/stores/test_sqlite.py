@@ -446,6 +446,12 @@ async def test_a_reap_that_waited_for_its_turn_takes_no_lease_that_lapsed_meanwh
         assert len(await store.reap(Reap(worker="r", watched_for=timedelta(days=1)))) == 1
 
 
+async def test_a_link_that_leads_to_itself_is_refused(tmp_path):
+    (tmp_path / "jobs.db").symlink_to("jobs.db")
+    with pytest.raises(StoreUnsuitable, match="leads back to itself"):
+        await SqliteStore(tmp_path / "jobs.db").open()
+
+
 async def test_no_statement_is_worked_out_anew_when_it_is_used_again(store):
     """A statement with `LIMIT ?` is, unless SQLite is told to keep its plans: its number might change them."""
     client = Client(store)
@@ -473,7 +479,7 @@ async def test_all_that_is_told_is_heard_and_what_comes_thick_is_heard_together(
         for n in range(8):  # a socket may hold ten, and who has those to read is awake
             teller.send([f"work:{n}", "events"])
         async with asyncio.timeout(30):
-            while set().union(*heard) != {"events", *(f"work:{n}" for n in range(8))}:
+            while set().union(*heard) != {"events", *(f"work:{n}" for n in range(8))}:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
     finally:
         told.close()

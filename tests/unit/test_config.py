@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daybreak import config
-from daybreak.errors import BadInput, Unsupported
+from daybreak.errors import BadInput, StoreUnavailable, Unsupported
 from daybreak.stores import store_for
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
@@ -60,6 +60,9 @@ def test_each_layer_outranks_the_one_below(folder):
 
 def test_an_empty_variable_says_nothing(folder):
     assert resolve(folder, DAYBREAK_URL="").origins["url"] == "the default"
+    write(folder, 'app = "tasks.py"\n[worker]\nprocesses = 4')
+    found = resolve(folder, DAYBREAK_APP="", DAYBREAK_WORKER_PROCESSES="")
+    assert (found.app, found.worker) == (f"{folder / 'tasks.py'}", {"processes": 4})
 
 
 def test_the_file_is_found_from_below_and_relative_paths_count_from_it(folder):
@@ -204,6 +207,9 @@ def test_servers_are_named_by_url(folder, said, full):
         ("postgresql://ann:p%40ss@db/jobs?password=x&a=b", "postgresql://ann:***@db/jobs?password=***&a=b"),
         ("redis://:hunter2@db", "redis://:***@db"),
         ("redis://ann@db", "redis://ann@db"),
+        ("postgresql://ann:12?34@db/jobs", "postgresql://ann:***@db/jobs"),
+        ("postgresql://ann:12/34@db/jobs", "postgresql://ann:***@db/jobs"),
+        ("postgresql://db:5432/jobs?application_name=a@b", "postgresql://db:5432/jobs?application_name=a@b"),
         ("sqlite:////srv/jobs.db", "sqlite:////srv/jobs.db"),
     ],
 )
@@ -240,6 +246,13 @@ def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, sche
         ("sqlite:///a%00.db", "names no file"),
         ("a\0.db", "names no file"),
         ("memory://x", "is no store that Daybreak knows"),
+        ("", "write a path that ends in .db"),
+        ("sqlite:jobs.db", "three slashes, write sqlite:///jobs.db"),
+        ("SQLite:/srv/jobs.db", "write sqlite:////srv/jobs.db"),
+        ("redis:ann:hunter2@db/x.db", "write redis:// and what follows"),
+        ("~nobody-of-this-name/x.db", "nobody knows the home folder of ~nobody-of-this-name; write the path in full"),
+        ("x" * 300 + ".db", r"xxx\.\.\. .*longer than this system allows; write a shorter one"),
+        ("l\udce9tin.db", r"l\\udce9tin\.db .*SQLite opens only paths that are UTF-8 text"),
         (3, "is no store"),
     ],
 )
@@ -247,6 +260,13 @@ def test_what_is_no_store_is_refused_with_the_right_spelling(folder, said, told)
     with pytest.raises(BadInput, match=told) as caught:
         resolve(folder, said)
     assert "hunter2" not in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_link_that_leads_back_to_itself_is_no_store(folder):
+    (folder / "loop.db").symlink_to("loop.db")
+    with pytest.raises(StoreUnavailable, match="leads back to itself: mend it"):
+        resolve(folder, "loop.db")
 
 
 def test_a_wrong_url_says_where_it_was_written(folder):
@@ -291,6 +311,7 @@ def test_a_wrong_file_names_itself_and_the_key(folder, text, told):
     with pytest.raises(BadInput, match=told) as caught:
         resolve(folder)
     assert str(caught.value).startswith(str(file))
+    assert "timedelta" not in str(caught.value), "that is no word of TOML"
 
 
 def test_the_same_in_pyproject(folder):

@@ -73,7 +73,9 @@ def test_a_number_is_short_for_that_many_attempts():
         (Retry(factor=0.5), "factor between 1 and 1000"),
         (Retry(delay=-SECOND), "delay and cap between 0 and 100 years"),
         (Retry(cap=timedelta.max), "delay and cap between 0 and 100 years"),
-        (Retry(strategy="random"), r"Invalid enum value 'random' - at `\$.strategy`"),
+        (Retry(strategy="expo"), "strategy='expo'; there are fixed, linear, exponential, jittered, adaptive"),
+        (Retry(strategy=[]), "there are fixed, linear, exponential, jittered, adaptive"),
+        (Retry(unknown="x"), "unknown='x'; there are retry, fail"),
         (Retry(attempts=2.5), r"Expected `int`, got `float` - at `\$.attempts`"),
         (Retry(transient="OSError"), r"Expected `array`, got `str` - at `\$.transient`"),
     ],
@@ -81,6 +83,20 @@ def test_a_number_is_short_for_that_many_attempts():
 def test_what_is_no_retry_is_refused(written, said):
     with pytest.raises(BadInput, match=said):
         retrying(written)
+
+
+def test_waits_are_written_as_text_or_as_timedelta():
+    written = Retry(delay="90s", cap="1h30m")
+    assert written == Retry(delay=90 * SECOND, cap=timedelta(hours=1.5))
+    assert retrying(written) == written
+    assert waits(written, 2) == [90, 180]
+
+
+@pytest.mark.parametrize("name", ["delay", "cap"])
+@pytest.mark.parametrize(("said", "told"), [(2, "write '2s'"), ("2", "write '90s'"), ("-1s", "write"), (None, "write")])
+def test_a_wait_without_a_unit_is_refused_with_the_right_spelling(name, said, told):
+    with pytest.raises(BadInput, match=f"retry: {name}: .*{told}"):
+        Retry(**{name: said})
 
 
 # -- what an error means -----------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import IntEnum
@@ -23,6 +25,7 @@ from hypothesis import strategies as st
 
 from daybreak.errors import BadInput, NotEncodable, TooLarge
 from daybreak.values import DEPTH_LIMIT, Secret, decode, encode, shown
+from daybreak.values.once import once
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 leaves = st.one_of(
@@ -383,3 +386,35 @@ def test_a_secret_stays_hidden_within_what_nobody_here_has_written(data):
 def test_no_secret_is_ever_shown(value):
     told = json.dumps(shown(encode({"a": [value, Secret(["hunter2", value])]})))
     assert "hunter2" not in told
+
+
+def test_an_attribute_is_made_on_first_use_and_kept():
+    made = []
+
+    class Holder:
+        @once
+        def thing(self) -> object:
+            """What it is."""
+            made.append(object())
+            return made[-1]
+
+    holder = Holder()
+    assert holder.thing is holder.thing is made[0]
+    assert len(made) == 1
+    assert Holder.thing.__doc__ == "What it is."
+    assert Holder().thing is not holder.thing
+
+
+def test_threads_that_ask_for_an_attribute_together_get_the_same():
+    both = threading.Barrier(2, timeout=20)
+
+    class Holder:
+        @once
+        def thing(self) -> object:
+            both.wait()
+            return object()
+
+    holder = Holder()
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: holder.thing, range(2))
+    assert one is other is holder.thing

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from daybreak import Daybreak
-from daybreak.errors import BadInput, CalledDuringImport, StoreUnavailable, TargetNotFound
+from daybreak.errors import BadInput, CalledDuringImport, StoreUnavailable, TargetNotFound, Transient
 from daybreak.importing import importing
 from daybreak.model import JobSpec, Lease
 from daybreak.stores.memory import MemoryStore
@@ -178,6 +178,17 @@ class TestFailures:
         failure = failure_of(HTTPError("slow down"))
         assert (failure.status, failure.retry_after) == (429, timedelta(seconds=7))
 
+    def test_retry_after_may_be_text(self):
+        class Busy(Exception):
+            retry_after = "3s"
+
+        assert failure_of(Busy()).retry_after == timedelta(seconds=3)
+        assert failure_of(Transient("busy", retry_after="3s")).retry_after == timedelta(seconds=3)
+        unread = failure_of(Transient("busy", retry_after="soon"))
+        assert (unread.kind, unread.verdict, unread.retry_after) == ("BadInput", None, None)
+        Busy.retry_after = "soon"
+        assert failure_of(Busy()).retry_after is None
+
     def test_half_a_surrogate_pair_is_spelt_out(self):
         assert failure_of(ValueError("\udcff")).message == "\\udcff"
 
@@ -205,6 +216,9 @@ class TestTarget:
             ("daybreak:Priority", "no Daybreak app"),
             ("", "names no app"),
             ("a b:app", "no module"),
+            ("a..b:app", "names no module"),
+            (".tasks:app", "names no module"),
+            ("a\0b:app", "names no module"),
         ],
     )
     def test_a_target_that_leads_nowhere_says_why(self, target, says):
@@ -223,6 +237,24 @@ class TestTarget:
         with pytest.raises(ZeroDivisionError):
             load(str(tmp_path / "broken_code.py"))
         assert "broken_code" not in sys.modules
+
+    @pytest.mark.parametrize(
+        ("line", "says"),
+        [
+            ("PORT = int('80x')", "invalid literal"),
+            ("@app.task(retry='pateint')\ndef f(): ...", "pateint"),
+            ("@app.task\ndef run(): ...\n@app.task(name='run')\ndef other(): ...", "two tasks are named 'run'"),
+        ],
+    )
+    def test_nor_is_an_error_in_the_users_module_taken_for_a_bad_name(self, tmp_path, monkeypatch, line, says):
+        (tmp_path / "broken_shop.py").write_text(
+            f"from daybreak import Daybreak\napp = Daybreak('memory://')\n{line}\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ValueError, match=says) as caught:
+            load("broken_shop:app")
+        assert not isinstance(caught.value, TargetNotFound)
+        assert "broken_shop" not in sys.modules
 
     def test_an_app_in_a_function_has_no_target(self):
         assert target_of(Daybreak("memory://")) is None

@@ -57,6 +57,27 @@ def test_a_command_that_fails_is_told_with_its_code_and_its_last_words(worker):
         submit("sh", "-c", "kill $$").result(timeout="30s")
 
 
+def test_a_command_that_fails_keeps_the_ends_of_both_streams(worker):
+    job = submit("sh", "-c", "echo half done; echo it is broken >&2; exit 3")
+    with pytest.raises(JobFailed, match=r"exit code 3: it is broken\nstdout: half done"):
+        job.result(timeout="30s")
+    job = submit("sh", "-c", "echo only this; exit 3")
+    with pytest.raises(JobFailed, match="exit code 3: only this"):
+        job.result(timeout="30s")
+
+
+def test_of_a_command_that_says_much_and_fails_the_error_holds_some_and_the_traceback_more(worker):
+    job = submit("sh", "-c", "seq 1 20000; seq 20001 40000 >&2; exit 3")
+    with pytest.raises(JobFailed):
+        job.result(timeout="30s")
+    failure = job.info().failure
+    assert "19900\n" in failure.message
+    assert "39900\n" in failure.message
+    assert not failure.message.endswith(" ..."), "nothing of it was cut off"
+    for last in (20000, 40000):
+        assert all(f"\n{n}\n" in failure.traceback for n in range(last - 1200, last + 1))
+
+
 def test_a_command_that_does_not_exist_is_not_tried_again(worker):
     job = submit("no-such-program-here", attempts=3)
     with pytest.raises(JobFailed, match="no-such-program-here"):

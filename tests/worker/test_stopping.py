@@ -9,15 +9,17 @@ import threading
 import time
 
 import pytest
-from worker_deeds import anap, app, auntil_cancelled, nap, noop, wait_for_file
+from worker_deeds import anap, app, auntil_cancelled, nap, noop, stumble_when_held, wait_for_file
 from worker_hand import is_alive, read_lines, until
 from worker_stores import meddled
 
 from daybreak import State
 from daybreak.worker.isolation import ProcessBody
 
+HEARD = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+
+@pytest.mark.parametrize("number", HEARD, ids=lambda number: number.name)
 def test_the_first_signal_lets_running_jobs_end_and_says_so(stage, began, number):
     gate = stage.file("gate")
     running = [wait_for_file.submit(str(gate)) for _ in range(2)]
@@ -43,13 +45,15 @@ def test_the_first_signal_lets_running_jobs_end_and_says_so(stage, began, number
 def test_what_does_not_end_within_the_grace_is_handed_back_uncharged(stage, began):
     deaf = nap.submit(3600.0)
     polite = auntil_cancelled.submit()
+    clumsy = stumble_when_held.submit()
     with stage.process("--processes", "1", "--grace", "300ms") as worker:
         pid = began(deaf)["pid"]
         began(polite)
+        began(clumsy)
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
         assert not is_alive(pid)
-    for job in (deaf, polite):
+    for job in (deaf, polite, clumsy):
         assert job.state() is State.QUEUED
         assert job.info().attempt == 0
         assert [event.kind for event in job.history()] == ["submitted", "started", "released"]
@@ -73,14 +77,50 @@ def test_the_second_signal_stops_at_once_and_hands_back(stage, began, number):
         assert job.info().attempt == 0
 
 
-def test_a_signal_to_every_process_of_the_worker_is_one_signal(stage, began):
+def test_a_terminal_that_closes_says_so_more_than_once(stage, began):
+    """Its shell passes the hangup on, and the system sends it too: jobs keep their grace time."""
+    gate = stage.file("gate")
+    job = wait_for_file.submit(str(gate))
+    with stage.process("--processes", "1", "--grace", "20s") as worker:
+        began(job)
+        worker.signal(signal.SIGHUP)
+        until(lambda: "stopping" in worker.said, "it heard the first")
+        worker.signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert worker.returned is None
+        gate.touch()
+        assert worker.wait() == 0
+    assert job.state() is State.COMPLETED
+
+
+def test_a_hangup_that_is_ignored_stays_so(stage, began):
+    """As under nohup."""
+    gate = stage.file("gate")
+    job = wait_for_file.submit(str(gate))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        worker = stage.process("--processes", "1")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with worker:
+        began(job)
+        for pid in (worker.pid, *worker.children):
+            os.kill(pid, signal.SIGHUP)
+        gate.touch()
+        until(lambda: job.state() is State.COMPLETED, "it works on")
+        assert "stopping" not in worker.said
+        assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_to_every_process_of_the_worker_is_one_signal(stage, began, number):
     """As a terminal's Ctrl-C or a service manager sends it."""
     gate = stage.file("gate")
     job = wait_for_file.submit(str(gate))
     with stage.process("--processes", "1", "--grace", "20s") as worker:
         pid = began(job)["pid"]
         for one in (worker.pid, *worker.children):
-            os.kill(one, signal.SIGTERM)
+            os.kill(one, number)
         until(lambda: "stopping" in worker.said, "it heard")
         assert is_alive(pid)
         gate.touch()

@@ -42,6 +42,8 @@ def read_args(place: str | None) -> dict[str, Any]:
 
 def read_text(place: str, what: str) -> str:
     """The text of a file; no more of it is read than a job's arguments may take."""
+    if place == "-" and sys.stdin is None:
+        raise BadInput(f"{what}: nothing is piped in, standard input is closed; pipe a text in, or name a file")
     try:
         if place == "-":
             data = sys.stdin.buffer.read(ARGS_LIMIT + 1)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import click
 
+from daybreak import config
+from daybreak.cli.options import Place
 from daybreak.cli.printing import console, say
 from daybreak.cli.root import store_options
-from daybreak.cli.session import missing, session
+from daybreak.cli.session import is_there, missing, session
 from daybreak.cli.text import safe
+from daybreak.config import check_path
 from daybreak.errors import StoreUnavailable, Unsupported
 from daybreak.units import bytes_text
 
 
 @click.command("backup", short_help="Copy the store while it is in use.")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
+@click.argument("file", type=Place(path_type=Path))
+@click.option("--force", is_flag=True, help="Overwrite the file if it is there; never a link or a device.")
 def command(file: Path, force: bool) -> int:
     """Copy the store to a file as it is at this instant. Workers and submitters go on meanwhile. The copy is checked,
     and is a store itself: look into it with --url.
@@ -30,15 +36,22 @@ def command(file: Path, force: bool) -> int:
     source = settings.path
     if source is None:
         raise Unsupported(f"{settings.store} is no file that could be copied: use the backup of its server")
-    if not source.exists():
+    if not is_there(settings):
         raise StoreUnavailable(missing(settings))
     target = file.absolute()
+    check_path(target)
     size = _with_progress(source, target, force=force)
-    say(f"{safe(str(target))} written: {bytes_text(size)}. Look into it with: daybreak jobs --url {safe(str(target))}")
+    look = shlex.join(["daybreak", "jobs", "--url", _url(target)])
+    say(f"{safe(str(target))} written: {bytes_text(size)}. Look into it with: {safe(look)}")
     return 0
 
 
 store_options(command)
+
+
+def _url(target: Path) -> str:
+    """The file as --url takes it: only a name that looks like a store goes without a scheme."""
+    return str(target) if target.name.endswith(config.SUFFIXES) else "sqlite:///" + quote(os.fsencode(target), "/:")
 
 
 def _with_progress(source: Path, target: Path, *, force: bool) -> int:

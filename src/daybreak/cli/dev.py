@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import click
 
 from daybreak import platform
+from daybreak.cli.options import NAME
 from daybreak.cli.printing import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
@@ -28,7 +30,7 @@ _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv", "env", "buil
 
 
 @click.command("dev", short_help="Run a worker that restarts when the code changes.")
-@click.argument("target", required=False)
+@click.argument("target", type=NAME, required=False)
 @worker_options
 def command(target: str | None, how: dict[str, Any]) -> int:
     """Run a worker that restarts when a Python file or the settings file in the project folder changes. Jobs that run
@@ -57,7 +59,7 @@ def _said(here: Session) -> list[str]:
 
 def _serve(words: list[str], folder: Path) -> int:
     """A worker of its own process, replaced at every change; a broken program is tried again once it is mended."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the worker must not be left behind
+    _heed_signals()
     before = _stamps(folder)
     while True:
         with _running(words) as worker:
@@ -72,6 +74,19 @@ def _serve(words: list[str], folder: Path) -> int:
         then, before = before, _stamps(folder)
         _forget_compiled([*seen, *_changed(then, before)])  # also what was written while the worker ended
         note(f"{safe(str(Path(seen[0]).relative_to(folder)))} changed: the worker starts again")
+
+
+def _heed_signals() -> None:
+    """As Ctrl-C: the worker must not be left behind. A hangup that is ignored, as under nohup, stays so."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _hung_up)
+
+
+def _hung_up(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    # A terminal that closes says so more than once, and a second Ctrl-C would end the worker while it drains.
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 from msgspec.structs import replace
 
 from daybreak.cli.failing import Exit
-from daybreak.cli.options import pairs
+from daybreak.cli.options import Place, pairs
 from daybreak.cli.root import store_options
 from daybreak.cli.submitting import How, hand_in, job_options, run
 from daybreak.cli.text import safe
 from daybreak.cli.views import shown
 from daybreak.cli.waiting import say_outcome
 from daybreak.client import Client
+from daybreak.config import here
+from daybreak.errors import BadInput
 from daybreak.model import DEFAULT_OPTIONS, Job, State
+from daybreak.units import clean
 
 TASK = "exec"
 
@@ -28,7 +30,7 @@ TASK = "exec"
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("argv", metavar="[--] COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--cwd", type=click.Path(), help="The folder to run it in; this one unless said otherwise.")
+@click.option("--cwd", type=Place(), help="The folder to run it in; this one unless said otherwise.")
 @click.option("--env", metavar="NAME=VALUE", multiple=True, help="A variable of its environment; may be repeated.")
 @job_options
 def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: How) -> int:
@@ -40,7 +42,11 @@ def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: H
       daybreak exec --priority low --wait -- ffmpeg -i talk.wav talk.mp3
 
     """
-    folder = str(Path(cwd or ".").absolute())
+    if not argv[0]:
+        raise BadInput("the command is empty, as from a variable that is not set: write what is to be run")
+    folder = str(here() / (cwd or "."))
+    if folder != clean(folder):
+        raise BadInput(f"--cwd {clean(folder)}: a job keeps only text, and this name is none; choose another folder")
     args: dict[str, Any] = {"argv": list(argv), "cwd": folder, "env": pairs(env, "--env")}
 
     async def submitted(client: Client) -> int:
@@ -56,10 +62,10 @@ store_options(command)
 
 def _say_output(job: Job, how: How) -> int:
     value = shown(job.result) if job.state is State.COMPLETED and job.result is not None else None
-    if how.as_json or not isinstance(value, dict):
-        return say_outcome(job)
+    if not isinstance(value, dict):
+        return say_outcome(job, silent=how.as_json)
     for stream, text in ((sys.stdout, value.get("stdout")), (sys.stderr, value.get("stderr"))):
-        if text:
+        if text and not how.as_json:
             stream.write(safe(str(text), lines=True) if stream.isatty() else str(text))
             stream.flush()
     return int(Exit.FAILED if value.get("exit_code") else Exit.OK)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 import traceback
 from enum import IntEnum
+from typing import Any, Final
 
 import click
 
@@ -26,7 +29,7 @@ class Exit(IntEnum):
     """What a command's exit code says."""
 
     OK = 0
-    FAILED = 1  # the job failed, a change was refused, or doctor found something
+    FAILED = 1  # the job failed, a change was refused, doctor found something, or the output could not be written
     USAGE = 2
     UNREACHABLE = 3
     NOT_FOUND = 4
@@ -34,6 +37,14 @@ class Exit(IntEnum):
     BROKEN = 70  # a fault of ours
     INTERRUPTED = 130
     NO_READER = 141  # who read our output has gone, as with `| head`
+
+
+# Of an option or argument: taken as it is, it would mean something that nobody wanted.
+EMPTY: Final = "it is empty, as from a variable that is not set; give it a value"
+
+
+class Unwritten(OSError):
+    """What was to be printed could not be written; what was to be done may have been done."""
 
 
 class NotFound(DaybreakError):
@@ -48,6 +59,7 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (click.exceptions.Abort, Exit.INTERRUPTED),
     (KeyboardInterrupt, Exit.INTERRUPTED),
     (BrokenPipeError, Exit.NO_READER),
+    (Unwritten, Exit.FAILED),
     (click.ClickException, Exit.USAGE),
     (JobNotFound, Exit.NOT_FOUND),
     (NotFound, Exit.NOT_FOUND),
@@ -67,6 +79,9 @@ def end(trouble: BaseException) -> int:
     code = next((code for kind, code in _CODES if isinstance(trouble, kind)), Exit.BROKEN)
     if code is Exit.NO_READER:
         _let_go_of_stdout()
+    elif isinstance(trouble, Unwritten):
+        _let_go_of_stdout()
+        _say(f"what was to be printed could not be written: {trouble.strerror}")
     elif code is Exit.INTERRUPTED and sys.stderr.isatty():
         click.echo(err=True)  # the terminal wrote ^C
     elif code is not Exit.INTERRUPTED:
@@ -95,6 +110,39 @@ def _say(sentence: str) -> None:
 def color() -> bool | None:
     """False where colour is not wanted; None leaves it to what the stream is."""
     return False if os.environ.get("NO_COLOR") else None
+
+
+# -- standard output ---------------------------------------------------------------------------------------------------
+
+
+class _Stdout(io.FileIO):
+    """Where a failed write is told from the faults of other files."""
+
+    def write(self, data: Any, /) -> Any:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as trouble:
+            is_closed = trouble.errno == errno.EBADF
+            told = "standard output is closed" if is_closed else trouble.strerror
+            raise Unwritten(trouble.errno, told) from None
+
+
+def mend_streams() -> None:
+    """Let stdout say when it cannot be written. A stream that was closed before we began (`>&-`) is None to Python, and
+    what is printed there would be dropped without a word; of stderr that is as it should be."""
+    before = sys.stdout
+    if before is None:
+        # Open, so that nothing else gets its number; but not for writing, so that whoever tries hears of it.
+        raw = _Stdout(os.open(os.devnull, os.O_RDONLY), "w")
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
+    elif isinstance(before, io.TextIOWrapper) and before is sys.__stdout__ and not before.isatty():
+        raw = _Stdout(before.fileno(), "w", closefd=False)
+        now = before.write_through  # PYTHONUNBUFFERED: nothing waits in between
+        sys.stdout = io.TextIOWrapper(raw if now else io.BufferedWriter(raw), before.encoding, write_through=now)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the end
 
 
 def _let_go_of_stdout() -> None:

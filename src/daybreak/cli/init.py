@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from daybreak.cli.options import Place
 from daybreak.cli.printing import say
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
@@ -52,7 +53,7 @@ def count(ctx: Context, to: int = 10) -> int:
 
 
 @click.command("init", short_help="Write a settings file and a first task.")
-@click.argument("folder", type=click.Path(path_type=Path), default=Path())
+@click.argument("folder", type=Place(path_type=Path), default=Path())
 def command(folder: Path) -> int:
     """Write daybreak.toml and tasks.py into a folder, this one unless another is named. Files that are there stay.
     With --url and --app these go into the settings; with another app than tasks.py:app no tasks.py is written.

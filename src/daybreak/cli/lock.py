@@ -15,14 +15,14 @@ import click
 
 from daybreak import platform
 from daybreak.cli import completing
-from daybreak.cli.options import Duration, PriorityType
+from daybreak.cli.options import NAME, Duration, PriorityType
 from daybreak.cli.printing import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session, whoami
-from daybreak.cli.text import safe
+from daybreak.cli.text import lasted, safe
 from daybreak.connecting import Connecting
-from daybreak.errors import LeaseLost, LockTimeout, StoreUnavailable
-from daybreak.locks import Lock
+from daybreak.errors import BadInput, LeaseLost, LockTimeout, StoreUnavailable
+from daybreak.locks import SHORTEST, Lock
 from daybreak.sessions import Sessions
 from daybreak.stores import store_for
 from daybreak.world import RealWorld
@@ -41,9 +41,9 @@ PASSED_ON: Final = tuple(
 @click.command(
     "lock", short_help="Run a command while holding a lock.", context_settings={"allow_interspersed_args": True}
 )
-@click.argument("name", shell_complete=completing.locks)
+@click.argument("name", type=NAME, shell_complete=completing.locks)
 @click.argument("argv", metavar="-- COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--also", metavar="NAME", multiple=True, help="Another lock, all or none; may be repeated.")
+@click.option("--also", type=NAME, metavar="NAME", multiple=True, help="Another lock, all or none; may be repeated.")
 @click.option("--wait", type=Duration(), default="5m", show_default=True, help="Give up after so long; exit code 75.")
 @click.option("--priority", type=PriorityType(), default="normal", help="Who is more urgent stands before others.")
 @click.option("--lease", type=Duration(), default="10s", show_default=True, help="How soon a dead holder loses it.")
@@ -71,6 +71,8 @@ def command(
       daybreak lock prod --wait 30m --priority high -- ./deploy.sh
 
     """
+    if lease < SHORTEST:
+        raise BadInput(f"--lease: a lock is kept for at least {lasted(SHORTEST)} at a time; write 10s, say")
     settings = session().settings
     if session().absent is not None:
         note(f"making the store {safe(settings.store)}")
@@ -124,6 +126,7 @@ class _Running:
         self._child: subprocess.Popen[bytes] | None = None
         self._is_lost = False
         self._is_group = False
+        self._early: list[int] = []  # signals that came before there was a command to pass them on to
 
     def lost(self) -> None:
         self._is_lost = True
@@ -148,6 +151,9 @@ class _Running:
         try:
             with self._passing_on():
                 self._child = self._start(argv, environment)
+                for number in self._early:
+                    with contextlib.suppress(ProcessLookupError):
+                        self._send(number)
                 if self._is_lost and self._if_lost == "stop":
                     self.lost()
                 code = self._child.wait()
@@ -189,6 +195,8 @@ class _Running:
                 signal.signal(number, handler)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self._child is not None and not (number == signal.SIGINT and platform.is_in_foreground()):
+        if self._child is None:
+            self._early.append(number)
+        elif not (number == signal.SIGINT and platform.is_in_foreground()):
             with contextlib.suppress(ProcessLookupError):
                 self._send(number)

@@ -66,7 +66,7 @@ async def _list(client: Client, *, as_json: bool) -> int:
     waiting = sum(one.state is State.BLOCKED for one in found)
     say()
     say(f"{len(found) - waiting} held, {waiting} waiting. Move one up with: "
-        f"{session().command('jobs', 'priority', 'JOB', 'high')}")  # fmt: skip
+        f"{session().command('jobs', 'priority', 'high', 'JOB')}")  # fmt: skip
     return 0
 
 

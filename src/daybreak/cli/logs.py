@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from daybreak.cli.text import safe
 
+LINE: Final = "{asctime} {levelname:<7} {message}"
+TIME: Final = "%Y-%m-%d %H:%M:%S"
+
 
 class SafeFormatter(logging.Formatter):
-    """Errors of jobs are words of strangers: what would steer a terminal is spelt out."""
+    """Errors of jobs are words of strangers: what would steer a terminal is spelt out, and every line of a record but
+    the first is indented, so that none can pass for a record of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return safe(super().format(record), lines=True)
+        return safe(super().format(record).rstrip("\n"), lines=True).replace("\n", "\n    ")
 
 
 def to_stderr(*, verbose: bool = False) -> None:
@@ -21,5 +26,5 @@ def to_stderr(*, verbose: bool = False) -> None:
     if ours.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(SafeFormatter("{asctime} {levelname:<7} {message}", "%Y-%m-%d %H:%M:%S", style="{"))
+    handler.setFormatter(SafeFormatter(LINE, TIME, style="{"))
     ours.addHandler(handler)

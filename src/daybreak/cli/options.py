@@ -13,6 +13,7 @@ import click
 
 from daybreak import units
 from daybreak.cli import completing
+from daybreak.cli.failing import EMPTY
 from daybreak.cli.text import any_of, priority_name, safe
 from daybreak.config import closest
 from daybreak.errors import BadInput
@@ -63,6 +64,30 @@ def _with_zone(naive: datetime) -> str:
         return naive.astimezone().isoformat(timespec="minutes" if not naive.second else "seconds")
     except (OverflowError, OSError, ValueError):
         return naive.isoformat() + "+00:00"
+
+
+class Name(ParamType):
+    """A text that says something."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        _refuse_empty(value, param, ctx)
+        return str(value)
+
+
+class Place(click.Path):
+    """A file or folder, named."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        _refuse_empty(value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _refuse_empty(value: Any, param: click.Parameter | None, ctx: click.Context | None) -> None:
+    if value == "" and not (ctx and ctx.resilient_parsing):
+        left_out = "" if param is None or param.required else ", or leave it out"
+        raise click.BadParameter(EMPTY + left_out, ctx, param)
 
 
 class Whole(ParamType):
@@ -117,6 +142,7 @@ class OneOf(ParamType):
         return completing.words(self.known, incomplete)
 
 
+NAME = Name()
 DURATION = Duration()
 INSTANT = Instant()
 PRIORITY = PriorityType()
@@ -208,13 +234,13 @@ def filters(command: F) -> F:
 _FILTERS = [
     click.option("--state", type=STATES, multiple=True, help="Jobs in this state; may be repeated."),
     click.option("--reason", type=REASON, help="Failed jobs that failed for this reason."),
-    click.option("--queue", shell_complete=completing.queues, help="Jobs of this queue."),
-    click.option("--task", shell_complete=completing.tasks, help="Jobs of this task."),
-    click.option("--run", help="Jobs of this run."),
-    click.option("--owner", help="Jobs of this owner."),
-    click.option("--key", help="The job with this idempotency key."),
+    click.option("--queue", type=NAME, shell_complete=completing.queues, help="Jobs of this queue."),
+    click.option("--task", type=NAME, shell_complete=completing.tasks, help="Jobs of this task."),
+    click.option("--run", type=NAME, help="Jobs of this run."),
+    click.option("--owner", type=NAME, help="Jobs of this owner."),
+    click.option("--key", type=NAME, help="The job with this idempotency key."),
     click.option("--priority", type=PRIORITY, help="Jobs of exactly this priority: a name, or 0 to 10."),
-    click.option("--tag", help="Jobs with this tag."),
+    click.option("--tag", type=NAME, help="Jobs with this tag."),
 ]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

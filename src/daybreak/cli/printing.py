@@ -54,7 +54,7 @@ def tell(text: str) -> None:
 
 def is_person() -> bool:
     """Whether someone sits there who can answer a question."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -9,18 +9,18 @@ import msgspec
 
 from daybreak.cli import completing
 from daybreak.cli.failing import NotFound
-from daybreak.cli.options import as_json, pairs
+from daybreak.cli.options import NAME, as_json, pairs
 from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import counted, local, number, safe
 from daybreak.client import Client
-from daybreak.config import closest
+from daybreak.config import closest, duration_said
 from daybreak.errors import BadInput
 from daybreak.model import Breaker, State
+from daybreak.policy.admit import MOST_SLOTS
 from daybreak.policy.resources import LOCK
 from daybreak.resources import ResourceInfo, all_resources, info_of, reset_resource, set_resource, settings_in
-from daybreak.units import duration
 
 SETTINGS = ("slots", "rate", "burst", "max_waiting", "breaker", "failures", "successes", "open_for", "probes")
 OF_BREAKER = ("failures", "successes", "open_for", "probes")
@@ -102,7 +102,7 @@ def _data(info: ResourceInfo) -> dict[str, Any]:
 
 
 @click.command(short_help="All about one resource: who holds it, who waits.")
-@click.argument("name", shell_complete=completing.resources)
+@click.argument("name", type=NAME, shell_complete=completing.resources)
 @as_json
 def show(name: str, as_json: bool) -> int:
     """All about one resource: its limits, who holds it and who waits for it.
@@ -155,7 +155,7 @@ async def _found(client: Client, name: str) -> ResourceInfo:
 
 
 @click.command("set", short_help="Change a resource while it is in use.")
-@click.argument("name", shell_complete=completing.resources)
+@click.argument("name", type=NAME, shell_complete=completing.resources)
 @click.argument("words", metavar="SETTING=VALUE...", nargs=-1, required=True)
 @as_json
 def set_(name: str, words: tuple[str, ...], as_json: bool) -> int:
@@ -213,22 +213,25 @@ async def _breaker_of(client: Client, name: str, word: str | None, said: dict[st
         raise BadInput(f"breaker={word}: write on or off")
     before = await settings_in(client, name)
     changes: dict[str, Any] = {
-        key: duration(text, key) if key == "open_for" else _whole(key, text) for key, text in said.items()
+        key: duration_said(text, key) if key == "open_for" else _whole(key, text) for key, text in said.items()
     }
     return msgspec.structs.replace(before.breaker or Breaker(), **changes)
 
 
 def _whole(key: str, text: str) -> int | str:
     word = text.strip().lower()
-    if word == "none" and key in ("slots", "max_waiting"):
+    may_be_none = key in ("slots", "max_waiting")
+    if word == "none" and may_be_none:
         return word
-    if not word.isascii() or not word.isdigit():
-        raise BadInput(f"{key}={text}: write a whole number" + (", or none for no limit" if key != "burst" else ""))
-    return int(word[:12])
+    least = 0 if may_be_none else 1
+    if not word.isascii() or not word.isdigit() or len(word) > 12 or not least <= int(word) <= MOST_SLOTS:
+        others = ", or none for no limit" if may_be_none else ""
+        raise BadInput(f"{key}={text[:50]}: write a whole number from {least} to {number(MOST_SLOTS)}{others}")
+    return int(word)
 
 
 @click.command(short_help="Back to what the code declares; a breaker closes.")
-@click.argument("name", shell_complete=completing.resources)
+@click.argument("name", type=NAME, shell_complete=completing.resources)
 @as_json
 def reset(name: str, as_json: bool) -> int:
     """Take back what was set by hand: what the code declares holds again, and a breaker is closed.

@@ -85,6 +85,7 @@ class Root(Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any) -> NoReturn:  # type: ignore[override]
         """Run a command line and exit: 0, or the code of what went wrong, said in one sentence."""
+        failing.mend_streams()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # what the terminal cannot show is spelt out
                 stream.reconfigure(errors="backslashreplace")
@@ -133,6 +134,8 @@ def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None
     from daybreak.cli.session import Session  # noqa: PLC0415 - the overview needs none
 
     if value is not None:
+        if not value and not ctx.resilient_parsing:
+            raise click.BadParameter(f"{failing.EMPTY}, or leave it out", ctx, param)
         root = ctx.find_root()
         root.obj = ctx.obj = ctx.obj or Session()
         setattr(ctx.obj, str(param.name), value)

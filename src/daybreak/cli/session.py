@@ -111,8 +111,7 @@ class Session:
     @property
     def absent(self) -> str | None:
         """What to say of a store that is not there, where that can be seen."""
-        path = self.settings.path
-        return None if path is None or path.exists() else missing(self.settings)
+        return None if is_there(self.settings) else missing(self.settings)
 
     def run(self, do: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
         """Open the store, do it, close the store. Only what writes may make a store that was not there."""
@@ -143,9 +142,19 @@ class Session:
             await store.close()
 
     def command(self, *words: str) -> str:
-        """A command to type next: on the same store as this one."""
-        said = [*(("--url", self.url) if self.url else ()), *(("--app", self.app) if self.app else ())]
-        return safe(shlex.join(["daybreak", *words, *said]))
+        """A command to type next: on the same store as this one. What stands behind `--` belongs to another program."""
+        ours = words.index("--") if "--" in words else len(words)
+        said = [self._named_url(), shlex.join(["--app", self.app]) if self.app else ""]
+        parts = [shlex.join(["daybreak", *words[:ours]]), *said, shlex.join(words[ours:])]
+        return safe(" ".join(part for part in parts if part))
+
+    def _named_url(self) -> str:
+        """`--url` as it was given; a password that was typed is not repeated."""
+        if not self.url:
+            return ""
+        if self.project.path is not None or (told := config.shown(self.url)) == self.url:
+            return shlex.join(["--url", self.url])
+        return '--url "$DAYBREAK_URL"' if self.url == os.environ.get("DAYBREAK_URL") else shlex.join(["--url", told])
 
     def start_worker(self, *words: str) -> str:
         """The command that starts a worker; the settings may know for which app."""
@@ -153,7 +162,22 @@ class Session:
 
 
 def _is_file(target: str) -> bool:
-    return Path(target.rpartition(":")[0] or target).is_file() or Path(target).is_file()
+    try:
+        return Path(target.rpartition(":")[0] or target).is_file() or Path(target).is_file()
+    except OSError:  # a folder that may not be entered: whoever loads it says so
+        return False
+
+
+def is_there(settings: config.Settings) -> bool:
+    """False for a file that is missing; StoreUnavailable for one at which nobody may look. Of a server, the next who
+    connects can say."""
+    try:
+        return settings.path is None or settings.path.exists()
+    except OSError as trouble:
+        raise StoreUnavailable(
+            f"{settings.store} cannot be looked at: {trouble.strerror}; check its path and the permissions of its "
+            "folder, or name another with --url"
+        ) from trouble
 
 
 def missing(settings: config.Settings) -> str:
@@ -164,7 +188,7 @@ def missing(settings: config.Settings) -> str:
         f"there is no store at {settings.store}: submit a job or start a worker to make one, or name another with --url"
     )
     here = Path.cwd() / path.name
-    if here != path and here.exists():
+    if here != path and os.path.exists(here):  # noqa: PTH110 - unlike Path.exists, it never raises
         told += f"; did you mean {here}? Relative paths count from the project folder, {settings.folder}"
     return told
 

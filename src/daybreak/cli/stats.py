@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from daybreak.cli import completing
-from daybreak.cli.options import as_json
+from daybreak.cli.options import NAME, as_json
 from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.queues.reading import found
 from daybreak.cli.root import store_options
@@ -20,7 +20,7 @@ from daybreak.stats import Adaptive, QueueStats, RetryStats, Stats, TimeoutStats
 
 
 @click.command(name="stats", short_help="Show what has happened so far, in numbers.")
-@click.argument("queue", required=False, shell_complete=completing.queues)
+@click.argument("queue", type=NAME, required=False, shell_complete=completing.queues)
 @as_json
 def command(queue: str | None, as_json: bool) -> int:
     """Show what has happened since the store was made: jobs, time limits and retries, of one queue or of all.

@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from daybreak.cli import arguments, completing
-from daybreak.cli.options import Whole, pairs
+from daybreak.cli.options import NAME, Whole, pairs
 from daybreak.cli.printing import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
@@ -23,7 +23,7 @@ from daybreak.resources import provide
 
 
 @click.command("submit", short_help="Submit a job and print its id.")
-@click.argument("task", shell_complete=completing.tasks)
+@click.argument("task", type=NAME, shell_complete=completing.tasks)
 @click.argument("words", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--args", "args_file", metavar="FILE", help="A JSON object with the arguments; - reads what is piped in.")
 @click.option("--version", type=Whole(0), help="The task's version; 1, or that of the app's code.")
@@ -52,7 +52,7 @@ def command(task: str, words: tuple[str, ...], args_file: str | None, version: i
             spec = _typed(client, app, task, arguments_of(app, task, texts, named), version, how)
             spec = await _sharing(client, app.program[task], spec)
         job = await hand_in(client, spec, how)
-        return 0 if job is None else say_outcome(job)
+        return 0 if job is None else say_outcome(job, silent=how.as_json)
 
     if app is not None:
         _follow(here, app)
@@ -94,8 +94,10 @@ async def _sharing(client: Client, definition: Any, spec: JobSpec) -> JobSpec:
 
 def _follow(here: Session, app: Any) -> None:
     """An app may name its store in code, and that is where its jobs go."""
+    if here.url is not None:
+        return
     found = getattr(app, "settings", None)
-    if found is None or here.url is not None or found.url == here.settings.url:
+    if found is None or found.url == here.settings.url:
         return
     note(
         f"the app names the store {safe(found.store)} in its code; other commands look at {safe(here.settings.store)} "

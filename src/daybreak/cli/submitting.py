@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from daybreak.cli import completing
-from daybreak.cli.options import DURATION, INSTANT, PRIORITY, OneOf, ParamType, pairs
+from daybreak.cli.failing import Unwritten
+from daybreak.cli.options import DURATION, INSTANT, NAME, PRIORITY, OneOf, ParamType, pairs
 from daybreak.cli.printing import note, say, say_json
 from daybreak.cli.session import session
 from daybreak.cli.views import job_data
@@ -68,14 +69,16 @@ _OPTIONS = [
     click.option(
         "--priority", "-p", type=PRIORITY, help="A name (critical, high, normal, low ...) or 0 to 10; lower runs first."
     ),
-    click.option("--queue", "-q", shell_complete=completing.queues, help="The queue it waits in."),
+    click.option("--queue", "-q", type=NAME, shell_complete=completing.queues, help="The queue it waits in."),
     click.option("--delay", type=DURATION, help="Not before this has passed, such as 10m."),
     click.option("--run-at", type=INSTANT, help="Not before this instant, such as 2026-01-31T18:00+01:00."),
-    click.option("--key", help="Idempotency key: submitting again with the same key gives the same job."),
-    click.option("--unique", help="At most one unfinished job of this name; if there is one, its id is printed."),
-    click.option("--tag", multiple=True, help="A word to find it by; may be repeated."),
+    click.option("--key", type=NAME, help="Idempotency key: submitting again with the same key gives the same job."),
+    click.option(
+        "--unique", type=NAME, help="At most one unfinished job of this name; if there is one, its id is printed."
+    ),
+    click.option("--tag", type=NAME, multiple=True, help="A word to find it by; may be repeated."),
     click.option("--meta", metavar="NAME=VALUE", multiple=True, help="Something to keep with it; may be repeated."),
-    click.option("--owner", help="Who it belongs to."),
+    click.option("--owner", type=NAME, help="Who it belongs to."),
     click.option("--retry", type=RetryType(), help=f"How many attempts, or a preset: {', '.join(PRESETS)}."),
     click.option("--timeout", type=DURATION, help="How long an attempt may run."),
     click.option("--expires-in", type=DURATION, help="Fail if it has not started by then."),
@@ -90,19 +93,30 @@ _NAMES = {
 
 
 async def hand_in(client: Client, spec: JobSpec, how: How) -> Job | None:
-    """Submit; then print the id, or wait for the end and answer with the job."""
+    """Submit; then print the id, or wait for the end and answer with the job. With `--json` the job is printed, after
+    the wait if there is one."""
     job_id = await client.submit(spec)
     if how.wait:
         note(f"submitted {job_id}")
-        return await wait_for(client, job_id, how.timeout_wait)
-    if how.as_json:
-        job = await client.get(job_id)
-        say_json(job_data(job, await client.store.history(job_id), datetime.now(job.created_at.tzinfo)))
-    else:
-        say(job_id)
+        job = await wait_for(client, job_id, how.timeout_wait)
+        if how.as_json:
+            await _say_job(client, job)
+        return job
+    try:
+        if how.as_json:
+            await _say_job(client, await client.get(job_id))
+        else:
+            say(job_id)
+    except Unwritten:
+        note(f"job {job_id} was accepted")
+        raise
     if hint := await unknown_to_all(client, spec.task, spec.version):
         note(hint)
     return None
+
+
+async def _say_job(client: Client, job: Job) -> None:
+    say_json(job_data(job, await client.store.history(job.id), datetime.now(job.created_at.tzinfo)))
 
 
 def run(do: Callable[[Client], Any]) -> Any:

@@ -83,11 +83,12 @@ async def unknown_to_all(client: Client, task: str, version: int) -> str | None:
     return f"no worker is there: the job waits for one. Start it with: {start}"
 
 
-def say_outcome(job: Job, *, raw: bool = False) -> int:
-    """Print the result of a job that ended well; raise what says how it ended otherwise."""
+def say_outcome(job: Job, *, raw: bool = False, silent: bool = False) -> int:
+    """Print the result of a job that ended well, unless `silent`; raise what says how it ended otherwise."""
     match job.state:
         case State.COMPLETED:
-            _say_result(job, raw=raw)
+            if not silent:
+                _say_result(job, raw=raw)
             return int(Exit.OK)
         case State.FAILED:
             raise JobFailed(job.id, job.spec.task, job.reason or "", _error(job), job.attempt)
@@ -100,8 +101,9 @@ def say_outcome(job: Job, *, raw: bool = False) -> int:
 def _say_result(job: Job, *, raw: bool) -> None:
     value = None if job.result is None else shown(job.result)
     if raw and isinstance(value, str):
-        # A program gets the text as it is; a terminal gets it so that it cannot be steered by it.
-        click.echo(safe(value, lines=True) if sys.stdout.isatty() else value)
+        # A program gets the text as it is; a terminal gets it so that it cannot be steered by it. Without `color`, what
+        # looks like an escape sequence would be taken out of it on the way.
+        click.echo(safe(value, lines=True) if sys.stdout.isatty() else value, color=True)
     elif raw:
         click.echo(as_json(value, indent=None))
     else:

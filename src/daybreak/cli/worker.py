@@ -14,7 +14,7 @@ from daybreak.cli import logs
 from daybreak.cli.options import DURATION, OneOf, ParamType, Whole
 from daybreak.cli.printing import tell
 from daybreak.cli.root import store_options
-from daybreak.cli.session import Session, session
+from daybreak.cli.session import Session, is_there, session
 from daybreak.cli.text import safe
 from daybreak.errors import BadInput
 
@@ -107,8 +107,10 @@ def command(target: str | None, until_idle: bool, verbose: bool, how: dict[str, 
     app = _app(here, how)
     settings = _settings(here, how, until_idle=until_idle)
     with here.said():
+        place = _place(app, here)
+        is_there(place)  # or will be: only one at which nobody may look is refused
         logs.to_stderr(verbose=verbose)
-        tell(f"Worker for {safe(here.target or 'command lines')} on {safe(_store(app, here))}. Ctrl-C stops it.")
+        tell(f"Worker for {safe(here.target or 'command lines')} on {safe(place.store)}. Ctrl-C stops it.")
         return int(app.run_worker(settings, here.target or BARE))
 
 
@@ -141,9 +143,10 @@ def _settings(here: Session, how: dict[str, Any], *, until_idle: bool) -> Worker
     return settings
 
 
-def _store(app: Any, here: Session) -> str:
+def _place(app: Any, here: Session) -> config.Settings:
+    """The settings that name the store: the app's own, where it has some."""
     found = getattr(app, "settings", None)
-    return str(found.store if isinstance(found, config.Settings) else here.project.store)
+    return found if isinstance(found, config.Settings) else here.project
 
 
 def words_of(how: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from daybreak.errors import BadInput, TooLarge, Unsupported
-from daybreak.model import DEFAULT_OPTIONS, JobSpec
+from daybreak.model import DEFAULT_OPTIONS, JobSpec, Need, Options
 from daybreak.policy.retry import retrying
 from daybreak.sharing import spared_by
 from daybreak.units import duration, instant
@@ -44,8 +44,7 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
     check_size(spec.task, spec.args)
     if not _is_whole(spec.priority) or not 0 <= spec.priority <= 10:
         raise BadInput(f"job {spec.task!r}: priority {spec.priority!r} is no integer from 0 to 10")
-    if not _is_whole(spec.version) or not 0 <= spec.version < 2**31:
-        raise BadInput(f"job {spec.task!r}: version {spec.version!r} must be an integer from 0 to 2,147,483,647")
+    check_version(f"job {spec.task!r}", spec.version)
     if spec.delay is not None and spec.run_at is not None:
         raise BadInput(f"job {spec.task!r}: give delay or run_at, not both")
     if spec.delay is not None:
@@ -55,7 +54,7 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
     if not _is_whole(spec.fence) or not 0 <= spec.fence < 2**30:
         raise BadInput(f"job {spec.task!r}: fence {spec.fence!r} must be an integer from 0 to 1,073,741,823")
     if spec.options is not DEFAULT_OPTIONS:
-        _check_options(spec)
+        check_options(f"job {spec.task!r}", spec.options)
     if spec.holder is not None:
         _check_holder(spec)
     _check_features(spec, features)
@@ -71,47 +70,49 @@ def check_size(task: str, args: bytes) -> bytes:
     return args
 
 
-def _check_options(spec: JobSpec) -> None:
-    options = spec.options
+def check_version(who: str, version: int) -> None:
+    if not _is_whole(version) or not 0 <= version < 2**31:
+        raise BadInput(f"{who}: version {version!r} must be an integer from 0 to 2,147,483,647")
+
+
+def check_options(who: str, options: Options) -> None:
+    """`who` is the job or the task that has them, as a message names it."""
     retrying(options.retry)
     for kind in (*options.retry.transient, *options.retry.permanent):
         check_name("retry", kind)
     for what in ("timeout", "expires_in", "keep_completed", "keep_failed", "hang"):
         if (value := getattr(options, what)) is not None:
-            duration(value, f"job {spec.task!r}: {what}")
-    _check_needs(spec)
+            duration(value, f"{who}: {what}")
+    _check_needs(who, options.resources)
     if not _is_whole(options.escalate_after) or not 1 <= options.escalate_after <= 1000:
-        raise BadInput(
-            f"job {spec.task!r}: escalate_after={options.escalate_after!r} must be an integer from 1 to 1000"
-        )
+        raise BadInput(f"{who}: escalate_after={options.escalate_after!r} must be an integer from 1 to 1000")
     if options.hang is not None and options.hang < SHORTEST_HANG:
-        raise BadInput(
-            f"job {spec.task!r}: hang={options.hang.total_seconds():g} s is too short to tell: write 1s or more"
-        )
-    if not 1 <= options.escalate <= 100:
-        raise BadInput(f"job {spec.task!r}: escalate={options.escalate!r} must lie between 1 and 100")
+        raise BadInput(f"{who}: hang={options.hang.total_seconds():g} s is too short to tell: write 1s or more")
+    if not _is_number(options.escalate) or not 1 <= options.escalate <= 100:
+        raise BadInput(f"{who}: escalate={options.escalate!r} must be a number from 1 to 100")
     if not _is_whole(options.deaths) or options.deaths < 1:
-        raise BadInput(f"job {spec.task!r}: deaths={options.deaths!r} must be an integer from 1")
-    if spec.options.timeout is not None and spec.options.timeout <= timedelta():
-        raise BadInput(f"job {spec.task!r}: timeout must be longer than nothing; leave it out for no limit")
-    if spec.options.expires_in is not None and spec.options.expires_in <= timedelta():
-        raise BadInput(f"job {spec.task!r}: expires_in must be longer than nothing; leave it out for no limit")
+        raise BadInput(f"{who}: deaths={options.deaths!r} must be an integer from 1")
+    for what in ("timeout", "expires_in"):
+        if (value := getattr(options, what)) is not None and value <= timedelta():
+            raise BadInput(f"{who}: {what} must be longer than nothing; leave it out for no limit")
+    for what in ("adaptive", "fail_fast"):
+        if not isinstance(value := getattr(options, what), bool):
+            raise BadInput(f"{who}: {what}={value!r} must be True or False")
 
 
-def _check_needs(spec: JobSpec) -> None:
-    needs = spec.options.resources
+def _check_needs(who: str, needs: tuple[Need, ...]) -> None:
     for need in needs:
         if not need.resource:
-            raise BadInput(f"job {spec.task!r}: a resource without a name")
+            raise BadInput(f"{who}: a resource without a name")
         check_name("resource", need.resource)
         if spared_by(need.resource) is not None:
-            raise BadInput(f"job {spec.task!r}: {need.resource!r} is no resource, but what waits while one fails")
+            raise BadInput(f"{who}: {need.resource!r} is no resource, but what waits while one fails")
         if not _is_whole(need.slots) or not 1 <= need.slots <= MOST_SLOTS:
-            raise BadInput(f"job {spec.task!r}: {need.slots!r} slots of {need.resource!r}; write 1 or more")
+            raise BadInput(f"{who}: {need.slots!r} slots of {need.resource!r}; write 1 or more")
     if len(needs) > NEEDS_LIMIT:
-        raise TooLarge(f"job {spec.task!r}: {len(needs)} resources; at most {NEEDS_LIMIT}")
+        raise TooLarge(f"{who}: {len(needs)} resources; at most {NEEDS_LIMIT}")
     if [need.resource for need in needs] != sorted({need.resource for need in needs}):
-        raise BadInput(f"job {spec.task!r}: its resources must stand in the order of their names, each once")
+        raise BadInput(f"{who}: its resources must stand in the order of their names, each once")
 
 
 def _check_holder(spec: JobSpec) -> None:
@@ -140,6 +141,10 @@ def _check_features(spec: JobSpec, features: frozenset[str]) -> None:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # Names come back by the million and are few: what was found good need not be looked at again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -23,6 +23,8 @@ PRESETS: Final = {
         strategy="exponential", attempts=5, delay=timedelta(minutes=5), cap=timedelta(hours=2)
     ),
 }  # fmt: skip
+
+_CHOICES: Final = {name: get_args(get_type_hints(Retry)[name]) for name in ("strategy", "unknown")}
 
 USUAL: Final = 2 / 3  # the share of tries that succeed, where nobody knows better
 
@@ -55,6 +57,9 @@ def retrying(value: object) -> Retry:
             raise BadInput(
                 f"retry={value!r}: no such preset; there are {', '.join(PRESETS)}, or give a number or Retry(...)"
             )
+    for name, choices in _CHOICES.items():
+        if (said := getattr(retry, name)) not in choices:
+            raise BadInput(f"retry: {name}={said!r}; there are {', '.join(choices)}")
     try:  # a Struct does not check what it is made of
         retry = msgspec.convert(msgspec.structs.asdict(retry), Retry)
     except msgspec.ValidationError as trouble:

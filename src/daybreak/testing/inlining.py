@@ -221,23 +221,39 @@ class Inline:
         limit = limit_for(lease)
         held = Held(lease, None if limit is None else limit.total_seconds())
         work = work_of(lease)
-        ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)))
+        ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)), held.limit)
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
             await source.exchange([(lease, HandedBack())], None)
             raise KeyboardInterrupt
         return outcome_of(held, ended)
 
-    async def _run_async(self, work: Work, ctx: Context) -> Ended:
+    async def _run_async(self, work: Work, ctx: Context, limit: float | None) -> Ended:
         """In the running loop; a sync task holds it up, as it would in the caller's own code."""
         if not self.app.program[work.task].is_async:
             return self._runner.run(work, ctx)
-        return await asyncio.create_task(self._runner.arun(work, ctx))
+        return await self._run_limited(work, ctx, limit)
 
-    async def _run_blocking(self, work: Work, ctx: Context) -> Ended:
+    async def _run_blocking(self, work: Work, ctx: Context, limit: float | None) -> Ended:
         """In the thread that waits."""
         if not self.app.program[work.task].is_async:
             return self._runner.run(work, ctx)
-        return self._portal.run(self._runner.arun(work, ctx))
+        return self._portal.run(self._run_limited(work, ctx, limit))
+
+    async def _run_limited(self, work: Work, ctx: Context, limit: float | None) -> Ended:
+        """Ended by its time limit as a worker would: asked to stop, and cancelled where it awaits something."""
+        running = asyncio.create_task(self._runner.arun(work, ctx))
+        if limit is None:
+            return await running
+
+        def stop() -> None:
+            ctx.ask_to_stop("timeout")
+            running.cancel()
+
+        timer = asyncio.get_running_loop().call_later(limit, stop)
+        try:
+            return await running
+        finally:
+            timer.cancel()
 
     def _settled(self, settled: Settled) -> None:
         if settled.accepted:
@@ -273,7 +289,7 @@ class Inline:
                     self.app.hooks.call_here(hook, event)
 
 
-_Run = Callable[[Work, Context], Coroutine[Any, Any, Ended]]
+_Run = Callable[[Work, Context, float | None], Coroutine[Any, Any, Ended]]
 
 
 async def _enter(around: contextlib.AsyncExitStack, manager: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from daybreak.errors import BadArguments, TooLarge
+from daybreak.values.once import once
 from daybreak.values.refusal import DEPTH_LIMIT, Refusal, short, step
 from daybreak.values.tags import TAG, escaped, opened_dict, plain, read_json, text, write_json
 
@@ -28,7 +28,7 @@ class Arguments:
         self._context = context
         self._name = getattr(function, "__name__", None) or type(function).__name__
 
-    @cached_property
+    @once
     def _shape(self) -> Shape:
         # Imported when a task is first used: many programs import daybreak, and only look at jobs.
         from daybreak.values.hints import parameters_of  # noqa: PLC0415

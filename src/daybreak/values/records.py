@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from daybreak.errors import BadArguments
 from daybreak.values.codec import Codec, Instance
+from daybreak.values.once import once
 from daybreak.values.refusal import DEPTH_LIMIT, Refusal, extended, step, too_deep
 from daybreak.values.sameness import difference
 from daybreak.values.tags import escaped, named_class, opened_dict, plain, rich, text
@@ -27,7 +27,7 @@ class Fielded(Codec):
         self._make_fields = fields
         self._needed = needed
 
-    @cached_property
+    @once
     def fields(self) -> Mapping[str, Codec]:
         return self._make_fields()
 
@@ -172,7 +172,7 @@ class Adapted(Instance):
         super().__init__(name, kind)
         self.kinds = (kind,)
 
-    @cached_property
+    @once
     def _adapter(self) -> Any:
         try:
             return sys.modules["pydantic"].TypeAdapter(self.kind)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from daybreak.errors import BadArguments
+from daybreak.values.once import once
 from daybreak.values.refusal import Refusal
 from daybreak.values.tags import TAG, Write, decode, opened, plain, read_json, write_json
 
@@ -29,13 +29,13 @@ class Result:
         made._annotation = lambda: _returned_by(function)
         return made
 
-    @cached_property
+    @once
     def _codec(self) -> Codec:
         from daybreak.values.annotations import Codecs  # noqa: PLC0415 - as in arguments.py
 
         return Codecs().of(self._annotation())
 
-    @cached_property
+    @once
     def _write(self) -> Write:
         return self._codec.write if self._codec.safe else self._codec.checked
 

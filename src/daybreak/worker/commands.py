@@ -17,6 +17,10 @@ from daybreak.tasks import Definition, Program
 
 NAME: Final = "exec"
 KEPT: Final = 64 * 1024  # bytes of each output, its end
+# Characters of each output that are kept of a command that failed: with both, the error and its traceback stay within
+# what a failure may hold (failures.py).
+IN_ERROR: Final = 1800
+IN_TRACEBACK: Final = 7500
 TEMPORARY: Final = 75  # EX_TEMPFAIL of sysexits.h: the command itself says that trying again may help
 
 
@@ -32,7 +36,8 @@ def add_commands(program: Program) -> None:
 def run_command(
     ctx: Context, argv: list[str], cwd: str | None = None, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run a command to its end. Its output is kept, the last 64 KiB of each stream."""
+    """Run a command to its end. Its output is kept, the last 64 KiB of each stream. If it fails, the end of each stream
+    stands in the error, and more of it in the traceback."""
     try:
         process = subprocess.Popen(  # noqa: S603 - this worker was told that it may
             argv,
@@ -54,9 +59,20 @@ def run_command(
     stdout, stderr = (tail.text() for tail in tails)
     if process.returncode == 0:
         return {"exit_code": 0, "stdout": stdout, "stderr": stderr}
-    said = (stderr or stdout).strip()[-2000:]
-    told = f"{argv[0]} ended with {_how(process.returncode)}" + (f": {said}" if said else "")
-    raise (Transient if process.returncode == TEMPORARY else CommandFailed)(told)
+    raise _failed(argv[0], process.returncode, stdout.strip(), stderr.strip())
+
+
+def _failed(program: str, code: int, stdout: str, stderr: str) -> DaybreakError:
+    told = f"{program[-200:]} ended with {_how(code)}"
+    if said := stderr or stdout:
+        told += f": {said[-IN_ERROR:].lstrip()}"
+    if stdout and stderr:
+        told += f"\nstdout: {stdout[-IN_ERROR:].lstrip()}"
+    trouble = (Transient if code == TEMPORARY else CommandFailed)(told)
+    for name, text in (("stdout", stdout), ("stderr", stderr)):
+        if len(text) > IN_ERROR:
+            trouble.add_note(f"The end of its {name}:\n{text[-IN_TRACEBACK:]}")
+    return trouble
 
 
 def _wait(ctx: Context, process: subprocess.Popen[bytes]) -> None:

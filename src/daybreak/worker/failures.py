@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from daybreak.errors import Permanent, Transient
+from daybreak.errors import BadInput, Permanent, Transient
 from daybreak.model import Failure
-from daybreak.units import clean
+from daybreak.units import clean, duration
 
 MESSAGE_LIMIT: Final = 4000
 TRACEBACK_LIMIT: Final = 16_000
@@ -18,6 +19,11 @@ _HERE: Final = str(Path(__file__).parent.parent)
 
 
 def failure_of(trouble: BaseException) -> Failure:
+    if isinstance(trouble, Transient) and isinstance(trouble.retry_after, str):
+        try:
+            duration(trouble.retry_after, f"{trouble!r}, retry_after")
+        except BadInput as wrong:  # as for what is no text, which the error itself refuses
+            trouble = wrong.with_traceback(trouble.__traceback__)
     return Failure(
         message=message_of(trouble),
         kinds=tuple(clean(_name(kind)) for kind in type(trouble).__mro__ if kind not in (object, BaseException)),
@@ -77,8 +83,10 @@ def _status(trouble: BaseException) -> int | None:
 
 
 def _retry_after(trouble: BaseException) -> timedelta | None:
-    if isinstance(said := _get(trouble, "retry_after"), timedelta):
-        return said
+    said = _get(trouble, "retry_after")
+    with contextlib.suppress(BadInput):  # an attribute of that name that says something else
+        if isinstance(said, timedelta | str):
+            return said if isinstance(said, timedelta) else duration(said)
     try:
         headers = _get(_get(trouble, "response"), "headers") or _get(trouble, "headers")
         text = str(headers["Retry-After"]).strip()

@@ -21,7 +21,8 @@ SWITCH = 0.0005
 
 
 def serve(make: Callable[[], Coroutine[Any, Any, Worker]], close: Callable[[], Coroutine[Any, Any, None]]) -> int:
-    """Work until SIGTERM or Ctrl-C: the first drains, the second stops now. 0 after a stop, 1 if work cannot go on."""
+    """Work until SIGTERM, SIGHUP or Ctrl-C: the first drains, the second stops now. 0 after a stop, 1 if work cannot go
+    on."""
     sys.setswitchinterval(SWITCH)
     try:
         return asyncio.run(_serve(make, close))
@@ -50,15 +51,23 @@ async def _run(worker: Worker) -> int:
     return 0
 
 
+def _hang_up(worker: Worker) -> None:
+    """A terminal that closes says so more than once, its shell too: that is no second signal."""
+    if not worker.is_stopping:
+        worker.stop()
+
+
 @contextlib.contextmanager
 def _signals(worker: Worker) -> Iterator[None]:
     """The loop hears signals between two steps, never in the midst of one."""
     loop = asyncio.get_running_loop()
-    heard = (signal.SIGINT, signal.SIGTERM)
+    heard: dict[int, Callable[[], None]] = {signal.SIGINT: worker.stop, signal.SIGTERM: worker.stop}
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
+        heard[signal.SIGHUP] = lambda: _hang_up(worker)
     before = {}
-    for number in heard:
+    for number, stop in heard.items():
         try:
-            loop.add_signal_handler(number, worker.stop)
+            loop.add_signal_handler(number, stop)
         except (NotImplementedError, RuntimeError):  # Windows
             before[number] = signal.signal(number, lambda *_: worker.stop_from_outside())
     try:

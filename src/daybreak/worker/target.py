@@ -74,6 +74,8 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _from_name(name: str, target: str) -> ModuleType:
+    if not all(name.split(".")) or "\0" in name:
+        raise TargetNotFound(f"{target!r} names no module: write module:app, file.py or file.py:app")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -84,8 +86,6 @@ def _from_name(name: str, target: str) -> ModuleType:
             raise  # something that the module itself imports is missing: its own message is better
         hint = f"; there is a file {name}.py, did you mean that?" if Path(f"{name}.py").is_file() else ""
         raise TargetNotFound(f"no module {trouble.name!r} to find {target!r} in, looked from {here}{hint}") from None
-    except ValueError:
-        raise TargetNotFound(f"{target!r} names no module: write module:app, file.py or file.py:app") from None
 
 
 def _app_in(module: ModuleType, attribute: str, target: str) -> Any:

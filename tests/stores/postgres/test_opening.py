@@ -13,6 +13,7 @@ from postgres_servers import URL, with_schema
 from daybreak.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
 from daybreak.store import Examines, InsertsNow, Verdict
 from daybreak.stores.postgres import PostgresStore
+from daybreak.stores.postgres.faults import without_password
 from daybreak.stores.postgres.place import place_of
 from daybreak.stores.postgres.schema import VERSION
 from daybreak.testing.contract.builders import accept, spec, take_ids
@@ -131,6 +132,59 @@ def test_a_url_is_read_strictly():
     for wrong in ("mysql://x", "postgresql://x/y?connections=many", "postgresql://x/y?connections=0"):
         with pytest.raises(BadInput):
             place_of(wrong)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://boss:100%sure@db/jobs",
+        "postgresql://boss:p@ssw0rd@db/jobs",
+        "postgresql://boss:12/34@db/jobs",
+        "postgresql://boss:12?34@db/jobs",
+        "postgresql://boss:12?34=56@db/jobs",
+        "postgresql://boss:12#34@db/jobs",
+        "postgresql://boss:12[34@db/jobs",
+        "postgresql://boss:12%0034@db/jobs",
+    ],
+)
+def test_a_password_that_was_not_encoded_is_refused_and_not_repeated(url):
+    with pytest.raises(BadInput, match=r"percent-encode @ and % in the password \(%40, %25\)") as refused:
+        PostgresStore(url)
+    for piece in ("100", "sure", "ssw0rd", "12", "34"):
+        assert piece not in str(refused.value)
+
+
+def test_what_has_no_scheme_is_not_repeated():
+    with pytest.raises(BadInput, match="is no PostgreSQL URL") as refused:
+        place_of("//boss:hunter2@db/jobs")
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "password"),
+    [
+        ("postgresql://boss:p%40ss%25@db/jobs", "p@ss%"),
+        ("postgresql:///jobs?host=db&user=boss&password=p@ss+100%25", "p@ss+100%"),
+    ],
+)
+def test_a_password_reaches_libpq_as_it_was_meant(url, password):
+    given = psycopg.conninfo.conninfo_to_dict(place_of(url).conninfo)
+    assert (given["user"], given["password"], given["host"], given["dbname"]) == ("boss", password, "db", "jobs")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('invalid percent-encoded token: "100%sure"', 'invalid percent-encoded token: "***"'),
+        ('forbidden value %00 in percent-encoded value: "a"b%00"', 'in percent-encoded value: "***"'),
+        ("failed to resolve host 'ssw0rd@127.0.0.1': no", "failed to resolve host '***@127.0.0.1': no"),
+        ('could not translate host name "ssw0rd@db" to address', 'host name "***@db" to address'),
+        ("postgresql://boss:p@ssw0rd@db/jobs", "postgresql://boss:***@db/jobs"),
+        ("password=s3cret host=db", "password=*** host=db"),
+    ],
+)
+def test_what_the_driver_says_is_told_without_a_password(said, told):
+    assert without_password(said).endswith(told)
 
 
 async def test_a_store_that_is_not_open_says_so(url):

@@ -60,6 +60,20 @@ def test_a_password_is_never_shown():
     assert "topsecret" not in f"{store!r} {store._line.address!r} {store._line.address}"
 
 
+@pytest.mark.parametrize("url", ["redis://:12/34@h", "redis://:12#34@h", "redis://:12?34=5@h", "redis://:12[34@h"])
+def test_a_password_that_was_not_encoded_is_refused_and_not_repeated(url):
+    with pytest.raises(BadInput, match="percent-encode special characters of the password") as refused:
+        RedisStore(url)
+    assert "12" not in str(refused.value)
+    assert "34" not in str(refused.value)
+
+
+def test_what_is_no_password_may_hold_an_at_sign():
+    assert parse("unix:///run/a@b.sock").path == "/run/a@b.sock"
+    assert parse("redis://h?namespace=a@b&ssl_ca_certs=/a@b").namespace == "a@b"
+    assert (parse("redis://:p@ss@h").password, parse("redis://:p@ss@h").host) == ("p@ss", "h")
+
+
 async def test_a_server_that_is_not_there_is_unavailable():
     with pytest.raises(StoreUnavailable, match="cannot be reached") as told:
         await RedisStore("redis://:topsecret@127.0.0.1:1").open()
@@ -108,6 +122,22 @@ async def test_passwords_and_permissions_are_told_clearly(tmp_path):
         async with RedisStore(server.url.replace("//", "//:topsecret@")) as store:
             await accept(store)
             assert [answer.verdict for answer in store.insert_now([spec()])] == ["new"]
+
+
+async def test_a_user_without_channels_is_refused_with_the_cure_before_anything_is_written(tmp_path):
+    with private(tmp_path, "--user", "new", "on", ">pw", "resetchannels", "~{mail}:*", "+@all") as server:
+        store = RedisStore(server.url.replace("//", "//new:pw@"), namespace="mail")
+        cure = "ACL SETUSER new '&{mail}:*'"
+        with pytest.raises(StoreUnsuitable, match="wake others") as told:
+            await store.open()
+        assert cure in str(told.value)
+        assert [finding.cure for finding in await store.examine() if not finding.is_well] == [cure]
+        with wire(server.url) as connection:
+            assert connection.ask(("DBSIZE",)) == 0
+            connection.ask(("ACL", "SETUSER", "new", "&{mail}:*"))
+        async with store:
+            await accept(store)
+            assert all(finding.is_well for finding in await store.examine())
 
 
 async def test_a_namespace_written_by_a_newer_daybreak_is_refused_and_left_alone(namespace):

@@ -50,8 +50,11 @@ def _examine(here: Session) -> tuple[list[Finding], Exit]:
     if not here.store.traits.shared:
         what = f"{here.settings.url} lives inside one process"
         return [*findings, Finding(what, cure="name a store that outlives it: --url jobs.db")], Exit.FAILED
-    if (absent := here.absent) is not None:
-        return [*findings, Finding(absent)], Exit.UNREACHABLE
+    try:
+        if (absent := here.absent) is not None:
+            return [*findings, Finding(absent)], Exit.UNREACHABLE
+    except StoreError as trouble:
+        return [*findings, Finding(str(trouble))], Exit.UNREACHABLE
     try:
         findings += here.run(lambda client: _look(client, here))
     except StoreError as trouble:

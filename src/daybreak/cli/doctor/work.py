@@ -21,6 +21,7 @@ from daybreak.store import Finding, Tally, well
 RECENT: Final = timedelta(hours=24)
 SKEW: Final = timedelta(seconds=30)
 _LOOKED_AT: Final = 1000
+_FEW: Final = 5  # ids in a command that is to be read first
 _MAY_RUN: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 
 
@@ -32,7 +33,7 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
     waiting = sum(tally.n for tally in tallies if tally.state in _MAY_RUN)
     yield _workers(live, waiting, session)
     if live:
-        for finding in _unknown(tallies, live, session):
+        async for finding in _unknown(client, tallies, live, session):
             yield finding
         for finding in _unserved(tallies, live, session):
             yield finding
@@ -65,7 +66,7 @@ def _workers(live: list[Seen], waiting: int, session: Session) -> Finding:
     return well("no live worker, and nothing that waits for one")
 
 
-def _unknown(tallies: list[Tally], live: list[Seen], session: Session) -> Iterator[Finding]:
+async def _unknown(client: Client, tallies: list[Tally], live: list[Seen], session: Session) -> AsyncIterator[Finding]:
     """Jobs whose task no live worker knows: they wait, uncharged, for one that does."""
     known = known_tasks(live)
     waits: Counter[tuple[str, int]] = Counter()
@@ -81,8 +82,22 @@ def _unknown(tallies: list[Tally], live: list[Seen], session: Session) -> Iterat
         elif hint := closest(task, names):
             told += f"; did someone mean {safe(hint)!r}?"
         start = session.command("worker", "--allow-commands") if task == "exec" else session.command("worker", "TARGET")
-        give_up = session.command("jobs", "cancel", "--task", task)
-        yield Finding(told, cure=f"start a worker that has it: {start}; or give them up: {give_up}")
+        unfinished = sum(tally.n for tally in tallies if tally.task == task and tally.state in UNFINISHED)
+        give_up = await _give_up(client, task, version, n, session, alone=n == unfinished)
+        yield Finding(told, cure=f"start a worker that has it: {start}; or {give_up}")
+
+
+async def _give_up(client: Client, task: str, version: int, n: int, session: Session, *, alone: bool) -> str:
+    """How to cancel these and no others. No filter names a version: by the task they are named only if they are
+    `alone`."""
+    if alone:
+        return f"give them up: {session.command('jobs', 'cancel', '--task', task)}"
+    page = await client.find(task=task, state=sorted(_MAY_RUN), limit=_LOOKED_AT)
+    found = [job.id for job in page.jobs if job.spec.version == version]
+    if n <= _FEW and len(found) == n:
+        return f"give them up: {session.command('jobs', 'cancel', *found)}"
+    everything = session.command("jobs", "cancel", "--task", task, "--dry-run")
+    return f"give them up by their ids; by the task it would be every version, which this counts: {everything}"
 
 
 def _unserved(tallies: list[Tally], live: list[Seen], session: Session) -> Iterator[Finding]:
@@ -153,7 +168,8 @@ def _resources(resources: list[ResourceInfo], session: Session, now: datetime) -
             yield Finding(
                 f"the breaker of the resource {name!r} is open{until}; {_wait(one.waiting)} for it",
                 cure=f"mend what it stands for; it closes by itself, or with: "
-                f"{session.command('resources', 'reset', one.name)}",
+                f"{session.command('resources', 'reset', one.name)}"
+                + (f", which also takes back what {safe(one.set_by)} has set" if one.set_by else ""),
             )
         if one.retries_waiting:
             yield Finding(
@@ -183,9 +199,15 @@ async def _given_up(client: Client, session: Session, now: datetime) -> AsyncIte
         recent = [job for job in page.jobs if job.finished_at is not None and now - job.finished_at <= RECENT]
         by_task = Counter(job.spec.task for job in recent)
         for task, n in by_task.most_common(5):
+            again = session.command("jobs", "retry", "--task", task, "--reason", reason.value)
+            # No filter names a time: those of earlier days would be retried too.
+            if page.cursor is not None or n < sum(job.spec.task == task for job in page.jobs):
+                ids = [job.id for job in recent if job.spec.task == task]
+                few = n <= _FEW and page.cursor is None
+                again = session.command("jobs", "retry", *ids) if few else f"{again} (that also retries older ones)"
             yield Finding(
                 f"{counted(n, 'job')} of {safe(task)!r} failed as {reason.value} in the last 24 h: {why}",
-                cure="look, mend, then: " + session.command("jobs", "retry", "--task", task, "--reason", reason.value),
+                cure=f"look, mend, then: {again}",
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from daybreak.cli.options import Where
 from daybreak.cli.seen import live_workers
 from daybreak.cli.session import session
@@ -16,24 +18,28 @@ _ACTIONS = {
 }
 
 
-async def next_step(client: Client, where: Where, jobs: list[Job], cursor: str | None) -> str:
-    """`1 failed job in mail. Retry with: daybreak jobs retry --queue mail --state failed`."""
-    told = await _how_many(client, where, len(jobs), cursor)
+async def next_step(client: Client, where: Where, jobs: list[Job], more: Sequence[str]) -> str:
+    """`1 failed job in mail. Retry with: daybreak jobs retry --queue mail --state failed`. `more` are the options that
+    give the next page, if there is one; that goes to a line of its own where something else is to be done first."""
+    told = await _how_many(client, where, len(jobs), is_all=not more)
+    going_on = f"More with: {session().command('jobs', *where.words(), *more)}" if more else ""
     state = where.states[0] if len(where.states) == 1 else None
     if state in _ACTIONS:
         words, action = _ACTIONS[state]
-        return f"{told} {words}: {session().command('jobs', action, *where.words())}"
+        told += f" {words}: {session().command('jobs', action, *where.words())}"
+        return f"{told}\n{going_on}".rstrip()
     if any(job.state in UNFINISHED for job in jobs) and not await live_workers(client):
-        return f"{told} No worker is there to run them. Start one with: {session().start_worker()}"
-    if cursor is not None:
-        return f"{told} More with: {session().command('jobs', *where.words(), '--cursor', cursor)}"
+        told += f" No worker is there to run them. Start one with: {session().start_worker()}"
+        return f"{told}\n{going_on}".rstrip()
+    if going_on:
+        return f"{told} {going_on}"
     if state is State.RUNNING:
         return f"{told} Watch them with: {session().command('top')}"
     return f"{told} Look at one with: {session().command('jobs', 'show', jobs[0].id)}"
 
 
-async def _how_many(client: Client, where: Where, shown: int, cursor: str | None) -> str:
-    if cursor is None:
+async def _how_many(client: Client, where: Where, shown: int, *, is_all: bool) -> str:
+    if is_all:
         return f"{where.jobs(shown)}."
     if not where.is_tallied:  # counting would look at every job
         return f"The first {where.jobs(shown)}."

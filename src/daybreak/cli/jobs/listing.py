@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from daybreak.cli.jobs.hints import next_step, nothing_found
-from daybreak.cli.options import Where, Whole, as_json, filters
+from daybreak.cli.options import NAME, Where, Whole, as_json, filters
 from daybreak.cli.printing import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
@@ -18,6 +18,7 @@ from daybreak.cli.views import job_data
 from daybreak.client import Client
 from daybreak.model import Job, State
 
+LIMIT = 50  # jobs, unless the command line says how many
 PAGE = 1000
 _WHEN = {
     State.SCHEDULED: "DUE", State.QUEUED: "WAITS", State.RUNNING: "RUNS", State.COMPLETED: "COMPLETED",
@@ -34,8 +35,8 @@ class Jobs(Group):
 
 @click.group(cls=Jobs, name="jobs", invoke_without_command=True, short_help="List jobs, look at them and change them.")
 @filters
-@click.option("--limit", type=Whole(1), default=50, show_default=True, help="At most so many.")
-@click.option("--cursor", help="Go on where the last page ended.")
+@click.option("--limit", type=Whole(1), default=LIMIT, show_default=True, help="At most so many.")
+@click.option("--cursor", type=NAME, help="Go on where the last page ended.")
 @as_json
 @click.pass_context
 def command(ctx: click.Context, where: Where, limit: int, cursor: str | None, as_json: bool) -> int | None:
@@ -72,7 +73,8 @@ async def _list(client: Client, where: Where, limit: int, cursor: str | None, *,
         return 0
     say_jobs(jobs, where, now)
     say()
-    say(await next_step(client, where, jobs, cursor))
+    said = () if limit == LIMIT else ("--limit", str(limit))
+    say(await next_step(client, where, jobs, () if cursor is None else (*said, "--cursor", cursor)))
     return 0
 
 

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from daybreak.cli import completing
 from daybreak.cli.failing import NotFound
-from daybreak.cli.options import as_json, pairs
+from daybreak.cli.options import NAME, as_json, pairs
 from daybreak.cli.printing import note, say, say_json
 from daybreak.cli.queues.reading import SETTINGS, found, read_queues, unknown
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import lasted, number, safe
 from daybreak.client import Client
-from daybreak.config import closest
+from daybreak.config import closest, duration_said
 from daybreak.errors import BadInput
 from daybreak.model import QueueSettings
 
+MOST: Final = 2**31
+_LEAST: Final = {"max_running": 0, "capacity": 0, "weight": 1}
+
+_names = click.argument(
+    "names", type=NAME, metavar="NAME...", nargs=-1, required=True, shell_complete=completing.queues
+)
 _new = click.option("--new", is_flag=True, help="The name is right, though much like that of another queue.")
 
 
 @click.command("set", short_help="Change a queue while it runs.")
-@click.argument("name", shell_complete=completing.queues)
+@click.argument("name", type=NAME, shell_complete=completing.queues)
 @click.argument("words", metavar="SETTING=VALUE...", nargs=-1, required=True)
 @_new
 @as_json
@@ -49,7 +55,7 @@ def set_(name: str, words: tuple[str, ...], new: bool, as_json: bool) -> int:
 
 
 @click.command(short_help="Claim nothing more from queues; what runs goes on.")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completing.queues)
+@_names
 @_new
 @as_json
 def pause(names: tuple[str, ...], new: bool, as_json: bool) -> int:
@@ -63,7 +69,7 @@ def pause(names: tuple[str, ...], new: bool, as_json: bool) -> int:
 
 
 @click.command(short_help="Claim from paused queues again.")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completing.queues)
+@_names
 @as_json
 def resume(names: tuple[str, ...], as_json: bool) -> int:
     """Claim from paused queues again.
@@ -87,14 +93,12 @@ def _setting(key: str, text: str) -> Any:
             + (f"did you mean {hint!r}?" if hint else f"there are {', '.join(SETTINGS)}")
         )
     word = text.strip().lower()
-    if key in ("max_running", "capacity") and word in ("none", "null", ""):
+    if key in ("max_running", "capacity") and word in ("none", "null"):
         return None
-    if key in ("max_running", "capacity", "weight"):
-        if not word.isascii() or not word.isdigit():
-            raise BadInput(
-                f"{key}={text}: write a whole number" + ("" if key == "weight" else ", or none for no limit")
-            )
-        return int(word[:12])
+    if key in _LEAST:
+        return _whole(key, text)
+    if key == "patience":
+        return duration_said(text, key)
     if key == "paused":
         if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
             raise BadInput(f"paused={text}: write true or false")
@@ -102,7 +106,15 @@ def _setting(key: str, text: str) -> Any:
     for choice, known in (("discipline", ("fifo", "aging")), ("when_full", ("refuse", "shed"))):
         if key == choice and word not in known:
             raise BadInput(f"{key}={text}: write {' or '.join(known)}")
-    return word if key in ("discipline", "when_full") else text
+    return word
+
+
+def _whole(key: str, text: str) -> int:
+    word = text.strip()
+    if not word.isascii() or not word.isdigit() or len(word) > 12 or not _LEAST[key] <= int(word) <= MOST:
+        others = "" if key == "weight" else ", or none for no limit"
+        raise BadInput(f"{key}={text[:50]}: write a whole number from {_LEAST[key]} to {number(MOST)}{others}")
+    return int(word)
 
 
 def _apply(names: Iterable[str], changes: dict[str, Any], *, new: bool | None, as_json: bool) -> int:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import click
 
 from daybreak.cli import completing
-from daybreak.cli.options import as_json
+from daybreak.cli.options import NAME, as_json
 from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.queues.reading import Queue, by_bucket, described, found, read_queues
 from daybreak.cli.root import Group, store_options
@@ -84,7 +84,7 @@ def _next_step(queues: list[Queue]) -> str:
 
 
 @click.command(short_help="All about one queue.")
-@click.argument("name", shell_complete=completing.queues)
+@click.argument("name", type=NAME, shell_complete=completing.queues)
 @as_json
 def show(name: str, as_json: bool) -> int:
     """All about one queue: its settings, and what is in it by priority and task.

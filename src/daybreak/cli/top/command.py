@@ -46,7 +46,7 @@ store_options(command)
 async def _top(client: Client, every: timedelta, *, once: bool) -> int:
     out = console()
     store = str(session().settings.path or shown(session().settings.url))
-    if once or not out.is_terminal:
+    if once or not out.is_terminal or out.is_dumb_terminal:  # a dumb one cannot be drawn on
         for line in frame(await look(client), {}, store, out.width if out.is_terminal else None):
             out.print(line)
         return 0
@@ -56,7 +56,7 @@ async def _top(client: Client, every: timedelta, *, once: bool) -> int:
             try:
                 seen = await look(client)
                 rates.add(seen)
-                live.update(_page(seen, rates, store, out.width), refresh=True)
+                live.update(_page(seen, rates, store, *out.size), refresh=True)
             except StoreUnavailable as trouble:  # it may come back
                 live.update(Text(safe(str(trouble)), "red"), refresh=True)
             with contextlib.suppress(TimeoutError):
@@ -64,8 +64,9 @@ async def _top(client: Client, every: timedelta, *, once: bool) -> int:
     return 0
 
 
-def _page(seen: Look, rates: Rates, store: str, width: int) -> Group:
-    lines = frame(seen, rates.per_second(), store, width)
+def _page(seen: Look, rates: Rates, store: str, width: int, height: int) -> Group:
+    """What fits on the screen; the last line says how to leave."""
+    lines = frame(seen, rates.per_second(), store, width, height - 1)[: max(height - 1, 0)]
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*lines, Text("q ends", "dim"))

@@ -12,18 +12,27 @@ from daybreak.cli.text import ago, bar, counted, first_line, local, number, perc
 from daybreak.model import WAITING, Job, State
 
 if TYPE_CHECKING:
+    from daybreak.cli.queues.reading import Queue
     from daybreak.cli.top.look import Look
 
 BAR = 20
+MOST = {"queues": 10, "running": 20, "failed": 5}  # rows of each table
 
 
-def frame(look: Look, rates: dict[str, float], store: str, width: int | None) -> list[Text]:
-    lines = [_title(look, store), _totals(look), *([_speed(rates)] if rates else []), Text()]
-    lines += _depth(look, width)
-    lines += _queues(look, width)
-    lines += _running(look, width)
-    lines += _failed(look, width)
-    return lines
+def frame(look: Look, rates: dict[str, float], store: str, width: int | None, height: int | None = None) -> list[Text]:
+    """All of it; where the height is given, with as many rows as fit, but one of each table."""
+    rows = {"queues": len(_busy(look)), "running": len(look.running), "failed": len(look.failed)}
+    rows = {name: min(n, MOST[name]) for name, n in rows.items()}
+    while True:
+        lines = [_title(look, store), _totals(look), *([_speed(rates)] if rates else []), Text()]
+        lines += _depth(look, width)
+        lines += _queues(look, width, rows["queues"])
+        lines += _running(look, width, rows["running"])
+        lines += _failed(look, width, rows["failed"])
+        longest = max(rows, key=lambda name: rows[name])
+        if height is None or len(lines) <= height or rows[longest] <= 1:
+            return lines
+        rows[longest] -= 1
 
 
 def _title(look: Look, store: str) -> Text:
@@ -54,8 +63,14 @@ def _depth(look: Look, width: int | None) -> list[Text]:
     return [*table_lines([Column("PRIORITY"), Column("WAITING", right=True), Column("")], rows, width), Text()]
 
 
-def _queues(look: Look, width: int | None) -> list[Text]:
+def _busy(look: Look) -> list[Queue]:
+    """Queues in which something is to be done, the longest first."""
     busy = [q for q in look.queues if q.waiting or q.states.get(State.RUNNING) or q.settings.paused]
+    return sorted(busy, key=lambda queue: -queue.waiting)
+
+
+def _queues(look: Look, width: int | None, most: int) -> list[Text]:
+    busy = _busy(look)
     if not busy:
         return []
     columns = [
@@ -67,25 +82,24 @@ def _queues(look: Look, width: int | None) -> list[Text]:
             safe(queue.name), number(queue.waiting), number(queue.states.get(State.RUNNING, 0)),
             number(queue.states.get(State.FAILED, 0)), described(queue.settings),
         ]
-        for queue in sorted(busy, key=lambda queue: -queue.waiting)[:10]
+        for queue in busy[:most]
     ]  # fmt: skip
-    return [*table_lines(columns, rows, width), Text()]
+    return [*table_lines(columns, rows, width), *_more(len(busy) - most), Text()]
 
 
-def _running(look: Look, width: int | None) -> list[Text]:
+def _more(n: int) -> list[Text]:
+    return [Text(f"and {number(n)} more", "dim")] if n > 0 else []
+
+
+def _running(look: Look, width: int | None, most: int) -> list[Text]:
     if not look.running:
         return []
     columns = [
         Column("RUNNING"), Column("TASK"), Column("PRIORITY", drop=2), Column("ATTEMPT", drop=1), Column("FOR"),
         Column("DONE"), Column("DETAIL", gives=True),
     ]  # fmt: skip
-    rows = [_job(job, look) for job in look.running]
-    more = look.states[State.RUNNING] - len(look.running)
-    return [
-        *table_lines(columns, rows, width),
-        *([Text(f"and {number(more)} more", "dim")] if more > 0 else []),
-        Text(),
-    ]
+    rows = [_job(job, look) for job in look.running[:most]]
+    return [*table_lines(columns, rows, width), *_more(look.states[State.RUNNING] - len(rows)), Text()]
 
 
 def _job(job: Job, look: Look) -> list[str]:
@@ -97,7 +111,7 @@ def _job(job: Job, look: Look) -> list[str]:
     ]  # fmt: skip
 
 
-def _failed(look: Look, width: int | None) -> list[Text]:
+def _failed(look: Look, width: int | None, most: int) -> list[Text]:
     if not look.failed:
         return []
     columns = [Column("FAILED"), Column("TASK"), Column("WHEN"), Column("REASON", drop=1), Column("ERROR", gives=True)]
@@ -106,6 +120,6 @@ def _failed(look: Look, width: int | None) -> list[Text]:
             safe(job.id), first_line(job.spec.task, 60), ago(job.finished_at, look.at), job.reason or "",
             first_line(str(job.failure or job.note)),
         ]
-        for job in look.failed
+        for job in look.failed[:most]
     ]  # fmt: skip
     return table_lines(columns, rows, width)

@@ -36,7 +36,7 @@ else:
     def quitting() -> Iterator[asyncio.Event]:
         """An event that is set when q is pressed. The terminal is put back as it was."""
         pressed = asyncio.Event()
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             yield pressed
             return
         fd = sys.stdin.fileno()

@@ -105,7 +105,10 @@ def too_new(place: str, version: int, known: int) -> StoreTooNew:
 
 
 def without_password(text: str) -> str:
-    """One line of what the server or libpq said."""
+    """One line of what the server or libpq said. A URL of which libpq might tell a piece of the password is refused
+    before (place.py); what looks like one goes here all the same."""
     text = re.sub(r"(?i)(password\s*=\s*)('[^']*'|\S+)", r"\1***", text)
-    text = re.sub(r"(://[^/\s:@]*):[^@/\s]*@", r"\1:***@", text)
+    text = re.sub(r"(://[^/\s:@]*):\S*@", r"\1:***@", text)
+    text = re.sub(r"(?i)(percent-encoded (?:token|value): )\".*\"", r'\1"***"', text)
+    text = re.sub(r"(host(?: name)? ['\"])[^'\"]*@", r"\1***@", text)
     return " ".join(text.split())

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from daybreak.errors import BadInput
 from daybreak.store import ConnectLimit, FixedLimit
 from daybreak.units import ZERO, duration
 
 SCHEMES = ("postgresql", "postgres")
+_FREE = ("user", "password", "sslpassword", "passfile", "options", "application_name")  # an @ here is just an @
+_HALF_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,11 @@ def place_of(
     connect_limit: ConnectLimit | None = None,
 ) -> Place:
     """`schema`, `connections`, `answer_within` and `connect_within` of the URL are ours, everything else is libpq's."""
-    parts = urlsplit(url)
-    if parts.scheme not in SCHEMES:
-        raise BadInput(f"{parts.scheme or url!r} is no PostgreSQL URL: write postgresql://user@host/database")
+    parts = _split(url)
     ours: dict[str, str] = {}
     theirs: list[tuple[str, str]] = []
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    # To libpq, unlike to a web form, + is no space: it may stand in a password.
+    for name, value in parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True):
         if name in ("schema", "connections", "answer_within", "connect_within"):
             ours[name] = value
         else:
@@ -59,11 +61,40 @@ def place_of(
         connect_within = duration(ours.get("connect_within", "5s"), "connect_within")
     if connect_within <= ZERO:
         raise BadInput("connect_within must be longer than nothing")
-    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(theirs, quote_via=quote), ""))
+    # Put together by hand: urlunsplit drops the slashes before an empty host, and libpq wants them.
+    conninfo = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(theirs, quote_via=quote)}" if theirs else "")
     host = parts.netloc.rpartition("@")[2] or "local"
     name = f"postgresql://{host}{unquote(parts.path) or '/'}" + (f"?schema={named}" if named != "daybreak" else "")
     limit = connect_limit or FixedLimit()
     return Place(conninfo, name, named, connections, answer_within, connect_within, limit)
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL that libpq reads as we do. Others are refused here, and not repeated: what libpq takes for a
+    host or a token, and tells everyone, may be a piece of the password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _unclear() from None
+    if parts.scheme not in SCHEMES:
+        what = repr(parts.scheme) if parts.scheme else "what has no scheme"
+        raise BadInput(f"{what} is no PostgreSQL URL: write postgresql://user@host/database")
+    after = [parts.path, *(item for item in parts.query.split("&") if item.partition("=")[0] not in _FREE)]
+    if (
+        parts.netloc.count("@") > 1
+        or "#" in url
+        or ("@" not in parts.netloc and any("@" in part for part in after))
+        or _HALF_ENCODED.search(parts.netloc + parts.path)
+    ):
+        raise _unclear()
+    return parts
+
+
+def _unclear() -> BadInput:
+    return BadInput(
+        "postgresql://: the URL cannot be understood; percent-encode @ and % in the password (%40, %25), and also "
+        "/ ? # [ ] (%2F, %3F, %23, %5B, %5D)"
+    )
 
 
 def _number(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -64,9 +64,13 @@ def _host(name: str) -> str:
 
 def parse(url: str) -> Address:
     """redis://, rediss:// (TLS), valkey:// or unix://, e.g. redis://:password@host:6379/0?namespace=mail."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _unclear() from None
     if parts.scheme not in SCHEMES:
         raise BadInput(f"a Redis URL begins with redis://, rediss://, valkey:// or unix://, not {parts.scheme}://")
+    _refuse_unclear(url, parts)
     said = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
     if strange := sorted(set(said) - set(_OPTIONS)):
         raise BadInput(f"{strange[0]!r} is no option of a Redis URL; there are {', '.join(_OPTIONS)}")
@@ -91,6 +95,21 @@ def parse(url: str) -> Address:
         values["path"] = unquote(parts.path)
         return Address(db=_number(said.get("db", "0")), **values)
     return Address(db=_number(said.get("db") or parts.path.strip("/") or "0"), **values)
+
+
+def _refuse_unclear(url: str, parts: SplitResult) -> None:
+    """What would be shown as a host, a database or an option may be a piece of a password that was not encoded."""
+    path = "" if "unix" in parts.scheme else parts.path
+    after = [path, *(item for item in parts.query.split("&") if item.partition("=")[0] not in _OPTIONS)]
+    if "#" in url or ("@" not in parts.netloc and any("@" in part for part in after)):
+        raise _unclear()
+
+
+def _unclear() -> BadInput:
+    return BadInput(
+        "redis://: the URL cannot be understood; percent-encode special characters of the password, such as %40 for "
+        "@, %2F for /, %3F for ? and %23 for #"
+    )
 
 
 def _within(text: str) -> timedelta:

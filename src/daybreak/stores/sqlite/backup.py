@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,10 +21,11 @@ _SIDE_FILES: Final = ("-wal", "-shm", "-turn", "-wake", "-journal")
 
 def backup(source: Path, target: Path, *, overwrite: bool = False, tell: Callable[[float], None] | None = None) -> int:
     """Copy the store as it is at one instant, and answer the copy's size. Writers go on meanwhile; what they write
-    after the start is not in the copy. `tell` hears how much is done, from 0 to 1."""
-    _check(source, target, overwrite=overwrite)
+    after the start is not in the copy. Of what is there, only a regular file is overwritten. `tell` hears how much is
+    done, from 0 to 1."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
+        _check(source, target, overwrite=overwrite)
         try:
             schema.create(partial)  # readable by its owner alone, as the store itself
             _copy(source, partial, tell or (lambda _: None))
@@ -46,6 +48,7 @@ def _check(source: Path, target: Path, *, overwrite: bool) -> None:
         raise BadInput(f"{target} is a folder: name a file inside it, such as {target / source.name}")
     if not target.parent.is_dir():
         raise BadInput(f"{target}: its folder does not exist; create {target.parent} first")
+    _refuse_special(target)
     if target.exists() and target.samefile(source):
         raise BadInput(f"{target} is the store itself: name another file")
     if any(target.resolve() == Path(f"{source.resolve()}{side}") for side in _SIDE_FILES):
@@ -55,6 +58,17 @@ def _check(source: Path, target: Path, *, overwrite: bool) -> None:
     # A log that lies beside would be played into the copy by the next who opens it.
     if Path(f"{target}-wal").exists():
         raise BadInput(f"{target} is in use as a store (there is {target.name}-wal): choose another name")
+
+
+def _refuse_special(target: Path) -> None:
+    """A link would be replaced and not followed, and what others read from a FIFO or a device would be gone."""
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = "symbolic link" if stat.S_ISLNK(mode) else "FIFO" if stat.S_ISFIFO(mode) else "device or the like"
+        raise BadInput(f"{target} is a {kind}, no file: it is never overwritten; name a file")
 
 
 def _taken(target: Path) -> BadInput:
@@ -93,6 +107,7 @@ def _sync(path: Path) -> None:
 
 def _name(partial: Path, target: Path, *, overwrite: bool) -> None:
     if overwrite:
+        _refuse_special(target)  # it may have been made since
         partial.replace(target)
     else:
         try:

@@ -30,7 +30,7 @@ def examine(path: Path) -> Iterator[Finding]:
             f"the write-ahead log {log} has grown to {bytes_text(size)}",
             cure="look for a program that holds the file open in a long transaction, or a process that was stopped",
         )
-    if hasattr(os, "getuid") and path.exists() and path.stat().st_mode & 0o077:
+    if hasattr(os, "getuid") and path.is_file() and path.stat().st_mode & 0o077:
         yield Finding(
             f"others on this machine can read {path}, arguments and results included", cure=f"chmod 600 {path}"
         )

@@ -11,6 +11,7 @@ import apsw
 
 from daybreak import platform
 from daybreak.errors import StoreReadOnly, StoreTooNew, StoreUnsuitable
+from daybreak.stores.sqlite.faults import Translated
 from daybreak.stores.sqlite.statements import migrations, sql
 
 VERSION: Final = 3
@@ -36,6 +37,12 @@ def check_library(version: str | None = None) -> None:
 
 def check_place(path: Path) -> None:
     """Refuse a place that cannot keep the promises, before anything is created there."""
+    with Translated(path):  # which may lie in a folder that nobody may enter
+        is_there = path.exists()
+        try:
+            path.resolve()
+        except RuntimeError:
+            raise StoreUnsuitable(f"{path} is a link that leads back to itself: name another path") from None
     folder = path.parent
     if path.is_dir():
         raise StoreUnsuitable(f"{path} is a folder: name a file inside it, such as {path / 'daybreak.db'}")
@@ -46,7 +53,7 @@ def check_place(path: Path) -> None:
             f"{path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted: "
             "use a local disk, or PostgreSQL for several machines"
         )
-    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    if not os.access(folder, os.W_OK) or (is_there and not os.access(path, os.W_OK)):
         raise StoreReadOnly(f"{path} cannot be written by this user: change its permissions, or use another path")
 
 
