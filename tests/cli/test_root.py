@@ -189,6 +189,12 @@ LOOKING = [
 ]
 
 
+def test_who_only_looks_leaves_an_empty_file_empty(cli, tmp_path):
+    (tmp_path / "daybreak.db").touch()
+    assert "there is no store at" in cli("jobs", code=3).stderr
+    assert (tmp_path / "daybreak.db").stat().st_size == 0
+
+
 @pytest.mark.parametrize("words", LOOKING, ids=lambda words: words[0])
 def test_who_only_looks_makes_no_store(cli, words, tmp_path):
     told = cli(*words, code=3).stderr

@@ -169,10 +169,11 @@ def _is_file(target: str) -> bool:
 
 
 def is_there(settings: config.Settings) -> bool:
-    """False for a file that is missing; StoreUnavailable for one at which nobody may look. Of a server, the next who
-    connects can say."""
+    """False for a file that is missing or empty; StoreUnavailable for one at which nobody may look. Of a server, the
+    next who connects can say."""
+    path = settings.path
     try:
-        return settings.path is None or settings.path.exists()
+        return path is None or (path.exists() and not (path.is_file() and path.stat().st_size == 0))
     except OSError as trouble:
         raise StoreUnavailable(
             f"{settings.store} cannot be looked at: {trouble.strerror}; check its path and the permissions of its "
