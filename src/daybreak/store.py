@@ -111,7 +111,8 @@ class Exchanged(Struct, frozen=True, kw_only=True):
 
 
 class Beat(Struct, frozen=True, gc=False, kw_only=True):
-    """One heartbeat, with what the running job wants kept.
+    """One heartbeat, with what the running job wants kept. `job` is its id: a store that may lose its last writes gives
+    seqs and fences again, and compares it. Where it is empty those two decide.
 
     `alone` is said of the lease, before the work begins, and stays until it is said otherwise or the lease ends: the
     job runs where its death would be nobody else's fault. None leaves it as it is."""
@@ -123,6 +124,7 @@ class Beat(Struct, frozen=True, gc=False, kw_only=True):
     message: str = ""
     checkpoint: bytes | None = None
     alone: bool | None = None
+    job: str = ""
 
 
 class Extended(Struct, frozen=True, gc=False):

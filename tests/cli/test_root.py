@@ -121,12 +121,12 @@ def test_what_is_misspelt_is_guessed_at_and_is_a_usage_error(cli, words, told):
         (ZeroDivisionError("x"), 70),
     ],
 )
-def test_each_trouble_has_its_exit_code_and_one_sentence(monkeypatch, cli, trouble, code):
+def test_each_trouble_has_its_exit_code_and_one_sentence(monkeypatch, cli, place, trouble, code):
     def broken(*_: object, **__: object) -> None:
         raise trouble
 
     monkeypatch.setattr(importlib.import_module("daybreak.cli.workers"), "_list", broken)
-    Path("daybreak.db").touch()
+    place.submit()
     result = cli("workers", code=code)
     assert result.stderr.startswith("Error: ")
     assert result.stdout == ""

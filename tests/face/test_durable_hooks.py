@@ -277,6 +277,28 @@ async def test_a_purged_feed_is_said_and_the_oldest_is_where_it_goes_on(client, 
     assert "were purged" in caplog.text
 
 
+async def test_a_store_that_takes_none_of_its_cursors_has_nothing_told_again_and_again(client, monkeypatch, caplog):
+    """As one whose feed was dumped from another server."""
+    there, asked = client.store.events, []
+
+    async def events(after=None, limit=1000):
+        asked.append(after)
+        if after not in (None, "latest"):
+            raise CursorExpired(after)
+        return await there(after, limit)
+
+    hook = Follow(client)
+    async with hook.following():
+        pass
+    jobs = [await client.submit("t") for _ in range(3)]
+    monkeypatch.setattr(client.store, "events", events)
+    async with hook.following():
+        await wait_for(lambda: asked.count("latest") >= 3)
+    assert set(hook.jobs) <= set(jobs)
+    assert len(hook.jobs) == 1  # a page of one; what comes after it is out of reach
+    assert "from now on" in caplog.text
+
+
 async def test_a_store_out_of_reach_stops_nothing(client, monkeypatch, caplog):
     async with Follow(client).following() as hook:
         away = [True]

@@ -63,6 +63,7 @@ class Follower:
         self._revision = 0
         self._renewed_at = 0
         self._page = 1
+        self._oldest: Event | None = None  # with which it began when its place was lost
         self._leaving = False
 
     async def run(self) -> None:
@@ -160,9 +161,22 @@ class Follower:
         try:
             return await self._store.events(self._place.cursor, self._page)
         except CursorExpired as gap:
+            feed = await self._store.events(None, self._page)
+            oldest = feed.events[0] if feed.events else None
+            if oldest is not None and oldest == self._oldest:
+                # Nothing was purged since it began with these: the store does not take its own cursors.
+                return await self._skip(gap)
             _log.error("hook %s: %s; it goes on with the oldest there is", self._hook.name, gap)
-            self._place = Place(None, self._me)
-            return await self._store.events(None, self._page)
+            self._place, self._oldest = Place(None, self._me), oldest
+            return feed
+
+    async def _skip(self, gap: CursorExpired) -> Feed:
+        """Go on with what happens from now on, so that nothing is told again and again; after a pause."""
+        _log.error("hook %s: %s, once more; it goes on with what happens from now on", self._hook.name, gap)
+        await self._world.sleep(RENEWED_EVERY)
+        feed = await self._store.events(LATEST)
+        self._place = Place(feed.cursor, self._me)
+        return feed
 
     async def _deal_with(self, feed: Feed) -> None:
         """Tell a page of events; only then the cursor moves on. The quicker they are told, the larger the pages: little

@@ -137,7 +137,7 @@ async def give_back(client: Client, lease: Lease, *, forced_by: str = "", held_f
 
 
 async def renew(client: Client, lease: Lease, lease_for: timedelta) -> bool:
-    [answer] = await client.store.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=lease_for)])
+    [answer] = await client.store.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=lease_for, job=lease.job)])
     return answer.held and not answer.cancel
 
 

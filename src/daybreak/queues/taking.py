@@ -76,7 +76,7 @@ class Taker:
                 pause = min(pause * 2, timedelta(seconds=2))
 
     async def extend(self, store: Store, lease: Lease) -> Extended:
-        [answer] = await store.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=LEASE_FOR)])
+        [answer] = await store.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=LEASE_FOR, job=lease.job)])
         return answer
 
     def _source(self, store: Store, *queues: str) -> LocalSource:

@@ -154,6 +154,7 @@ class Keeper:
             message=message,
             checkpoint=checkpoints[lease.seq][0] if lease.seq in checkpoints else None,
             alone=alone[lease.seq][0] if lease.seq in alone else None,
+            job=lease.job,
         )
 
     def _forget(

@@ -11,6 +11,7 @@ from postgres_servers import URL
 from daybreak.store import Claim, Exchange, Reap
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.clock import ServerClock
+from daybreak.stores.postgres.statements import quoted
 from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.builders import configure, look, spec
 
@@ -88,4 +89,4 @@ async def test_a_lease_counts_from_when_it_is_given_also_after_a_wait_for_a_lock
 def waits_for_a_lock(store) -> bool:
     with psycopg.connect(store.place.conninfo, autocommit=True) as db:
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
-        return bool(db.execute(waiting, (f"%{store.place.schema}.queue%",)).fetchall())
+        return bool(db.execute(waiting, (f"%{quoted(store.place.schema)}.queue%",)).fetchall())

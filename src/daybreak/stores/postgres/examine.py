@@ -34,6 +34,10 @@ def _findings(link: Link, sql: Statements, listens: bool | None) -> Iterator[Fin
     yield from _aside(link.rows(sql.examine_aside)[0], link.place.schema)
     yield from _connections(link.rows(sql.examine_connections)[0])
     yield _waking(link, listens)
+    if not link.is_level:
+        yield _level(settings["default_transaction_isolation"])
+    yield from _encoding(settings["server_encoding"])
+    yield from _foreign_feed(link.rows(sql.is_foreign_feed)[0][0])
     yield from _clock(link.rows(sql.examine_clock)[0][0])
 
 
@@ -106,6 +110,30 @@ def _waking(link: Link, listens: bool | None) -> Finding:
             is_well=True,
         )
     return Finding("workers are woken by LISTEN and NOTIFY", is_well=True)
+
+
+def _level(level: str) -> Finding:
+    return Finding(
+        f"behind this pooler transactions are {level} by default, and ours must say each time that they are not: "
+        "what would be one question is three",
+        cure="ALTER ROLE this_user SET default_transaction_isolation = 'read committed', and reconnect the pooler",
+    )
+
+
+def _encoding(encoding: str) -> Iterator[Finding]:
+    if encoding not in ("UTF8", "SQL_ASCII"):  # the latter keeps whatever it is given, and is given UTF-8
+        yield Finding(
+            f"the database keeps {encoding}: ids, names and keys with other characters are refused",
+            cure="use a database that was made by CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+        )
+
+
+def _foreign_feed(is_foreign: bool) -> Iterator[Finding]:
+    if is_foreign:
+        yield Finding(
+            "the feed of events was dumped from another server and its cursors do not work here: hooks miss events",
+            cure="open the store once as a user who may change its tables: that makes the feed this server's own",
+        )
 
 
 def _clock(server: int) -> Iterator[Finding]:

@@ -42,7 +42,9 @@ def _accept_alone(ledger: Ledger, n: int, packed: bytes) -> None:
             raise
         why = faults.without_password(str(trouble))
         _log.error("a job submitted within a transaction cannot be accepted and is set aside as number %d: %s", n, why)
-        ledger.run(ledger.sql.set_aside, (n, packed, why.encode("utf-8", "replace").decode().replace("\0", "")))
+        ledger.run(
+            ledger.sql.set_aside, (n, packed, why.encode("ascii", "backslashreplace").decode().replace("\0", ""))
+        )
 
 
 def _insert(ledger: Ledger, specs: list[JobSpec]) -> None:

@@ -4,6 +4,8 @@ A line is {"n":..,"at":..,  and then the tail, which a program can write before 
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -17,6 +19,7 @@ from daybreak.events import KEPT, LONG, Event, shortened
 from daybreak.model import Reason, State
 from daybreak.units import micros, moment
 
+_BEYOND: Final = re.compile(r"[^\x00-\x7f]+")
 SEPARATOR: Final = "\x1f"  # of ids in a row of the feed
 
 
@@ -47,13 +50,19 @@ _decode_lines = msgspec.json.Decoder(_Line).decode_lines
 
 def tail(event: Event) -> str:
     """All of an event but its number, its time and its job: `,"kind":...}`."""
-    return "," + _encode(
+    told = "," + _encode(
         Tail(
             event.kind, event.by, event.state, event.reason, event.task, event.queue, event.priority, event.attempt,
             event.fence, None if event.run_at is None else micros(event.run_at), event.progress, event.note,
             event.error,
         )
     ).decode()[1:]  # fmt: skip
+    # A database that is not UTF8 has no room for every character, and what broke a job may hold any.
+    return told if told.isascii() else _BEYOND.sub(_escaped, told)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
 
 
 def write(event: Event) -> str:

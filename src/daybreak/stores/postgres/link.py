@@ -1,7 +1,10 @@
 """One connection, used by one thread at a time: asked, and replaced when it breaks.
 
-It keeps nothing in the session (no SET, no LISTEN, no session locks), so that a pooler may give every transaction
-another server process. Statements are prepared only where no pooler stands between."""
+Behind a pooler it keeps nothing in the session (no SET, no LISTEN, no session locks): every transaction may meet
+another process of the server. Statements are prepared only where no pooler stands between.
+
+Every transaction that writes is READ COMMITTED, whatever the server's default: whoever waited for a lock must see what
+was written meanwhile."""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from psycopg.generators import execute
 
-from daybreak.errors import StoreUnavailable
+from daybreak.errors import StoreUnavailable, StoreUnsuitable
 from daybreak.stores.postgres import arrays, faults
 from daybreak.stores.postgres.calls import Call, Calls, Packed
 from daybreak.stores.postgres.clock import HOW_LATE, ServerClock
@@ -35,6 +38,12 @@ NEVER_HANG: Final = {
     "tcp_user_timeout": "20000",
     "application_name": "daybreak",
 }
+# Whatever the URL or the environment says: texts are packed as UTF-8, and the server translates.
+OURS: Final = {"client_encoding": "UTF8", "autocommit": True}
+LEVEL: Final = "ISOLATION LEVEL READ COMMITTED"
+STALE: Final = frozenset(
+    {"25006"}
+)  # read-only: after this a new connection may find a server, or a session, that is not
 # Of one transaction. A process that was stopped in the middle of one lets go of its locks. Where a scan cannot be
 # avoided, enable_seqscan = off makes a few rows look so dear that the server would compile the statement first, which
 # takes longer than a reaper may be silent: so jit is off.
@@ -51,13 +60,37 @@ def connect(place: Place, **more: Any) -> psycopg.Connection[Any]:
     try:
         given = psycopg.conninfo.conninfo_to_dict(place.conninfo)
         if "connect_timeout" in given:  # libpq's own, which is kept as it is written
-            db = psycopg.connect(**{**NEVER_HANG, **given, "autocommit": True, **more})
+            db = psycopg.connect(**{**NEVER_HANG, **given, **OURS, **more})
         else:
-            db = _connect_within_limit(place, {**NEVER_HANG, **given, "autocommit": True, **more})
+            db = _connect_within_limit(place, {**NEVER_HANG, **given, **OURS, **more})
     except psycopg.Error as trouble:
+        if "conversion between" in str(trouble):
+            raise StoreUnsuitable(
+                f"{place.name}: the encoding of this database has no way to UTF8: use one that was made by "
+                "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
+            ) from None
         raise faults.connecting(place.name, trouble) from None
     arrays.register(db.adapters)
     return db
+
+
+class Met(NamedTuple):
+    """Whom a new connection has met. `is_direct`: no pooler stands between; `is_level`: its transactions are READ
+    COMMITTED, also those that do not say so. `time` is the server's."""
+
+    is_direct: bool
+    is_level: bool
+    time: int
+
+
+def meet(db: psycopg.Connection[Any]) -> Met:
+    [(pid, level, time)] = db.execute(
+        f"SELECT pg_backend_pid(), current_setting('default_transaction_isolation'), ({HOW_LATE})"
+    ).fetchall()
+    is_direct, is_level = pid == db.info.backend_pid, level == "read committed"
+    if is_direct and not is_level:
+        db.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION {LEVEL}")
+    return Met(is_direct, is_direct or is_level, time)
 
 
 def _connect_within_limit(place: Place, params: dict[str, Any]) -> psycopg.Connection[Any]:
@@ -83,7 +116,8 @@ class Link:
         self._sent = False
         self.waiting = Waiting()
         millis = int(place.answer_within.total_seconds() * 1000)
-        self._begin = BEGIN.format(mode="", lock=max(1, millis // 4), answer=max(1, millis // 2))
+        self._is_level = True
+        self._begin = BEGIN.format(mode=f" {LEVEL}", lock=max(1, millis // 4), answer=max(1, millis // 2))
         self._begin_reading = BEGIN.format(
             mode=" ISOLATION LEVEL REPEATABLE READ READ ONLY", lock=max(1, millis // 4), answer=max(1, millis // 2)
         )
@@ -99,14 +133,14 @@ class Link:
         db = connect(self.place)
         asked = self._clock.steady()
         try:
-            pid, time = db.execute(f"SELECT pg_backend_pid(), ({HOW_LATE})").fetchone()  # type: ignore[misc]
+            met = meet(db)
         except psycopg.Error as trouble:
             db.close()
             raise faults.connecting(self.place.name, trouble) from None
-        if pid != db.info.backend_pid:
-            db.prepare_threshold = None  # a pooler stands between: the next statement may meet another process
-        self._clock.note(time, asked)
-        self._db, self._calls = db, Calls(db)
+        if not met.is_direct:
+            db.prepare_threshold = None  # the next statement may meet another process
+        self._clock.note(met.time, asked)
+        self._db, self._calls, self._is_level = db, Calls(db), met.is_level
         return db
 
     @staticmethod
@@ -140,6 +174,12 @@ class Link:
     def has_pooler(self) -> bool:
         return self._connected().prepare_threshold is None
 
+    @property
+    def is_level(self) -> bool:
+        """Whether what is asked alone is READ COMMITTED by itself; else it is asked within a transaction."""
+        self._connected()
+        return self._is_level
+
     def close(self) -> None:
         db, self._db = self._db, None
         if db is not None:
@@ -150,8 +190,8 @@ class Link:
 
     def ask(self, statement: str, params: Sequence[Any] = ()) -> list[Any]:
         """One statement, which is its own transaction."""
-        with self._translated(), self.waiting.on(self._connected()):
-            self._sent = True
+        with self._translated(), self.waiting.on(self._connected()), self._leveled():
+            self._sent = self._is_level
             return self.rows(statement, params)
 
     def order(self, statement: str) -> None:
@@ -161,7 +201,7 @@ class Link:
 
     def call(self, call: Call, params: Packed) -> list[Any]:
         """The same, by the short way."""
-        with self._translated(), self.waiting.on(self._connected()):
+        with self._translated(), self.waiting.on(self._connected()), self._leveled():
             assert self._calls is not None
             try:
                 return self._call(self._calls, call, params)
@@ -175,9 +215,27 @@ class Link:
         is_prepared = self._db.prepare_threshold is not None
         if is_prepared:
             calls.prepare(call)
-        self._sent = True
+        self._sent = self._is_level
         (calls.send if is_prepared else calls.send_unprepared)(call, params)
         return calls.rows(self._db.wait(execute(self._db.pgconn)))
+
+    @contextlib.contextmanager
+    def _leveled(self) -> Iterator[None]:
+        """For what is its own transaction: where a pooler stands between and the server's default is another level,
+        only a transaction can say which it is."""
+        if self._is_level:
+            yield
+            return
+        db = self._db
+        assert db is not None
+        db.execute(f"BEGIN {LEVEL}")
+        try:
+            yield
+        except BaseException:
+            self._roll_back(db)
+            raise
+        self._sent = True
+        db.execute("COMMIT")
 
     def rows(self, statement: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
         assert self._db is not None
@@ -235,7 +293,7 @@ class Link:
         except psycopg.Error as trouble:
             db = self._db
             lost = db is None or db.closed or db.broken
-            if lost:
+            if lost or trouble.sqlstate in STALE:
                 self.close()
             elif faults.is_passing(trouble):
                 raise

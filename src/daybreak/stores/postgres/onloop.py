@@ -15,7 +15,7 @@ from daybreak.errors import StoreError
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.calls import Call, Calls, Packed
 from daybreak.stores.postgres.driver import psycopg
-from daybreak.stores.postgres.link import connect, refused
+from daybreak.stores.postgres.link import STALE, connect, meet, refused
 from daybreak.stores.postgres.place import Place
 from daybreak.stores.postgres.watchdog import Waiting, Watchdog
 
@@ -103,6 +103,9 @@ class LoopLink:
                 return
             if not caller.done():
                 caller.set_exception(trouble if faults.is_passing(trouble) else self._told(trouble, lost=False))
+            if trouble.sqlstate in STALE:
+                self._end(trouble)
+                return
         except Exception as trouble:  # noqa: BLE001 - a mistake of ours must reach its caller, not hang it
             if not caller.done():
                 caller.set_exception(trouble)
@@ -203,7 +206,7 @@ class OnLoop:
             raise refused(self._place)
         db = connect(self._place)
         try:
-            if db.execute("SELECT pg_backend_pid()").fetchone() != (db.info.backend_pid,):
+            if not meet(db).is_direct:
                 db.close()
                 return None
             calls = Calls(db)

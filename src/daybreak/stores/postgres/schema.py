@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
-from daybreak.errors import StoreError, StoreUnsuitable
+from daybreak.errors import StoreError, StoreReadOnly, StoreUnsuitable
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.place import Place
-from daybreak.stores.postgres.statements import Statements, quoted
+from daybreak.stores.postgres.statements import Statements, quoted, spelt
 
 VERSION: Final = 2
 # The oldest program that can work on what we write: one version apart must do. A function that changes gets a new
@@ -28,11 +29,14 @@ def prepare(link: Link, place: Place) -> None:
         )
     if _version(link, place) < VERSION:
         link.transaction(lambda _: _migrate(link, place))
+    if has_foreign_feed(link, place):
+        with contextlib.suppress(StoreReadOnly):  # doctor says it
+            link.transaction(lambda _: _make_feed_ours(link, place))
 
 
 def _version(link: Link, place: Place) -> int:
     """Which version of ours is there, 0 if none is. A role that may only use the tables can ask this, too."""
-    name = quoted(place.schema)
+    name = spelt(place.schema)
     if link.ask("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",)) == [(True,)]:
         return 0
     text = Statements("sql", place.schema)
@@ -45,14 +49,13 @@ def _version(link: Link, place: Place) -> int:
 
 
 def _migrate(link: Link, place: Place) -> None:
-    name = quoted(place.schema)
     link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
     migrations = Statements("migrations", place.schema)
     try:
         [(exists,)] = link.rows("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s)", (place.schema,))
         if not exists:
-            link.run(f"CREATE SCHEMA {name}")
-        [(is_empty,)] = link.rows("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",))
+            link.run(f"CREATE SCHEMA {quoted(place.schema)}")
+        [(is_empty,)] = link.rows("SELECT to_regclass(%s) IS NULL", (f"{spelt(place.schema)}.meta",))
         before = 0 if is_empty else int(link.rows(Statements("sql", place.schema).seen)[0][0])
         for version in range(before, VERSION):
             for script in migrations.names():
@@ -61,6 +64,20 @@ def _migrate(link: Link, place: Place) -> None:
             _set(link, place, version + 1)
     except psycopg.errors.InsufficientPrivilege as trouble:
         raise _no_right(place, trouble) from None
+
+
+def has_foreign_feed(link: Link, place: Place) -> bool:
+    """Whether the feed tells of transactions that this server has yet to begin: it was dumped from another one, which
+    was older. No cursor would ever come to its end."""
+    return bool(link.ask(Statements("sql", place.schema).is_foreign_feed)[0][0])
+
+
+def _make_feed_ours(link: Link, place: Place) -> None:
+    """What came later than anything here was told just now; who followed there begins anew with the oldest."""
+    link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+    sql = Statements("sql", place.schema)
+    for statement in (sql.own_feed, sql.own_purged):
+        link.run(statement)
 
 
 def _set(link: Link, place: Place, version: int) -> None:

@@ -7,11 +7,32 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from typing import Final
+
+# Signs that drivers take for parameters, or that end the body of a function: in a statement they are spelt by number.
+_ODD: Final = re.compile(r"[%{}:$?\\]")
 
 
 def quoted(name: str) -> str:
-    """A name as SQL wants it."""
+    """A name as SQL wants it, also one that is a word of SQL, like "user"."""
+    text = name.replace('"', '""')
+    if _ODD.search(text):
+        return 'U&"' + _ODD.sub(lambda odd: f"\\{ord(odd[0]):04X}", text) + '"'
+    return f'"{text}"'
+
+
+def spelt(name: str) -> str:
+    """A name as it stands inside of a text, to_regclass('name.meta'). Locks go by this text, and functions that were
+    made long ago ask for the same locks: no name may ever be spelt in another way."""
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+
+
+def _in_text(name: str) -> str:
+    """The beginning of a quoted text that begins with a name."""
+    text = spelt(name).replace("'", "''")
+    if _ODD.search(text):
+        return "E'" + _ODD.sub(lambda odd: f"\\x{ord(odd[0]):02X}", text)
+    return f"'{text}"
 
 
 class Statements:
@@ -36,9 +57,8 @@ def named(text: str, schema: str) -> str:
     if schema == "daybreak":
         return text
     name = quoted(schema)
-    # Inside a quoted text, as in nextval('daybreak.seq'), a quote of the name is doubled.
     return (
-        re.sub(r"'daybreak\.", lambda _: "'" + name.replace("'", "''") + ".", text)
+        text.replace("'daybreak.", f"{_in_text(schema)}.")
         .replace(" daybreak.", f" {name}.")
         .replace("(daybreak.", f"({name}.")
     )

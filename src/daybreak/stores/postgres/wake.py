@@ -23,7 +23,7 @@ from daybreak.errors import StoreError
 from daybreak.stores.hub import ANY, Hub
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.driver import psycopg
-from daybreak.stores.postgres.link import connect
+from daybreak.stores.postgres.link import connect, meet
 from daybreak.stores.postgres.place import Place
 from daybreak.stores.postgres.statements import Statements, quoted
 from daybreak.stores.postgres.watchdog import Waiting, Watchdog
@@ -72,6 +72,7 @@ class Wake:
         self._thread: threading.Thread | None = None
         self._bell: tuple[socket.socket, socket.socket] | None = None
         self._is_listening = False  # on the present connection
+        self._is_direct = False
         self.listens: bool | None = None  # whether that works; None: nobody has waited yet
 
     # -- from any thread -----------------------------------------------------------------------------------------------
@@ -141,6 +142,8 @@ class Wake:
         while not self._is_closed:
             try:
                 with contextlib.closing(connect(self._place, prepare_threshold=None)) as db, self._both(db) as both:
+                    with self._waiting.on(db):
+                        self._is_direct = meet(db).is_direct
                     self._is_listening = False
                     with self._lock:
                         self._known.clear()
@@ -173,7 +176,7 @@ class Wake:
         """Whether a notice of someone else arrives. Behind a pooler in transaction mode only our own do, and only
         while we ask something."""
         db.execute(f"LISTEN {quoted(self._channel)}")
-        if db.execute("SELECT pg_backend_pid()").fetchone() == (db.info.backend_pid,):
+        if self._is_direct:
             return True
         token = f"?{secrets.token_hex(8)}"
         with contextlib.closing(connect(self._place, prepare_threshold=None)) as other:

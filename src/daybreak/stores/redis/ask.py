@@ -17,7 +17,7 @@ from daybreak.stores.redis import codes
 from daybreak.stores.redis.gauges import pack_gate, pack_health, pack_settings
 from daybreak.stores.redis.rows import pack_failure, pack_progress, squeeze
 from daybreak.stores.redis.specs import Args, add_specs, check_priority, kept, task_of
-from daybreak.stores.redis.told import EVENT_START, Tail, pack_end, pack_tail, sized
+from daybreak.stores.redis.told import EVENT_START, SHORT, Tail, pack_end, pack_tail, sized
 from daybreak.units import EPOCH, clean, span
 
 _FATE: Final = struct.Struct("<3BIIIddd")
@@ -97,7 +97,8 @@ def add_settlements(args: Args, settlements: Sequence[Settlement]) -> int:
             items += (fate, 0, 0)
         ran.append(said.ran)
         waited.append(codes.NONE if said.waited is None else said.waited)
-        items.append(b"%016d" % said.seq)
+        name = said.job.encode()
+        items += (b"%016d" % said.seq, SHORT.pack(len(name)) + name)
         if parts:
             items.append(squeeze(said.result or b""))
         if tells:
@@ -235,7 +236,7 @@ def beats(said: Sequence[Beat]) -> Args:
     for beat in map(cleaned_beat, said):
         has = (beat.checkpoint is not None) + 2 * (beat.progress is not None)
         alone = SAID_ALONE[beat.alone]
-        args.append(_BEAT.pack(seq_of(beat.seq), beat.fence, span(beat.lease_for), alone, has))
+        args += (_BEAT.pack(seq_of(beat.seq), beat.fence, span(beat.lease_for), alone, has), beat.job)
         if beat.checkpoint is not None:
             args.append(squeeze(beat.checkpoint))
         if beat.progress is not None:

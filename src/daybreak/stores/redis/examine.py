@@ -108,11 +108,12 @@ async def _examine(line: Line, link: Link) -> list[Finding]:
             Finding(
                 f"{line.address} is reachable, but does not let this user ask how it is",
                 cure="permit the commands INFO and CONFIG GET, or look at its settings yourself",
-            )
+            ),
+            *await _channels(line, link),
         ]
     return [
         _server(line, facts), _memory(facts), _policy(facts), _disk(facts), _errors(facts), *_replicas(facts),
-        await _clock(link),
+        *await _channels(line, link), await _clock(link),
     ]  # fmt: skip
 
 
@@ -175,6 +176,19 @@ def _replicas(facts: dict[str, str]) -> list[Finding]:
         well(
             f"{facts['connected_slaves']} replicas: they follow a moment behind, so a failover may lose jobs that were "
             "accepted just before"
+        )
+    ]
+
+
+async def _channels(line: Line, link: Link) -> list[Finding]:
+    """A word that nobody hears, as in open.lua."""
+    reply = await link.ask(("PUBLISH", line.prefix + b"wake:", ""))
+    if not isinstance(reply, Refusal) or not faults.is_channel(str(reply)):
+        return []
+    return [
+        Finding(
+            "this user has no right to the channels by which the store wakes others, so it is refused",
+            cure=faults.grant(line.address, line.prefix),
         )
     ]
 

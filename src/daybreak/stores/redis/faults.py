@@ -50,7 +50,26 @@ def word(reply: str) -> str:
         return "OOM"
     if "read only replica" in reply:
         return "READONLY"
+    if "user executing the script can't" in reply:
+        return "NOPERM"
     return first
+
+
+def is_channel(reply: str) -> bool:
+    """Whether it is the channels of this user that do not suffice. A new user of Redis 7 has none."""
+    return word(reply) == "NOPERM" and "channel" in reply
+
+
+def grant(address: Address, prefix: bytes) -> str:
+    """What gives a user the channels of a namespace."""
+    return f"ACL SETUSER {address.username or 'default'} '&{prefix.decode()}*'"
+
+
+def no_channels(address: Address, prefix: bytes) -> StoreUnsuitable:
+    return StoreUnsuitable(
+        f"{address} does not permit this user to wake others: nothing was written; let one who may run "
+        f"{grant(address, prefix)}"
+    )
 
 
 def refused(address: Address, reply: str) -> StoreError:

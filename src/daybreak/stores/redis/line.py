@@ -161,6 +161,8 @@ class Line:
                 self.hands.note(int(reply[0]), sent)
                 return self._check(link, reply)
             link.close()
+            if faults.is_channel(str(reply)):
+                raise faults.no_channels(self.address, self.prefix)
             if not self.follow(str(reply)):
                 raise faults.refused(self.address, str(reply))
         raise StoreUnavailable(f"{self.address}: the cluster sends us from node to node")

@@ -1,8 +1,9 @@
--- Keep leases alive, each only if its fence still holds.
+-- Keep leases alive, each only if its fence still holds, and if it is this job's, as in settle.lua; no id is any job's.
 local beats, seqs = {}, {}
 for i = 1, number() do
   local beat = {}
   beat.seq, beat.fence, beat.lease_for, beat.alone, beat.parts = unpack_from('<c16ddBB', arg())
+  beat.id = arg()
   if M.has(beat.parts, 1) then beat.checkpoint = arg() end
   if M.has(beat.parts, 2) then beat.progress, beat.tail = arg(), arg() end
   beats[i], seqs[i] = beat, beat.seq
@@ -14,7 +15,7 @@ local answers = {}
 for i = 1, #beats do
   local beat = beats[i]
   local job = M.job_of(beat.seq)
-  if not job or job.state ~= RUNNING or job.fence ~= beat.fence then
+  if not job or job.state ~= RUNNING or job.fence ~= beat.fence or (beat.id ~= '' and job.id ~= beat.id) then
     answers[i] = '0'
   else
     job.x, job.y = now + beat.lease_for, beat.lease_for

@@ -15,7 +15,7 @@ local whole = format('%d', 4503599627370496) == '4503599627370496' and '%d' or '
 
 -- -- what is asked, as in settle.lua and claim.lua --------------------------------------------------------------------
 
-local fates, runs, seqs, ended, results, brought = {}, {}, {}, 0, {}, 0
+local fates, runs, seqs, names, ended, results, brought = {}, {}, {}, {}, 0, {}, 0
 if flags ~= 16 then
   for i = 1, tonumber(argv[p]) do
     local state, reason, kept, attempt, lost, timeouts, fence, _, keep = unpack_from('<BBBI4I4I4ddd', argv[p + 1])
@@ -33,9 +33,9 @@ if flags ~= 16 then
     runs[i] = { fate = fate, before = ended, count = count, times = argv[p + 3] }
     p = p + 3
     for j = ended + 1, ended + count do
-      seqs[j], p = argv[p + 1], p + 1
+      seqs[j], names[j], p = argv[p + 1], argv[p + 2], p + 2
       if fate.kept == 1 then
-        results[brought + 1], results[brought + 2] = argv[p], argv[p + 1]
+        results[brought + 1], results[brought + 2] = seqs[j], argv[p + 1]
         brought, p = brought + 2, p + 1
       end
     end
@@ -161,8 +161,9 @@ for i = 1, #runs do
   local purge = fate.purge_at >= 0 and format(whole, fate.purge_at)
   for j = run.before + 1, run.before + run.count do
     local seq = seqs[j]
-    local record = found[j]
-    if not record or seen[seq] then return nil end
+    local record, id = found[j], names[j]
+    local stop = 58 + #id
+    if not record or seen[seq] or record:sub(59, stop) ~= id then return nil end
     seen[seq] = true
     local head = record:sub(1, 58)
     local outcome = known[head]
@@ -182,10 +183,8 @@ for i = 1, #runs do
       sums[cell] = sums[cell] or { completed = 0, ran = 0, first = 0, waited = 0, longest = 0 }
       known[head], outcomes[#outcomes + 1] = outcome, outcome
     end
-    local low, high = record:byte(59, 60)
-    local stop = 60 + low + 256 * high
-    low, high = record:byte(stop + 1, stop + 2)
-    local id, past = record:sub(59, stop), stop + 3 + low + 256 * high
+    local low, high = record:byte(stop + 1, stop + 2)
+    local past = stop + 3 + low + 256 * high
     if outcome.is_sharing then
       local shared = shares_of(record, past)
       if not shared then return nil end

@@ -1,14 +1,16 @@
--- Settle: write the fate of leases, each only if its fence still holds.
+-- Settle: write the fate of leases, each only if its fence still holds, and if it is this job's: a server that lost its
+-- last writes gives the same seq and fence again, to another job.
 
 local FATE = '<BBBI4I4I4ddd'
 local HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE = 1, 2, 4, 8
 
 -- The kinds of outcomes in this call, each with the parts of its event that are known, and as what it counts; then the
--- settlements, in runs of one kind: how long they took, and of each its seq, and those of its own parts that are there.
+-- settlements, in runs of one kind: how long they took, and of each its seq, its id with the size of that before it, and
+-- those of its own parts that are there.
 function M.read_settlements()
   local fates, n = {}, 0
-  local read = { seqs = {}, of = {}, results = {}, failures = {}, checkpoints = {}, notes = {}, runs = {} }
-  local seqs, of, results = read.seqs, read.of, read.results
+  local read = { seqs = {}, names = {}, of = {}, results = {}, failures = {}, checkpoints = {}, notes = {}, runs = {} }
+  local seqs, names, of, results = read.seqs, read.names, read.of, read.results
   for i = 1, number() do
     local fate = { known = {} }
     fate.state, fate.reason, fate.parts, fate.attempt, fate.lost, fate.timeouts, fate.fence, fate.delay, fate.keep =
@@ -22,7 +24,7 @@ function M.read_settlements()
     read.runs[i] = { fate = fate, before = n, count = count, times = arg() }
     for _ = 1, count do
       n = n + 1
-      seqs[n], of[n] = arg(), fate
+      seqs[n], names[n], of[n] = arg(), arg(), fate
       if has_result then results[n] = arg() end
       if fate.parts > HAS_RESULT then
         if M.has(fate.parts, HAS_FAILURE) then read.failures[n] = arg() end
@@ -134,7 +136,7 @@ end
 -- Answers '1' or '0'; and whether it was accepted now, so that what it brings along happens with it.
 function M.settle(read, i)
   local job, fate = M.job_of(read.seqs[i]), read.of[i]
-  if not job or job.fence ~= fate.fence then return '0', false end
+  if not job or job.fence ~= fate.fence or job.id ~= read.names[i]:sub(3) then return '0', false end
   if job.state ~= RUNNING then return '1', false end
   if M.has(job.flags, K.CANCELLING) then
     -- Whoever was told that a running job is being cancelled never sees it complete or run again.
@@ -173,14 +175,14 @@ function M.outcome_of(read, fate, head)
 end
 
 function M.settle_all(read)
-  local seqs, counted = read.seqs, {}
+  local seqs, names, counted = read.seqs, read.names, {}
   read.sums, read.counted = {}, counted
   local at, ended, leases, purges, results, n = M.fetch('at', seqs), {}, {}, {}, {}, 0
   local answers, accepted, outcomes = {}, {}, {}
   for i = 1, #seqs do
-    local seq, fate = seqs[i], read.of[i]
-    local record = at[seq]
-    local head = record and record:sub(1, 58)
+    local seq, name, fate = seqs[i], names[i], read.of[i]
+    local record, stop = at[seq], 58 + #name
+    local head = record and record:sub(59, stop) == name and record:sub(1, 58)
     local outcome = head and fate.known[head]
     if outcome == nil and head then
       outcome = M.outcome_of(read, fate, head)
@@ -188,10 +190,8 @@ function M.settle_all(read)
       if outcome then outcomes[#outcomes + 1] = outcome end
     end
     if outcome then
-      local low, high = record:byte(59, 60)
-      local stop = 60 + low + 256 * high
-      low, high = record:byte(stop + 1, stop + 2)
-      local name, past = record:sub(59, stop), stop + 3 + low + 256 * high
+      local low, high = record:byte(stop + 1, stop + 2)
+      local past = stop + 3 + low + 256 * high
       if outcome.needs then M.give_back(M.needs_in(record, past)) end
       record = outcome.head .. name .. '\0\0' .. record:sub(past) .. outcome.line
       n = n + 1
