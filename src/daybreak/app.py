@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import getpass
 import inspect
 import os
@@ -97,9 +98,8 @@ class Daybreak:
     @property
     def _sessions(self) -> Sessions:
         if self._made is None:
-            with self._making.setdefault(
-                os.getpid(), threading.Lock()
-            ):  # or two threads that begin together would each have their own store
+            # Or two threads that begin together would each have their own store.
+            with self._making.setdefault(os.getpid(), threading.Lock()):
                 if self._made is None:
                     url, connecting = self.settings.url, Connecting(self.world)
                     self._made = Sessions(lambda: store_for(url, connecting), self.world, self.by, connecting)
@@ -479,18 +479,26 @@ def _user() -> str:
 
 
 def _managed(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A generator function as a context manager; what is one already stays as it is."""
+    """A generator function as a context manager; of any other it is seen when it is called whether it makes one."""
     if inspect.isasyncgenfunction(function):
         return contextlib.asynccontextmanager(function)
     if inspect.isgeneratorfunction(function):
         return contextlib.contextmanager(function)
-    inner = inspect.unwrap(function)
-    if inspect.isfunction(inner) and not inspect.isgeneratorfunction(inner) and not inspect.isasyncgenfunction(inner):
-        raise BadInput(
-            f"{what} {_called(function)} does not yield: "
-            "write what comes before, then a bare yield, then what comes after"
-        )
-    return function
+    trouble = (
+        f"{what} {_called(function)} neither yields nor returns a context manager: "
+        "write what comes before, then a bare yield, then what comes after"
+    )
+    if inspect.iscoroutinefunction(function):
+        raise BadInput(trouble)
+
+    @functools.wraps(function)
+    def checked(*args: Any) -> Any:
+        made = function(*args)
+        if not (hasattr(type(made), "__enter__") or hasattr(type(made), "__aenter__")):
+            raise BadInput(trouble)
+        return made
+
+    return checked
 
 
 def _check_call(what: str, function: Callable[..., Any], takes: str, *counts: int) -> None:

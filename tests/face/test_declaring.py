@@ -90,8 +90,7 @@ async def awaits(ctx: Context) -> None: ...
     [
         (yields_async, "wrap 'yields_async' is async.*: write def instead of async def"),
         (contextlib.asynccontextmanager(yields_async), "wrap 'yields_async' is async"),
-        (yields_not, "wrap 'yields_not' does not yield: "),
-        (awaits, "wrap 'awaits' does not yield: "),
+        (awaits, "wrap 'awaits' neither yields nor returns a context manager: "),
         (3, "3 is no function: write @app.wrap above a def"),
     ],
 )
@@ -101,12 +100,31 @@ def test_a_wrap_that_would_fail_every_job_is_refused(app, given, told):
     assert app.program.wraps == []
 
 
+def test_a_wrap_that_makes_nothing_is_named_by_each_job(app):
+    app.wrap(yields_not)
+
+    @app.task(retry=3)
+    def run() -> None: ...
+
+    with inline(app), pytest.raises(JobFailed, match="wrap 'yields_not' neither yields nor returns") as failed:
+        run.submit().result()
+    assert failed.value.attempt == 1
+
+
 def test_what_a_wrap_is_called_with_is_the_context(app):
     def takes_none():
         yield
 
     with pytest.raises(BadInput, match=r"wrap 'takes_none' is called with the context, and takes \(\)"):
         app.wrap(takes_none)
+
+
+class Closed:
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    def close(self) -> None:
+        self._said.append("closed")
 
 
 def test_a_wrap_may_be_a_context_manager_already(app):
@@ -118,6 +136,10 @@ def test_a_wrap_may_be_a_context_manager_already(app):
         said.append("before")
         yield
         said.append("after")
+
+    @app.wrap
+    def returned(ctx: Context):
+        return contextlib.closing(Closed(said))
 
     @app.wrap
     class Guard(contextlib.AbstractContextManager):
@@ -132,17 +154,15 @@ def test_a_wrap_may_be_a_context_manager_already(app):
 
     with inline(app):
         run.submit().result()
-    assert said == ["before", "run", "left", "after"]
+    assert said == ["before", "run", "left", "closed", "after"]
 
 
 def test_a_lifespan_that_does_not_yield_is_refused(app):
     async def begins() -> dict:
         return {"a": 1}
 
-    with pytest.raises(BadInput, match="lifespan 'begins' does not yield"):
+    with pytest.raises(BadInput, match="lifespan 'begins' neither yields nor returns a context manager"):
         app.lifespan(begins)
-    with pytest.raises(BadInput, match="lifespan '<lambda>' does not yield"):
-        app.lifespan(lambda: {"a": 1})
     with pytest.raises(BadInput, match="lifespan 'yields_async' is called with nothing, and takes"):
         app.lifespan(yields_async)
 
