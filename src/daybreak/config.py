@@ -255,9 +255,12 @@ def _server(scheme: str, rest: str, told: str) -> str:
 def shown(url: str) -> str:
     """A URL as people may see it: without its password."""
     scheme, separator, rest = url.partition("://")
-    rest = re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", rest)
-    # A password may hold a ? or a / that nobody has spelt as it should be.
-    end = len(place) if "@" in (place := rest.partition("/")[0]) else len(rest.partition("?")[0])
+    rest = re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", rest, flags=re.IGNORECASE)
+    # A password may hold a ?, a / or an @ that nobody has spelt as it should be: only what looks like options is none.
+    options = re.search(r"\?\w+=[^?]*$", rest)
+    end = len(rest) if options is None else options.start()
+    if "@" not in rest[:end] and "/" not in rest[:end]:
+        end = len(rest)
     name, at, host = rest[:end].rpartition("@")
     if at and ":" in name:
         name = f"{name.partition(':')[0]}:***"

@@ -89,6 +89,7 @@ class Context:
         self._scratch_in = scratch
         # Each under its path, in the form in which it is written: what a task does with a value later changes nothing.
         self._kept: dict[tuple[str, ...], object] = {}
+        self._durable: dict[tuple[str, ...], object] = {}  # what of it is known to be
         self._state: Any = None
         self._results: dict[str, Any] = {}
         if checkpoint:
@@ -97,6 +98,7 @@ class Context:
             self._kept[STATE] = _written(self._state, STATE)
             for name, result in self._results.items():
                 self._kept[STEPS, name] = _written(result, (STEPS, name))
+            self._durable |= self._kept
 
     # -- saying --------------------------------------------------------------------------------------------------------
 
@@ -145,22 +147,26 @@ class Context:
             try:
                 yield kept
             except Exception:
-                del self._results[name]
+                if self._results.get(name) is result:
+                    del self._results[name]
                 raise
 
     @contextlib.contextmanager
     def _keeping(self, value: object, path: tuple[str, ...]) -> Iterator[bytes]:
         """All that is to be kept, with this value at its place; what cannot be kept leaves all as it was."""
-        before, written = dict(self._kept), _written(value, path)
-        kept = _encoded({**before, path: written})
+        written = _written(value, path)
+        kept = _encoded({**self._kept, path: written})
         # Before it is durable: what another task of the loop keeps meanwhile must hold it, too.
         self._kept[path] = written
         try:
             yield kept
         except Exception:
-            del self._kept[path]
-            self._kept |= {place: part for place, part in before.items() if place == path}
+            if self._kept.get(path) is written:  # else another stands there, which says for itself what became of it
+                self._kept.pop(path)
+                self._kept |= {place: part for place, part in self._durable.items() if place == path}
             raise
+        else:
+            self._durable[path] = written
         finally:
             if path == STATE:
                 self._state = _UNREAD

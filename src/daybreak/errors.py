@@ -58,10 +58,9 @@ class DaybreakError(Exception):
 
 def _restored(kind: type[DaybreakError], args: tuple[Any, ...]) -> DaybreakError:
     error = kind.__new__(kind, *args)
-    if isinstance(error, OSError):
-        OSError.__init__(error, *args)  # also its number and the name of its file
-    else:
-        error.args = args
+    # What Python itself keeps of it, as the number of an OSError, is set by the first base that is Python's.
+    own = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    own.__init__(error, *args)  # type: ignore[misc]
     return error
 
 

@@ -166,14 +166,15 @@ def end_family(child: subprocess.Popen[bytes]) -> None:
         if child.poll() is None:
             child.kill()
     else:
-        family = Glance().family(child.pid, {}, thorough=True) if SEES_DEEDS else {}
+        # Once it was waited for, its number may be another's.
+        family = Glance().family(child.pid, {}) if SEES_DEEDS and child.returncode is None else {}
         try:
             os.killpg(child.pid, signal.SIGKILL)  # also of a leader that is dead: its number is its group's meanwhile
         except (ProcessLookupError, PermissionError):
             if child.poll() is None:
                 child.kill()
         for pid, began in family:
-            # Its number may be another's by now; its parent, which would have waited for it, is dead already.
+            # It may have ended since, and its number be another's.
             with contextlib.suppress(OSError, ValueError, IndexError):
                 if pid != child.pid and began == int(_stat(f"/proc/{pid}")[19]):
                     os.kill(pid, signal.SIGKILL)

@@ -117,6 +117,18 @@ def test_a_signal_that_comes_while_a_command_starts_reaches_it(cli, monkeypatch)
     cli("lock", "x", "--", sys.executable, "-c", "import time; time.sleep(10)", code=128 + signal.SIGTERM)
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_what_tasks_print_where_nobody_reads_fails_no_job(in_shell, tmp_path, isolation):
+    (tmp_path / "shop.py").write_text(
+        "from daybreak import Daybreak\n\napp = Daybreak()\n\n\n@app.task(retry=1)\ndef sell() -> int:\n"
+        "    print('sold', flush=True)\n    return 3\n"
+    )
+    job = in_shell("submit sell --app shop.py").stdout.strip()
+    ran = in_shell(f"worker shop.py --until-idle --isolation {isolation} >&-")
+    assert ran.returncode == 0, ran.stderr
+    assert in_shell(f"jobs result {job}").stdout == "3\n"
+
+
 def test_notes_that_nobody_can_read_are_not_missed(place, in_shell):
     job = place.complete()
     assert in_shell(f"jobs result {job} --wait 2>&-").stdout == '"ok"\n'

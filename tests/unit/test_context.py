@@ -128,6 +128,15 @@ def test_what_a_lost_lease_did_not_keep_is_not_the_state(ctx, shelf):
     assert shelf.last == {"state": 1, "steps": {"late": 5}}
 
 
+async def test_of_states_kept_side_by_side_a_lost_one_takes_no_other_with_it(ctx, shelf):
+    shelf.lost = True
+    lost = await asyncio.gather(ctx.acheckpoint(1), ctx.acheckpoint(2), return_exceptions=True)
+    assert [type(one) for one in lost] == [LeaseLost, LeaseLost]
+    assert ctx.state is None
+    lost = await asyncio.gather(*(ctx.astep("same", asyncio.sleep, 0, n) for n in (1, 2)), return_exceptions=True)
+    assert [type(one) for one in lost] == [LeaseLost, LeaseLost]
+
+
 async def test_steps_that_run_side_by_side_are_all_kept(ctx, shelf):
     async def made(n: int) -> int:
         return n

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from daybreak import errors
-from daybreak.errors import BadInput, DaybreakError, JobFailed, ResultTimeout, Transient
+from daybreak.errors import BadInput, DaybreakError, JobFailed, Permanent, ResultTimeout, Transient
 from daybreak.worker.failures import failure_of
 
 SECOND = timedelta(seconds=1)
@@ -70,6 +70,16 @@ def test_so_does_one_that_users_derive(sent):
     came = sent(OutOfPaper("north"))
     assert (came.printer, came.retry_after, came.errno) == ("north", "1m", OutOfPaper("north").errno)
     assert (str(came), came.args) == (str(OutOfPaper("north")), OutOfPaper("north").args)
+
+
+class Garbled(Permanent, UnicodeDecodeError):
+    """Of a kind that Python keeps otherwise than by its arguments."""
+
+
+@pytest.mark.parametrize("sent", COPIES.values(), ids=COPIES)
+def test_what_python_itself_keeps_comes_along(sent):
+    error = Garbled("utf-8", b"\xff", 0, 1, "invalid start byte")
+    assert (str(sent(error)), sent(error).reason) == (str(error), "invalid start byte")
 
 
 def test_what_came_can_be_told_by_its_class_and_its_attributes():

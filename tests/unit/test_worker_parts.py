@@ -500,6 +500,24 @@ class TestPace:
             pace.took(items, 0.0005 + 20e-6 * items + waits)
         assert pace.limit > 2 * self.after(0.0005, 20e-6).limit
 
+    def test_a_clock_that_stands_still_stops_nothing(self):
+        pace = self.after(0.0005, 20e-6)
+        usual = pace.limit
+        pace.took(64, 0.0)
+        assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
+        for items in [1, 5, 20, 80, 40, 100] * 80:
+            pace.took(items, 0.0005 + 20e-6 * items)
+        assert pace.limit == pytest.approx(usual, rel=0.1)
+
+    @pytest.mark.parametrize("dearer", [10, 30])
+    def test_items_that_become_dearer_are_soon_known_to_be(self, dearer):
+        pace, lasted = self.after(0.0005, 20e-6), 0.0
+        for _ in range(150):
+            items = 2 * pace.limit
+            lasted = 0.0005 + dearer * 20e-6 * items
+            pace.took(items, lasted)
+        assert lasted < dearer * 0.01
+
     def test_beside_urgent_work_it_carries_less_for_a_while(self):
         pace = self.after(0.002, 20e-6)
         usual = pace.limit

@@ -145,6 +145,11 @@ def mend_streams() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the end
 
 
+def leave_stdout_to_tasks() -> None:
+    """In a process that runs other people's code: what it prints is its own; where nobody reads, nobody complains."""
+    sys.stdout = sys.__stdout__ or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the end
+
+
 def _let_go_of_stdout() -> None:
     """Python flushes stdout once more at its end, and would complain then."""
     try:

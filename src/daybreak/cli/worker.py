@@ -11,6 +11,7 @@ import click
 
 from daybreak import config
 from daybreak.cli import logs
+from daybreak.cli.failing import leave_stdout_to_tasks
 from daybreak.cli.options import DURATION, OneOf, ParamType, Whole
 from daybreak.cli.printing import tell
 from daybreak.cli.root import store_options
@@ -109,6 +110,7 @@ def command(target: str | None, until_idle: bool, verbose: bool, how: dict[str, 
     with here.said():
         place = _place(app, here)
         is_there(place)  # or will be: only one at which nobody may look is refused
+        leave_stdout_to_tasks()
         logs.to_stderr(verbose=verbose)
         tell(f"Worker for {safe(here.target or 'command lines')} on {safe(place.store)}. Ctrl-C stops it.")
         return int(app.run_worker(settings, here.target or BARE))

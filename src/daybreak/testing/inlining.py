@@ -22,7 +22,7 @@ from daybreak.testing.clock import HandClock
 from daybreak.testing.stand_ins import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
 from daybreak.units import duration, span
 from daybreak.worker.child import Held, work_of
-from daybreak.worker.outcomes import outcome_of
+from daybreak.worker.outcomes import as_asked, outcome_of
 from daybreak.worker.pool import limit_for
 from daybreak.worker.runner import Runner
 from daybreak.worker.setup import entered
@@ -221,35 +221,36 @@ class Inline:
         limit = limit_for(lease)
         held = Held(lease, None if limit is None else limit.total_seconds())
         work = work_of(lease)
-        ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)), held.limit)
+        ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)), held)
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
             await source.exchange([(lease, HandedBack())], None)
             raise KeyboardInterrupt
-        return outcome_of(held, ended)
+        return as_asked(held, outcome_of(held, ended))
 
-    async def _run_async(self, work: Work, ctx: Context, limit: float | None) -> Ended:
+    async def _run_async(self, work: Work, ctx: Context, held: Held) -> Ended:
         """In the running loop; a sync task holds it up, as it would in the caller's own code."""
         if not self.app.program[work.task].is_async:
             return self._runner.run(work, ctx)
-        return await self._run_limited(work, ctx, limit)
+        return await self._run_limited(work, ctx, held)
 
-    async def _run_blocking(self, work: Work, ctx: Context, limit: float | None) -> Ended:
+    async def _run_blocking(self, work: Work, ctx: Context, held: Held) -> Ended:
         """In the thread that waits."""
         if not self.app.program[work.task].is_async:
             return self._runner.run(work, ctx)
-        return self._portal.run(self._run_limited(work, ctx, limit))
+        return self._portal.run(self._run_limited(work, ctx, held))
 
-    async def _run_limited(self, work: Work, ctx: Context, limit: float | None) -> Ended:
+    async def _run_limited(self, work: Work, ctx: Context, held: Held) -> Ended:
         """Ended by its time limit as a worker would: asked to stop, and cancelled where it awaits something."""
         running = asyncio.create_task(self._runner.arun(work, ctx))
-        if limit is None:
+        if held.limit is None:
             return await running
 
         def stop() -> None:
+            held.asked = "timeout"
             ctx.ask_to_stop("timeout")
             running.cancel()
 
-        timer = asyncio.get_running_loop().call_later(limit, stop)
+        timer = asyncio.get_running_loop().call_later(held.limit, stop)
         try:
             return await running
         finally:
@@ -289,7 +290,7 @@ class Inline:
                     self.app.hooks.call_here(hook, event)
 
 
-_Run = Callable[[Work, Context, float | None], Coroutine[Any, Any, Ended]]
+_Run = Callable[[Work, Context, Held], Coroutine[Any, Any, Ended]]
 
 
 async def _enter(around: contextlib.AsyncExitStack, manager: Any) -> Any:

@@ -21,6 +21,7 @@ SOLO_IDLE: Final = 10.0
 CLOSE_WITHIN: Final = 3.0
 LAST_WORDS_WITHIN: Final = 1.0
 EXIT_WITHIN: Final = 30.0
+ABANDONED: Final = 8  # threads that were given up, before no more are begun in their place
 LET_GO_WITHIN: Final = 3.0  # seconds for what a child does at its exit
 
 
@@ -142,7 +143,8 @@ class Children:
 
     async def _refill(self) -> None:
         present = sum(1 for child in self._all if not child.solo and not child.leaving)
-        if self.kind == "sync":  # of many slots on a loop one is lost, not the place of its child
+        # On a loop with many slots one is lost, not the place of its child; but threads do not pile up without end.
+        if self.kind == "sync" or len(self._abandoned) >= ABANDONED:
             present += len(self._abandoned)
         if present < self._wanted and time.monotonic() >= self._next_start and not self.closing:
             await self._add()
@@ -171,7 +173,7 @@ class Children:
             child.bye()
 
     def abandon(self, child: Child) -> None:
-        """A thread that cannot be ended: its place is lost until it returns."""
+        """A thread that cannot be ended: it is lost until it returns."""
         self._all.remove(child)
         self._abandoned.append(child)
 

@@ -9,7 +9,14 @@ import traceback
 from typing import NoReturn
 
 
-def leave(trouble: BaseException | None) -> NoReturn:
+def leave_if_cloned(pid: int, trouble: BaseException | None = None) -> None:
+    """A process that a task has forked ends where the task ends, as it would at the end of a program: what stands
+    around it, the work that waits and the talk with the supervisor, is its parent's. `pid` is who began the task."""
+    if os.getpid() != pid:
+        _leave(trouble)
+
+
+def _leave(trouble: BaseException | None) -> NoReturn:
     """End this process, and nothing else, with the exit code that the end of a program would have."""
     code = 0
     if isinstance(trouble, SystemExit):

@@ -246,8 +246,9 @@ class AsyncChild:
     def torn(self) -> None:
         """The loop has ended under its jobs, as by a sys.exit() in one of their tasks. They are cancelled now, and what
         they say of it is not how they ended: they die with this child, and whoever did it is found by running alone."""
-        self._flush()
         self._is_torn = True
+        if self._ended:
+            self._flush()
 
     def orphaned(self) -> None:
         self._voices.give_up()

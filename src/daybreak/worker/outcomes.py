@@ -41,6 +41,8 @@ def as_asked(held: Held, outcome: Outcome) -> Outcome:
             return Cancelled()
         case "suspend", Lost() | HandedBack():
             return Suspended()
+        case "suspend" | "timeout", Failed(Failure(verdict="permanent")):
+            return outcome  # the job itself has ruled that it must not run again
         case "suspend", Failed(failure):
             return Suspended(str(failure))
         case "timeout", Failed(failure, ran_for):

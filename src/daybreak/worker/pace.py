@@ -11,7 +11,8 @@ WORTH_BESIDE_URGENT: Final = 1.6  # where urgent jobs come among others
 SHORT_FOR: Final = 2000  # exchanges after which an urgent job is forgotten
 BOUNDS: Final = (32, 1000)
 _FORGET: Final = 0.97
-_DOUBT: Final = 1.01  # by which the least that an item ever cost grows with each exchange
+_DOUBT: Final = 1.05  # by which the least that an item has cost grows with each exchange
+_TICK: Final = 1e-6  # seconds; a clock may stand still for longer than an exchange lasts
 
 
 class Pace:
@@ -31,7 +32,7 @@ class Pace:
         self.lasts += 0.2 * (seconds - self.lasts)
         self._short_for = max(self._short_for - 1, 0)
         if items:
-            self._least = min(self._least * _DOUBT, seconds / items)
+            self._least = min(self._least * _DOUBT, max(seconds, _TICK) / items)
         self._weight = self._weight * _FORGET + 1
         self._n = self._n * _FORGET + items
         self._t = self._t * _FORGET + seconds
@@ -46,8 +47,8 @@ class Pace:
         n, t = self._n / self._weight, self._t / self._weight
         spread = self._nn / self._weight - n * n
         each = (self._nt / self._weight - n * t) / spread if spread > 0.05 * n * n else t / n / 2
-        # Where many share the processors or the store, waits hide what an item costs: never more than it ever took.
-        each = min(max(each, 0.1 * t / n), t / n, self._least)
+        # Where many share the processors or the store, waits hide what an item costs: not more than it took lately.
+        each = max(min(each, t / n, self._least), 0.1 * t / n, _TICK / BOUNDS[1])
         empty = t - each * n
         worth = WORTH_BESIDE_URGENT if self._short_for else WORTH
         items = (max(GOAL, worth * empty) - empty) / each

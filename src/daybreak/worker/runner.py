@@ -11,18 +11,17 @@ from typing import Any
 
 from daybreak import values
 from daybreak.context import LARGEST, Context, Voice, current
-from daybreak.errors import BadArguments, DaybreakError, Suspend, TooLarge
+from daybreak.errors import BadArguments, DaybreakError, Permanent, Suspend, TooLarge
 from daybreak.model import Failure
 from daybreak.tasks import Definition, Program
 from daybreak.units import clean
-from daybreak.worker.clones import leave
+from daybreak.worker.clones import leave_if_cloned
 from daybreak.worker.failures import failure_of, message_of
 from daybreak.worker.wire import Ended, Work
 
 
 class Runner:
     def __init__(self, program: Program, shared: SimpleNamespace | None = None, scratch: str | None = None) -> None:
-        self._pid = os.getpid()
         self._program = program
         self._scratch = scratch
         self._shared = shared or SimpleNamespace()
@@ -48,7 +47,7 @@ class Runner:
 
     def run(self, work: Work, ctx: Context) -> Ended:
         """Run a sync task here, to its end."""
-        began = time.monotonic()
+        began, pid = time.monotonic(), os.getpid()
         token = current.set(ctx)
         try:
             task = self._program[work.task]
@@ -59,10 +58,10 @@ class Runner:
                 returned = None  # what it is if a wrap swallows an error
                 with self._wrapped(ctx):
                     returned = task.function(*args, **kwargs)
-            self._leave_if_cloned()
+            leave_if_cloned(pid)
             return _done(work, task, returned, began)
         except BaseException as trouble:  # noqa: BLE001 - whatever a task raises is its outcome
-            self._leave_if_cloned(trouble)
+            leave_if_cloned(pid, trouble)
             return told(work, ctx, trouble, began)
         finally:
             current.reset(token)
@@ -70,7 +69,7 @@ class Runner:
 
     async def arun(self, work: Work, ctx: Context) -> Ended:
         """Run an async task on this loop."""
-        began = time.monotonic()
+        began, pid = time.monotonic(), os.getpid()
         current.set(ctx)
         try:
             task = self._program[work.task]
@@ -81,19 +80,13 @@ class Runner:
                 returned = None
                 with self._wrapped(ctx):
                     returned = await task.function(*args, **kwargs)
-            self._leave_if_cloned()
+            leave_if_cloned(pid)
             return _done(work, task, returned, began)
         except BaseException as trouble:  # noqa: BLE001
-            self._leave_if_cloned(trouble)
+            leave_if_cloned(pid, trouble)
             return told(work, ctx, trouble, began)
         finally:
             ctx.clear()
-
-    def _leave_if_cloned(self, trouble: BaseException | None = None) -> None:
-        """A process that a task has forked ends where the task ends, as it would at the end of a program: what stands
-        around it, the work that waits and the talk with the supervisor, is its parent's."""
-        if os.getpid() != self._pid:
-            leave(trouble)
 
     def _arguments(self, task: Definition, work: Work, ctx: Context) -> tuple[list[Any], dict[str, Any]]:
         stored = work.args
@@ -144,9 +137,9 @@ def told(work: Work, ctx: Context | None, trouble: BaseException, began: float) 
 
 
 def _gives_in(trouble: BaseException, why: str) -> bool:
-    """Whether it ended because it was asked to. One that is cancelled at a worker's stop may stumble on its way out;
-    of what else it was asked, and why, the supervisor knows."""
-    return isinstance(trouble, asyncio.CancelledError) or why == "shutdown"
+    """Whether it ended because it was asked to. One that is cancelled at a worker's stop may stumble on its way out,
+    unless it rules itself that it must not run again; of what else it was asked, and why, the supervisor knows."""
+    return isinstance(trouble, asyncio.CancelledError) or (why == "shutdown" and not isinstance(trouble, Permanent))
 
 
 def _raised(work: Work, ctx: Context | None, trouble: BaseException, began: float) -> Ended:
