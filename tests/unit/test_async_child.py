@@ -172,7 +172,7 @@ async def test_one_that_leaves_begins_nothing_more():
 async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch):
     """To be woken by a job is to be in its way: for a while after the last it need not be."""
     monkeypatch.setattr(inside, "STUCK_AFTER", 0.01)
-    monkeypatch.setattr(inside, "ALERT_FOR", 20)
+    monkeypatch.setattr(inside, "ALERT_FOR", 150)
     async with child_of(slots=2) as (child, supervisor):
         assert not child._busy.is_set()
         for n in (2, 4):
