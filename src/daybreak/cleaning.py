@@ -56,7 +56,7 @@ def cleaned_moved(said: Moved) -> Moved:
         raise BadInput(f"job {spec.id!r}: {odd!r} holds half a surrogate pair, which no encoding can carry")
     failure = job.failure and _cleaned_failure(job.failure)
     job = replace(job, note=clean(job.note), message=clean(job.message), failure=failure)
-    return Moved(job, [_cleaned_event(event) for event in said.history], keys)
+    return Moved(job, [_cleaned_event(event) for event in said.history], keys, said.holds_name)
 
 
 def _flat(names: Iterable[str | tuple[str, str] | None]) -> Iterator[str]:

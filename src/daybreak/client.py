@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, get_args
 
@@ -17,6 +17,7 @@ from daybreak.errors import (
     CursorExpired,
     JobNotFound,
     KeyConflict,
+    KeySpent,
     QueueFull,
     RecordChanged,
     StoreUnavailable,
@@ -77,6 +78,7 @@ class Client:
         self._submit = Coalescer(self._insert)
         self._admitted: JobSpec | None = None  # the template that was judged last
         self.learning = Learning(store, self._world)
+        self.on_known: Callable[[Sequence[JobSpec], Sequence[Inserted]], None] = telemetry.changed_code
 
     # -- submit --------------------------------------------------------------------------------------------------------
 
@@ -94,6 +96,7 @@ class Client:
         key: str | None = None,
         unique: str | None = None,
         on_conflict: Literal["return", "replace", "raise", "refuse"] = "return",
+        unique_while: Literal["unfinished", "waiting"] = "unfinished",
         retry: object = None,
         timeout: object = None,
         tags: Sequence[str] = (),
@@ -118,6 +121,7 @@ class Client:
             key=key,
             unique=unique,
             on_conflict=on_conflict,
+            unique_while=unique_while,
             tags=tags,
             meta=meta,
             run=run,
@@ -127,7 +131,7 @@ class Client:
 
     async def submit(self, task: str | JobSpec, args: Mapping[str, Any] | None = None, **options: Any) -> str:
         """The id of the accepted job, durable when this returns; with a key or unique name in use, the id of the job
-        that stands for this one already. QueueFull, KeyConflict and UniqueConflict say why not."""
+        that stands for this one already. QueueFull, KeyConflict, KeySpent and UniqueConflict say why not."""
         spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
         return _accepted(spec, await self._submit(self._admit(spec)))
 
@@ -142,6 +146,8 @@ class Client:
         [answer] = answers = store.insert_now([spec])
         if answer.evicted:
             telemetry.shed([spec], answers)
+        if answer.code:
+            self.on_known([spec], answers)
         return _accepted(spec, answer)
 
     def submit_within(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
@@ -191,7 +197,24 @@ class Client:
                 pause = min(pause * 2, timedelta(seconds=2))
             else:
                 telemetry.shed(specs, answers)
+                if any(answer.code for answer in answers):
+                    self.on_known(specs, answers)
                 return answers
+
+    async def check_keys(self, specs: Sequence[JobSpec]) -> None:
+        """Raise KeyConflict or KeySpent for the first of these jobs whose key is in use for something else, or spent.
+        Nothing is written."""
+        keyed = [(row, spec) for row, spec in enumerate(specs) if spec.key is not None]
+        for start in range(0, len(keyed), BULK):
+            chunk = keyed[start : start + BULK]
+            found = await self.store.known_keys([spec.key or "" for _, spec in chunk])
+            for (row, spec), known in zip(chunk, found, strict=True):
+                if known is None or known.job == spec.id:
+                    continue
+                if known.digest != spec.digest:
+                    raise KeyConflict(spec.key or "", known.job, f"row {row} was refused, nothing was submitted")
+                if known.is_spent:
+                    raise KeySpent(spec.key or "", known.job, f"row {row} was refused, nothing was submitted")
 
     # -- look ----------------------------------------------------------------------------------------------------------
 
@@ -423,6 +446,8 @@ def _accepted(spec: JobSpec, answer: Inserted) -> str:
             raise UniqueConflict(spec.unique or "", answer.job)
         case Verdict.CONFLICT:
             raise KeyConflict(spec.key or "", answer.job)
+        case Verdict.SPENT:
+            raise KeySpent(spec.key or "", answer.job)
         case _:
             return answer.job
 

@@ -12,6 +12,7 @@ DaybreakError
 ├── Refused                        right, but not now
 │   ├── QueueFull                  the queue is at its capacity
 │   ├── KeyConflict                idempotency key in use for other content
+│   ├── KeySpent                   a job ran under this idempotency key and was purged
 │   ├── UniqueConflict             an unfinished job holds this unique name
 │   ├── WrongState                 the job's state does not allow it
 │   ├── NotAllowed                 raised by an app's own rules: this job is not let in
@@ -130,10 +131,23 @@ def _or_waiting(resources: Iterable[str]) -> str:
 
 
 class KeyConflict(Refused):
-    def __init__(self, key: str, job: str) -> None:
+    """`job` is the job that has the key; empty where two rows of one call have it."""
+
+    def __init__(self, key: str, job: str, note: str = "") -> None:
+        if job:
+            told = f"idempotency key {key!r} belongs to job {job}, which was submitted with other content"
+            note = f"{note}: {told}" if note else told
+        super().__init__(f"{note}; use a new key for new content")
+        self.key = key
+        self.job = job
+
+
+class KeySpent(Refused):
+    def __init__(self, key: str, job: str, note: str = "") -> None:
         super().__init__(
-            f"idempotency key {key!r} belongs to job {job}, which was submitted with other content; "
-            "use a new key for new content"
+            f"{note + ': ' if note else ''}job {job} ran under idempotency key {key!r} and has left the store since: "
+            "its result is gone. To run it again use a new key, or wait: a key is free 24 hours after its submit. "
+            "To keep results longer, submit with keep=..."
         )
         self.key = key
         self.job = job

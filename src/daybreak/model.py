@@ -140,7 +140,11 @@ class JobSpec(Discreet, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     """One piece of work as accepted. Its id is made by whoever submits, so that asking twice is harmless.
 
     One with a `holder` is run by whoever submitted it, as a lock is: no claim finds it. Whatever frees what it needs
-    leases it to the holder, at first for `hold_for`."""
+    leases it to the holder, at first for `hold_for`.
+
+    A `unique` name belongs to one unfinished job at a time; with `unique_while="waiting"`, a running job gives the name
+    up to the next job that is submitted under it. `code` is the digest of the task's code at the submit: it is said of
+    jobs with a key, and is no part of the content that the key stands for."""
 
     id: str
     task: str
@@ -156,6 +160,8 @@ class JobSpec(Discreet, frozen=True, gc=False, omit_defaults=True, kw_only=True)
     digest: str = ""
     unique: str | None = None
     on_conflict: Literal["return", "replace", "raise", "refuse"] = "return"
+    unique_while: Literal["unfinished", "waiting"] = "unfinished"
+    code: str = ""
     run: str | None = None
     owner: str | None = None
     tags: tuple[str, ...] = ()

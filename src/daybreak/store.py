@@ -43,6 +43,7 @@ class Verdict(StrEnum):
     NEW = "new"
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
+    SPENT = "spent"
     FULL = "full"
     FOLLOWS = "follows"
     CACHED = "cached"
@@ -51,8 +52,11 @@ class Verdict(StrEnum):
 class Inserted(Struct, frozen=True, gc=False):
     """`job` is the id that now stands for the submission; on a conflict, the id of the job in the way.
 
+    SPENT: a job with the same content ran under this key and was purged; `job` is its id, and nothing was inserted.
+
     `same` says by what it was known: its id, its idempotency key or its unique name. `evicted` is the job that a full
-    queue has shed for it."""
+    queue has shed for it. Where the job was known by its key, `code` is the digest of the code it was submitted by; it
+    is empty if the job is gone or has none."""
 
     verdict: Verdict
     job: str
@@ -60,6 +64,16 @@ class Inserted(Struct, frozen=True, gc=False):
     state: State | None = None
     same: Literal["", "id", "key", "unique"] = ""
     evicted: str = ""
+    code: str = ""
+
+
+class KnownKey(Struct, frozen=True, gc=False):
+    """What an idempotency key stands for: a job, and the digest of the content it was submitted with. A key whose job
+    was purged is spent."""
+
+    job: str
+    digest: str
+    is_spent: bool = False
 
 
 # -- claim and settle --------------------------------------------------------------------------------------------------
@@ -247,7 +261,7 @@ class Amend(Struct, frozen=True, kw_only=True):
 
     rerank   to `priority`, or, without one, to where the queue's present discipline puts the job.
     retry    a final job, with a fresh budget of attempts; its history and fence go on.
-    remove   final jobs only: unfinished ones must be cancelled first."""
+    remove   final jobs only: unfinished ones must be cancelled first. Their idempotency keys are free at once."""
 
     action: Action
     by: str
@@ -281,21 +295,28 @@ class Feed(Struct, frozen=True):
 
 class Moved(Struct, frozen=True):
     """A job as another store kept it, in nobody's hands, with its history and the idempotency keys it answers for,
-    each with its digest. The `run_at` of a suspended one is the time it waits for when it is resumed."""
+    each with its digest. The `run_at` of a suspended one is the time it waits for when it is resumed. An unfinished job
+    that gave its unique name up to another (JobSpec.unique_while) says so by `holds_name`.
+
+    From the adoption on, all its keys count as submitted when the job was."""
 
     job: Job
     history: list[Event]
     keys: dict[str, str] = {}
+    holds_name: bool = True
 
 
 class Purge(Struct, frozen=True, kw_only=True):
     """Retention, one bounded chunk. `forwarded` are leases (seq, fence) whose job has gone elsewhere: it is dropped
     here if its fence still holds. `moved` are jobs (id, revision) that another store has adopted: they are dropped if
-    nothing has happened to them since."""
+    nothing has happened to them since.
+
+    An idempotency key of a job that goes is spent for a while: until `keys_for` after the submit under it, or, of a job
+    that was forwarded or moved, after it went. Then the key is free, and the next purge deletes its record."""
 
     limit: int = 500
     events_for: timedelta = timedelta(days=2)
-    keys_for: timedelta = timedelta(days=7)
+    keys_for: timedelta = timedelta(hours=24)
     forwarded: tuple[tuple[int, int], ...] = ()
     moved: tuple[tuple[str, int], ...] = ()
 
@@ -382,6 +403,10 @@ class Store(Protocol):
         ...
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]: ...
+
+    async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
+        """What idempotency keys stand for at one instant; None where one is free."""
+        ...
 
     async def find(self, query: Query) -> Page:
         """A page of jobs. Paging on never skips or repeats a job that did not change meanwhile."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Any, Final, Generic, ParamSpec, TypeVar
@@ -11,11 +11,11 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 import msgspec
 
 from daybreak.context import Context, current
-from daybreak.errors import BadInput, KeyConflict, QueueFull, UniqueConflict, Unsupported
+from daybreak.errors import BadInput, KeyConflict, KeySpent, QueueFull, UniqueConflict, Unsupported
 from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle
 from daybreak.model import JobSpec, Need, Options
-from daybreak.policy.admit import check_size, digest
+from daybreak.policy.admit import check_name, check_size, digest
 from daybreak.policy.resources import Resource, needs_of
 from daybreak.resources import provide
 from daybreak.rules import Admission, judge
@@ -28,8 +28,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 OPTIONS: Final = frozenset({
-    "priority", "queue", "delay", "run_at", "expires_in", "key", "unique", "on_conflict", "tags", "meta", "owner",
-    "run", "resource", "retry", "timeout", "hang", "keep", "id", "tx",
+    "priority", "queue", "delay", "run_at", "expires_in", "key", "unique", "unique_while", "on_conflict", "tags",
+    "meta", "owner", "run", "resource", "retry", "timeout", "hang", "keep", "id", "tx",
 })  # fmt: skip
 LATER: Final = frozenset({"after", "cache"})
 CHUNK: Final = 5000
@@ -55,6 +55,8 @@ class Task(Generic[P, R]):
         self._command = command
         self._submitted = submitted
         self._options = dict(options or {})
+        key = self._options.get("key")
+        self._key_by: Callable[..., object] | None = key if callable(key) else None
         self._template: JobSpec | None = None
         self._shared: dict[tuple[Need, ...], Options] = {}
         self._declared: dict[str, Resource] = {}
@@ -121,7 +123,7 @@ class Task(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
         refuse_during_import("submit")
-        made = self._spec(check_size(self.name, self.definition.arguments.encode(args, kwargs)))
+        made = self._spec(check_size(self.name, self.definition.arguments.encode(args, kwargs)), args, kwargs)
         spec = self._sharing(made, args, kwargs)
         if spec.options.resources:
             self._provide(spec)
@@ -136,7 +138,7 @@ class Task(Generic[P, R]):
     async def asubmit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
         refuse_during_import("submit")
-        spec = self._sharing(self._spec(self.definition.arguments.encode(args, kwargs)), args, kwargs)
+        spec = self._sharing(self._spec(self.definition.arguments.encode(args, kwargs), args, kwargs), args, kwargs)
         if spec.options.resources:
             await self._sessions.here(self._aprovide(spec))
         if (connection := self._options.get("tx")) is not None:
@@ -151,16 +153,19 @@ class Task(Generic[P, R]):
 
     @homed
     async def asubmit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
-        """Submit one job for each row of named arguments, in few transactions. All rows are checked before the first is
-        sent; what a full queue or a conflict refuses is an error that names the row."""
+        """Submit one job for each row of named arguments, in few transactions. All rows and their keys are checked
+        before the first is sent; what a full queue or a conflict refuses is an error that names the row."""
         refuse_during_import("submit_many")
         specs = list(self._rows(rows))
         if "id" in self._options and len(specs) > 1:
             raise BadInput("using(id=...) names one job; submit_many and map make one for each row: leave the id out")
         if "tx" in self._options:
             raise BadInput("submit_many and map have transactions of their own: submit(...) the rows of using(tx=...)")
+        _check_rows(specs)
         sessions = self._sessions
         client = await sessions.client()
+        if any(spec.key is not None for spec in specs):
+            await client.check_keys(specs)
         if any(spec.options.resources for spec in specs):
             await self._aprovide(*specs)
         handles: list[JobHandle[R]] = []
@@ -184,7 +189,8 @@ class Task(Generic[P, R]):
                     f" give {{{wanted}}}, or bare values to map(...)"
                 )
             try:
-                yield self._sharing(self._spec(check_size(self.name, encode(row))), (), dict(row))
+                named = dict(row)
+                yield self._sharing(self._spec(check_size(self.name, encode(row)), (), named), (), named)
             except BadInput as trouble:
                 raise type(trouble)(f"row {number}: {trouble}") from None
 
@@ -200,15 +206,26 @@ class Task(Generic[P, R]):
 
     map = blocking(amap)
 
-    def _spec(self, args: bytes) -> JobSpec:
-        """Options are read once; only the id and the arguments differ from job to job."""
+    def _spec(self, args: bytes, positional: tuple[Any, ...], named: dict[str, Any]) -> JobSpec:
+        """Options are read once; only the id, the arguments and the key differ from job to job."""
         if self._template is None:
-            said = {name: value for name, value in self._options.items() if name not in ("tx", "resource")}
+            own = ("tx", "resource") if self._key_by is None else ("tx", "resource", "key")
+            said = {name: value for name, value in self._options.items() if name not in own}
             self._template = self._make(self.definition, said)
         template = self._template
         new_id = self._options.get("id") or self._sessions.new_id()
         new = msgspec.structs.replace(template, id=new_id, args=args)
-        return new if template.key is None else msgspec.structs.replace(new, digest=digest(new))
+        key = template.key if self._key_by is None else self._key_of(self._key_by, positional, named)
+        if key is None:
+            return new
+        return msgspec.structs.replace(new, key=key, digest=digest(new), code=self.definition.code)
+
+    def _key_of(self, key_by: Callable[..., object], positional: tuple[Any, ...], named: dict[str, Any]) -> str:
+        key = key_by(**self.definition.named(positional, named))
+        if not isinstance(key, str) or not key:
+            raise BadInput(f"using(key=...) of task {self.name!r} returned {key!r:.60}: it must return a text")
+        check_name("key", key)
+        return key
 
     # -- what its jobs share -------------------------------------------------------------------------------------------
 
@@ -313,14 +330,31 @@ def _named(row: Any) -> Mapping[str, Any] | None:
     return dict(row) if hasattr(type(row), "keys") and hasattr(type(row), "__getitem__") else None
 
 
+def _check_rows(specs: Sequence[JobSpec]) -> None:
+    """Two rows with one key are one job, if they have the same content."""
+    rows: dict[str, int] = {}
+    for number, spec in enumerate(specs):
+        if spec.key is None:
+            continue
+        first = rows.setdefault(spec.key, number)
+        if specs[first].digest != spec.digest:
+            note = f"rows {first} and {number} have the same idempotency key {spec.key!r} but other content"
+            raise KeyConflict(spec.key, "", f"{note}: nothing was submitted")
+
+
 def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:
     match answer.verdict:
         case Verdict.FULL:
-            note = f"row {row} was refused, the rows before it were accepted"
-            raise QueueFull(spec.queue, note=note, resources=_names(spec))
+            raise QueueFull(spec.queue, note=_refused(row), resources=_names(spec))
         case Verdict.CONFLICT if answer.same == "unique":
             raise UniqueConflict(spec.unique or "", answer.job)
         case Verdict.CONFLICT:
-            raise KeyConflict(spec.key or "", answer.job)
+            raise KeyConflict(spec.key or "", answer.job, _refused(row))
+        case Verdict.SPENT:
+            raise KeySpent(spec.key or "", answer.job, _refused(row))
         case _:
             return answer.job
+
+
+def _refused(row: int) -> str:
+    return f"row {row} was refused, the rows before it were accepted"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Final
 
+from daybreak.digests import code_changed
 from daybreak.model import JobSpec, Lease, Reason, Settlement, State
-from daybreak.store import Inserted
+from daybreak.store import Inserted, Verdict
 
 _log = logging.getLogger("daybreak.worker")
 _client_log = logging.getLogger("daybreak")
+
+TOLD_MOST: Final = 10_000
+_told: set[str] = set()  # jobs of which it was said that their code has changed
 
 
 def settled(lease: Lease, settlement: Settlement) -> None:
@@ -58,6 +63,35 @@ def shed(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
                 "queue %s is full: job %s was pushed out for %s %s, which is more urgent",
                 spec.queue, answer.evicted, spec.task, spec.id,
             )  # fmt: skip
+
+
+def made_by_other_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> list[tuple[JobSpec, str]]:
+    """Which of these were found by their key in jobs that another code of the same task was submitted by, with the ids
+    of those jobs."""
+    return [
+        (spec, answer.job)
+        for spec, answer in zip(specs, answers, strict=True)
+        if answer.verdict is Verdict.DUPLICATE and code_changed(answer.code, spec.code)
+    ]
+
+
+def changed_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
+    """Warn once of each job whose result may be that of older code."""
+    found = [(spec, job) for spec, job in made_by_other_code(specs, answers) if job not in _told]
+    if not found:
+        return
+    if len(_told) > TOLD_MOST:
+        _told.clear()
+    _told.update(job for _, job in found)
+    spec, job = found[0]
+    _client_log.warning("%s%s", said_of_code(spec, job), f" ({len(found) - 1} more like it)" if len(found) > 1 else "")
+
+
+def said_of_code(spec: JobSpec, job: str) -> str:
+    return (
+        f"key {spec.key!r} stands for job {job}, which was submitted before the code of task {spec.task!r} changed: "
+        "no new job was made. To run the task anew, remove that job or use another key"
+    )
 
 
 def lost(lease: Lease) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from daybreak import values
 from daybreak.model import State
 from daybreak.policy.admit import ARGS_LIMIT
+from daybreak.store import Purge
 
 APP = """
 from datetime import datetime
@@ -116,6 +118,31 @@ def test_the_same_key_gives_the_same_job_and_other_content_is_a_conflict(cli):
     first = cli("submit", "mail", "to=ann", "--key", "k").stdout
     assert cli("submit", "mail", "to=ann", "--key", "k").stdout == first
     assert "belongs to job" in cli("submit", "mail", "to=bob", "--key", "k", code=1).stderr
+
+
+def test_a_key_whose_job_was_removed_is_free(cli):
+    first = cli("submit", "mail", "to=ann", "--key", "k").stdout.strip()
+    cli("jobs", "cancel", first)
+    cli("jobs", "remove", first, "--yes")
+    assert cli("submit", "mail", "to=bob", "--key", "k").stdout.strip() != first
+
+
+def test_a_key_whose_job_was_purged_is_told_with_an_exit_code_of_its_own(cli, place):
+    first = cli("submit", "mail", "to=ann", "--key", "k").stdout.strip()
+    cli("jobs", "cancel", first)
+    revision = place.get(first).revision
+    place.do(lambda client: client.store.purge(Purge(moved=((first, revision),))))
+    told = cli("submit", "mail", "to=ann", "--key", "k", code=4)
+    assert (told.stdout, f"job {first} ran under idempotency key 'k'" in told.stderr) == ("", True)
+    assert "use a new key" in told.stderr
+
+
+def test_a_running_job_may_be_submitted_again_under_its_unique_name(cli, place):
+    words = ["submit", "mail", "--unique", "u", "--unique-while", "waiting"]
+    first = cli(*words).stdout
+    assert cli(*words).stdout == first
+    assert place.get(first.strip()).spec.unique_while == "waiting"
+    assert "unfinished" in cli("submit", "mail", "--unique", "u", "--unique-while", "now", code=2).stderr
 
 
 def test_a_full_queue_is_told(cli, place):
@@ -241,6 +268,21 @@ def test_a_file_with_arguments_is_read_by_annotation_too(cli, place, app, tmp_pa
     job = place.get(cli("submit", "paint", "n=5", "--args", "args.json", "--app", app).stdout.strip())
     assert "2026-01-31T18:00:00" in job.spec.args.decode()
     assert values.decode(job.spec.args)["n"] == 5
+
+
+def test_with_an_app_a_note_says_that_the_code_of_a_task_has_changed(cli, app, tmp_path):
+    first = cli("submit", "anything", "x=1", "--key", "k", "--app", app)
+    assert "code" not in first.stderr
+    file = tmp_path / app.partition(":")[0]
+    text = file.read_text()
+    assert "def anything(x, y=None):" in text
+    file.write_text(text.replace("def anything(x, y=None):", "def anything(x, y=7):"))
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "") == str(file):
+            del sys.modules[name]
+    again = cli("submit", "anything", "x=1", "--key", "k", "--app", app)
+    assert again.stdout == first.stdout
+    assert f"daybreak jobs remove {first.stdout.strip()}" in again.stderr
 
 
 def test_with_an_app_the_same_key_is_the_same_job_only_for_the_same_arguments(cli, app):

@@ -50,6 +50,7 @@ V2_HOLD = (
 BACK_TO_2 = """
 DROP TABLE gauge;
 ALTER TABLE tally DROP COLUMN totals;
+ALTER TABLE idem DROP COLUMN at;
 ALTER TABLE lease DROP COLUMN needs;
 DROP INDEX held_cause;
 ALTER TABLE held DROP COLUMN lane;

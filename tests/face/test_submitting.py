@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from daybreak import BadInput, Context, Daybreak, JobHandle, KeyConflict, QueueFull, State, UniqueConflict
+from daybreak import BadInput, Context, Daybreak, JobHandle, KeyConflict, KeySpent, QueueFull, State, UniqueConflict
 from daybreak.errors import BadArguments, NotEncodable, Unsupported
+from daybreak.store import Purge
 
 
 @pytest.fixture
@@ -88,6 +89,145 @@ def test_the_same_key_is_one_job_and_other_content_a_conflict(add):
     assert add.using(key="k").submit(1) == first
     with pytest.raises(KeyConflict):
         add.using(key="k").submit(2)
+
+
+def test_a_removed_job_frees_its_key(add):
+    first = add.using(key="k").submit(1)
+    first.cancel()
+    first.remove()
+    assert add.using(key="k").submit(2) != first
+
+
+def purge(app, *jobs):
+    async def drop():
+        store = (await app.client()).store
+        moved = [(job.id, (await job.ainfo()).revision) for job in jobs]
+        await store.purge(Purge(moved=tuple(moved)))
+
+    app.portal.run(drop())
+
+
+def test_a_key_whose_job_was_purged_is_spent(app, add):
+    first = add.using(key="k").submit(1)
+    first.cancel()
+    purge(app, first)
+    with pytest.raises(KeySpent, match=f"job {first.id} ran under idempotency key 'k'") as refused:
+        add.using(key="k").submit(1)
+    assert (refused.value.key, refused.value.job) == ("k", first.id)
+    with pytest.raises(KeyConflict):
+        add.using(key="k").submit(2)
+    with pytest.raises(KeySpent, match="row 1 was refused, nothing was submitted"):
+        add.using(key=lambda a, b: "k" if a == 1 else "l").submit_many([{"a": 2}, {"a": 1}])
+
+
+def test_a_key_may_follow_from_the_arguments(add):
+    keyed = add.using(key=lambda a, b: f"sum-{a}-{b}")
+    assert keyed.submit(1, b=2).info().spec.key == "sum-1-2"
+    assert keyed.submit(1, 2) == keyed.submit(1, b=2) == keyed.submit_many([{"a": 1, "b": 2}])[0]
+    assert keyed.submit(3).info().spec.key == "sum-3-0"
+
+
+async def test_a_key_may_follow_from_the_arguments_async(add):
+    keyed = add.using(key=lambda a, **_: f"sum-{a}")
+    assert await keyed.asubmit(1) == await keyed.asubmit(1)
+
+
+@pytest.mark.parametrize("key", [None, 7, "", "two\nlines"])
+def test_a_function_of_keys_returns_a_text(add, key):
+    with pytest.raises(BadInput, match="key"):
+        add.using(key=lambda **_: key).submit(1)
+    with pytest.raises(BadInput, match="row 0"):
+        add.using(key=lambda **_: key).submit_many([{"a": 1}])
+
+
+def test_rows_with_the_same_key_and_content_are_one_job(app, add):
+    keyed = add.using(key=lambda a, **_: f"k{a}")
+    first, second, third = keyed.submit_many([{"a": 1}, {"a": 2}, {"a": 1}])
+    assert first == third != second
+    assert keyed.submit_many([{"a": 2}, {"a": 3}])[0] == second
+
+
+def count(app):
+    async def ask():
+        return sum((await (await app.client()).count()).values())
+
+    return app.portal.run(ask())
+
+
+def test_rows_with_the_same_key_and_other_content_are_a_conflict_that_names_both(app, add):
+    with pytest.raises(KeyConflict, match="rows 1 and 2 have the same idempotency key 'k1' but other content"):
+        add.using(key=lambda a, **_: f"k{a}").submit_many([{"a": 0}, {"a": 1}, {"a": 1, "b": 2}])
+    assert count(app) == 0
+
+
+def test_a_conflict_in_a_bulk_submit_leaves_nothing_half_done(app, add):
+    taken = add.using(key="k2").submit(7)
+    with pytest.raises(KeyConflict, match=f"row 2 was refused, nothing was submitted.*belongs to job {taken.id}"):
+        add.using(key=lambda a, **_: f"k{a}").submit_many([{"a": n} for n in range(4)])
+    assert count(app) == 1
+
+
+def test_a_submit_under_the_key_of_a_job_of_older_code_warns_once(app, caplog):
+    def define(times):
+        @app.task(name="scale")
+        def scale(a: int, times: int = times) -> int:
+            return a * times
+
+        return scale
+
+    first = define(2).using(key="k").submit(1)
+    assert define(2).using(key="k").submit(1) == first
+    assert caplog.records == []
+    for _ in range(2):
+        assert define(3).using(key="k").submit(1) == first
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.name == "daybreak"
+    assert f"key 'k' stands for job {first.id}" in record.getMessage()
+    assert "remove that job or use another key" in record.getMessage()
+
+
+def test_many_jobs_of_older_code_are_one_warning(app, caplog):
+    def define(times):
+        @app.task(name="scale")
+        def scale(a: int, times: int = times) -> int:
+            return a * times
+
+        return scale.using(key=lambda a, **_: f"k{a}")
+
+    rows = [{"a": n} for n in range(3)]
+    jobs = define(2).submit_many(rows)
+    assert define(3).submit_many(rows) == jobs
+    [record] = caplog.records
+    assert f"job {jobs[0].id}" in record.getMessage()
+    assert "(2 more like it)" in record.getMessage()
+
+
+def test_only_jobs_with_a_key_keep_the_digest_of_their_code(add):
+    assert add.submit(1).info().spec.code == ""
+    assert add.using(key="k").submit(1).info().spec.code == add.definition.code != ""
+
+
+def test_a_unique_name_may_be_given_up_by_a_running_job(app, add):
+    waiting = add.using(unique="user:7", unique_while="waiting")
+    first = waiting.submit(1)
+    assert waiting.submit(2) == first
+    with pytest.raises(BadInput, match="unique_while='later': choose unfinished or waiting"):
+        add.using(unique="user:7", unique_while="later").submit(1)
+
+
+def test_a_running_task_can_submit_itself_again(app):
+    runs = []
+
+    @app.task
+    def tick(n: int) -> None:
+        runs.append(n)
+        if n < 3:
+            tick.using(unique="tick", unique_while="waiting").submit(n + 1)
+
+    tick.using(unique="tick", unique_while="waiting").submit(1)
+    app.work()
+    assert runs == [1, 2, 3]
 
 
 def test_a_unique_name_is_held_by_one_unfinished_job(add):

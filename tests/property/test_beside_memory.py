@@ -23,7 +23,7 @@ NOT_YET = {"folded", "moved"}  # folding needs hundreds of events: the contract 
 SOMETIMES = {
     *(f"event {kind}" for kind in KINDS if kind not in NOT_YET), "replaced",
     "insert new", "insert duplicate by id", "insert duplicate by key", "insert duplicate by unique",
-    "insert conflict by key", "insert conflict by unique", "insert full",
+    "insert conflict by key", "insert conflict by unique", "insert full", "insert spent by key", "name given up",
     "settled", "settlement refused", "settlement repeated", "settlement inserts", "settled after lapse",
     "cancel overrides", "suspend overrides",
     "claim again", "claim next_in", "claim over queues", "paused", "max_running reached", "unknown task waits",

@@ -108,7 +108,7 @@ class ForgetsCrashed(Ledger):
     def settle(self, settlement, now):
         entry = self.jobs.get(settlement.seq)
         if entry and entry.fence == settlement.fence and entry.reaped:
-            self.drop(entry, now)
+            self.drop(entry, now, keys_for=None)
             return True
         return super().settle(settlement, now)
 
@@ -331,8 +331,8 @@ class ExpiresLate(Ledger):
 class ForgetsKeys(Ledger):
     """A key is forgotten with its job."""
 
-    def drop(self, entry, now):
-        super().drop(entry, now)
+    def drop(self, entry, now, **how):
+        super().drop(entry, now, **how)
         self.keys.pop(entry.spec.key, None)
 
 

@@ -18,6 +18,7 @@ MADE = {
     "UnknownTask": ("send_mial", ["send_mail"]),
     "QueueFull": ("mail", SECOND, "row 3", ["plecs"]),
     "KeyConflict": ("k", "a"),
+    "KeySpent": ("k", "a"),
     "UniqueConflict": ("u", "a"),
     "WrongState": ("a", "running", "wait"),
     "LockTimeout": ("plecs", "5 s", "ann"),

@@ -13,7 +13,7 @@ from daybreak.stores.sqlite import SqliteStore
 
 OPERATIONS = (
     "insert", "exchange", "extend", "reap", "advance", "amend", "get", "find", "count", "position", "events", "history",
-    "purge", "pack", "adopt", "put", "records",
+    "known_keys", "purge", "pack", "adopt", "put", "records",
 )  # fmt: skip
 Meddle = Callable[..., Awaitable[Any]]
 

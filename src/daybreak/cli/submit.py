@@ -79,7 +79,8 @@ def _typed(client: Client, app: Any, task: str, args: bytes, version: int | None
     said = {"queue": definition.queue, "priority": definition.priority, **how.said}
     spec = client.spec(definition.name, version=definition.version, **said)
     # The digest is made anew from these arguments when the job is submitted.
-    return replace(spec, args=args, digest="", options=how.options(definition.options))
+    code = "" if spec.key is None else definition.code
+    return replace(spec, args=args, digest="", code=code, options=how.options(definition.options))
 
 
 async def _sharing(client: Client, definition: Any, spec: JobSpec) -> JobSpec:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import click
 
+from daybreak import telemetry
 from daybreak.cli import completing
 from daybreak.cli.failing import Unwritten
 from daybreak.cli.options import DURATION, INSTANT, NAME, PRIORITY, OneOf, ParamType, pairs
@@ -20,6 +21,7 @@ from daybreak.client import Client
 from daybreak.model import Job, JobSpec, Options
 from daybreak.policy.retry import PRESETS
 from daybreak.policy.words import options_of
+from daybreak.store import Inserted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,6 +78,11 @@ _OPTIONS = [
     click.option(
         "--unique", type=NAME, help="At most one unfinished job of this name; if there is one, its id is printed."
     ),
+    click.option(
+        "--unique-while",
+        type=OneOf("choice", ("unfinished", "waiting")),
+        help="With waiting, a running job does not count for --unique: one more may wait beside it.",
+    ),
     click.option("--tag", type=NAME, multiple=True, help="A word to find it by; may be repeated."),
     click.option("--meta", metavar="NAME=VALUE", multiple=True, help="Something to keep with it; may be repeated."),
     click.option("--owner", type=NAME, help="Who it belongs to."),
@@ -87,14 +94,15 @@ _OPTIONS = [
     click.option("--json", "as_json", is_flag=True, help="Print the job as JSON, for programs."),
 ]
 _NAMES = {
-    "priority", "queue", "delay", "run_at", "key", "unique", "tag", "meta", "owner", "retry", "timeout", "expires_in",
-    "wait", "timeout_wait", "as_json",
+    "priority", "queue", "delay", "run_at", "key", "unique", "unique_while", "tag", "meta", "owner", "retry",
+    "timeout", "expires_in", "wait", "timeout_wait", "as_json",
 }  # fmt: skip
 
 
 async def hand_in(client: Client, spec: JobSpec, how: How) -> Job | None:
     """Submit; then print the id, or wait for the end and answer with the job. With `--json` the job is printed, after
     the wait if there is one."""
+    client.on_known = _hint_at_code
     job_id = await client.submit(spec)
     if how.wait:
         note(f"submitted {job_id}")
@@ -113,6 +121,11 @@ async def hand_in(client: Client, spec: JobSpec, how: How) -> Job | None:
     if hint := await unknown_to_all(client, spec.task, spec.version):
         note(hint)
     return None
+
+
+def _hint_at_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
+    for spec, job in telemetry.made_by_other_code(specs, answers):
+        note(f"{telemetry.said_of_code(spec, job)}: daybreak jobs remove {job}")
 
 
 async def _say_job(client: Client, job: Job) -> None:

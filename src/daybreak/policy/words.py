@@ -30,6 +30,7 @@ def spec_of(
     key: str | None = None,
     unique: str | None = None,
     on_conflict: Literal["return", "replace", "raise", "refuse"] = "return",
+    unique_while: Literal["unfinished", "waiting"] = "unfinished",
     tags: Sequence[str] = (),
     meta: Mapping[str, str] | None = None,
     run: str | None = None,
@@ -41,6 +42,8 @@ def spec_of(
         raise BadInput(f"meta: {meta!r} is no dict of texts")
     if on_conflict not in ("return", "replace", "raise", "refuse"):
         raise BadInput(f"on_conflict={on_conflict!r}: choose return, replace, raise or refuse")
+    if unique_while not in ("unfinished", "waiting"):
+        raise BadInput(f"unique_while={unique_while!r}: choose unfinished or waiting")
     return JobSpec(
         id=id,
         task=task,
@@ -55,6 +58,7 @@ def spec_of(
         key=key,
         unique=unique,
         on_conflict=on_conflict,
+        unique_while=unique_while,
         run=run,
         owner=owner,
         tags=tuple(tags),

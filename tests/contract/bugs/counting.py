@@ -37,8 +37,8 @@ class DuplicatesAreSubmitted(Ledger):
 
 
 class TotalsGoWithTheirJobs(Ledger):
-    def drop(self, entry, now):
-        super().drop(entry, now)
+    def drop(self, entry, now, **how):
+        super().drop(entry, now, **how)
         self._count(entry, "completed", -1)
 
 

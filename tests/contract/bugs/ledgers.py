@@ -32,7 +32,7 @@ class RefusedJobKeepsItsKey(Ledger):
     def insert(self, spec, now, **how):
         answer = super().insert(spec, now, **how)
         if answer.verdict is Verdict.FULL and spec.key:
-            self.keys[spec.key] = Key(spec.digest, spec.id)
+            self.keys[spec.key] = Key(spec.digest, spec.id, now.steady)
         return answer
 
 
@@ -325,10 +325,97 @@ class ContentIgnored(Ledger):
         return super().insert(replace(spec, digest=""), now, **how)
 
 
-class KeyGoesWithItsJob(Ledger):
-    def drop(self, entry, now):
-        super().drop(entry, now)
+class RemovedJobKeepsItsKey(Ledger):
+    def _amend_remove(self, entry, amend, now):
+        if entry.state in FINAL:
+            self._change(entry, "removed", now, amend.by, note=amend.note)
+            self.drop(entry, now, keys_for=timedelta(days=1))
+            return "done"
+        return super()._amend_remove(entry, amend, now)
+
+
+class RemovedJobFreesOneKey(Ledger):
+    def _amend_remove(self, entry, amend, now):
+        others = {name: self.keys[name] for name in entry.keys[1:]}
+        verdict = super()._amend_remove(entry, amend, now)
+        self.keys.update(others if verdict == "done" else {})
+        return verdict
+
+
+class PurgedKeyIsForgotten(Ledger):
+    def drop(self, entry, now, **how):
+        super().drop(entry, now, **how)
         self.keys.pop(entry.spec.key, None)
+
+
+class PurgedKeyAnswersAGhost(Ledger):
+    def _answer_by_key(self, key, digest):
+        answer = super()._answer_by_key(key, digest)
+        return replace(answer, verdict=Verdict.DUPLICATE) if answer.verdict is Verdict.SPENT else answer
+
+
+class PurgedKeyTakesOtherContent(Ledger):
+    def _answer_by_key(self, key, digest):
+        return super()._answer_by_key(key, key.digest if key.until is not None else digest)
+
+
+class SpentKeyWaitsForTheJanitor(Ledger):
+    def known_key(self, name, now):
+        return self.keys.get(name)
+
+
+class KeyIsSpentFromThePurgeOn(Ledger):
+    def drop(self, entry, now, **how):
+        super().drop(entry, now, **{**how, "lives_on": True})
+
+
+class MovedKeyIsSpentFromItsSubmitOn(Ledger):
+    def drop(self, entry, now, **how):
+        super().drop(entry, now, **{**how, "lives_on": False})
+
+
+class AttachedKeyIsAsOldAsItsJob(Ledger):
+    def _know_key(self, key, digest, entry, at):
+        super()._know_key(key, digest, entry, entry.arrived)
+
+
+class NewJobKeepsTheTimeOfASpentKey(Ledger):
+    def _know_key(self, key, digest, entry, at):
+        before = self.keys.get(key)
+        super()._know_key(key, digest, entry, at)
+        if before is not None:
+            self.keys[key].until = before.until
+
+
+class CodeIsNotAnswered(Ledger):
+    def insert(self, spec, now, **how):
+        return replace(super().insert(spec, now, **how), code="")
+
+
+class RunningJobKeepsItsName(Ledger):
+    def _holder_of(self, spec):
+        return None if spec.unique is None else self.uniques.get(spec.unique)
+
+
+class EveryRunningJobGivesUpItsName(Ledger):
+    def _holder_of(self, spec):
+        return super()._holder_of(replace(spec, unique_while="waiting"))
+
+
+class WaitingJobGivesUpItsName(Ledger):
+    def _holder_of(self, spec):
+        return None if spec.unique_while == "waiting" else super()._holder_of(spec)
+
+
+class EndedJobFreesTheNameOfAnother(Ledger):
+    def _close(self, entry, now, keep_for):
+        super()._close(entry, now, keep_for)
+        self.uniques.pop(entry.spec.unique, None)
+
+
+class AdoptedJobTakesANameItGaveUp(Ledger):
+    def adopt(self, moved, by, now):
+        return super().adopt(replace(moved, holds_name=True), by, now)
 
 
 class UniqueNameIsKeptForEver(Ledger):
@@ -425,7 +512,7 @@ class SuspendRequestForgotten(Ledger):
 
 class UnfinishedJobsCanBeRemoved(Ledger):
     def _amend_remove(self, entry, amend, now):
-        self.drop(entry, now)
+        self.drop(entry, now, keys_for=None)
         return "done"
 
 
@@ -523,10 +610,10 @@ class AdoptedKeyIsInNobodysWay(Ledger):
 
 class AdoptedKeyStaysDropped(Ledger):
     def adopt(self, moved, by, now):
-        dropped = {key: self.keys[key].dropped for key in moved.keys if key in self.keys}
+        spent = {key: self.keys[key].until for key in moved.keys if key in self.keys}
         answer = super().adopt(moved, by, now)
-        for key, since in dropped.items():
-            self.keys[key].dropped = since
+        for key, until in spent.items():
+            self.keys[key].until = until
         return answer
 
 

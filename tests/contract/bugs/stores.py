@@ -87,9 +87,9 @@ class PurgesTooEarly(MemoryStore):
 
 
 class ForwardsWithoutFence(MemoryStore):
-    def _forward(self, seq, fence, at):
+    def _forward(self, seq, fence, keys_for, at):
         entry = self._ledger.jobs.get(seq)
-        return super()._forward(seq, entry.fence if entry else 0, at)
+        return super()._forward(seq, entry.fence if entry else 0, keys_for, at)
 
 
 class PagesByOffset(MemoryStore):
@@ -130,6 +130,6 @@ class WakeUpIsNotCalledOut(MemoryStore):
 
 
 class ChangedJobIsDroppedAsMoved(MemoryStore):
-    def _moved(self, job, revision, at):
+    def _moved(self, job, revision, keys_for, at):
         entry = self._ledger.ids.get(job)
-        return super()._moved(job, revision if entry is None else entry.n, at)
+        return super()._moved(job, revision if entry is None else entry.n, keys_for, at)

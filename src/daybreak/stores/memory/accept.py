@@ -35,11 +35,9 @@ class Accepting(Book):
     def insert(self, spec: JobSpec, now: Now, *, bounded: bool = True) -> Inserted:
         if known := self.ids.get(spec.id):
             return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
-        if spec.key is not None and (key := self.keys.get(spec.key)):
-            same = Verdict.DUPLICATE if key.digest == spec.digest else Verdict.CONFLICT
-            there = self.ids.get(key.job)
-            return Inserted(same, key.job, there.seq if there else 0, there.state if there else None, "key")
-        holder = self.uniques.get(spec.unique) if spec.unique is not None else None
+        if spec.key is not None and (key := self.known_key(spec.key, now)):
+            return self._answer_by_key(key, spec.digest)
+        holder = self._holder_of(spec)
         replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
         if holder and not replaces:
             return self._defer_to(holder, spec, now)
@@ -61,6 +59,19 @@ class Accepting(Book):
         entry = self._accept(spec, settings, now)
         return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state, "", victim.spec.id if victim else "")
 
+    def known_key(self, name: str, now: Now) -> Key | None:
+        """What a key stands for, if it is in use or spent."""
+        key = self.keys.get(name)
+        return None if key is None or (key.until is not None and key.until <= now.steady) else key
+
+    def _answer_by_key(self, key: Key, digest: str) -> Inserted:
+        there = self.ids.get(key.job)
+        is_same = key.digest == digest
+        if there is None:
+            return Inserted(Verdict.SPENT if is_same else Verdict.CONFLICT, key.job, same="key")
+        verdict = Verdict.DUPLICATE if is_same else Verdict.CONFLICT
+        return Inserted(verdict, key.job, there.seq, there.state, "key", code=there.spec.code)
+
     def _last_in_line(self, spec: JobSpec) -> Entry | None:
         """The queued job that would be claimed last, if it is less urgent than this one."""
         rank = self.ready.tail(spec.queue)
@@ -77,7 +88,7 @@ class Accepting(Book):
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             self._rerank(holder, spec.priority, now, by=spec.by)
         if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
-            self._know_key(spec.key, spec.digest, holder)
+            self._know_key(spec.key, spec.digest, holder, now.steady)
         return Inserted(Verdict.DUPLICATE, holder.spec.id, holder.seq, holder.state, "unique")
 
     def _accept(self, spec: JobSpec, settings: QueueSettings, now: Now) -> Entry:
@@ -113,7 +124,7 @@ class Accepting(Book):
             entry.state, entry.due = self._first_state(entry, now), None
         self.jobs[entry.seq] = self.ids[spec.id] = entry
         if spec.key is not None:
-            self._know_key(spec.key, spec.digest, entry)
+            self._know_key(spec.key, spec.digest, entry, entry.arrived)
         if spec.unique is not None:
             self.uniques[spec.unique] = entry
         self.unfinished[spec.queue] += 1
@@ -122,8 +133,8 @@ class Accepting(Book):
         self._tell(entry, events.submitted(spec, entry.state, moment(now.wall), due_at(entry), note), now)
         return entry
 
-    def _know_key(self, key: str, digest: str, entry: Entry) -> None:
-        self.keys[key] = Key(digest, entry.spec.id)
+    def _know_key(self, key: str, digest: str, entry: Entry, at: int) -> None:
+        self.keys[key] = Key(digest, entry.spec.id, at)
         entry.keys += (key,)
 
     # -- from another store --------------------------------------------------------------------------------------------
@@ -132,28 +143,32 @@ class Accepting(Book):
         job = entry.as_job()
         if entry.state is State.SUSPENDED and entry.due is not None:
             job = replace(job, run_at=moment(entry.due[1]))
-        return Moved(job, list(entry.history), {key: self.keys[key].digest for key in entry.keys})
+        keys = {key: self.keys[key].digest for key in entry.keys}
+        unique = job.spec.unique
+        gave_up = unique is not None and not job.is_final and self.uniques.get(unique) is not entry
+        return Moved(job, list(entry.history), keys, holds_name=not gave_up)
 
     def adopt(self, moved: Moved, by: str, now: Now) -> Inserted:
         job, spec = moved.job, moved.job.spec
         if known := self.ids.get(spec.id):
             return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
-        others = (key.job for name in moved.keys if (key := self.keys.get(name)) and key.job != spec.id)
+        others = (key.job for name in moved.keys if (key := self.known_key(name, now)) and key.job != spec.id)
         if (other := next(others, None)) is not None:
             there = self.ids.get(other)
             return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
         is_open = job.state in UNFINISHED
-        if spec.unique is not None and is_open and (holder := self.uniques.get(spec.unique)):
+        unique = spec.unique if is_open and moved.holds_name else None
+        if unique is not None and (holder := self.uniques.get(unique)):
             return Inserted(Verdict.CONFLICT, holder.spec.id, holder.seq, holder.state, "unique")
         self.seq += 1
         entry = self._arrived(moved, now)
         self.jobs[entry.seq] = self.ids[spec.id] = entry
         for name, digest in moved.keys.items():  # also one that was left here when the job went away
-            self._know_key(name, digest, entry)
+            self._know_key(name, digest, entry, entry.arrived)
         if is_open:
             self.unfinished[spec.queue] += 1
-            if spec.unique is not None:
-                self.uniques[spec.unique] = entry
+            if unique is not None:
+                self.uniques[unique] = entry
             if entry.expires is not None:
                 self.expiring.add(entry.expires, entry.seq)
         else:

@@ -67,7 +67,7 @@ class Amending(Book):
         return "done"
 
     def _amend_retry(self, entry: Entry, amend: Amend, now: Now) -> str:
-        if entry.state not in FINAL or (entry.spec.unique is not None and entry.spec.unique in self.uniques):
+        if entry.state not in FINAL or self._holder_of(entry.spec) is not None:
             return "refused"
         if entry.spec.holder is not None:  # whoever wanted to run it has gone on
             return "refused"
@@ -87,7 +87,7 @@ class Amending(Book):
         if entry.state not in FINAL:
             return "refused"
         self._change(entry, "removed", now, amend.by, note=amend.note)
-        self.drop(entry, now)
+        self.drop(entry, now, keys_for=None)
         return "done"
 
     def _amend_rerank(self, entry: Entry, amend: Amend, now: Now) -> str:

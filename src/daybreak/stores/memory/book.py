@@ -53,11 +53,13 @@ class Now:
 
 @dataclass(slots=True)
 class Key:
-    """An idempotency key outlives its job; `dropped` is when the job went."""
+    """An idempotency key outlives a job that is purged: then it is spent, `until` its time is over. `at` is when it was
+    submitted, by steady time."""
 
     digest: str
     job: str
-    dropped: int | None = None
+    at: int
+    until: int | None = None
 
 
 @dataclass(slots=True)
@@ -157,6 +159,13 @@ class Book:
             del self.uniques[spec.unique]
         self.topics.add(job_topic(spec.id))
 
+    def _holder_of(self, spec: JobSpec) -> Entry | None:
+        """The job that holds the unique name of this one, if it is in its way."""
+        holder = None if spec.unique is None else self.uniques.get(spec.unique)
+        if holder is not None and spec.unique_while == "waiting" and holder.state is State.RUNNING:
+            return None  # it gives the name up
+        return holder
+
     def _leave_lease(self, entry: Entry) -> None:
         if entry.until is not None:
             if self.settings(entry.spec.queue).max_running is not None:
@@ -181,7 +190,9 @@ class Book:
         # Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits.
         entry.rank = place(self.settings(entry.spec.queue), entry.priority, entry.arrived, entry.seq)
 
-    def drop(self, entry: Entry, now: Now) -> None:
+    def drop(self, entry: Entry, now: Now, *, keys_for: timedelta | None, lives_on: bool = False) -> None:
+        """Forget a job. Its keys are spent until `keys_for` after their submit, or after now if the job `lives_on` in
+        another store; None frees them at once."""
         if entry.state in UNFINISHED:
             self._wait_no_more(entry)
             self._exit(entry)
@@ -191,8 +202,12 @@ class Book:
         del self.jobs[entry.seq], self.ids[entry.spec.id]
         if entry.spec.unique is not None and self.uniques.get(entry.spec.unique) is entry:
             del self.uniques[entry.spec.unique]
-        for key in entry.keys:
-            self.keys[key].dropped = now.steady
+        for name in entry.keys:
+            if keys_for is None:
+                del self.keys[name]
+            else:
+                key = self.keys[name]
+                key.until = (now.steady if lives_on else key.at) + span(keys_for)
 
     def _forget_expiry(self, entry: Entry) -> None:
         """The limit is on the wait for the first start; later waits are the retries' own."""

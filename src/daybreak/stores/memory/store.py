@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from daybreak.cleaning import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
@@ -25,6 +25,7 @@ from daybreak.store import (
     Feed,
     Filter,
     Inserted,
+    KnownKey,
     Moved,
     Page,
     Position,
@@ -151,6 +152,11 @@ class MemoryStore:
         found = [self._ledger.ids.get(job) for job in jobs]
         return [entry.as_job() if entry else None for entry in found]
 
+    async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
+        at, ledger = self._now(now), self._ledger
+        found = [ledger.known_key(key, at) for key in keys]
+        return [None if key is None else KnownKey(key.job, key.digest, key.until is not None) for key in found]
+
     async def find(self, query: Query) -> Page:
         key = _order_of(query.filter)
         entries = sorted(self._ledger.jobs.values(), key=key)
@@ -217,8 +223,8 @@ class MemoryStore:
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         at, ledger = self._now(now), self._ledger
-        forwarded = [self._forward(seq, fence, at) for seq, fence in purge.forwarded]
-        moved = [self._moved(job, revision, at) for job, revision in purge.moved]
+        forwarded = [self._forward(seq, fence, purge.keys_for, at) for seq, fence in purge.forwarded]
+        moved = [self._moved(job, revision, purge.keys_for, at) for job, revision in purge.moved]
         old = [
             entry
             for entry in ledger.jobs.values()
@@ -226,16 +232,16 @@ class MemoryStore:
         ]
         old.sort(key=lambda entry: (entry.purge_at, entry.seq))
         for entry in old[: purge.limit]:
-            ledger.drop(entry, at)
+            ledger.drop(entry, at, keys_for=purge.keys_for)
         before = at.steady - span(purge.events_for)
         stale = next((i for i, (told, _) in enumerate(ledger.feed) if told > before), len(ledger.feed))
         del ledger.feed[:stale]
         ledger.feed_start += stale
-        lapsed = [
-            k for k, v in ledger.keys.items() if v.dropped is not None and v.dropped <= at.steady - span(purge.keys_for)
-        ]
-        lapsed = sorted(lapsed, key=lambda k: (ledger.keys[k].dropped, k))[: purge.limit]
-        for key in lapsed:
+        lapsed = sorted(
+            (k.until, name) for name, k in ledger.keys.items() if k.until is not None and k.until <= at.steady
+        )
+        del lapsed[purge.limit :]
+        for _, key in lapsed:
             del ledger.keys[key]
         ledger.offer_freed(at)
         self._wake()
@@ -244,18 +250,18 @@ class MemoryStore:
             again=len(old) >= purge.limit,
         )  # fmt: skip
 
-    def _forward(self, seq: int, fence: int, at: Now) -> bool:
+    def _forward(self, seq: int, fence: int, keys_for: timedelta, at: Now) -> bool:
         entry = self._ledger.jobs.get(seq)
         if entry is None or entry.state is not State.RUNNING or entry.fence != fence:
             return False
-        self._ledger.drop(entry, at)
+        self._ledger.drop(entry, at, keys_for=keys_for, lives_on=True)
         return True
 
-    def _moved(self, job: str, revision: int, at: Now) -> bool:
+    def _moved(self, job: str, revision: int, keys_for: timedelta, at: Now) -> bool:
         entry = self._ledger.ids.get(job)
         if entry is None or entry.state is State.RUNNING or entry.n != revision:
             return False
-        self._ledger.drop(entry, at)
+        self._ledger.drop(entry, at, keys_for=keys_for, lives_on=True)
         return True
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:

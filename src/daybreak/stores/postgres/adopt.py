@@ -26,7 +26,21 @@ def pack(ledger: Ledger, jobs: Sequence[str]) -> list[Moved | None]:
     for job, key, digest in ledger.rows(ledger.sql.keys_of_jobs, (Texts(asked),)):
         keys.setdefault(job, {})[key] = digest
     found = [rows.get(seqs.get(job, 0)) for job in asked]
-    return [None if row is None else Moved(_packed(row), row.events(), keys.get(row.id, {})) for row in found]
+    holders = _holders(ledger, [row for row in found if row is not None])
+    return [
+        None
+        if row is None
+        else Moved(_packed(row), row.events(), keys.get(row.id, {}), holders.get(row.seq, row.seq) == row.seq)
+        for row in found
+    ]
+
+
+def _holders(ledger: Ledger, rows: Sequence[Row]) -> dict[int, int | None]:
+    """By the seq of an unfinished job with a unique name: the seq of the job that holds that name."""
+    named = [row for row in rows if row.uniq is not None and row.state in UNFINISHED]
+    names = [row.uniq for row in named if row.uniq is not None]
+    held = dict(ledger.rows(ledger.sql.holders_of, (Texts(names),))) if names else {}
+    return {row.seq: held.get(row.uniq) for row in named}
 
 
 def _packed(row: Row) -> Job:
@@ -51,11 +65,12 @@ def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
     job, spec, sql = moved.job, moved.job.spec, ledger.sql
     if (known := places.load_id(ledger, spec.id)) is not None:
         return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
-    for _, _, other, seq in ledger.rows(sql.keys_of, (Texts(list(moved.keys)),)) if moved.keys else ():
-        if other != spec.id:
+    for _, _, other, seq, until in ledger.rows(sql.keys_of, (Texts(list(moved.keys)),)) if moved.keys else ():
+        is_over = seq is None and (until is None or until <= ledger.steady)
+        if other != spec.id and not is_over:
             there = None if seq is None else places.look(ledger, [seq]).get(seq)
             return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
-    if spec.unique is not None and job.state in UNFINISHED:
+    if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         seq = ledger.value(sql.holder_of, (spec.unique,))
         holder = None if seq is None else places.load(ledger, seq)
         if holder is not None and holder.state not in FINAL:
@@ -73,7 +88,7 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     write_jobs(ledger, [row])
     if moved.keys:
         _know_keys(ledger, spec.id, moved.keys)
-    if spec.unique is not None and job.state in UNFINISHED:
+    if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         ledger.run(sql.insert_uniques, (Texts([spec.unique]), Bigints([seq])))
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
     places.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
@@ -84,13 +99,9 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
 
 
 def _know_keys(ledger: Ledger, job: str, keys: dict[str, str]) -> None:
-    sql = ledger.sql
-    # Those that were left here when it went away are no longer dropped. Before the look: a purge may be at them.
-    ledger.run(sql.drop_keys, (None, job))
-    there = {key for key, *_ in ledger.rows(sql.keys_of, (Texts(list(keys)),))}
-    new = [(key, digest, job) for key, digest in keys.items() if key not in there]
-    if new:
-        ledger.run(sql.insert_keys, tuple(Texts(column) for column in zip(*new, strict=True)))
+    """Also those that were left here when it went away."""
+    jobs, times = [job] * len(keys), [None] * len(keys)
+    ledger.run(ledger.sql.insert_keys, (Texts(list(keys)), Texts(list(keys.values())), Texts(jobs), Bigints(times)))
 
 
 def _arrived(ledger: Ledger, seq: int, job: Job) -> Row:

@@ -129,7 +129,8 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.spec.holder is not None:  # whoever wanted to run it has gone on
         return "refused"
     if row.uniq is not None:
-        if ledger.value(ledger.sql.holder_of, (row.uniq,)) is not None:
+        seq = ledger.value(ledger.sql.holder_of, (row.uniq,))
+        if seq is not None and not _gives_up_its_name(ledger, seq, row):
             return "refused"
         ledger.run(ledger.sql.insert_uniques, (Texts([row.uniq]), Bigints([row.seq])))
     places.leave(ledger, row)
@@ -143,11 +144,18 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     return "done"
 
 
+def _gives_up_its_name(ledger: Ledger, seq: int, row: Row) -> bool:
+    if row.spec.unique_while != "waiting":
+        return False
+    holder = places.load(ledger, seq)
+    return holder is not None and holder.state is State.RUNNING
+
+
 def _remove(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state not in FINAL:
         return "refused"
     places.tell(ledger, row, "removed", wanted.by, note=wanted.note)
-    places.drop(ledger, row)
+    places.drop(ledger, row, keys_for=None)
     return "done"
 
 

@@ -204,10 +204,9 @@ class Engine:
         return self.write(run, None)
 
     def purge(self, wanted: Purge, now: int | None) -> Purged:
-        if now is None and not (wanted.forwarded or wanted.moved):
-            kept_for = (span(wanted.events_for), span(wanted.keys_for))
-            if not self._look(self._sql.may_purge, kept_for)[1]:
-                return Purged()
+        is_plain = now is None and not (wanted.forwarded or wanted.moved)
+        if is_plain and not self._look(self._sql.may_purge, (span(wanted.events_for),))[1]:
+            return Purged()
         return self.write(lambda ledger: purge.purge(ledger, wanted), now)
 
     def _look(self, statement: str, params: Sequence[Any] = ()) -> Any:

@@ -50,7 +50,12 @@ def _accept_alone(ledger: Ledger, n: int, packed: bytes) -> None:
 def _insert(ledger: Ledger, specs: list[JobSpec]) -> None:
     # What the commit has accepted is not refused for a full queue: its submitter was told yes.
     for answer, spec in zip(Inserting(ledger, specs, bounded=False).insert(), specs, strict=True):
-        if answer.verdict is Verdict.CONFLICT:
+        if answer.verdict is Verdict.SPENT:
+            _log.warning(
+                "job %s, submitted within a transaction, was refused: key %r is spent, job %s ran under it and is gone",
+                spec.id, spec.key, answer.job,
+            )  # fmt: skip
+        elif answer.verdict is Verdict.CONFLICT:
             _log.warning(
                 "job %s, submitted within a transaction, was refused: %s is in use by job %s",
                 spec.id, "its key" if answer.same == "key" else "its unique name", answer.job,

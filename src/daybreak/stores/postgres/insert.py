@@ -23,11 +23,12 @@ KEYS, NAMES = 0x44424B, 0x44424E  # of advisory locks
 
 @dataclass(slots=True)
 class Known:
-    """What an idempotency key stands for."""
+    """What an idempotency key stands for. One whose job was purged is spent `until` then."""
 
     digest: str
     job: str
     seq: int | None
+    until: int | None = None
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Inserting:
         self._answers: list[Inserted | None] = []
         self._new: list[New] = []
         self._keys: dict[str, Known] = {}
-        self._new_keys: list[tuple[str, str, str]] = []
+        self._new_keys: list[tuple[str, str, str, int | None]] = []
         self._holders: dict[str, int | None] = {}  # None: a job that is not written yet
         self._seqs: dict[str, int | None] = {}
         self._counted: dict[str, int] = {}  # unfinished jobs of queues that have a limit
@@ -78,12 +79,20 @@ class Inserting:
         self._count_limited(queues)
         if keys:
             ledger.rows(sql.lock_names, (KEYS, Texts(keys)))
-            for key, digest, job, seq in ledger.rows(sql.keys_of, (Texts(keys),)):
-                self._keys[key] = Known(digest, job, seq)
+            self._know(keys)
         if names:
             ledger.rows(sql.lock_names, (NAMES, Texts(names)))
             self._holders.update(ledger.rows(sql.holders_of, (Texts(names),)))
         self._seqs.update(ledger.rows(sql.seqs_of_ids, (Texts([spec.id for spec in specs]),)))
+
+    def _know(self, keys: Sequence[str]) -> None:
+        """See what keys stand for. One that was spent and whose time is over stands for nothing."""
+        ledger = self._ledger
+        for key in keys:
+            self._keys.pop(key, None)
+        for key, digest, job, seq, until in ledger.rows(ledger.sql.keys_of, (Texts(keys),)):
+            if seq is not None or (until is not None and until > ledger.steady):
+                self._keys[key] = Known(digest, job, seq, until)
 
     def _count_limited(self, queues: Sequence[str]) -> None:
         ledger = self._ledger
@@ -114,6 +123,8 @@ class Inserting:
         if (known := self._known(spec)) is not None:
             return known
         holder = self._holder(spec) if spec.unique is not None else None
+        if holder and spec.unique_while == "waiting" and holder.state is State.RUNNING:
+            holder = None  # it gives the name up
         replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
         if holder and not replaces:
             return self._defer_to(holder, spec)
@@ -173,19 +184,30 @@ class Inserting:
         if spec.id in self._seqs:
             row = self._look(self._seqs[spec.id], spec.id)
             return Inserted(Verdict.DUPLICATE, spec.id, row.seq, row.state, "id")
-        if spec.key is not None and (known := self._keys.get(spec.key)):
-            same = Verdict.DUPLICATE if known.digest == spec.digest else Verdict.CONFLICT
+        return None if spec.key is None else self._known_by_key(spec, spec.key)
+
+    def _known_by_key(self, spec: JobSpec, key: str) -> Inserted | None:
+        while (known := self._keys.get(key)) is not None:
+            is_same = known.digest == spec.digest
             if known.seq is None and known.job not in self._seqs:
-                return Inserted(same, known.job, 0, None, "key")
-            row = self._look(known.seq, known.job)
-            return Inserted(same, known.job, row.seq, row.state, "key")
+                return Inserted(Verdict.SPENT if is_same else Verdict.CONFLICT, known.job, same="key")
+            row = self._find(known.seq, known.job)
+            if row is not None:
+                verdict = Verdict.DUPLICATE if is_same else Verdict.CONFLICT
+                return Inserted(verdict, known.job, row.seq, row.state, "key", code=row.spec.code)
+            self._know([key])  # its job was removed or purged since we looked
         return None
 
     def _look(self, seq: int | None, job: str) -> Row:
+        row = self._find(seq, job)
+        assert row is not None
+        return row
+
+    def _find(self, seq: int | None, job: str) -> Row | None:
         self._write()
         seq = seq or self._seqs[job]
         assert seq is not None
-        return places.look(self._ledger, [seq])[seq]
+        return places.look(self._ledger, [seq]).get(seq)
 
     def _holder(self, spec: JobSpec) -> Row | None:
         assert spec.unique is not None
@@ -205,12 +227,12 @@ class Inserting:
             places.rerank(self._ledger, holder, spec.priority, by=spec.by)
             self._last.clear()
         if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
-            self._know_key(spec.key, spec.digest, holder.id, holder.seq)
+            self._know_key(spec.key, spec.digest, holder.id, holder.seq, self._ledger.steady)
         return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")
 
-    def _know_key(self, key: str, digest: str, job: str, seq: int | None) -> None:
+    def _know_key(self, key: str, digest: str, job: str, seq: int | None, at: int | None = None) -> None:
         self._keys[key] = Known(digest, job, seq)
-        self._new_keys.append((key, digest, job))
+        self._new_keys.append((key, digest, job, at))
 
     def _accept(self, spec: JobSpec, settings: QueueSettings, evicted: str) -> None:
         limit = shorter = None if spec.options.expires_in is None else span(spec.options.expires_in)
@@ -247,8 +269,8 @@ class Inserting:
                 ledger.run(sql.insert_uniques, (Texts([r.uniq for r in named]), Bigints([r.seq for r in named])))
             self._new.clear()
         if self._new_keys:
-            keys, digests, jobs = zip(*self._new_keys, strict=True)
-            ledger.run(sql.insert_keys, (Texts(keys), Texts(digests), Texts(jobs)))
+            keys, digests, jobs, times = zip(*self._new_keys, strict=True)
+            ledger.run(sql.insert_keys, (Texts(keys), Texts(digests), Texts(jobs), Bigints(times)))
             self._new_keys.clear()
 
     def _row(self, seq: int, new: New) -> Row:

@@ -291,13 +291,17 @@ def put_in_place(ledger: Ledger, row: Row, *, moved: bool = False) -> None:
         ledger.run(ledger.sql.rerank_job, (band, order, row.priority, row.seq))
 
 
-def drop(ledger: Ledger, row: Row) -> None:
-    """Forget a job; its idempotency key stays a while."""
+def drop(ledger: Ledger, row: Row, *, keys_for: int | None, lives_on: bool = False) -> None:
+    """Forget a job. Its keys are spent until `keys_for` microseconds after their submit, or after now if the job
+    `lives_on` in another store; None frees them at once."""
     if row.state not in FINAL:
         wait_no_more(ledger, row)
     leave(ledger, row)
     release_unique(ledger, row)
-    ledger.run(ledger.sql.drop_keys, (ledger.steady, row.id))
+    if keys_for is None:
+        ledger.run(ledger.sql.delete_keys, (row.id,))
+    else:
+        ledger.run(ledger.sql.spend_keys, (keys_for, ledger.steady if lives_on else None, row.arrived, row.id))
     ledger.run(ledger.sql.delete_job, (row.seq,))
     ledger.locked.pop(row.seq, None)
 

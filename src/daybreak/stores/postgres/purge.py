@@ -16,20 +16,20 @@ from daybreak.units import span
 def purge(ledger: Ledger, wanted: Purge) -> Purged:
     sql = ledger.sql
     forwarded = _forward(ledger, wanted)
-    moved = [_moved(ledger, job, revision) for job, revision in wanted.moved]
+    moved = [_moved(ledger, job, revision, span(wanted.keys_for)) for job, revision in wanted.moved]
     old = [seq for (seq,) in ledger.rows(sql.stale_jobs, (ledger.steady, wanted.limit))]
     if old:
         ledger.locked.update(dict.fromkeys(old, State.COMPLETED))
         for row in places.load_all(ledger, old).values():
             assert row.state in FINAL
-            places.drop(ledger, row)
+            places.drop(ledger, row, keys_for=span(wanted.keys_for))
     stale = _stale_feed(ledger, ledger.steady - span(wanted.events_for), wanted.limit)
     if stale:
         # What was purged: a follower who has not seen the latest of it has missed something.
         for name, latest in (("purged_xid", max(row[2] for row in stale)), ("purged_pos", stale[-1][0])):
             ledger.run(sql.raise_meta, (name, str(latest)))
         ledger.run(sql.purge_feed, (Bigints([pos for pos, *_ in stale]),))
-    keys = ledger.run(sql.purge_keys, (ledger.steady - span(wanted.keys_for), wanted.limit))
+    keys = ledger.run(sql.purge_keys, (ledger.steady, ledger.steady, wanted.limit))
     return Purged(
         jobs=len(old),
         events=sum(count for *_, count in stale),
@@ -52,15 +52,15 @@ def _forward(ledger: Ledger, wanted: Purge) -> list[bool]:
         row = rows.get(seq)
         is_held = row is not None and row.state is State.RUNNING and row.fence == fence
         if row is not None and is_held:
-            places.drop(ledger, row)
+            places.drop(ledger, row, keys_for=span(wanted.keys_for), lives_on=True)
             del rows[seq]
         answers.append(is_held)
     return answers
 
 
-def _moved(ledger: Ledger, job: str, revision: int) -> bool:
+def _moved(ledger: Ledger, job: str, revision: int, keys_for: int) -> bool:
     row = places.load_id(ledger, job)
     if row is None or row.state is State.RUNNING or row.n != revision:
         return False
-    places.drop(ledger, row)
+    places.drop(ledger, row, keys_for=keys_for, lives_on=True)
     return True

@@ -9,7 +9,18 @@ from typing import TypeVar
 from daybreak.errors import BadInput
 from daybreak.events import Event
 from daybreak.model import FINAL, UNFINISHED, Job, State
-from daybreak.store import POSITION_EXACT_TO, SCANNED_PER_PAGE, Filter, Page, Position, Query, Tally, Total, Usage
+from daybreak.store import (
+    POSITION_EXACT_TO,
+    SCANNED_PER_PAGE,
+    Filter,
+    KnownKey,
+    Page,
+    Position,
+    Query,
+    Tally,
+    Total,
+    Usage,
+)
 from daybreak.stores.postgres import places
 from daybreak.stores.postgres.arrays import Ints, Texts
 from daybreak.stores.postgres.ledger import Ledger
@@ -172,6 +183,15 @@ def usage(ledger: Ledger, name: str | None) -> list[Usage]:
         Usage(name=called, used=used, waiting=waiting, shut_until=moment(shut_until) if shut_until else None)
         for called, used, waiting, shut_until in found
     ]
+
+
+def known_keys(ledger: Ledger, keys: Sequence[str], now: int | None) -> list[KnownKey | None]:
+    asked = [clean(key).replace("\0", "") for key in keys]
+    found = {
+        key: KnownKey(job, digest, is_spent)
+        for key, digest, job, is_spent in ledger.rows(ledger.sql.known_keys, (Texts(asked), now))
+    }
+    return [found.get(key) for key in asked]
 
 
 def history(ledger: Ledger, job: str) -> list[Event]:

@@ -26,6 +26,8 @@ class Extra(Struct, omit_defaults=True):
     run_at: datetime | None = None
     digest: str = ""
     on_conflict: Literal["return", "replace", "raise", "refuse"] = "return"
+    unique_while: Literal["unfinished", "waiting"] = "unfinished"
+    code: str = ""
     tags: tuple[str, ...] = ()
     meta: dict[str, str] = {}
     batch: str | None = None
@@ -120,6 +122,7 @@ def pack_extra(spec: JobSpec) -> bytes | None:
         and spec.unique is None
         and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline or spec.fence)
         and spec.holder is None
+        and not spec.code
         and spec.hold_for == HOLD_FOR
     ):
         return None

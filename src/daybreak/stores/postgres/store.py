@@ -25,6 +25,7 @@ from daybreak.store import (
     Filter,
     Finding,
     Inserted,
+    KnownKey,
     Moved,
     Page,
     Position,
@@ -200,6 +201,9 @@ class PostgresStore:
                 return
             if not await self._write(lambda ledger: incoming.accept(ledger, 500), None):
                 await asyncio.sleep(0.01)  # someone else is at it
+
+    async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
+        return await self._read(lambda ledger: read.known_keys(ledger, keys, _micros(now)))  # type: ignore[no-any-return]
 
     async def find(self, query: Query) -> Page:
         if query.cursor is None:

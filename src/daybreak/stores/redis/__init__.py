@@ -17,7 +17,7 @@ Keys, all under {namespace}:
                             latest time
     job  at  id             what was submitted; where it stands, with its history; by seq, and the seq by id
     ties  belongs           unique name and idempotency keys of a job; its run and owner
-    key  unique  dropped    who stands for a key or a unique name; keys whose job has gone
+    key  unique  dropped    who stands for a key or a unique name; until when keys whose job has gone are spent
     checkpoint  failure  note  progress  result    what few jobs have
     lane  lanes:<queue>     lanes by number, and by queue and task
     queued:<lane>           jobs in rank order          all:<lane>  run:<run>  owner:<owner>    by seq

@@ -23,13 +23,13 @@ _STATE: Final = struct.Struct("<3BIIII8d")
 
 def packed(reply: Sequence[Any]) -> Moved:
     """What pack.lua says of a job."""
-    parts, keys = reply
+    parts, keys, holds_name = reply
     whole = Whole(parts)
     job, (_, _, _, _, _, clock, *_, due, _) = whole.job, HEAD.unpack_from(parts[1])
     if job.state is State.SUSPENDED and clock:
         job = replace(job, run_at=moment(int(due)))
     names = [name.decode() for name in keys]
-    return Moved(job, whole.history(), dict(zip(names[::2], names[1::2], strict=True)))
+    return Moved(job, whole.history(), dict(zip(names[::2], names[1::2], strict=True)), bool(holds_name))
 
 
 def adopt(moved: Sequence[Moved], by: str) -> Args:
@@ -59,6 +59,7 @@ def _add(args: Args, moved: Moved) -> None:
         job.note,
         b"" if job.progress is None else pack_progress(job.progress, job.message),
         b"" if job.result is None else squeeze(job.result),
+        int(moved.holds_name),
         len(moved.keys),
     )  # fmt: skip
     for key in moved.keys.items():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from daybreak.model import JobSpec, Put, Record
-from daybreak.store import Amend, Amendment, Exchange, Exchanged, Extended, Inserted, Purged
+from daybreak.store import Amend, Amendment, Exchange, Exchanged, Extended, Inserted, KnownKey, Purged
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.read import delay
 from daybreak.stores.redis.rows import leases_of, unsqueeze
@@ -56,12 +56,20 @@ def inserted(specs: Sequence[JobSpec], reply: Sequence[Any] | None) -> list[Inse
     answers = []
     for spec, (verdict, same, code, seq) in zip(specs, _INSERTED.iter_unpack(told), strict=True):
         other = next(others).decode() if same > 1 else spec.id
+        code_said = ""
+        if same == codes.BY_KEY:  # the digest of its code comes with the id
+            other, _, code_said = other.rpartition("\0")
         stands = None if code == codes.NO_STATE else codes.STATES[code]
         if same == codes.EVICTED:
             answers.append(Inserted(codes.VERDICTS[verdict], spec.id, int(seq), stands, evicted=other))
         else:
-            answers.append(Inserted(codes.VERDICTS[verdict], other, int(seq), stands, codes.SAME[same]))
+            answers.append(Inserted(codes.VERDICTS[verdict], other, int(seq), stands, codes.SAME[same], code=code_said))
     return answers
+
+
+def known_key(said: Sequence[Any]) -> KnownKey:
+    job, digest, is_spent = said
+    return KnownKey(job.decode(), digest.decode(), bool(is_spent))
 
 
 def _record(put: Put, revision: int) -> Record | None:

@@ -23,8 +23,9 @@ KINDS: Final = (
     "retried", "removed", "folded", "moved", "blocked", "unblocked", "breaker_opened", "breaker_closed",
 )  # fmt: skip
 KIND: Final = {kind: code for code, kind in enumerate(KINDS)}
-VERDICTS: Final = (Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT, Verdict.FULL)
+VERDICTS: Final = (Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT, Verdict.FULL, Verdict.SPENT)
 SAME: Final = ("", "id", "key", "unique")
+BY_KEY: Final = 2
 EVICTED: Final = 4  # stands where that would: nothing was the same, but another was pushed out
 ON_CONFLICT: Final = {"return": 1, "replace": 2, "raise": 3, "refuse": 4}
 

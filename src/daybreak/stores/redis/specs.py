@@ -98,9 +98,10 @@ def kept(duration: timedelta | None) -> int:
 
 
 def pack_ties(spec: JobSpec) -> bytes:
-    names = (spec.key, spec.digest, spec.unique, spec.run, spec.owner)
+    names = (spec.key, spec.digest, spec.unique, spec.run, spec.owner, spec.code)
     flags = (spec.key is not None) + 2 * (spec.unique is not None) + 4 * (spec.run is not None)
-    packed = [_TIES.pack(flags + 8 * (spec.owner is not None))]
+    flags += 8 * (spec.owner is not None) + 16 * (spec.unique_while == "waiting")
+    packed = [_TIES.pack(flags)]
     for text in names:
         name = (text or "").encode()
         packed += (SHORT.pack(sized(name)), name)

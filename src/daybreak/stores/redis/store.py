@@ -24,6 +24,7 @@ from daybreak.store import (
     Filter,
     Finding,
     Inserted,
+    KnownKey,
     Moved,
     Page,
     Position,
@@ -170,6 +171,10 @@ class RedisStore:
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
         return [None if found is None else found.job for found in await read.get(self._in_use(), jobs)]
+
+    async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
+        _, found = await self._in_use().run(scripts.KEYS, (len(keys), *(clean(key) for key in keys)), now)
+        return [None if said is None else answers.known_key(said) for said in found]
 
     async def find(self, query: Query) -> Page:
         return await read.find(self._in_use(), query)

@@ -28,7 +28,11 @@ def _pack(ledger: Ledger, job: str) -> Moved | None:
     packed = row.as_job()
     if row.state is State.SUSPENDED and row.due is not None:
         packed = replace(packed, run_at=moment(row.due))
-    return Moved(packed, row.events(), dict(ledger.execute(sql.keys_of_job, (job,))))
+    keys = dict(ledger.execute(sql.keys_of_job, (job,)))
+    gave_up = False
+    if row.uniq is not None and row.state in UNFINISHED:
+        gave_up = ledger.value(sql.holder_of, (row.uniq,)) != row.seq
+    return Moved(packed, row.events(), keys, holds_name=not gave_up)
 
 
 def adopt(ledger: Ledger, moved: Sequence[Moved], by: str) -> list[Inserted]:
@@ -41,10 +45,12 @@ def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
         return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
     for key in moved.keys:
         known_as = ledger.execute(sql.key_of, (key,)).fetchone()
+        if known_as is not None and known_as[2] is None and (known_as[3] is None or known_as[3] <= ledger.steady):
+            continue  # it was spent, and its time is over
         if known_as is not None and (other := known_as[1]) != spec.id:
             there = places.load_id(ledger, other)
             return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
-    if spec.unique is not None and job.state in UNFINISHED:
+    if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         seq = ledger.value(sql.holder_of, (spec.unique,))
         holder = None if seq is None else places.load(ledger, seq)
         if holder is not None:
@@ -86,12 +92,9 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     if job.finished_at is not None:
         row.finished = micros(job.finished_at)
         row.purge_at = kept_until(job, ledger.wall, ledger.steady)
-    if moved.keys:
-        ledger.execute(sql.drop_keys, (None, spec.id))  # those that were left here when it went away: no longer dropped
-    for key, digest in moved.keys.items():
-        if ledger.execute(sql.key_of, (key,)).fetchone() is None:
-            ledger.execute(sql.insert_key, (key, digest, spec.id))
-    if spec.unique is not None and job.state in UNFINISHED:
+    for key, digest in moved.keys.items():  # also one that was left here when the job went away
+        ledger.execute(sql.insert_key, (key, digest, spec.id, None))
+    if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         ledger.execute(sql.insert_unique, (spec.unique, seq))
     ledger.known.last_id = None
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None

@@ -110,7 +110,8 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state not in FINAL or row.spec.holder is not None:  # a holder has gone on
         return "refused"
     if row.uniq is not None:
-        if ledger.value(sql.holder_of, (row.uniq,)) is not None:
+        seq = ledger.value(sql.holder_of, (row.uniq,))
+        if seq is not None and not _gives_up_its_name(ledger, seq, row):
             return "refused"
         ledger.execute(sql.insert_unique, (row.uniq, row.seq))
     places.leave(ledger, row)
@@ -124,11 +125,16 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     return "done"
 
 
+def _gives_up_its_name(ledger: Ledger, seq: int, row: Row) -> bool:
+    holder = places.load(ledger, seq)
+    return row.spec.unique_while == "waiting" and holder is not None and holder.state is State.RUNNING
+
+
 def _remove(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state not in FINAL:
         return "refused"
     places.tell(ledger, row, "removed", wanted.by, note=wanted.note)
-    places.drop(ledger, row)
+    places.drop(ledger, row, keys_for=None)
     return "done"
 
 

@@ -44,6 +44,8 @@ class Inserting:
         if (known := self._known(spec)) is not None:
             return known
         holder = self._holder(spec) if spec.unique is not None else None
+        if holder and spec.unique_while == "waiting" and holder.state is State.RUNNING:
+            holder = None  # it gives the name up
         replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
         if holder and not replaces:
             return self._defer_to(holder, spec)
@@ -106,11 +108,22 @@ class Inserting:
         if spec.key is not None:
             self._write()
             if found := ledger.execute(sql.key_of, (spec.key,)).fetchone():
-                digest, job, seq = found
-                row = None if seq is None else places.load(ledger, seq)
-                same = Verdict.DUPLICATE if digest == spec.digest else Verdict.CONFLICT
-                return Inserted(same, job, row.seq if row else 0, row.state if row else None, "key")
+                return self._answer_by_key(spec, *found)
         return None
+
+    def _answer_by_key(
+        self, spec: JobSpec, digest: str, job: str, seq: int | None, until: int | None
+    ) -> Inserted | None:
+        """What a key says of this submission; None if the time of a spent key is over."""
+        is_same = digest == spec.digest
+        if seq is None:
+            if until is None or until <= self._ledger.steady:
+                return None
+            return Inserted(Verdict.SPENT if is_same else Verdict.CONFLICT, job, same="key")
+        row = places.load(self._ledger, seq)
+        assert row is not None
+        verdict = Verdict.DUPLICATE if is_same else Verdict.CONFLICT
+        return Inserted(verdict, job, row.seq, row.state, "key", code=row.spec.code)
 
     def _holder(self, spec: JobSpec) -> Row | None:
         self._write()
@@ -123,7 +136,7 @@ class Inserting:
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             places.rerank(self._ledger, holder, spec.priority, by=spec.by)
         if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
-            self._ledger.execute(sql.insert_key, (spec.key, spec.digest, holder.id))
+            self._ledger.execute(sql.insert_key, (spec.key, spec.digest, holder.id, self._ledger.steady))
         return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")
 
     def _accept(self, spec: JobSpec, settings: QueueSettings, evicted: str) -> Inserted:
@@ -160,7 +173,7 @@ class Inserting:
             state = SCHEDULED
             self._delayed.append((seq, *due, 0, spec.fence, 1, None, None))
         if spec.key is not None:
-            ledger.execute(sql.insert_key, (spec.key, spec.digest, spec.id))
+            ledger.execute(sql.insert_key, (spec.key, spec.digest, spec.id, None))
         if spec.unique is not None:
             ledger.execute(sql.insert_unique, (spec.unique, seq))
         if (known := ledger.known).last_id is not None and spec.id > known.last_id:

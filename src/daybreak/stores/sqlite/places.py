@@ -215,12 +215,16 @@ def put_in_place(ledger: Ledger, row: Row) -> None:
         ledger.execute(sql.rerank_job, (band, order, row.priority, row.seq))
 
 
-def drop(ledger: Ledger, row: Row) -> None:
-    """Forget a job; its idempotency key stays a while."""
+def drop(ledger: Ledger, row: Row, *, keys_for: int | None, lives_on: bool = False) -> None:
+    """Forget a job. Its keys are spent until `keys_for` microseconds after their submit, or after now if the job
+    `lives_on` in another store; None frees them at once."""
     gauges.wait_no_more(ledger, row)
     leave(ledger, row)
     release_unique(ledger, row)
-    ledger.execute(sql.drop_keys, (ledger.steady, row.id))
+    if keys_for is None:
+        ledger.execute(sql.delete_keys, (row.id,))
+    else:
+        ledger.execute(sql.spend_keys, (keys_for, ledger.steady if lives_on else None, row.arrived, row.id))
     # A sequence number is never given twice, also when the youngest job goes.
     if row.seq == ledger.value(sql.last_seq):
         ledger.execute(sql.set_meta, ("seq", row.seq))

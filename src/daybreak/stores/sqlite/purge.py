@@ -14,18 +14,19 @@ from daybreak.units import span
 
 
 def purge(ledger: Ledger, wanted: Purge) -> Purged:
-    forwarded = [_forward(ledger, seq, fence) for seq, fence in wanted.forwarded]
-    moved = [_moved(ledger, job, revision) for job, revision in wanted.moved]
+    keys_for = span(wanted.keys_for)
+    forwarded = [_forward(ledger, seq, fence, keys_for) for seq, fence in wanted.forwarded]
+    moved = [_moved(ledger, job, revision, keys_for) for job, revision in wanted.moved]
     old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.steady, wanted.limit))]
     for seq in old:
         row = places.load(ledger, seq)
         assert row is not None
-        places.drop(ledger, row)
+        places.drop(ledger, row, keys_for=keys_for)
     stale = _stale_feed(ledger, ledger.steady - span(wanted.events_for), wanted.limit)
     if stale:
         ledger.execute(sql.purge_feed, (stale[-1][0],))
         ledger.execute(sql.empty_feed, (stale[-1][0],))
-    ledger.execute(sql.purge_keys, (ledger.steady - span(wanted.keys_for), wanted.limit))
+    ledger.execute(sql.purge_keys, (ledger.steady, wanted.limit))
     keys = ledger.db.changes()
     # So that time does not go back over a boot, whatever the wall clock then says.
     ledger.execute(sql.set_meta, ("steady", ledger.steady))
@@ -52,17 +53,17 @@ def _give_back(ledger: Ledger) -> None:
         ledger.rows("PRAGMA incremental_vacuum(1000)")
 
 
-def _forward(ledger: Ledger, seq: int, fence: int) -> bool:
+def _forward(ledger: Ledger, seq: int, fence: int, keys_for: int) -> bool:
     row = places.load(ledger, seq)
     if row is None or row.state is not State.RUNNING or row.fence != fence:
         return False
-    places.drop(ledger, row)
+    places.drop(ledger, row, keys_for=keys_for, lives_on=True)
     return True
 
 
-def _moved(ledger: Ledger, job: str, revision: int) -> bool:
+def _moved(ledger: Ledger, job: str, revision: int, keys_for: int) -> bool:
     row = places.load_id(ledger, job)
     if row is None or row.state is State.RUNNING or row.n != revision:
         return False
-    places.drop(ledger, row)
+    places.drop(ledger, row, keys_for=keys_for, lives_on=True)
     return True

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from heapq import merge
 from typing import Any
 
@@ -16,6 +17,7 @@ from daybreak.store import (
     SCANNED_PER_PAGE,
     Feed,
     Filter,
+    KnownKey,
     Page,
     Position,
     Query,
@@ -27,7 +29,7 @@ from daybreak.stores.sqlite import places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, WALL, Row, unpack_totals
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import clean, moment
+from daybreak.units import clean, micros, moment
 
 Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
 NEWEST = (1 << 62,)
@@ -175,6 +177,19 @@ def usage(ledger: Ledger, name: str | None) -> list[Usage]:
         Usage(name=called, used=used, waiting=waiting, shut_until=moment(shut_until) if shut_until else None)
         for called, used, waiting, shut_until in ledger.rows(sql.all_usage, (name,))
     ]
+
+
+def known_keys(ledger: Ledger, keys: Sequence[str], now: datetime | None) -> list[KnownKey | None]:
+    at = ledger.steady if now is None else micros(now)
+    answers: list[KnownKey | None] = []
+    for key in keys:
+        found = ledger.execute(sql.key_of, (clean(key),)).fetchone()
+        if found is None or (found[2] is None and (found[3] is None or found[3] <= at)):
+            answers.append(None)
+        else:
+            digest, job, seq, _ = found
+            answers.append(KnownKey(job, digest, seq is None))
+    return answers
 
 
 def history(ledger: Ledger, job: str) -> list[Event]:

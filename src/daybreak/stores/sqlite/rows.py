@@ -24,6 +24,8 @@ class Extra(Struct, omit_defaults=True):
     run_at: datetime | None = None
     digest: str = ""
     on_conflict: Literal["return", "replace", "raise", "refuse"] = "return"
+    unique_while: Literal["unfinished", "waiting"] = "unfinished"
+    code: str = ""
     tags: tuple[str, ...] = ()
     meta: dict[str, str] = {}
     batch: str | None = None
@@ -98,6 +100,7 @@ def pack_extra(spec: JobSpec, *, shortened: bool = False) -> bytes | None:
         and spec.unique is None
         and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline or spec.fence)
         and spec.holder is None
+        and not spec.code
         and not shortened
     ):
         return None

@@ -27,6 +27,7 @@ from daybreak.store import (
     Filter,
     Finding,
     Inserted,
+    KnownKey,
     Moved,
     Page,
     Position,
@@ -200,6 +201,9 @@ class SqliteStore:
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
         return await self._read(lambda ledger: read.get(ledger, list(jobs)))  # type: ignore[no-any-return]
+
+    async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
+        return await self._read(lambda ledger: read.known_keys(ledger, keys, now))  # type: ignore[no-any-return]
 
     async def find(self, query: Query) -> Page:
         return await self._read(lambda ledger: read.find(ledger, query), long=True)  # type: ignore[no-any-return]

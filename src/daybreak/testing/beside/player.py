@@ -285,11 +285,13 @@ class Player:
             )  # fmt: skip
         owner, run, tags = sketch.belongs
         key, digest = sketch.key or (None, "")
-        unique, on_conflict = sketch.unique or (None, "return")
+        unique, how = sketch.unique or (None, "return")
+        on_conflict, _, waiting = how.partition(" while ")
         return JobSpec(
             id=name, task=sketch.task[0], version=sketch.task[1], args=name.encode(), queue=sketch.queue, by="carl",
             priority=sketch.priority, options=sketch.options, key=key, digest=digest, unique=unique,
-            on_conflict=on_conflict, owner=owner, run=run, tags=tags, meta={"m": "1"} if tags else {},  # type: ignore[arg-type]
+            on_conflict=on_conflict, unique_while=waiting or "unfinished", code="" if key is None else f"code-{name}",  # type: ignore[arg-type]
+            owner=owner, run=run, tags=tags, meta={"m": "1"} if tags else {},
             delay=None if sketch.run_in is not None else sketch.delay, fence=sketch.fence,
             run_at=None if sketch.run_in is None else self._now + sketch.run_in,
         )  # fmt: skip
@@ -453,6 +455,8 @@ class Player:
             assert (job.finished_at is not None) == (job.state in FINAL)
             assert (job.worker is not None) == (job.state is State.RUNNING)
             recount[job.spec.queue, job.spec.task, job.spec.version, job.priority, job.state] += 1
+        named = [job.spec.unique for job in jobs if job is not None and job.spec.unique and not job.is_final]
+        self._note("name given up", when=len(set(named)) < len(named))
         tallies = await self._both(lambda store: store.count())
         assert {msgspec.structs.astuple(tally)[:-1]: tally.n for tally in tallies} == recount
         assert _ends_of(await self._both(lambda store: store.totals())) == _ends_told(self._told[0])

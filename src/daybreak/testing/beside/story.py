@@ -104,6 +104,8 @@ HEALTHS: Final = (
 KEYS: Final = (None, None, None, None, ("k", "1"), ("k", "2"), ("l", "1"))
 UNIQUES: Final = (
     *(None,) * 6, ("u", "return"), ("u", "replace"), ("u", "raise"), ("u", "refuse"), ("v", "replace"), ("v", "raise"),
+    ("u", "return while waiting"), ("u", "replace while waiting"), ("v", "refuse while waiting"),
+    ("v", "raise while waiting"),
 )  # fmt: skip
 BELONGS: Final = ((None, None, ()), ("ann", None, ("t",)), ("bob", "r", ("t", "s")), (None, "r", ()))
 OUTCOMES: Final[tuple[Outcome, ...]] = (
@@ -224,7 +226,7 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
     )),
     (3, st.builds(
         Clean, wait=WAIT, limit=one((1, 2, 500)), events_for=one((HOUR, MINUTE, ZERO)),
-        keys_for=one((ZERO, ZERO, HOUR)), forwarded=several(LEASE, 2),
+        keys_for=one((ZERO, MINUTE, HOUR)), forwarded=several(LEASE, 2),
     )),
     (1, st.builds(Write, wait=WAIT, puts=several(PUT, 3, 1))),
     (3, st.builds(Configure, wait=WAIT, queue=one(QUEUES), settings=one(SETTINGS))),
@@ -308,8 +310,33 @@ HASTY: Final = st.builds(
     one(GATES[2:]),
     CLAIM,
 )  # fmt: skip
-BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY)
-BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4)).flatmap(lambda n: BEGINNINGS[n])
+# Jobs whose keys and names are submitted again while they run, and after they were removed or purged.
+KNOWN: Final = PLAIN | {
+    "key": one((("k", "1"), ("k", "1"), ("l", "1"))),
+    "unique": one((None, ("u", "return while waiting"), ("u", "replace while waiting"), ("v", "return"))),
+}
+REPEATED: Final = st.builds(
+    lambda jobs, more, claim, action, clean, last: [
+        Submit(jobs=jobs), Work(claim=replace(claim, queues=("a",), tasks=None, limit=20)), Submit(jobs=more),
+        Work(ends=tuple(End(0, "open", Done(), (), ()) for _ in jobs)),
+        Change(action=action, jobs=(0, 1), priority=None),
+        clean, Submit(jobs=more), last, Submit(jobs=more),
+    ],
+    *[several(
+        st.builds(
+            Sketch, queue=st.just("a"), priority=one((5, 2)), **KNOWN,
+            options=one((Options(keep_completed=SECOND), Options())),
+        ), 4, 2,
+    )] * 2,
+    CLAIM,
+    one(("remove", "retry", "cancel")),
+    *[st.builds(
+        Clean, wait=one((SECOND, MINUTE)), limit=one((500, 1)), events_for=st.just(HOUR), keys_for=one((HOUR, MINUTE)),
+        forwarded=st.just(()),
+    )] * 2,
+)  # fmt: skip
+BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED)
+BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4, 5)).flatmap(lambda n: BEGINNINGS[n])
 
 
 def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:

@@ -14,7 +14,7 @@ from daybreak.testing.contract.cancelling import Cancelling
 from daybreak.testing.contract.crowds import Shedding, Shortening
 from daybreak.testing.contract.deaths import Deaths
 from daybreak.testing.contract.holders import Holders
-from daybreak.testing.contract.keys import Keys, Uniques
+from daybreak.testing.contract.keys import Keys, Uniques, UniquesWhileWaiting
 from daybreak.testing.contract.knowing import Knowing
 from daybreak.testing.contract.leases import Fences, Lapses
 from daybreak.testing.contract.limits import Capacity, MaxRunning
@@ -35,7 +35,7 @@ from daybreak.testing.contract.waking import Waking
 
 
 class StoreContract(
-    Acceptance, Keys, Uniques,
+    Acceptance, Keys, Uniques, UniquesWhileWaiting,
     Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing, Slots, Several, Pace, Gates, Holders,
     Sparing, Haste, Shedding, Shortening, Totals,
     Fences, Lapses, Attempts, Deaths, Cancelling, Holding, Amending, Bulk,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from daybreak.model import State
-from daybreak.store import Purge, Store, Verdict
+from daybreak.model import Failed, Failure, State
+from daybreak.store import Amend, Filter, KnownKey, Purge, Store, Verdict
 from daybreak.testing.contract.builders import (
     DAY,
     HOUR,
     MINUTE,
     NOON,
+    SECOND,
     accept,
     act,
     assert_sound,
     configure,
+    end,
     find_all,
     look,
     run_one,
@@ -28,6 +32,7 @@ from daybreak.testing.contract.builders import (
 )
 
 OTHER = b'{"other":1}'
+WAITING_ONCE: Final[dict[str, Any]] = {"unique": "u", "unique_while": "waiting"}
 
 
 class Keys:
@@ -59,16 +64,115 @@ class Keys:
         [answer] = await store.insert([spec(key="k")], now=NOON)
         assert (answer.verdict, answer.job, answer.state) == (Verdict.DUPLICATE, job, State.COMPLETED)
 
-    async def test_a_key_outlives_its_removed_job_for_as_long_as_asked(self, store: Store) -> None:
+    async def test_removing_a_job_frees_its_key(self, store: Store) -> None:
         job = await accept(store, key="k")
         await act(store, "cancel", job)
         await act(store, "remove", job, now=NOON + HOUR)
+        assert (await store.purge(Purge(keys_for=timedelta()), now=NOON + HOUR)).keys == 0
+        new = spec(key="k", args=OTHER)
+        assert await verdicts(store, new, now=NOON + HOUR) == ["new"]
+        [again] = await store.insert([replace(new, id="job-again")], now=NOON + HOUR)
+        assert (again.verdict, again.job) == (Verdict.DUPLICATE, new.id)
+
+    async def test_removing_jobs_by_filter_frees_their_keys(self, store: Store) -> None:
+        for key in ("k", "l"):
+            await accept(store, key=key, tags=("t",))
+            await run_one(store)
+        await store.amend(Amend(action="remove", by="ann", filter=Filter(tag="t")), now=NOON)
+        assert await verdicts(store, spec(key="k"), spec(key="l")) == ["new", "new"]
+
+    async def test_removing_a_job_frees_every_key_it_answers_for(self, store: Store) -> None:
+        first = spec(unique="u", key="k")
+        assert await verdicts(store, first, spec(unique="u", key="l"), spec(unique="u", key="m")) == [
+            "new", "duplicate", "duplicate",
+        ]  # fmt: skip
+        await run_one(store)
+        await act(store, "remove", first.id)
+        assert await verdicts(store, spec(key="k"), spec(key="l"), spec(key="m")) == ["new", "new", "new"]
+
+    async def test_a_purged_job_leaves_its_key_spent(self, store: Store) -> None:
+        job = await accept(store, key="k", keep_completed=MINUTE)
+        await run_one(store)
+        assert (await store.purge(Purge(), now=NOON + HOUR)).jobs == 1
+        assert await store.get([job]) == [None]
         [answer] = await store.insert([spec(key="k")], now=NOON + HOUR)
-        assert (answer.verdict, answer.job, answer.state) == (Verdict.DUPLICATE, job, None)
-        assert await verdicts(store, spec(key="k", args=OTHER), now=NOON + HOUR) == ["conflict"]
-        assert (await store.purge(Purge(keys_for=DAY), now=NOON + DAY)).keys == 0
-        assert (await store.purge(Purge(keys_for=DAY), now=NOON + DAY + HOUR)).keys == 1
-        assert await verdicts(store, spec(key="k", args=OTHER), now=NOON + DAY + HOUR) == ["new"]
+        assert (answer.verdict, answer.job, answer.state, answer.seq) == (Verdict.SPENT, job, None, 0)
+        assert answer.same == "key"
+        assert await find_all(store) == []
+        assert await find_all(store, key="k") == []
+
+    async def test_a_spent_key_with_other_content_is_a_conflict(self, store: Store) -> None:
+        job = await accept(store, key="k", keep_completed=MINUTE)
+        await run_one(store)
+        await store.purge(Purge(), now=NOON + HOUR)
+        [answer] = await store.insert([spec(key="k", args=OTHER)], now=NOON + HOUR)
+        assert (answer.verdict, answer.job, answer.state) == (Verdict.CONFLICT, job, None)
+
+    async def test_a_spent_key_is_free_a_day_after_its_submit_also_before_a_purge(self, store: Store) -> None:
+        await accept(store, key="k", keep_completed=MINUTE)
+        await run_one(store, now=NOON + HOUR)
+        await store.purge(Purge(), now=NOON + 2 * HOUR)
+        assert await verdicts(store, spec(key="k"), now=NOON + DAY - SECOND) == ["spent"]
+        new = spec(key="k", args=OTHER)
+        assert await verdicts(store, new, now=NOON + DAY) == ["new"]
+        assert (await store.purge(Purge(), now=NOON + DAY + HOUR)).keys == 0
+        [again] = await store.insert([replace(new, id="job-again")], now=NOON + DAY + HOUR)
+        assert (again.verdict, again.job) == (Verdict.DUPLICATE, new.id)
+
+    async def test_the_record_of_a_spent_key_goes_when_its_time_is_over(self, store: Store) -> None:
+        await accept(store, key="k", keep_completed=MINUTE)
+        await run_one(store)
+        assert (await store.purge(Purge(), now=NOON + HOUR)).keys == 0
+        assert (await store.purge(Purge(), now=NOON + DAY - SECOND)).keys == 0
+        assert (await store.purge(Purge(), now=NOON + DAY)).keys == 1
+        assert await verdicts(store, spec(key="k", args=OTHER), now=NOON + DAY) == ["new"]
+
+    async def test_a_job_purged_later_than_that_leaves_no_key(self, store: Store) -> None:
+        await accept(store, key="k", keep_completed=MINUTE)
+        await run_one(store)
+        purged = await store.purge(Purge(), now=NOON + DAY)
+        assert (purged.jobs, purged.keys) == (1, 1)
+        assert await verdicts(store, spec(key="k"), now=NOON + DAY) == ["new"]
+
+    async def test_a_key_is_spent_from_the_submit_under_it_on(self, store: Store) -> None:
+        holder = await accept(store, unique="u", keep_completed=MINUTE)
+        asked = spec(unique="u", key="k")
+        assert await verdicts(store, asked, now=NOON + HOUR) == ["duplicate"]
+        await run_one(store, now=NOON + HOUR)
+        await store.purge(Purge(), now=NOON + 3 * HOUR)
+        [answer] = await store.insert([asked], now=NOON + DAY)
+        assert (answer.verdict, answer.job) == (Verdict.SPENT, holder)
+        assert await verdicts(store, asked, now=NOON + DAY + HOUR) == ["new"]
+
+    async def test_each_of_a_batch_answers_for_itself_also_by_a_spent_key(self, store: Store) -> None:
+        await accept(store, key="k", keep_completed=MINUTE)
+        await run_one(store)
+        await store.purge(Purge(), now=NOON + HOUR)
+        batch = [spec(key="l"), spec(key="k"), spec(), spec(key="k", args=OTHER), spec(key="l")]
+        assert await verdicts(store, *batch, now=NOON + HOUR) == ["new", "spent", "new", "conflict", "duplicate"]
+
+    async def test_what_keys_stand_for_can_be_looked_up(self, store: Store) -> None:
+        assert await store.known_keys([], now=NOON) == []
+        gone = await accept(store, key="gone", keep_completed=MINUTE)
+        await run_one(store)
+        job = await accept(store, key="k", now=NOON)
+        await store.purge(Purge(), now=NOON + HOUR)
+        digest = spec(key="k").digest
+        spent, known = KnownKey(gone, digest, is_spent=True), KnownKey(job, digest)
+        assert await store.known_keys(["k", "free", "gone", "k"], now=NOON + HOUR) == [known, None, spent, known]
+        assert await store.known_keys(["gone", "k"], now=NOON + DAY) == [None, known]
+        await act(store, "cancel", job)
+        await act(store, "remove", job)
+        assert await store.known_keys(["k"], now=NOON + HOUR) == [None]
+
+    async def test_a_key_says_by_what_code_its_job_was_submitted(self, store: Store) -> None:
+        asked = spec(key="k", code="3.11-old")
+        assert await verdicts(store, asked, spec(key="l")) == ["new", "new"]
+        assert (await look(store, asked.id)).spec.code == "3.11-old"
+        answers = await store.insert([spec(key="k", code="3.11-new"), spec(key="l", code="3.11-new")], now=NOON)
+        assert [(a.verdict, a.code) for a in answers] == [("duplicate", "3.11-old"), ("duplicate", "")]
+        [answer] = await store.insert([spec(key="k", args=OTHER, code="3.11-new")], now=NOON)
+        assert (answer.verdict, answer.code) == ("conflict", "3.11-old")
 
     async def test_a_key_is_kept_while_its_job_is(self, store: Store) -> None:
         await accept(store, key="k")
@@ -84,9 +188,6 @@ class Keys:
         [again] = await store.insert([replace(asked, id="job-another")], now=NOON)
         assert (first.job, first.same) == (holder.job, "unique")
         assert (again.verdict, again.job, again.same) == ("duplicate", holder.job, "key")
-        await act(store, "remove", holder.job)
-        [late] = await store.insert([replace(asked, id="job-late")], now=NOON)
-        assert (late.verdict, late.job) == ("duplicate", holder.job)
 
 
 class Uniques:
@@ -168,3 +269,89 @@ class Uniques:
         await act(store, "cancel", second)
         assert await act(store, "retry", first, second) == ["done", "refused"]
         assert await verdicts(store, spec(unique="u")) == ["duplicate"]
+
+
+class UniquesWhileWaiting:
+    """`unique_while="waiting"`: a running job gives its unique name up to the next one."""
+
+    async def test_a_running_job_can_be_submitted_again_under_its_unique_name(self, store: Store) -> None:
+        running = await accept(store, **WAITING_ONCE)
+        await take_one(store)
+        waiting = await accept(store, **WAITING_ONCE)
+        [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
+        assert (answer.verdict, answer.job, answer.same) == (Verdict.DUPLICATE, waiting, "unique")
+        assert [await state_of(store, job) for job in (running, waiting)] == [State.RUNNING, State.QUEUED]
+        await assert_sound(store, [running, waiting])
+
+    async def test_one_waiting_job_stands_in_the_way_of_the_next(self, store: Store) -> None:
+        job = await accept(store, **WAITING_ONCE, priority=7)
+        options = [("return", "duplicate"), ("raise", "duplicate"), ("refuse", "conflict")]
+        for on_conflict, verdict in options:
+            asked = spec(**WAITING_ONCE, priority=2, on_conflict=on_conflict)
+            assert await verdicts(store, asked) == [verdict]
+        assert (await look(store, job)).priority == 2
+        new = await accept(store, **WAITING_ONCE, on_conflict="replace")
+        assert [await state_of(store, job), await state_of(store, new)] == [State.CANCELLED, State.QUEUED]
+
+    async def test_scheduled_and_suspended_jobs_wait_too(self, store: Store) -> None:
+        job = await accept(store, **WAITING_ONCE, delay=MINUTE)
+        assert await verdicts(store, spec(**WAITING_ONCE)) == ["duplicate"]
+        await act(store, "suspend", job)
+        assert await verdicts(store, spec(**WAITING_ONCE)) == ["duplicate"]
+
+    async def test_a_running_job_is_never_replaced_nor_refused_for(self, store: Store) -> None:
+        running = await accept(store, **WAITING_ONCE)
+        await take_one(store)
+        new = await accept(store, **WAITING_ONCE, on_conflict="replace")
+        await take_one(store)
+        last = await accept(store, **WAITING_ONCE, on_conflict="refuse")
+        states = [await state_of(store, job) for job in (running, new, last)]
+        assert states == [State.RUNNING, State.RUNNING, State.QUEUED]
+
+    async def test_without_it_a_running_job_keeps_its_name(self, store: Store) -> None:
+        job = await accept(store, **WAITING_ONCE)
+        await take_one(store)
+        [answer] = await store.insert([spec(unique="u")], now=NOON)
+        assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, job)
+
+    async def test_the_end_of_a_job_does_not_free_a_name_it_gave_up(self, store: Store) -> None:
+        await accept(store, **WAITING_ONCE)
+        lease = await take_one(store)
+        waiting = await accept(store, **WAITING_ONCE)
+        assert await end(store, lease)
+        [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
+        assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, waiting)
+        await run_one(store)
+        assert await verdicts(store, spec(**WAITING_ONCE)) == ["new"]
+
+    async def test_a_retried_job_waits_beside_the_one_that_has_its_name(self, store: Store) -> None:
+        first = await accept(store, **WAITING_ONCE)
+        lease = await take_one(store)
+        second = await accept(store, **WAITING_ONCE)
+        assert await end(store, lease, Failed(Failure(message="busy", verdict="transient")))
+        [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
+        assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, second)
+        assert set(await take_ids(store, 9, now=NOON + HOUR)) == {first, second}
+        await assert_sound(store, [first, second])
+
+    async def test_a_retried_job_keeps_a_name_that_nobody_took(self, store: Store) -> None:
+        job = await accept(store, **WAITING_ONCE)
+        assert await end(store, await take_one(store), Failed(Failure(message="busy", verdict="transient")))
+        [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
+        assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, job)
+
+    async def test_a_person_may_retry_a_job_whose_name_a_running_one_has(self, store: Store) -> None:
+        first = await accept(store, **WAITING_ONCE)
+        await run_one(store)
+        second = await accept(store, **WAITING_ONCE)
+        assert await act(store, "retry", first) == ["refused"]
+        await take_one(store)
+        assert await act(store, "retry", first) == ["done"]
+        [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
+        assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, first)
+        assert await state_of(store, second) is State.RUNNING
+
+    async def test_its_kind_of_uniqueness_is_kept_with_the_job(self, store: Store) -> None:
+        job = await accept(store, **WAITING_ONCE)
+        assert (await look(store, job)).spec.unique_while == "waiting"
+        assert (await take_one(store)).spec.unique_while == "waiting"

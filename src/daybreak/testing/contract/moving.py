@@ -236,9 +236,43 @@ class Moving:
         [answer] = await store.insert([again], now=NOON + 8 * DAY)
         assert (answer.verdict, answer.job, answer.same) == (Verdict.DUPLICATE, asked.id, "key")
         await uprooted(store, asked.id, now=NOON + 9 * DAY)
-        assert (await store.purge(Purge(), now=NOON + 15 * DAY)).keys == 0
-        assert (await store.purge(Purge(), now=NOON + 16 * DAY)).keys == 1
-        assert await verdicts(store, again, now=NOON + 16 * DAY) == ["new"]
+        assert (await store.purge(Purge(), now=NOON + 10 * DAY - SECOND)).keys == 0
+        assert (await store.purge(Purge(), now=NOON + 10 * DAY)).keys == 1
+        assert await verdicts(store, again, now=NOON + 10 * DAY) == ["new"]
+
+    async def test_a_job_that_moved_leaves_its_key_spent_for_a_day(self, store: Store) -> None:
+        asked = spec(key="k", run_at=NOON + 30 * DAY)
+        assert await verdicts(store, asked) == ["new"]
+        await uprooted(store, asked.id, now=NOON + 8 * DAY)
+        again = replace(asked, id="another")
+        [answer] = await store.insert([again], now=NOON + 9 * DAY - SECOND)
+        assert (answer.verdict, answer.job, answer.state) == (Verdict.SPENT, asked.id, None)
+        assert await verdicts(store, again, now=NOON + 9 * DAY) == ["new"]
+
+    async def test_a_spent_key_is_in_the_way_of_another_job_until_its_time_is_over(self, store: Store) -> None:
+        moved = await uprooted(store, await accept(store, key="k", run_at=NOON + 30 * DAY), now=NOON)
+        await accept(store, key="k", keep_completed=MINUTE, now=NOON + DAY)
+        gone = await run_one(store, now=NOON + DAY)
+        await store.purge(Purge(), now=NOON + DAY + HOUR)
+        [answer] = await store.adopt([moved], by="mover", now=NOON + DAY + HOUR)
+        assert (answer.verdict, answer.job, answer.state, answer.same) == (Verdict.CONFLICT, gone, None, "key")
+        await adopted(store, moved, now=NOON + 2 * DAY)
+        [answer] = await store.insert([replace(moved.job.spec, id="another")], now=NOON + 2 * DAY)
+        assert (answer.verdict, answer.job, answer.same) == (Verdict.DUPLICATE, moved.job.id, "key")
+
+    async def test_a_job_that_gave_up_its_unique_name_moves_without_it(self, store: Store) -> None:
+        first, second = (spec(unique="u", unique_while="waiting") for _ in range(2))
+        assert await verdicts(store, first) == ["new"]
+        lease = await take_one(store)
+        assert await verdicts(store, second) == ["new"]
+        assert await end(store, lease, OOPS)
+        assert [(await packed(store, job)).holds_name for job in (first.id, second.id)] == [False, True]
+        moved = [await uprooted(store, job) for job in (first.id, second.id)]
+        assert moved[0].job.spec.unique_while == "waiting"
+        for one in moved:
+            await adopted(store, one)
+        [answer] = await store.insert([spec(unique="u", unique_while="waiting")], now=LATER)
+        assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, second.id)
 
     async def test_unique_names_go_along(self, store: Store) -> None:
         job = await accept(store, unique="u", on_conflict="refuse")

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from daybreak.client import Client
-from daybreak.errors import DaybreakError, KeyConflict, QueueFull, StoreUnavailable, UniqueConflict
+from daybreak.errors import DaybreakError, KeyConflict, KeySpent, QueueFull, StoreUnavailable, UniqueConflict
 from daybreak.model import JobSpec, Retry, State
 from daybreak.testing.simulation.process import Process
 from daybreak.testing.simulation.worker import QUEUES
@@ -96,7 +96,7 @@ class Caller:
         call = history.invoke(client.by, "submit", spec)
         try:
             job = await client.submit(spec)
-        except (QueueFull, KeyConflict, UniqueConflict) as trouble:
+        except (QueueFull, KeyConflict, KeySpent, UniqueConflict) as trouble:
             self._site.saw(type(trouble).__name__)
             history.end(call, "fail", type(trouble).__name__)
             return not isinstance(trouble, QueueFull)

@@ -49,6 +49,11 @@ class Book:
         self.by_seq.pop(job.seq, None)
         self.gone.setdefault(job.id, []).append(job)
 
+    def free_keys(self, job: Tracked) -> None:
+        """A person has removed it: its key may stand for another job."""
+        if job.spec.key is not None and self.keys[job.spec.key].id == job.id:
+            del self.keys[job.spec.key]
+
     def blame(self, invariant: str, job: Tracked | str, what: str, commit: Commit | None = None) -> None:
         name, events = job if isinstance(job, str) else job.id, ""
         if isinstance(job, Tracked):

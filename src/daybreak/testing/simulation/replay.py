@@ -117,6 +117,7 @@ def _apply(book: Book, commit: Commit, event: Event, job: Tracked, settlements: 
             _retried(book, job)
         case "removed":
             book.drop(job)
+            book.free_keys(job)
         case _:
             _settled(book, commit, event, job, settlements.get(job.id))
 

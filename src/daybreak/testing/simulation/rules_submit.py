@@ -72,6 +72,8 @@ def check_answers(book: Book, commit: Commit, specs: list[JobSpec]) -> None:
                 book.blame("I3", answer.job, f"stands for submission {spec.id}, but is another job", commit)
             case Verdict.CONFLICT if not _is_in_the_way(book, answer.job, spec):
                 book.blame("I3", answer.job, f"refused submission {spec.id} without being in its way", commit)
+            case Verdict.SPENT if spec.key not in book.keys or book.keys[spec.key].id in book.jobs:
+                book.blame("I3", answer.job, f"submission {spec.id} was answered by a spent key that is none", commit)
             case Verdict.FULL if not _is_full(book, spec.queue):
                 book.blame("I12", spec.id, f"queue {spec.queue} is not full", commit)
 
@@ -90,13 +92,18 @@ def check(book: Book) -> None:
                 book.blame("I1", call.answer, f"accepted by submit #{call.n}, and no event tells of it")
             if call.request.key is not None:
                 by_key.setdefault(call.request.key, set()).add(call.answer)
-                kept = book.keys.get(call.request.key)
-                if kept is not None and kept.digest != call.request.digest:
+                if _has_other_content(book, call.answer, call.request):
                     book.blame("I3", call.answer, f"key {call.request.key!r} accepted other content by #{call.n}")
-    for key, ids in sorted(by_key.items()):
+    for key, answered in sorted(by_key.items()):
+        ids = answered - book.gone.keys()  # a removed job frees its key
         if len(ids) > 1:
             book.blame("I3", min(ids), f"key {key!r} was answered with {sorted(ids)}")
     _check_failed(book, submits, there)
+
+
+def _has_other_content(book: Book, job: str, asked: JobSpec) -> bool:
+    known = book.jobs.get(job) or next(iter(book.gone.get(job, ())), None)
+    return known is not None and known.spec.key == asked.key and known.spec.digest != asked.digest
 
 
 def _check_failed(book: Book, submits: list[Call], there: set[str]) -> None:

@@ -21,6 +21,7 @@ from daybreak.store import (
     Feed,
     Filter,
     Inserted,
+    KnownKey,
     Moved,
     Page,
     Position,
@@ -190,6 +191,9 @@ class Wire:
 
     async def history(self, job: str) -> list[Event]:
         return await self._read("history", job, lambda: self._store.history(job))
+
+    async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
+        return await self._read("known_keys", keys, lambda: self._store.known_keys(keys, now=now))
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
         return await self._read("pack", jobs, lambda: self._store.pack(jobs))

@@ -8,6 +8,7 @@ for i = 1, number() do
   job.state, job.reason, job.priority, job.attempt, job.n, job.lost, job.timeouts, job.fence, job.created, job.due,
     job.expires, job.started, job.finished, job.keep, job.keep_failed = unpack_from('<BBBI4I4I4I4dddddddd', arg())
   job.checkpoint, job.failure, job.note, job.progress, job.result = arg(), arg(), arg(), arg(), arg()
+  job.holds_name = number() == 1
   job.keys = {} -- each with its digest
   for k = 1, number() do job.keys[k] = { arg(), arg() } end
   jobs[i] = job
@@ -25,10 +26,10 @@ local function in_the_way(job, is_open)
     if there and other ~= job.id then
       local seq = M.hget('id', other)
       if seq then return M.answer_for(CONFLICT, BY_KEY, M.job_of(seq)) end
-      return M.answer(CONFLICT, BY_KEY, other, 0, NO_STATE)
+      if M.is_spent(job.keys[i][1]) then return M.answer(CONFLICT, BY_KEY, other, 0, NO_STATE) end
     end
   end
-  local held = ties.unique and is_open and M.hget('unique', ties.unique)
+  local held = ties.unique and is_open and job.holds_name and M.hget('unique', ties.unique)
   if held then return M.answer_for(CONFLICT, BY_UNIQUE, M.job_of(held)) end
   return nil
 end
@@ -60,10 +61,10 @@ end
 
 -- A job that has ended is known by its unique name, but does not hold it.
 local function tie(job, ties, is_open)
-  if ties.unique or #job.keys > 0 then M.tie(job, ties.unique, {}) end
-  if ties.unique and is_open then M.hset('unique', ties.unique, job.seq) end
+  if ties.unique or #job.keys > 0 then M.tie(job, ties.unique, {}, ties.gives_up, ties.code) end
+  if ties.unique and is_open and job.holds_name then M.hset('unique', ties.unique, job.seq) end
   for i = 1, #job.keys do
-    M.know_key(job, job.keys[i][1], job.keys[i][2])
+    M.know_key(job, job.keys[i][1], job.keys[i][2], NONE)
     M.zset('dropped', job.keys[i][1], false) -- it may have been left here when the job went away
   end
   M.belong(job.seq, ties)

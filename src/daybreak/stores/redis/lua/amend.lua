@@ -71,9 +71,10 @@ end
 function act.retry(job)
   if job.state < COMPLETED then return REFUSED end
   if job.needs and M.needs_of(job.needs).holder then return REFUSED end -- whoever wanted to run it has gone on
-  local unique = M.ties_of(job)
+  local unique, _, gives_up = M.ties_of(job)
   if unique then
-    if M.hget('unique', unique) then return REFUSED end
+    local held = M.hget('unique', unique)
+    if held and not (gives_up and M.job_of(held).state == RUNNING) then return REFUSED end
     M.hset('unique', unique, job.seq)
   end
   M.leave(job)

@@ -1,7 +1,7 @@
 -- Insert: jobs in bulk, each answering for itself. What jobs of one kind have in common is said and worked out once.
 
 local CLASS = '<BBBddddd'
-local NEW, DUPLICATE, CONFLICT, FULL = 0, 1, 2, 3
+local NEW, DUPLICATE, CONFLICT, FULL, SPENT = 0, 1, 2, 3, 4
 local BY_ID, BY_KEY, BY_UNIQUE, EVICTED = 1, 2, 3, 4
 local NOT_URGENT, LEAST_URGENT = 7, 10
 local SHORTENED = 'its wait limit is shorter: the queue is nearly full' -- as in crowding.py
@@ -28,21 +28,26 @@ function M.read_specs()
   return { classes = classes, of = of, ids = ids, bodies = bodies, ties = ties }
 end
 
--- The id of a job that stands for another is answered beside.
-function M.answer(verdict, same, job, seq, state)
+-- The id of a job that stands for another is answered beside; where it is known by its key, with the digest of its code.
+function M.answer(verdict, same, job, seq, state, code)
+  if same == BY_KEY then job = job .. '\0' .. (code or '') end
   return pack('<BBBd', verdict, same, state, seq), same > BY_ID and job or nil
 end
 
 function M.answer_for(verdict, same, job)
-  return M.answer(verdict, same, job.id, tonumber(job.seq), job.state)
+  local code
+  if same == BY_KEY then code = M.code_of(job) end
+  return M.answer(verdict, same, job.id, tonumber(job.seq), job.state, code)
 end
 
 -- -- what a job is tied to --------------------------------------------------------------------------------------------
 
--- Its key, the digest of its content, its unique name, and the run and owner it belongs to.
+-- Its key, the digest of its content, its unique name and whether a running job gives that up, the run and owner it
+-- belongs to, and the digest of its code.
 function M.read_ties(packed)
-  local flags, key, digest, unique, run_, owner = unpack_from('<BHc0Hc0Hc0Hc0Hc0', packed)
+  local flags, key, digest, unique, run_, owner, code = unpack_from('<BHc0Hc0Hc0Hc0Hc0Hc0', packed)
   return {
+    gives_up = M.has(flags, 16), code = code,
     key = M.has(flags, 1) and key or nil, digest = digest, unique = M.has(flags, 2) and unique or nil,
     run = M.has(flags, 4) and run_ or nil, owner = M.has(flags, 8) and owner or nil,
   }
@@ -56,7 +61,7 @@ function M.defer_to(holder, class, ties)
     M.rerank(holder, class.priority, M.by_of(class))
   end
   if ties.key then -- the holder answers for this key from now on, also when it has ended
-    M.know_key(holder, ties.key, ties.digest)
+    M.answer_for_key(holder, ties, now)
     M.save(holder)
   end
   return M.answer_for(DUPLICATE, BY_UNIQUE, holder)
@@ -65,19 +70,26 @@ end
 function M.known_key(ties)
   local there = M.hget('key', ties.key)
   if not there then return nil end
-  local id, at = unpack_from('<Hc0', there)
-  local verdict = there:sub(at) == ties.digest and DUPLICATE or CONFLICT
+  local id, _, at = unpack_from('<Hc0d', there)
+  local is_same = there:sub(at) == ties.digest
   local seq = M.hget('id', id)
   local job = seq and M.job_of(seq)
-  if job then return M.answer_for(verdict, BY_KEY, job) end
-  return M.answer(verdict, BY_KEY, id, 0, NO_STATE)
+  if job then return M.answer_for(is_same and DUPLICATE or CONFLICT, BY_KEY, job) end
+  if M.is_spent(ties.key) then return M.answer(is_same and SPENT or CONFLICT, BY_KEY, id, 0, NO_STATE) end
+  ties.was_spent = true -- and its time is over
+  return nil
+end
+
+function M.answer_for_key(job, ties, at)
+  M.know_key(job, ties.key, ties.digest, at)
+  if ties.was_spent then M.zset('dropped', ties.key, false) end
 end
 
 function M.accept_ties(seq, id, ties)
   local job = { seq = seq, id = id, marks = 0 }
-  if ties.unique or ties.key then M.tie(job, ties.unique, {}) end
+  if ties.unique or ties.key then M.tie(job, ties.unique, {}, ties.gives_up, ties.code) end
   if ties.unique then M.hset('unique', ties.unique, seq) end
-  if ties.key then M.know_key(job, ties.key, ties.digest) end
+  if ties.key then M.answer_for_key(job, ties, NONE) end
   M.belong(seq, ties)
   return job.marks
 end
@@ -190,6 +202,7 @@ function M.in_the_way(batch, id, class, ties, settings, bounded)
   if ties and ties.unique then
     local held = M.hget('unique', ties.unique)
     holder = held and M.job_of(held)
+    if holder and ties.gives_up and holder.state == RUNNING then holder = nil end -- it gives the name up
     if holder and not (class.conflict == REPLACE and holder.state ~= RUNNING) then
       return M.defer_to(holder, class, ties)
     end

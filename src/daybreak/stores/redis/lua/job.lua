@@ -141,17 +141,25 @@ end
 function M.ties_of(job)
   if not M.has(job.marks, K.TIES) then return nil, {} end
   local packed = M.hget('ties', job.seq)
-  local named, unique, at = unpack_from('<BHc0', packed)
+  local named, unique, code, at = unpack_from('<BHc0Hc0', packed)
   local keys, key = {}, nil
   while at <= #packed do
     key, at = unpack_from('<Hc0', packed, at)
     keys[#keys + 1] = key
   end
-  return named == 1 and unique or nil, keys
+  return named % 2 == 1 and unique or nil, keys, named >= 2, code
 end
 
-function M.tie(job, unique, keys)
-  local packed = pack('<BHc0', unique and 1 or 0, #(unique or ''), unique or '')
+-- The digest of the code by which a job with a key was submitted.
+function M.code_of(job)
+  local _, _, _, code = M.ties_of(job)
+  return code
+end
+
+-- `gives_up`: a running job gives its unique name up to one like this.
+function M.tie(job, unique, keys, gives_up, code)
+  local packed = pack('<BHc0Hc0', (unique and 1 or 0) + (gives_up and 2 or 0), #(unique or ''), unique or '', #(code or ''),
+    code or '')
   for i = 1, #keys do packed = packed .. pack('<Hc0', #keys[i], keys[i]) end
   M.hset('ties', job.seq, packed)
   job.marks = M.with(job.marks, K.TIES)
@@ -164,11 +172,18 @@ function M.release_unique(job)
   end
 end
 
-function M.know_key(job, key, digest)
-  local unique, keys = M.ties_of(job)
+-- `at` is when the key was submitted; NONE: when its job was.
+function M.know_key(job, key, digest, at)
+  local unique, keys, gives_up, code = M.ties_of(job)
   keys[#keys + 1] = key
-  M.tie(job, unique, keys)
-  M.hset('key', key, pack('<Hc0', #job.id, job.id) .. digest)
+  M.tie(job, unique, keys, gives_up, code)
+  M.hset('key', key, pack('<Hc0d', #job.id, job.id, at) .. digest)
+end
+
+-- Whether a key whose job has gone is spent: its time is not over yet.
+function M.is_spent(key)
+  local till = call('ZSCORE', P .. 'dropped', key)
+  return till and tonumber(till) > now
 end
 
 -- -- totals: what has happened, added up for ever ---------------------------------------------------------------------
@@ -251,15 +266,34 @@ function M.rerank(job, priority, by)
   M.save(job)
 end
 
--- Forget a job; its idempotency keys stay a while.
-function M.drop(job)
+-- Its keys are spent until `keys_for` after their submit, or after now if the job `lives_on` in another store; nil frees
+-- them at once.
+function M.drop_keys(job, keys_for, lives_on)
+  local _, keys = M.ties_of(job)
+  for i = 1, #keys do
+    local key = keys[i]
+    if not keys_for then
+      M.hset('key', key, false)
+    else
+      local _, at = unpack_from('<Hc0d', M.hget('key', key))
+      if lives_on then
+        at = now
+      elseif at == NONE then
+        at = unpack_from('<d', M.hget('job', job.seq))
+      end
+      M.zset('dropped', key, at + keys_for)
+    end
+  end
+end
+
+-- Forget a job, and in time its idempotency keys: see drop_keys.
+function M.drop(job, keys_for, lives_on)
   if job.needs and job.state < COMPLETED then M.wait_no_more(job) end
   M.leave(job)
   M.forget_expiry(job)
   if M.has(job.marks, K.TIES) then
     M.release_unique(job)
-    local _, keys = M.ties_of(job)
-    for i = 1, #keys do M.zset('dropped', keys[i], now) end
+    M.drop_keys(job, keys_for, lives_on)
     M.hset('ties', job.seq, false)
   end
   M.mark(job, K.CHECKPOINT, 'checkpoint', false)

@@ -14,15 +14,22 @@ local function keys_of(job)
   local found = {}
   for i = 1, #keys do
     local packed = M.hget('key', keys[i])
-    local _, at = unpack_from('<Hc0', packed)
+    local _, _, at = unpack_from('<Hc0d', packed)
     found[#found + 1], found[#found + 2] = keys[i], packed:sub(at)
   end
   return found
 end
 
+-- An unfinished job may have given its unique name up to another.
+local function holds_name(job)
+  local unique = M.ties_of(job)
+  return not unique or job.state >= COMPLETED or M.hget('unique', unique) == job.seq
+end
+
 local answers = {}
 for i = 1, #names do
   local seq = ids[names[i]]
-  answers[i] = seq and { M.whole(seq), keys_of(M.job_of(seq)) } or false
+  local job = seq and M.job_of(seq)
+  answers[i] = seq and { M.whole(seq), keys_of(job), holds_name(job) and 1 or 0 } or false
 end
 return { text(server), answers }

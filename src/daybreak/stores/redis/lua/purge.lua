@@ -10,7 +10,7 @@ local forwarded = {}
 for i = 1, #wanted do
   local job = M.job_of(wanted[i][1])
   if job and job.state == RUNNING and job.fence == wanted[i][2] then
-    M.drop(job)
+    M.drop(job, keys_for, true)
     forwarded[i] = '1'
   else
     forwarded[i] = '0'
@@ -22,7 +22,7 @@ for i = 1, #adopted do
   local job = seq and M.job_of(seq)
   gone[i] = '0'
   if job and job.state ~= RUNNING and job.n == adopted[i][2] then
-    M.drop(job)
+    M.drop(job, keys_for, true)
     gone[i] = '1'
   end
 end
@@ -30,7 +30,7 @@ M.flush()
 
 local old = call('ZRANGEBYSCORE', P .. 'purge', '-inf', text(now), 'LIMIT', 0, limit)
 M.fetch('at', old)
-for i = 1, #old do M.drop(M.job_of(old[i])) end
+for i = 1, #old do M.drop(M.job_of(old[i]), keys_for) end
 M.flush()
 
 -- By order of commit, so that a clock set back tears no hole. Positions go on when the feed is empty.
@@ -47,7 +47,7 @@ while past <= last and rows < limit and bytes < 4000000 do
 end
 if past ~= first then call('HSET', META, 'first', text(past)) end
 
-local keys = call('ZRANGEBYSCORE', P .. 'dropped', '-inf', text(now - keys_for), 'LIMIT', 0, limit)
+local keys = call('ZRANGEBYSCORE', P .. 'dropped', '-inf', text(now), 'LIMIT', 0, limit)
 for i = 1, #keys do
   M.hset('key', keys[i], false)
   M.zset('dropped', keys[i], false)

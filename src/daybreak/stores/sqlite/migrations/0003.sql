@@ -26,3 +26,7 @@ CREATE INDEX held_cause ON held (cause, lane, band, ord, seq) WHERE cause IS NOT
 -- The totals of a lane and priority are one row among its tallies, so that a commit writes one row and no page more for
 -- them: its state is 'totals', its n is 0, and programs of version 2 pass over it. Packed as {what: [n, took]}.
 ALTER TABLE tally ADD COLUMN totals BLOB;
+
+-- An idempotency key whose job was purged is spent until `dropped`; then it is free. `at` is when it was submitted, where
+-- that is not when its job was. Programs of version 2 wrote the time of the purge: what they dropped is free at once.
+ALTER TABLE idem ADD COLUMN at INTEGER;

@@ -1,1 +1,1 @@
-INSERT INTO idem (key, digest, id) VALUES (?, ?, ?)
+INSERT OR REPLACE INTO idem (key, digest, id, at) VALUES (?, ?, ?, ?)

@@ -1,1 +1,1 @@
-INSERT INTO uniq (name, seq) VALUES (?, ?)
+INSERT OR REPLACE INTO uniq (name, seq) VALUES (?, ?)

@@ -1,1 +1,1 @@
-SELECT i.digest, i.id, j.seq FROM idem i LEFT JOIN job j ON j.id = i.id WHERE i.key = ?
+SELECT i.digest, i.id, j.seq, i.dropped FROM idem i LEFT JOIN job j ON j.id = i.id WHERE i.key = ?

@@ -1,0 +1,1 @@
+DELETE FROM daybreak.idem i WHERE i.id = %b::text

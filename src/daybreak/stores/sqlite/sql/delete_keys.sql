@@ -1,0 +1,1 @@
+DELETE FROM idem WHERE id = ?

@@ -1,0 +1,1 @@
+UPDATE idem SET dropped = ? + coalesce(?, at, ?) WHERE id = ?
