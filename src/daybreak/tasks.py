@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 from daybreak.context import Context
+from daybreak.digests import source_digest
 from daybreak.errors import BadArguments, BadInput, UnknownTask
 from daybreak.model import DEFAULT_OPTIONS, Options
 from daybreak.policy.admit import check_name, check_options, check_version
@@ -94,6 +95,11 @@ class Definition:
     def shares(self, resource: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Share]:
         """What a job with these arguments needs, where `resource` may be a function of them."""
         return shares_of(resource(**self.named(args, kwargs)) if callable(resource) else resource)
+
+    @once
+    def code(self) -> str:
+        """The digest of its code, to tell whether a stored job was submitted by the same."""
+        return source_digest(self.function)
 
     @property
     def versions(self) -> tuple[int, ...]:
