@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import asyncio
+import re
 import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 import daybreak.stores.sqlite.examine as about_place
 from daybreak import platform
 from daybreak.cli.session import Session
-from daybreak.model import Lost
+from daybreak.model import Lost, TimedOut
 from daybreak.policy.retry import Retry
 from daybreak.resources import all_resources
 from daybreak.store import Claim, Exchange
@@ -136,35 +137,106 @@ def test_a_lease_that_nobody_took_over(ask, place, monkeypatch):
     assert wrong(ask)[0][0] == "1 running job holds a lease that ran out long ago"
 
 
-def test_jobs_that_were_given_up_of_late(ask, place):
-    place.worker("mail")
-    for _ in range(2):
-        place.fail(kind="OSError", retry=1)
-    place.end(Lost(alone=True), retry=Retry(attempts=1))
-    found = wrong(ask)
-    assert found[0][0].startswith("1 job of 'mail' failed as lost in the last 24 h")
-    assert found[1][0].startswith("2 jobs of 'mail' failed as exhausted in the last 24 h")
-    assert found[1][1].endswith("daybreak jobs retry --task mail --reason exhausted")
-
-
-def test_only_what_failed_of_late_is_retried(ask, place, monkeypatch):
-    from daybreak.cli.doctor import work
-
-    place.worker("mail")
+def failed(place) -> None:
+    """One or two jobs for each reason."""
+    place.fail(kind="ValueError")
+    place.fail(task="sing", kind="ValueError")
     place.fail(kind="OSError", retry=1)
-    between = datetime.now(UTC)
-    late = place.fail(kind="OSError", retry=1)
-    now = datetime.now(UTC)
-    look = work.about_work
-    command = importlib.import_module("daybreak.cli.doctor.command")
-    monkeypatch.setattr(command, "about_work", lambda client, here, _: look(client, here, now))
-    monkeypatch.setattr(work, "RECENT", now - between)
-    [(what, cure)] = wrong(ask)
-    assert what.startswith("1 job of 'mail' failed as exhausted")
-    assert cure == f"look, mend, then: daybreak jobs retry {late}"
-    monkeypatch.setattr(work, "_FEW", 0)
+    place.end(TimedOut(after=timedelta(seconds=1)), retry=1)
+    place.end(Lost(alone=True), retry=Retry(attempts=1))
+    place.submit(expires_in="1ms")
+    place.do(overdue)
+
+
+async def overdue(client) -> None:
+    await asyncio.sleep(0.01)
+    await client.store.advance()
+
+
+def test_all_that_failed_in_the_last_day_is_counted_by_reason_and_its_commands_name_it(ask, cli, place):
+    place.worker("mail", "sing")
+    failed(place)
+    found = wrong(ask)
+    assert [what.partition(":")[0] for what, _ in found] == [
+        "2 jobs failed in the last day with the reason error",
+        "1 job failed in the last day with the reason exhausted",
+        "1 job failed in the last day with the reason timeout",
+        "1 job failed in the last day with the reason expired",
+        "1 job failed in the last day with the reason lost",
+    ]
+    assert found[0][0].endswith("(mail 1, sing 1)")
+    assert found[0][1] == (
+        "list them: daybreak jobs --state failed --reason error --since 1d; mend the cause, then retry them: "
+        "daybreak jobs retry --reason error --since 1d"
+    )
+    for what, cure in found:
+        n = int(what.partition(" ")[0])
+        listed, again = re.findall(r"daybreak (jobs [^;,]*1d)", cure)
+        assert len(ask(*shlex.split(listed), "--json")["jobs"]) == n
+        assert ask(*shlex.split(again), "--json")["changed"] == n
+    assert wrong(ask, 0) == []
+
+
+def test_what_failed_earlier_is_neither_counted_nor_named(ask, place, monkeypatch):
+    from daybreak.cli.doctor import failures
+
+    place.worker("mail")
+    failed(place)
+    monkeypatch.setattr(failures, "RECENT", timedelta())
+    assert wrong(ask, 0) == []
+
+
+def test_beyond_so_many_failures_it_says_at_least(ask, place, monkeypatch):
+    from daybreak.cli.doctor import failures
+
+    place.worker("mail")
+    for _ in range(3):
+        place.fail()
+    monkeypatch.setattr(failures, "LOOKED_AT", 2)
+    monkeypatch.setattr(failures, "_PAGE", 1)
+    [(what, _)] = wrong(ask)
+    assert what.startswith("at least 2 jobs failed in the last day with the reason error")
+    monkeypatch.setattr(failures, "RECENT", timedelta())
+    said = [one["what"] for one in ask("doctor", "--json")["findings"]]
+    assert "none of the 2 newest failed jobs failed in the last day; older ones not checked" in said
+
+
+def test_requests_for_locks_that_waited_too_long_are_no_failures(ask, place):
+    place.worker("mail")
+    place.submit("lock", queue="lock", expires_in="1ms")
+    place.do(overdue)
+    assert wrong(ask, 0) == []
+    place.submit(expires_in="1ms")
+    place.do(overdue)
     [(_, cure)] = wrong(ask)
-    assert cure.endswith("daybreak jobs retry --task mail --reason exhausted (that also retries older ones)")
+    assert "list them: daybreak jobs --state failed --queue default --reason expired --since 1d;" in cure
+
+
+def test_commands_that_nobody_may_run(ask, cli, place):
+    """The cure starts a worker that may, for the queues in which they wait."""
+    place.submit("exec", queue="media")
+    place.submit("exec")
+    [(what, cure)] = wrong(ask)
+    assert (what, cure) == (
+        "2 jobs wait and no worker is there to run them",
+        "start one: daybreak worker --allow-commands --queues default,media",
+    )
+    assert "Start one with: daybreak worker --allow-commands --queues default,media" in cli("jobs").stdout
+    place.worker("mail")
+    [(what, cure)] = wrong(ask)
+    assert what == "2 commands wait, and no live worker may run commands"
+    assert cure.startswith("start one that may: daybreak worker --allow-commands --queues default,media; or give them")
+    place.worker("mail", "exec")
+    [(what, cure)] = wrong(ask)
+    assert what == "1 job waits in the queue 'media', and no live worker that knows their task serves it"
+    assert cure == "start one for it: daybreak worker --allow-commands --queues media"
+
+
+def test_commands_beside_other_jobs_that_wait(ask, place):
+    place.submit("exec")
+    place.submit("mail")
+    [(_, cure)] = wrong(ask)
+    assert cure == "start one: daybreak worker TARGET, and for commands: daybreak worker --allow-commands"
 
 
 def test_what_else_a_reset_takes_back_is_said(cli, place):

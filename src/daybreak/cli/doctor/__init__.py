@@ -2,6 +2,7 @@
 
 place      the settings, and the store they name
 work       queues, workers and jobs
+failures   what failed in the last day
 """
 
 from daybreak.cli.doctor.command import command
