@@ -239,6 +239,48 @@ def test_commands_beside_other_jobs_that_wait(ask, place):
     assert cure == "start one: daybreak worker TARGET, and for commands: daybreak worker --allow-commands"
 
 
+# -- code --------------------------------------------------------------------------------------------------------------
+
+
+def test_two_apps_with_different_code_under_one_name(ask, place):
+    place.worker("mail", "sing", id="a", name="a", app="shop:app", code={"mail": "3.11-1", "sing": "3.11-9"})
+    place.worker("mail", "sing", id="b", name="b", app="shop:app", code={"mail": "3.11-1", "sing": "3.11-9"})
+    assert wrong(ask, 0) == [], "the same code twice"
+    for n in range(3):
+        code = {"mail": "3.11-2", "sing": "3.11-9"}
+        place.worker("mail", "sing", id=f"c{n}", name="c", app="blog:app", code=code)
+    [(what, cure)] = wrong(ask)
+    assert what.startswith("two live workers run different code for the task 'mail', and a job gets whichever takes it")
+    assert "(app shop:app, started 5 min ago)" in what
+    assert "(app blog:app, started 5 min ago)" in what
+    assert cure.startswith("give the task of one app another name")
+
+
+def test_one_app_whose_code_has_changed_since_a_worker_was_started(ask, place):
+    place.worker("mail", id="a", name="old", app="shop:app", code={"mail": "3.11-1"}, seen=timedelta(seconds=9))
+    place.worker("mail", id="b", name="new", app="shop:app", code={"mail": "3.11-2"})
+    [(_, cure)] = wrong(ask)
+    assert cure == "restart whichever has the old code; old was started first"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"code": {"mail": "3.12-2"}},
+        {"code": {}},
+        {"code": {"mail": "3.11-2"}, "queues": ("elsewhere",)},
+        {"code": {"mail": "3.11-2"}, "tasks": (("mail", 2),)},
+        {"code": {"mail": "3.11-2"}, "stopping": True, "seen": LONG_AGO},
+    ],
+    ids=["another Python", "unknown", "another queue", "a new version", "stopped"],
+)
+def test_code_that_may_differ_or_of_which_nothing_is_known(ask, place, other):
+    tasks = other.pop("tasks", ("mail",))
+    place.worker("mail", id="a", app="shop:app", code={"mail": "3.11-1"})
+    place.worker(*tasks, id="b", app="blog:app", **other)
+    assert wrong(ask, 0) == []
+
+
 def test_what_else_a_reset_takes_back_is_said(cli, place):
     from daybreak.cli.doctor.work import _resources
 

@@ -2,6 +2,7 @@
 
 place      the settings, and the store they name
 work       queues, workers and jobs
+code       workers that run different code under one name
 failures   what failed in the last day
 """
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from daybreak.cli.doctor.code import about_code
 from daybreak.cli.doctor.failures import about_failures
 from daybreak.cli.queues.reading import Queue, read_queues
 from daybreak.cli.seen import Seen, known_tasks, workers
@@ -38,6 +39,8 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
             yield finding
         for finding in _unserved(tallies, live, session):
             yield finding
+    for finding in about_code(live, now):
+        yield finding
     for finding in _queues(queues, session):
         yield finding
     for finding in _gone(seen, now):
