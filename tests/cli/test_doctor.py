@@ -8,16 +8,18 @@ import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 import daybreak.stores.sqlite.examine as about_place
 from daybreak import platform
 from daybreak.cli.session import Session
-from daybreak.model import Lost, TimedOut
+from daybreak.model import Lost, Put, TimedOut
 from daybreak.policy.retry import Retry
 from daybreak.resources import all_resources
 from daybreak.store import Claim, Exchange
+from daybreak.waits import KIND, Wait
 
 LONG_AGO = timedelta(minutes=10)
 
@@ -237,6 +239,73 @@ def test_commands_beside_other_jobs_that_wait(ask, place):
     place.submit("mail")
     [(_, cure)] = wrong(ask)
     assert cure == "start one: daybreak worker TARGET, and for commands: daybreak worker --allow-commands"
+
+
+# -- slots -------------------------------------------------------------------------------------------------------------
+
+
+def waiting(place, *awaited: str, task: str = "outer") -> list[str]:
+    """For each of these jobs one that runs in worker w1 and waits for it."""
+    jobs = [place.run(task) for _ in awaited]
+
+    async def write(client):
+        for job, other in zip(jobs, awaited, strict=True):
+            found = await client.get(job)
+            value = msgspec.json.encode(Wait(job, found.fence, other))
+            await client.store.put([Put(kind=KIND, name=job, value=value)])
+
+    place.do(write)
+    return jobs
+
+
+def slots(ask, code: int = 1) -> list[tuple[str, str]]:
+    return [(what, cure) for what, cure in wrong(ask, code) if "slot" in what]
+
+
+def test_jobs_that_wait_for_what_only_their_own_slots_could_run(ask, place):
+    place.worker("outer", "inner", id="w1", processes=2)
+    inner = place.submit("inner")
+    waiting(place, inner)
+    assert slots(ask, 0) == [], "one slot is free"
+    waiting(place, place.submit("inner"))
+    [(what, cure)] = slots(ask)
+    assert re.match(r"the job \S+ of 'outer' waits for the job \S+ of 'inner', which is queued, and every slot", what)
+    assert what.endswith("in the same way; so does 1 other job: none can go on")
+    assert cure.startswith("start one more worker, which has free slots: daybreak worker TARGET;")
+    place.worker("outer", "inner", id="w2", processes=1)
+    assert slots(ask, 0) == [], "the other worker has a free slot"
+
+
+def test_a_slot_whose_job_does_not_wait_becomes_free(ask, place):
+    place.worker("outer", "inner", id="w1", processes=2)
+    waiting(place, place.submit("inner"))
+    busy = place.run("outer")
+    assert slots(ask, 0) == []
+    waiting(place, busy)
+    assert slots(ask, 0) == [], "nor is it stuck if another waits for it: it goes on"
+
+
+def test_slots_on_the_loop_and_in_processes_are_told_apart(ask, place):
+    place.worker("outer", "inner", id="w1", processes=1, async_jobs=100, on_loop=("inner",))
+    waiting(place, place.submit("inner"))
+    assert slots(ask, 0) == [], "the awaited job takes a slot of the other kind"
+    place.worker("outer", "inner", id="w1", processes=1, async_jobs=100, on_loop=("other",))
+    assert len(slots(ask)) == 1
+
+
+@pytest.mark.parametrize("moved_on", ["ended", "run again", "awaited ended", "unreadable"])
+def test_a_record_of_a_wait_that_is_over_is_not_believed(ask, place, moved_on):
+    place.worker("outer", "inner", id="w1", processes=1)
+    inner = place.submit("inner")
+    [outer] = waiting(place, inner)
+    assert len(slots(ask)) == 1
+    if moved_on == "awaited ended":
+        place.do(lambda client: client.cancel(inner))
+    else:
+        value = msgspec.json.encode(Wait(outer if moved_on == "run again" else inner, 99, inner))
+        value = b"?" if moved_on == "unreadable" else value
+        place.do(lambda client: client.store.put([Put(kind=KIND, name=outer, value=value)]))
+    assert slots(ask, 0) == []
 
 
 # -- code --------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ SILENT: Final = 5  # leases; the living tell of themselves every other lease, at
 
 class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`id` is unique per start. `seen_at` is by the worker's own clock, and only shown. `code` has the digest of each
-    task's code, for at most `MOST_CODE` tasks: the record is written again and again."""
+    task's code, for at most `MOST_CODE` tasks: the record is written again and again. Tasks `on_loop` take one of the
+    `async_jobs` slots, all others one of the `processes`."""
 
     id: str
     name: str
@@ -36,6 +37,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     queues: tuple[str, ...] = ()
     tasks: tuple[tuple[str, int], ...] = ()
     code: dict[str, str] = {}
+    on_loop: tuple[str, ...] = ()
     processes: int = 0
     async_jobs: int = 0
     lease_for: timedelta = timedelta(seconds=7)

@@ -26,7 +26,8 @@ def about_code(live: list[Seen], now: datetime) -> Iterator[Finding]:
         codes = tuple(sorted(tuple(seen.code[task] for task in tasks) for seen in (one, other)))
         if tasks and codes not in told:
             told.add(codes)
-            yield _finding(tasks, *sorted((one, other), key=_started), now)
+            first, second = sorted((one, other), key=_started)
+            yield _finding(tasks, first, second, now)
 
 
 def _started(seen: Seen) -> float:

@@ -9,6 +9,7 @@ from typing import Final
 
 from daybreak.cli.doctor.code import about_code
 from daybreak.cli.doctor.failures import about_failures
+from daybreak.cli.doctor.slots import about_slots
 from daybreak.cli.queues.reading import Queue, read_queues
 from daybreak.cli.seen import Seen, known_tasks, workers
 from daybreak.cli.session import COMMANDS, Session
@@ -39,6 +40,8 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
             yield finding
         for finding in _unserved(tallies, live, session):
             yield finding
+    async for finding in about_slots(client, [one for one in live if not one.stopping], session):
+        yield finding
     for finding in about_code(live, now):
         yield finding
     for finding in _queues(queues, session):
