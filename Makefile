@@ -21,11 +21,12 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 PYTEST := $(BIN)/python -m pytest
 SERVED := $(BIN)/python tests/with_servers.py
+# What fails is run once more, alone, and named at the end of make test if it passes then.
+FLAKY := $(VENV)/.flaky
+TWICE := $(SERVED) $(BIN)/python tests/run_again.py --remember $(FLAKY) -n $(PARALLEL) --dist worksteal
 # These must be there; whatever else stands in tests/ is run as well.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
     tests/acceptance tests/on_servers tests/demo
-# Torture in whose verdict no time is measured.
-UNTIMED := $(patsubst %,tests/torture/test_%.py,servers bad_disks powercut growth flat)
 # Quick: one process, or a few short-lived ones, and no server. What starts many, what waits for leases to run out, what
 # takes seconds of computing, and the examples of the pages, are for make test.
 QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \
@@ -109,15 +110,15 @@ if ! ls $(1)/test_*.py >/dev/null 2>&1; then \
 else
 endef
 
-# Short torture first, and alone what measures time. The suites come last, so that their count is the last line.
+# Only the long torture judges by time, so the short form can share the machine. The suites come last: their count is
+# the last line.
 test: static servers
-	@echo "== torture, short form"
-	@$(call found,tests/torture) $(SERVED) $(PYTEST) tests/torture $(UNTIMED:%=--ignore=%); fi
-	@echo "== torture of servers, disks, files and costs, short form, $(PARALLEL) at a time"
-	@$(SERVED) $(PYTEST) -n $(PARALLEL) --dist worksteal $(UNTIMED)
+	@rm -f $(FLAKY)
+	@echo "== torture, short form, $(PARALLEL) at a time"
+	@$(call found,tests/torture) $(TWICE) tests/torture; fi
 	@for suite in $(SUITES); do $(call found,$$suite) :; fi; done
 	@echo "== all other suites, with the examples of README and docs, $(PARALLEL) at a time"
-	@$(SERVED) $(PYTEST) -n $(PARALLEL) --dist worksteal tests --ignore=tests/torture
+	@$(TWICE) tests --ignore=tests/torture
 
 docs: $(STAMP)
 	@echo "== examples and links of README and docs"

@@ -1,5 +1,5 @@
 """For all tests: examples take as long as they take, a failing one says how to come back to it, and what was skipped is
-said by its reason. And a portal for whoever asks for one."""
+said by its reason. Signals that a parent ignores are heard. And a portal for whoever asks for one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import pytest
 from hypothesis import settings
 
 from daybreak.sync import Portal
+from run_again import default_signals
+
+default_signals()
 
 settings.register_profile("daybreak", deadline=None, print_blob=True)
 settings.load_profile("daybreak")

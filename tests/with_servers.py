@@ -14,11 +14,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from run_again import default_signals
+
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "contract"), str(HERE / "stores" / "postgres")]
 
 
 def main() -> int:
+    default_signals()
     with contextlib.ExitStack() as ending:
         for variable, start in (("DAYBREAK_TEST_POSTGRES", _postgres), ("DAYBREAK_TEST_REDIS", _redis)):
             if variable not in os.environ:

@@ -19,6 +19,7 @@ from daybreak.store import Amendment, Position
 from daybreak.sync import Portal, blocking
 from daybreak.tasks import Program
 from daybreak.units import duration, moment
+from daybreak.waits import shown_wait
 from daybreak.worker import record
 
 R = TypeVar("R")
@@ -87,7 +88,8 @@ class JobHandle(Generic[R]):
             if first == PATIENCE:
                 await self._tell_if_nobody_knows(client)
         try:
-            return await client.wait(self.id, None if limit is None else limit - first)
+            async with shown_wait(client.store, self.id):
+                return await client.wait(self.id, None if limit is None else limit - first)
         except TimeoutError:
             assert limit is not None
             raise ResultTimeout(self.id, (await client.get(self.id)).state.value, limit) from None

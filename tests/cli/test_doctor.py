@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
+import asyncio
+import re
 import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 import daybreak.stores.sqlite.examine as about_place
 from daybreak import platform
 from daybreak.cli.session import Session
-from daybreak.model import Lost
+from daybreak.model import Lost, Put, TimedOut
 from daybreak.policy.retry import Retry
 from daybreak.resources import all_resources
 from daybreak.store import Claim, Exchange
+from daybreak.waits import KIND, Wait
 
 LONG_AGO = timedelta(minutes=10)
 
@@ -136,35 +139,215 @@ def test_a_lease_that_nobody_took_over(ask, place, monkeypatch):
     assert wrong(ask)[0][0] == "1 running job holds a lease that ran out long ago"
 
 
-def test_jobs_that_were_given_up_of_late(ask, place):
-    place.worker("mail")
-    for _ in range(2):
-        place.fail(kind="OSError", retry=1)
-    place.end(Lost(alone=True), retry=Retry(attempts=1))
-    found = wrong(ask)
-    assert found[0][0].startswith("1 job of 'mail' failed as lost in the last 24 h")
-    assert found[1][0].startswith("2 jobs of 'mail' failed as exhausted in the last 24 h")
-    assert found[1][1].endswith("daybreak jobs retry --task mail --reason exhausted")
-
-
-def test_only_what_failed_of_late_is_retried(ask, place, monkeypatch):
-    from daybreak.cli.doctor import work
-
-    place.worker("mail")
+def failed(place) -> None:
+    """One or two jobs for each reason."""
+    place.fail(kind="ValueError")
+    place.fail(task="sing", kind="ValueError")
     place.fail(kind="OSError", retry=1)
-    between = datetime.now(UTC)
-    late = place.fail(kind="OSError", retry=1)
-    now = datetime.now(UTC)
-    look = work.about_work
-    command = importlib.import_module("daybreak.cli.doctor.command")
-    monkeypatch.setattr(command, "about_work", lambda client, here, _: look(client, here, now))
-    monkeypatch.setattr(work, "RECENT", now - between)
-    [(what, cure)] = wrong(ask)
-    assert what.startswith("1 job of 'mail' failed as exhausted")
-    assert cure == f"look, mend, then: daybreak jobs retry {late}"
-    monkeypatch.setattr(work, "_FEW", 0)
+    place.end(TimedOut(after=timedelta(seconds=1)), retry=1)
+    place.end(Lost(alone=True), retry=Retry(attempts=1))
+    place.submit(expires_in="1ms")
+    place.do(overdue)
+
+
+async def overdue(client) -> None:
+    await asyncio.sleep(0.01)
+    await client.store.advance()
+
+
+def test_all_that_failed_in_the_last_day_is_counted_by_reason_and_its_commands_name_it(ask, cli, place):
+    place.worker("mail", "sing")
+    failed(place)
+    found = wrong(ask)
+    assert [what.partition(":")[0] for what, _ in found] == [
+        "2 jobs failed in the last day with the reason error",
+        "1 job failed in the last day with the reason exhausted",
+        "1 job failed in the last day with the reason timeout",
+        "1 job failed in the last day with the reason expired",
+        "1 job failed in the last day with the reason lost",
+    ]
+    assert found[0][0].endswith("(mail 1, sing 1)")
+    assert found[0][1] == (
+        "list them: daybreak jobs --state failed --reason error --since 1d; mend the cause, then retry them: "
+        "daybreak jobs retry --reason error --since 1d"
+    )
+    for what, cure in found:
+        n = int(what.partition(" ")[0])
+        listed, again = re.findall(r"daybreak (jobs [^;,]*1d)", cure)
+        assert len(ask(*shlex.split(listed), "--json")["jobs"]) == n
+        assert ask(*shlex.split(again), "--json")["changed"] == n
+    assert wrong(ask, 0) == []
+
+
+def test_what_failed_earlier_is_neither_counted_nor_named(ask, place, monkeypatch):
+    from daybreak.cli.doctor import failures
+
+    place.worker("mail")
+    failed(place)
+    monkeypatch.setattr(failures, "RECENT", timedelta())
+    assert wrong(ask, 0) == []
+
+
+def test_beyond_so_many_failures_it_says_at_least(ask, place, monkeypatch):
+    from daybreak.cli.doctor import failures
+
+    place.worker("mail")
+    for _ in range(3):
+        place.fail()
+    monkeypatch.setattr(failures, "LOOKED_AT", 2)
+    monkeypatch.setattr(failures, "_PAGE", 1)
+    [(what, _)] = wrong(ask)
+    assert what.startswith("at least 2 jobs failed in the last day with the reason error")
+    monkeypatch.setattr(failures, "RECENT", timedelta())
+    said = [one["what"] for one in ask("doctor", "--json")["findings"]]
+    assert "none of the 2 newest failed jobs failed in the last day; older ones not checked" in said
+
+
+def test_requests_for_locks_that_waited_too_long_are_no_failures(ask, place):
+    place.worker("mail")
+    place.submit("lock", queue="lock", expires_in="1ms")
+    place.do(overdue)
+    assert wrong(ask, 0) == []
+    place.submit(expires_in="1ms")
+    place.do(overdue)
     [(_, cure)] = wrong(ask)
-    assert cure.endswith("daybreak jobs retry --task mail --reason exhausted (that also retries older ones)")
+    assert "list them: daybreak jobs --state failed --queue default --reason expired --since 1d;" in cure
+
+
+def test_commands_that_nobody_may_run(ask, cli, place):
+    """The cure starts a worker that may, for the queues in which they wait."""
+    place.submit("exec", queue="media")
+    place.submit("exec")
+    [(what, cure)] = wrong(ask)
+    assert (what, cure) == (
+        "2 jobs wait and no worker is there to run them",
+        "start one: daybreak worker --allow-commands --queues default,media",
+    )
+    assert "Start one with: daybreak worker --allow-commands --queues default,media" in cli("jobs").stdout
+    place.worker("mail")
+    [(what, cure)] = wrong(ask)
+    assert what == "2 commands wait, and no live worker may run commands"
+    assert cure.startswith("start one that may: daybreak worker --allow-commands --queues default,media; or give them")
+    place.worker("mail", "exec")
+    [(what, cure)] = wrong(ask)
+    assert what == "1 job waits in the queue 'media', and no live worker that knows their task serves it"
+    assert cure == "start one for it: daybreak worker --allow-commands --queues media"
+
+
+def test_commands_beside_other_jobs_that_wait(ask, place):
+    place.submit("exec")
+    place.submit("mail")
+    [(_, cure)] = wrong(ask)
+    assert cure == "start one: daybreak worker TARGET, and for commands: daybreak worker --allow-commands"
+
+
+# -- slots -------------------------------------------------------------------------------------------------------------
+
+
+def waiting(place, *awaited: str, task: str = "outer") -> list[str]:
+    """For each of these jobs one that runs in worker w1 and waits for it."""
+    jobs = [place.run(task) for _ in awaited]
+
+    async def write(client):
+        for job, other in zip(jobs, awaited, strict=True):
+            found = await client.get(job)
+            value = msgspec.json.encode(Wait(job, found.fence, other))
+            await client.store.put([Put(kind=KIND, name=job, value=value)])
+
+    place.do(write)
+    return jobs
+
+
+def slots(ask, code: int = 1) -> list[tuple[str, str]]:
+    return [(what, cure) for what, cure in wrong(ask, code) if "slot" in what]
+
+
+def test_jobs_that_wait_for_what_only_their_own_slots_could_run(ask, place):
+    place.worker("outer", "inner", id="w1", processes=2)
+    inner = place.submit("inner")
+    waiting(place, inner)
+    assert slots(ask, 0) == [], "one slot is free"
+    waiting(place, place.submit("inner"))
+    [(what, cure)] = slots(ask)
+    assert re.match(r"the job \S+ of 'outer' waits for the job \S+ of 'inner', which is queued, and every slot", what)
+    assert what.endswith("in the same way; so does 1 other job: none can go on")
+    assert cure.startswith("start one more worker, which has free slots: daybreak worker TARGET;")
+    place.worker("outer", "inner", id="w2", processes=1)
+    assert slots(ask, 0) == [], "the other worker has a free slot"
+
+
+def test_a_slot_whose_job_does_not_wait_becomes_free(ask, place):
+    place.worker("outer", "inner", id="w1", processes=2)
+    waiting(place, place.submit("inner"))
+    busy = place.run("outer")
+    assert slots(ask, 0) == []
+    waiting(place, busy)
+    assert slots(ask, 0) == [], "nor is it stuck if another waits for it: it goes on"
+
+
+def test_slots_on_the_loop_and_in_processes_are_told_apart(ask, place):
+    place.worker("outer", "inner", id="w1", processes=1, async_jobs=100, on_loop=("inner",))
+    waiting(place, place.submit("inner"))
+    assert slots(ask, 0) == [], "the awaited job takes a slot of the other kind"
+    place.worker("outer", "inner", id="w1", processes=1, async_jobs=100, on_loop=("other",))
+    assert len(slots(ask)) == 1
+
+
+@pytest.mark.parametrize("moved_on", ["ended", "run again", "awaited ended", "unreadable"])
+def test_a_record_of_a_wait_that_is_over_is_not_believed(ask, place, moved_on):
+    place.worker("outer", "inner", id="w1", processes=1)
+    inner = place.submit("inner")
+    [outer] = waiting(place, inner)
+    assert len(slots(ask)) == 1
+    if moved_on == "awaited ended":
+        place.do(lambda client: client.cancel(inner))
+    else:
+        value = msgspec.json.encode(Wait(outer if moved_on == "run again" else inner, 99, inner))
+        value = b"?" if moved_on == "unreadable" else value
+        place.do(lambda client: client.store.put([Put(kind=KIND, name=outer, value=value)]))
+    assert slots(ask, 0) == []
+
+
+# -- code --------------------------------------------------------------------------------------------------------------
+
+
+def test_two_apps_with_different_code_under_one_name(ask, place):
+    place.worker("mail", "sing", id="a", name="a", app="shop:app", code={"mail": "3.11-1", "sing": "3.11-9"})
+    place.worker("mail", "sing", id="b", name="b", app="shop:app", code={"mail": "3.11-1", "sing": "3.11-9"})
+    assert wrong(ask, 0) == [], "the same code twice"
+    for n in range(3):
+        code = {"mail": "3.11-2", "sing": "3.11-9"}
+        place.worker("mail", "sing", id=f"c{n}", name="c", app="blog:app", code=code)
+    [(what, cure)] = wrong(ask)
+    assert what.startswith("two live workers run different code for the task 'mail', and a job gets whichever takes it")
+    assert "(app shop:app, started 5 min ago)" in what
+    assert "(app blog:app, started 5 min ago)" in what
+    assert cure.startswith("give the task of one app another name")
+
+
+def test_one_app_whose_code_has_changed_since_a_worker_was_started(ask, place):
+    place.worker("mail", id="a", name="old", app="shop:app", code={"mail": "3.11-1"}, seen=timedelta(seconds=9))
+    place.worker("mail", id="b", name="new", app="shop:app", code={"mail": "3.11-2"})
+    [(_, cure)] = wrong(ask)
+    assert cure == "restart whichever has the old code; old was started first"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"code": {"mail": "3.12-2"}},
+        {"code": {}},
+        {"code": {"mail": "3.11-2"}, "queues": ("elsewhere",)},
+        {"code": {"mail": "3.11-2"}, "tasks": (("mail", 2),)},
+        {"code": {"mail": "3.11-2"}, "stopping": True, "seen": LONG_AGO},
+    ],
+    ids=["another Python", "unknown", "another queue", "a new version", "stopped"],
+)
+def test_code_that_may_differ_or_of_which_nothing_is_known(ask, place, other):
+    tasks = other.pop("tasks", ("mail",))
+    place.worker("mail", id="a", app="shop:app", code={"mail": "3.11-1"})
+    place.worker(*tasks, id="b", app="blog:app", **other)
+    assert wrong(ask, 0) == []
 
 
 def test_what_else_a_reset_takes_back_is_said(cli, place):

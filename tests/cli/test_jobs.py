@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -271,3 +272,66 @@ def test_a_result_that_is_not_there(cli, place):
         in cli("jobs", "result", job, code=5).stderr
     )
     assert "is queued after" in cli("jobs", "result", job, "--timeout-wait", "1ms", code=5).stderr
+
+
+# -- a time ------------------------------------------------------------------------------------------------------------
+
+
+def test_since_and_until_name_jobs_by_when_they_ended_or_were_submitted(ask, cli, place):
+    old = place.fail()
+    between = (place.get(old).finished_at + timedelta(microseconds=1)).isoformat()
+    place.do(lambda client: asyncio.sleep(0.002))
+    late, waits = place.fail(), place.submit()
+
+    def found(*words):
+        return {job["id"] for job in ask("jobs", "--json", *words)["jobs"]}
+
+    assert found("--since", between) == {late, waits}
+    assert found("--until", between) == {old}
+    assert found("--since", "1h", "--state", "failed") == {old, late}
+    assert found("--until", "1h") == set()
+    assert found("--since", between, "--state", "failed", "--reason", "error") == {late}
+    assert "No failed jobs until 1h ago." in cli("jobs", "--until", "1h", "--state", "failed").stdout
+    assert "2 failed jobs of the last 1h. Retry with: daybreak jobs retry --state failed --since 1h" in (
+        cli("jobs", "--since", "1h", "--state", "failed").stdout
+    )
+
+
+@pytest.mark.parametrize("said", ["1", "2026-01-31T18:00", "yesterday", ""])
+def test_a_time_that_is_none_is_refused(cli, place, said):
+    place.submit()
+    cli("jobs", "--since", said, code=2)
+
+
+def test_pages_of_jobs_of_a_time_lose_none_and_repeat_none(ask, cli, place, monkeypatch):
+    from daybreak.cli.jobs import matching
+
+    jobs = [place.fail() for _ in range(7)]
+    until = place.get(jobs[4]).finished_at.isoformat()
+    for page, looked_at in ((2, 1000), (1000, 1000), (1000, 1), (2, 3)):
+        monkeypatch.setattr(matching, "PAGE", page)
+        monkeypatch.setattr(matching, "LOOKED_AT", looked_at)
+        seen, cursor = [], ()
+        while True:
+            found = ask("jobs", "--json", "--until", until, "--limit", "3", *cursor)
+            assert len(found["jobs"]) <= 3
+            seen += [job["id"] for job in found["jobs"]]
+            if found["cursor"] is None:
+                break
+            cursor = ("--cursor", found["cursor"])
+        assert seen == jobs[3::-1]
+    told = cli("jobs", "--until", "2020-01-01T00:00+00:00").stdout
+    assert told.startswith("No jobs until 2020-01-01T00:00+00:00 among those that were looked at so far. More with: ")
+
+
+def test_only_jobs_of_the_time_are_changed(ask, place):
+    old = place.fail()
+    between = (place.get(old).finished_at + timedelta(microseconds=1)).isoformat()
+    place.do(lambda client: asyncio.sleep(0.002))
+    late = place.fail()
+    dry = ask("jobs", "retry", "--reason", "error", "--since", between, "--dry-run", "--json")
+    assert (dry["matching"], dry["by_state"]) == (1, {"failed": 1})
+    done = ask("jobs", "retry", "--reason", "error", "--since", between, "--json")
+    assert (done["matching"], done["changed"]) == (1, 1)
+    assert (place.get(old).state, place.get(late).state) == ("failed", "queued")
+    assert ask("jobs", "cancel", "--since", "1h", "--json")["changed"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import math
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from daybreak.errors import StoreError, StoreUnavailable
 from daybreak.model import State
 from daybreak.store import EVENTS_TOPIC, Claim, Exchange, InsertsNow, Verdict, work_topic
 from daybreak.stores.memory import MemoryStore
-from daybreak.stores.sqlite import SqliteStore, engine, log
+from daybreak.stores.sqlite import SqliteStore, engine, log, writer
 from daybreak.stores.sqlite.engine import Request
 
 SECOND = timedelta(seconds=1)
@@ -579,6 +580,7 @@ async def test_a_slow_disk_holds_up_no_loop_for_long(tmp_path, by_whom, monkeypa
             commit(self, db)
 
         monkeypatch.setattr(engine.Engine, "_commit", slow)
+        monkeypatch.setattr(writer, "SLOW_FOR", 3600.0)
         for _ in range(5):
             await Client(store).submit("t")
         assert [thread is threading.current_thread() for thread in by_whom] == [True, False, False, False, False]
@@ -598,6 +600,7 @@ async def test_trouble_on_the_loop_is_told_and_leaves_nothing_half_done(tmp_path
 
 async def test_who_asked_on_the_loop_goes_on_before_others_are_told(tmp_path, monkeypatch):
     """He may be about to start a job; those who are told have time."""
+    monkeypatch.setattr(writer, "QUICK", math.inf)  # else, after a slow commit, the thread does the work
     async with SqliteStore(tmp_path / "jobs.db") as store:
         store.own_loop()
         job = await Client(store).submit("t")

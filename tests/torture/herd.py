@@ -60,7 +60,7 @@ class Player:
     def returned(self) -> int | None:
         return self._process.poll()
 
-    def wait_ready(self, patience: float = 30.0) -> Self:
+    def wait_ready(self, patience: float = 120.0) -> Self:
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], patience)
         line = self._process.stdout.readline() if readable else b""
@@ -84,10 +84,10 @@ class Player:
         if self.returned is None:
             self.killed_at = time.time()
             os.killpg(self.pid, signal.SIGKILL)  # its own session: the player and what it forked, nobody else
-        self._process.wait(30)
+        self._process.wait(120)
         self._close()
 
-    def finish(self, patience: float = 30.0) -> int:
+    def finish(self, patience: float = 120.0) -> int:
         """Ask it to end, and wait; its exit code."""
         with contextlib.suppress(BrokenPipeError):
             assert self._process.stdin is not None

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 MARK = "DAYBREAK_TEST_MARK"
 LINES = "DAYBREAK_TEST_LINES"
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 def until(condition: Callable[[], T], what: str, within: float = PATIENCE) -> T:

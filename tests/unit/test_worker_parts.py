@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from daybreak import Daybreak
+from daybreak.digests import source_digest
 from daybreak.errors import BadInput, CalledDuringImport, StoreUnavailable, TargetNotFound, Transient
 from daybreak.importing import importing
 from daybreak.model import JobSpec, Lease
@@ -605,3 +606,13 @@ class TestReported:
             assert lease(max(n - REMEMBERED + 1, 0)) in reported
         assert lease(0) not in reported
         assert msgspec.structs.replace(lease(3 * REMEMBERED - 1), fence=2) not in reported
+
+
+def test_a_record_has_the_digest_of_each_tasks_code_and_of_no_more_than_so_many(monkeypatch):
+    app = Daybreak("memory://")
+    for name in ("c", "a", "b"):
+        app.task(name=name)(lambda: None)
+    monkeypatch.setattr(record, "MOST_CODE", 2)
+    found = record.code_of(app.program)
+    assert list(found) == ["a", "b"]
+    assert found["a"] == source_digest(lambda: None)

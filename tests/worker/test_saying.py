@@ -91,12 +91,11 @@ def test_what_jobs_log_is_written_by_the_workers_logging_beside_large_results(wo
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
-def test_progress_is_in_the_store_within_a_second(worker, shared_stage, began):
+def test_progress_is_in_the_store_while_the_job_runs(worker, shared_stage, began):
     gate = shared_stage.file("progress-gate")
     job = report.submit(str(gate))
-    said_at = began(job, word="said")["t"]
+    began(job, word="said")
     until(lambda: job.info().progress == 0.25, "the store shows it")
-    assert time.monotonic() - said_at < 1
     assert job.info().message == "a quarter"
     gate.touch()
     job.result(timeout="20s")
@@ -105,9 +104,8 @@ def test_progress_is_in_the_store_within_a_second(worker, shared_stage, began):
 def test_of_many_words_in_a_row_the_last_is_heard_and_few_are_written(worker, shared_stage, began):
     gate = shared_stage.file("often-gate")
     job = report_often.submit(str(gate))
-    said_at = began(job, word="said")["t"]
+    began(job, word="said")
     until(lambda: job.info().message == "the last", "the store shows the last")
-    assert time.monotonic() - said_at < 1.5
     gate.touch()
     job.result(timeout="20s")
     assert 1 <= len(ask(app, lambda client: progress_of(client, job.id))) < 20

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,7 +17,7 @@ from daybreak.cli.failing import EMPTY
 from daybreak.cli.text import any_of, priority_name, safe
 from daybreak.config import closest
 from daybreak.errors import BadInput
-from daybreak.model import Reason, State
+from daybreak.model import Job, Reason, State
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,6 +64,37 @@ def _with_zone(naive: datetime) -> str:
         return naive.astimezone().isoformat(timespec="minutes" if not naive.second else "seconds")
     except (OverflowError, OSError, ValueError):
         return naive.isoformat() + "+00:00"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time in the past: `said` is how it was written, which is how hints repeat it."""
+
+    said: str
+    at: datetime
+
+    @property
+    def is_instant(self) -> bool:
+        return bool(_DATE.match(self.said))
+
+
+class Past(ParamType):
+    """So long ago, or an instant."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+        if isinstance(value, Moment):
+            return value
+        if _DATE.match(value):
+            return Moment(value, INSTANT.convert(value, param, ctx))
+        try:
+            return Moment(value.strip(), datetime.now(UTC) - DURATION.convert(value, param, ctx))
+        except OverflowError:
+            self.fail(f"{value!r} ago is before the first instant that can be written", param, ctx)
+
+
+_DATE = re.compile(r"\s*\d{4}-")
 
 
 class Name(ParamType):
@@ -145,6 +176,7 @@ class OneOf(ParamType):
 NAME = Name()
 DURATION = Duration()
 INSTANT = Instant()
+PAST = Past()
 PRIORITY = PriorityType()
 STATES = OneOf("state", State, many=True)
 REASON = OneOf("reason", Reason)
@@ -179,12 +211,14 @@ class Where:
     key: str | None = None
     priority: int | None = None
     tag: str | None = None
+    since: Moment | None = None
+    until: Moment | None = None
 
     _NAMES = ("reason", "queue", "task", "run", "owner", "key", "priority", "tag")
 
     @property
     def is_empty(self) -> bool:
-        return not self.states and not self.named
+        return not self.states and not self.named and not self.is_timed
 
     @property
     def named(self) -> dict[str, Any]:
@@ -197,12 +231,24 @@ class Where:
     @property
     def is_tallied(self) -> bool:
         """Whether stores keep a count of these, or would have to look at each job."""
-        return set(self.named) <= {"queue", "task", "priority"}
+        return set(self.named) <= {"queue", "task", "priority"} and not self.is_timed
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it names a time. Stores have no filter for it: `is_within` judges the jobs they find."""
+        return self.since is not None or self.until is not None
+
+    def is_within(self, job: Job) -> bool:
+        """Whether the job ended in that time; of an unfinished one, whether it was submitted in it."""
+        at = job.finished_at or job.created_at
+        return (self.since is None or at >= self.since.at) and (self.until is None or at < self.until.at)
 
     def words(self) -> list[str]:
         found = [word for name, value in self.named.items() if name != "reason" for word in (f"--{name}", str(value))]
         found += ["--state", ",".join(self.states)] if self.states else []
-        return [*found, "--reason", self.reason] if self.reason else found
+        found += ["--reason", self.reason] if self.reason else []
+        found += ["--since", self.since.said] if self.since else []
+        return [*found, "--until", self.until.said] if self.until else found
 
     def jobs(self, n: int | None = None) -> str:
         """`3 failed jobs in mail`, or without a number `failed jobs in mail`."""
@@ -214,6 +260,10 @@ class Where:
         text += f" of priority {priority_name(self.priority)}" if self.priority is not None else ""
         for name in ("run", "owner", "key", "tag"):
             text += f" with {name} {value}" if (value := getattr(self, name)) else ""
+        if self.since:
+            text += f" since {self.since.said}" if self.since.is_instant else f" of the last {self.since.said}"
+        if self.until:
+            text += f" until {self.until.said}" + ("" if self.until.is_instant else " ago")
         return safe(text)
 
 
@@ -222,7 +272,7 @@ def filters(command: F) -> F:
 
     @functools.wraps(command)
     def packed(*args: Any, state: tuple[str, ...], **rest: Any) -> Any:
-        named = {name: rest.pop(name) for name in Where._NAMES}  # noqa: SLF001
+        named = {name: rest.pop(name) for name in (*Where._NAMES, "since", "until")}  # noqa: SLF001
         states = tuple(State(word) for word in dict.fromkeys(",".join(state).split(",")) if word)
         return command(*args, where=Where(states=states, **named), **rest)
 
@@ -241,6 +291,10 @@ _FILTERS = [
     click.option("--key", type=NAME, help="The job with this idempotency key."),
     click.option("--priority", type=PRIORITY, help="Jobs of exactly this priority: a name, or 0 to 10."),
     click.option("--tag", type=NAME, help="Jobs with this tag."),
+    click.option(
+        "--since", type=PAST, help="Jobs that ended since then (unfinished: were submitted): 1d, or an instant."
+    ),
+    click.option("--until", type=PAST, help="Jobs that ended before that time; as --since."),
 ]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -26,6 +26,8 @@ class Seen(Struct, frozen=True, kw_only=True):
     seen_at: datetime | None = None
     queues: tuple[str, ...] = ()
     tasks: tuple[tuple[str, int], ...] = ()
+    code: dict[str, str] = {}
+    on_loop: tuple[str, ...] = ()
     processes: int | None = None
     async_jobs: int | None = None
     lease_for: timedelta = timedelta(seconds=7)

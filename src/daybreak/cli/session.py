@@ -27,6 +27,7 @@ from daybreak.store import Store
 from daybreak.stores import store_for
 
 T = TypeVar("T")
+COMMANDS = "exec"  # the task of command lines, which only workers with --allow-commands run
 
 
 class Session:
@@ -159,6 +160,14 @@ class Session:
     def start_worker(self, *words: str) -> str:
         """The command that starts a worker; the settings may know for which app."""
         return self.command("worker", *(() if self.project.app else ("TARGET",)), *words)
+
+    def start_for(self, task: str, *queues: str) -> str:
+        """The command that starts a worker for this task's jobs in these queues. One for command lines needs no app and
+        serves only the default queue unless it is told otherwise; other tasks bring their queues along."""
+        if task != COMMANDS:
+            return self.start_worker()
+        named = ("--queues", ",".join(sorted({*queues}))) if {*queues} - {"default"} else ()
+        return self.command("worker", "--allow-commands", *named)
 
 
 def _is_file(target: str) -> bool:

@@ -118,7 +118,7 @@ async def hand_in(client: Client, spec: JobSpec, how: How) -> Job | None:
     except Unwritten:
         note(f"job {job_id} was accepted")
         raise
-    if hint := await unknown_to_all(client, spec.task, spec.version):
+    if hint := await unknown_to_all(client, spec.task, spec.version, spec.queue):
         note(hint)
     return None
 

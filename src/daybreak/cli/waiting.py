@@ -13,7 +13,7 @@ import click
 from daybreak.cli.failing import Exit, NotYet
 from daybreak.cli.printing import as_json, console, note, say_json
 from daybreak.cli.seen import known_tasks, live_workers
-from daybreak.cli.session import session
+from daybreak.cli.session import COMMANDS, session
 from daybreak.cli.text import percent, safe
 from daybreak.cli.views import shown
 from daybreak.client import Client
@@ -39,7 +39,7 @@ async def wait_for(client: Client, job_id: str, limit: timedelta | None = None) 
                     raise ResultTimeout(job_id, job.state, limit)
                 if not hinted and waited.total_seconds() >= _HINT_AFTER and job.state is not State.RUNNING:
                     hinted = True
-                    if hint := await unknown_to_all(client, job.spec.task, job.spec.version):
+                    if hint := await unknown_to_all(client, job.spec.task, job.spec.version, job.spec.queue):
                         aside(hint)
                 tell(_line(job))
                 await watch.wait(_LOOK if limit is None else max(min(_LOOK, limit - waited), ZERO))
@@ -66,14 +66,16 @@ def _status() -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
         yield lambda line: status.update(Text(line)), lambda text: out.print(Text(f"Note: {text}"))
 
 
-async def unknown_to_all(client: Client, task: str, version: int) -> str | None:
+async def unknown_to_all(client: Client, task: str, version: int, queue: str) -> str | None:
     """A sentence if nobody there can run this. It is no error: whoever can may start later."""
     live = await live_workers(client)
     known = known_tasks(live)
     if (task, version) in known:
         return None
     here = session()
-    start = here.command("worker", "--allow-commands") if task == "exec" else here.start_worker()
+    start = here.start_for(task, queue)
+    if live and task == COMMANDS:
+        return f"no live worker may run commands: the job waits for one that may. Start it with: {start}"
     others = sorted(number for name, number in known if name == task)
     if others:
         told = f"live workers know {safe(task)!r} in version {', '.join(map(str, others))}, not in version {version}"

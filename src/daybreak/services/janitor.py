@@ -12,6 +12,7 @@ from daybreak.learning import forget_old
 from daybreak.model import Health, Put, QueueSettings, Record
 from daybreak.store import Purge, Store
 from daybreak.units import moment, span
+from daybreak.waits import forget_waits
 from daybreak.world import World
 
 FORGET_EVERY: Final = timedelta(hours=1)
@@ -41,6 +42,7 @@ class Janitor:
         if self._world.steady() >= self._forget_at:
             self._forget_at = self._world.steady() + span(FORGET_EVERY)
             await forget_old(self._store, self._world)
+            await forget_waits(self._store)
             await self._forget_healths(moment(self._world.wall()) - HEALTH_FOR)
         for record in await self._store.records("queue"):
             if not msgspec.json.decode(record.value, type=QueueSettings).ranked:

@@ -12,16 +12,20 @@ from msgspec import Struct
 
 from daybreak.model import Put, Record
 from daybreak.store import Store
+from daybreak.tasks import Program
 from daybreak.units import moment
 from daybreak.world import World
 
 KIND: Final = "worker"
 REMEMBERED: Final = timedelta(days=1)
+MOST_CODE: Final = 200
 SILENT: Final = 5  # leases; the living tell of themselves every other lease, at least
 
 
 class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`id` is unique per start. `seen_at` is by the worker's own clock, and only shown."""
+    """`id` is unique per start. `seen_at` is by the worker's own clock, and only shown. `code` has the digest of each
+    task's code, for at most `MOST_CODE` tasks: the record is written again and again. Tasks `on_loop` take one of the
+    `async_jobs` slots, all others one of the `processes`."""
 
     id: str
     name: str
@@ -32,6 +36,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seen_at: datetime
     queues: tuple[str, ...] = ()
     tasks: tuple[tuple[str, int], ...] = ()
+    code: dict[str, str] = {}
+    on_loop: tuple[str, ...] = ()
     processes: int = 0
     async_jobs: int = 0
     lease_for: timedelta = timedelta(seconds=7)
@@ -45,6 +51,12 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def put(self) -> Put:
         return Put(kind=KIND, name=self.id, value=msgspec.json.encode(self))
+
+
+def code_of(program: Program) -> dict[str, str]:
+    """The digests of a program's code, by task: the first ones by name, so that workers keep the same ones."""
+    found = {definition.name: definition.code for definition in sorted(program, key=lambda one: one.name)[:MOST_CODE]}
+    return {name: code for name, code in found.items() if code}
 
 
 def read(record: Record) -> WorkerRecord:

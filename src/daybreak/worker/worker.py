@@ -89,6 +89,8 @@ class Worker:
             seen_at=self._now(),
             queues=self._queues,
             tasks=tuple(sorted(program.known())),
+            code=record.code_of(program),
+            on_loop=tuple(sorted({name for name, _ in program.known(is_async=True)})),
             processes=settings.slots if program.known(is_async=False) else 0,
             async_jobs=settings.async_jobs if program.known(is_async=True) else 0,
             lease_for=settings.lease_for,

@@ -2,6 +2,9 @@
 
 place      the settings, and the store they name
 work       queues, workers and jobs
+code       workers that run different code under one name
+slots      jobs that wait for jobs which need their own slots
+failures   what failed in the last day
 """
 
 from daybreak.cli.doctor.command import command

@@ -25,8 +25,8 @@ from daybreak.store import Finding
 @click.command("doctor", short_help="Find what is wrong, and say the cure.")
 @as_json
 def command(as_json: bool) -> int:
-    """Look at the settings, the store, the workers and what waits; say what is wrong, and the cure. Exits 0 if all is
-    well, 1 if something is wrong, 3 if the store cannot be reached.
+    """Look at the settings, the store, the workers, what waits, and what failed in the last day; say what is wrong, and
+    the cure. Exits 0 if all is well, 1 if something is wrong, 3 if the store cannot be reached.
 
     Example:
       daybreak doctor

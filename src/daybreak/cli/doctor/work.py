@@ -1,4 +1,4 @@
-"""Queues, workers and jobs: what waits for nobody, who has gone, what was given up."""
+"""Queues, workers and jobs: what waits for nobody, and which workers have gone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from daybreak.cli.doctor.code import about_code
+from daybreak.cli.doctor.failures import about_failures
+from daybreak.cli.doctor.slots import about_slots
 from daybreak.cli.queues.reading import Queue, read_queues
 from daybreak.cli.seen import Seen, known_tasks, workers
-from daybreak.cli.session import Session
+from daybreak.cli.session import COMMANDS, Session
 from daybreak.cli.text import ago, counted, number, safe
 from daybreak.client import Client
 from daybreak.config import closest
 from daybreak.locks.jobs import QUEUE as LOCKS
-from daybreak.model import UNFINISHED, Reason, State
+from daybreak.model import UNFINISHED, State
 from daybreak.resources import ResourceInfo, all_resources
 from daybreak.store import Finding, Tally, well
 
@@ -30,13 +33,17 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
     live = [one for one in seen if one.is_live(now)]
     tallies = [tally for tally in await client.tallies() if tally.n and tally.queue != LOCKS]
     queues = await read_queues(client)
-    waiting = sum(tally.n for tally in tallies if tally.state in _MAY_RUN)
+    waiting = [tally for tally in tallies if tally.state in _MAY_RUN]
     yield _workers(live, waiting, session)
     if live:
         async for finding in _unknown(client, tallies, live, session):
             yield finding
         for finding in _unserved(tallies, live, session):
             yield finding
+    async for finding in about_slots(client, [one for one in live if not one.stopping], session):
+        yield finding
+    for finding in about_code(live, now):
+        yield finding
     for finding in _queues(queues, session):
         yield finding
     for finding in _gone(seen, now):
@@ -45,7 +52,7 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
         yield finding
     for finding in _resources(await all_resources(client), session, now):
         yield finding
-    async for finding in _given_up(client, session, now):
+    async for finding in about_failures(client, session, now):
         yield finding
     async for finding in _clocks(client, seen, now):
         yield finding
@@ -55,13 +62,17 @@ def _wait(n: int) -> str:
     return counted(n, "job waits", "jobs wait")
 
 
-def _workers(live: list[Seen], waiting: int, session: Session) -> Finding:
+def _workers(live: list[Seen], waiting: list[Tally], session: Session) -> Finding:
+    n = sum(tally.n for tally in waiting)
     if live:
-        return well(f"{counted(len(live), 'live worker')}, {counted(waiting, 'job')} waiting")
-    if waiting:
+        return well(f"{counted(len(live), 'live worker')}, {counted(n, 'job')} waiting")
+    if n:
+        commands = [tally.queue for tally in waiting if tally.task == COMMANDS]
+        starts = [session.start_worker()] if len(commands) < len(waiting) else []
+        starts += [session.start_for(COMMANDS, *commands)] if commands else []
         return Finding(
-            f"{_wait(waiting)} and no worker is there to run them",
-            cure=f"start one: {session.start_worker()}",
+            f"{_wait(n)} and no worker is there to run them",
+            cure=f"start one: {', and for commands: '.join(starts)}",
         )
     return well("no live worker, and nothing that waits for one")
 
@@ -75,16 +86,22 @@ async def _unknown(client: Client, tallies: list[Tally], live: list[Seen], sessi
             waits[tally.task, tally.version] += tally.n
     for (task, version), n in waits.most_common():
         told = f"{_wait(n)} for the task {safe(task)!r}, version {version}, which no live worker knows"
+        if task == COMMANDS:
+            told = f"{counted(n, 'command waits', 'commands wait')}, and no live worker may run commands"
         names = {name for name, _ in known}
         if task in names:
             versions = ", ".join(str(v) for name, v in sorted(known) if name == task)
             told += f" (they know version {versions})"
-        elif hint := closest(task, names):
+        elif task != COMMANDS and (hint := closest(task, names)):
             told += f"; did someone mean {safe(hint)!r}?"
-        start = session.command("worker", "--allow-commands") if task == "exec" else session.command("worker", "TARGET")
+        start = session.command("worker", "TARGET")
+        if task == COMMANDS:
+            queues = {tally.queue for tally in tallies if tally.task == task and tally.state in _MAY_RUN}
+            start = session.start_for(COMMANDS, *queues)
         unfinished = sum(tally.n for tally in tallies if tally.task == task and tally.state in UNFINISHED)
         give_up = await _give_up(client, task, version, n, session, alone=n == unfinished)
-        yield Finding(told, cure=f"start a worker that has it: {start}; or {give_up}")
+        one = "one that may" if task == COMMANDS else "a worker that has it"
+        yield Finding(told, cure=f"start {one}: {start}; or {give_up}")
 
 
 async def _give_up(client: Client, task: str, version: int, n: int, session: Session, *, alone: bool) -> str:
@@ -102,15 +119,16 @@ async def _give_up(client: Client, task: str, version: int, n: int, session: Ses
 
 def _unserved(tallies: list[Tally], live: list[Seen], session: Session) -> Iterator[Finding]:
     """Jobs whose task is known, but only to workers that do not serve their queue."""
-    waits: Counter[str] = Counter()
+    waits: Counter[tuple[str, bool]] = Counter()
     for tally in tallies:
         able = [one for one in live if (tally.task, tally.version) in one.tasks]
         if tally.state in _MAY_RUN and able and not any(tally.queue in one.queues or not one.queues for one in able):
-            waits[tally.queue] += tally.n
-    for queue, n in waits.most_common():
+            waits[tally.queue, tally.task == COMMANDS] += tally.n
+    for (queue, is_command), n in waits.most_common():
+        start = session.start_for(COMMANDS, queue) if is_command else session.start_worker("--queues", queue)
         yield Finding(
             f"{_wait(n)} in the queue {safe(queue)!r}, and no live worker that knows their task serves it",
-            cure=f"start one for it: {session.start_worker('--queues', queue)}",
+            cure=f"start one for it: {start}",
         )
 
 
@@ -186,28 +204,6 @@ def _resources(resources: list[ResourceInfo], session: Session, now: datetime) -
             yield Finding(
                 f"the resource {name!r} is set by {safe(one.set_by) or 'someone'} otherwise than the code declares it",
                 cure=f"if that is no longer meant: {session.command('resources', 'reset', one.name)}",
-            )
-
-
-async def _given_up(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
-    """Failed of late for reasons that are seldom the job's own fault."""
-    for reason, why in (
-        (Reason.LOST, "they were at the death of their worker too often: memory, a crash in native code"),
-        (Reason.EXHAUSTED, "every attempt failed"),
-    ):
-        page = await client.find(reason=reason.value, limit=_LOOKED_AT)
-        recent = [job for job in page.jobs if job.finished_at is not None and now - job.finished_at <= RECENT]
-        by_task = Counter(job.spec.task for job in recent)
-        for task, n in by_task.most_common(5):
-            again = session.command("jobs", "retry", "--task", task, "--reason", reason.value)
-            # No filter names a time: those of earlier days would be retried too.
-            if page.cursor is not None or n < sum(job.spec.task == task for job in page.jobs):
-                ids = [job.id for job in recent if job.spec.task == task]
-                few = n <= _FEW and page.cursor is None
-                again = session.command("jobs", "retry", *ids) if few else f"{again} (that also retries older ones)"
-            yield Finding(
-                f"{counted(n, 'job')} of {safe(task)!r} failed as {reason.value} in the last 24 h: {why}",
-                cure=f"look, mend, then: {again}",
             )
 
 

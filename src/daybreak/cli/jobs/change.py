@@ -14,6 +14,7 @@ from msgspec.structs import replace as with_changes
 
 from daybreak.cli import completing
 from daybreak.cli.failing import Exit
+from daybreak.cli.jobs.matching import all_jobs
 from daybreak.cli.options import PRIORITY, Where, as_json, filters
 from daybreak.cli.printing import console, is_person, note, say, say_json
 from daybreak.cli.root import store_options
@@ -206,7 +207,11 @@ def _say_answer(change: Change, answer: Amendment, *, dry_run: bool) -> None:
 
 
 async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    counts = {state: n for state, n in (await client.count(**where.asked)).items() if n}
+    found = [(job.id, job.state) async for job in all_jobs(client, where)] if where.is_timed else []
+    if where.is_timed:
+        counts = dict(Counter(state for _, state in found))
+    else:
+        counts = {state: n for state, n in (await client.count(**where.asked)).items() if n}
     total = sum(counts.values())
     if dry_run or not total:
         if as_json:
@@ -227,7 +232,10 @@ async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: b
     if asks and not click.confirm(f"{_summary(where, counts)} will be {_participle(change)}. Go on?"):
         say("Nothing was changed.")
         return int(Exit.FAILED)
-    verdicts = await _amend_all(client, change, where, total)
+    if where.is_timed:
+        verdicts = await _amend_found(client, change, where, [job for job, _ in found])
+    else:
+        verdicts = await _amend_all(client, change, where, total)
     changed = sum(verdicts.values())
     if as_json:
         say_json({"dry_run": False, "matching": total, "changed": changed, **verdicts})
@@ -263,6 +271,20 @@ async def _amend_all(client: Client, change: Change, where: Where, total: int) -
             if amended.cursor is None:
                 return verdicts
             wanted = with_changes(wanted, cursor=amended.cursor)
+
+
+async def _amend_found(client: Client, change: Change, where: Where, ids: list[str]) -> Counter[str]:
+    """These, chunk by chunk. What has moved on since it was found is left alone: each chunk is looked at again just
+    before it is changed."""
+    verdicts: Counter[str] = Counter()
+    with _progress(len(ids)) as advance:
+        for start in range(0, len(ids), CHUNK):
+            chunk = ids[start : start + CHUNK]
+            found = [job for job in await client.store.get(chunk) if job is not None]
+            meant = tuple(job.id for job in found if job.state in where.states and where.is_within(job))
+            verdicts.update(answer.verdict for answer in await _amended(client, change, meant) if _is_changed(answer))
+            advance(len(chunk))
+    return verdicts
 
 
 @contextlib.contextmanager

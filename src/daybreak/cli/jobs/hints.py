@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from daybreak.cli.options import Where
 from daybreak.cli.seen import live_workers
-from daybreak.cli.session import session
+from daybreak.cli.session import COMMANDS, session
 from daybreak.cli.text import number, safe
 from daybreak.client import Client
 from daybreak.config import closest
@@ -24,12 +24,17 @@ async def next_step(client: Client, where: Where, jobs: list[Job], more: Sequenc
     told = await _how_many(client, where, len(jobs), is_all=not more)
     going_on = f"More with: {session().command('jobs', *where.words(), *more)}" if more else ""
     state = where.states[0] if len(where.states) == 1 else None
+    if not jobs:
+        return f"{told} {going_on}"
     if state in _ACTIONS:
         words, action = _ACTIONS[state]
         told += f" {words}: {session().command('jobs', action, *where.words())}"
         return f"{told}\n{going_on}".rstrip()
     if any(job.state in UNFINISHED for job in jobs) and not await live_workers(client):
-        told += f" No worker is there to run them. Start one with: {session().start_worker()}"
+        queues = {job.spec.queue for job in jobs if job.state in UNFINISHED and job.spec.task == COMMANDS}
+        only = all(job.spec.task == COMMANDS for job in jobs if job.state in UNFINISHED)
+        start = session().start_for(COMMANDS, *queues) if only else session().start_worker()
+        told += f" No worker is there to run them. Start one with: {start}"
         return f"{told}\n{going_on}".rstrip()
     if going_on:
         return f"{told} {going_on}"
@@ -41,6 +46,8 @@ async def next_step(client: Client, where: Where, jobs: list[Job], more: Sequenc
 async def _how_many(client: Client, where: Where, shown: int, *, is_all: bool) -> str:
     if is_all:
         return f"{where.jobs(shown)}."
+    if where.is_timed and not shown:
+        return f"No {where.jobs()} among those that were looked at so far."
     if not where.is_tallied:  # counting would look at every job
         return f"The first {where.jobs(shown)}."
     total = sum((await client.count(**where.asked)).values())

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from daybreak.cli.jobs.hints import next_step, nothing_found
+from daybreak.cli.jobs.matching import first_jobs
 from daybreak.cli.options import NAME, Where, Whole, as_json, filters
 from daybreak.cli.printing import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
@@ -19,7 +20,6 @@ from daybreak.client import Client
 from daybreak.model import Job, State
 
 LIMIT = 50  # jobs, unless the command line says how many
-PAGE = 1000
 _WHEN = {
     State.SCHEDULED: "DUE", State.QUEUED: "WAITS", State.RUNNING: "RUNS", State.COMPLETED: "COMPLETED",
     State.FAILED: "FAILED", State.CANCELLED: "CANCELLED",
@@ -43,7 +43,7 @@ def command(ctx: click.Context, where: Where, limit: int, cursor: str | None, as
     """List jobs, newest first; queued ones in the order in which they will run.
 
     Examples:
-      daybreak jobs --queue mail --state failed
+      daybreak jobs --queue mail --state failed --since 1d
       daybreak jobs show 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
       daybreak jobs retry --queue mail --state failed --dry-run
 
@@ -62,31 +62,21 @@ store_options(command)
 
 async def _list(client: Client, where: Where, limit: int, cursor: str | None, *, as_json: bool) -> int:
     now = datetime.now(UTC)
-    jobs, cursor = await _pages(client, where, limit, cursor)
+    jobs, cursor = await first_jobs(client, where, limit, cursor)
     if as_json:
         histories = await asyncio.gather(*(client.store.history(job.id) for job in jobs))
         data = [job_data(job, history, now) for job, history in zip(jobs, histories, strict=True)]
         say_json({"jobs": data, "cursor": cursor})
         return 0
-    if not jobs:
+    if not jobs and cursor is None:
         say(await nothing_found(client, where))
         return 0
-    say_jobs(jobs, where, now)
-    say()
+    if jobs:
+        say_jobs(jobs, where, now)
+        say()
     said = () if limit == LIMIT else ("--limit", str(limit))
     say(await next_step(client, where, jobs, () if cursor is None else (*said, "--cursor", cursor)))
     return 0
-
-
-async def _pages(client: Client, where: Where, limit: int, cursor: str | None) -> tuple[list[Job], str | None]:
-    """So many jobs; a page may be short without being the last."""
-    jobs: list[Job] = []
-    while True:
-        page = await client.find(limit=min(limit - len(jobs), PAGE), cursor=cursor, **where.asked)
-        jobs += page.jobs
-        cursor = page.cursor
-        if cursor is None or len(jobs) >= limit:
-            return jobs, cursor
 
 
 def say_jobs(jobs: list[Job], where: Where, now: datetime) -> None:

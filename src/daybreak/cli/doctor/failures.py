@@ -1,0 +1,90 @@
+"""Jobs that failed in the last day: how many for each reason, and the commands that list and retry exactly those."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from daybreak.cli.session import Session
+from daybreak.cli.text import counted, number, safe
+from daybreak.client import Client
+from daybreak.locks.jobs import QUEUE as LOCKS
+from daybreak.model import Reason, State
+from daybreak.store import Finding, well
+
+RECENT: Final = timedelta(days=1)
+SINCE: Final = "1d"  # the same, as a command line says it
+LOOKED_AT: Final = 10_000  # failed jobs, the latest submitted first
+_PAGE: Final = 1000
+_NAMED: Final = 5  # tasks, and queues, in one finding
+
+# What the reason means, and what to do first. Only where that can help are the jobs retried.
+_MEANS: Final = {
+    Reason.ERROR: ("a permanent error, or one that their retry policy does not cover", "mend the cause"),
+    Reason.EXHAUSTED: ("every attempt failed", "mend the cause"),
+    Reason.TIMEOUT: ("the last attempt ran longer than it may", "mend the cause, or raise their timeout"),
+    Reason.EXPIRED: (
+        "they waited longer than expires_in for a worker",
+        "start more workers, or raise expires_in; if they are still wanted",
+    ),
+    Reason.SHED: ("their queue was full and pushed them out", "raise its capacity; if they are still wanted"),
+    Reason.LOST: (
+        "their worker or its process died too often while it ran them: memory, or a crash in native code",
+        "mend the cause",
+    ),
+    Reason.UPSTREAM: ("a job they wait for failed", "mend that one first"),
+}
+
+
+async def about_failures(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
+    """One finding for each reason. Requests for locks that waited too long are no failures of jobs."""
+    tasks: dict[Reason, Counter[str]] = defaultdict(Counter)
+    queues: dict[Reason, Counter[str]] = defaultdict(Counter)
+    looked_at, cursor = 0, None
+    while True:
+        page = await client.find(state=State.FAILED, limit=_PAGE, cursor=cursor)
+        for job in page.jobs:
+            if job.finished_at is not None and now - job.finished_at <= RECENT and job.reason is not None:
+                queues[job.reason][job.spec.queue] += 1
+                if job.spec.queue != LOCKS:
+                    tasks[job.reason][job.spec.task] += 1
+        looked_at += len(page.jobs)
+        cursor = page.cursor
+        if cursor is None or looked_at >= LOOKED_AT:
+            break
+    for reason in Reason:
+        if tasks[reason]:
+            yield _finding(reason, tasks[reason], queues[reason], session, is_all=cursor is None)
+    if cursor is not None and not any(tasks.values()):
+        yield well(f"none of the {number(looked_at)} newest failed jobs failed in the last day; older ones not checked")
+
+
+def _finding(reason: Reason, tasks: Counter[str], queues: Counter[str], session: Session, *, is_all: bool) -> Finding:
+    means, first = _MEANS[reason]
+    named = [f"{safe(task)} {number(n)}" for task, n in sorted(tasks.items(), key=_most_first)[:_NAMED]]
+    named += ["others"] if len(tasks) > _NAMED else []
+    told = f"{counted(tasks.total(), 'job')} failed in the last day with the reason {reason.value}: {means} "
+    listed = _commands(session, ("jobs", "--state", "failed"), reason, queues)
+    again = _commands(session, ("jobs", "retry"), reason, queues)
+    return Finding(
+        ("" if is_all else "at least ") + f"{told}({', '.join(named)})",
+        cure=f"list them: {listed}; {first}, then retry them: {again}",
+    )
+
+
+def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
+    name, n = counted
+    return -n, name
+
+
+def _commands(session: Session, words: tuple[str, ...], reason: Reason, queues: Counter[str]) -> str:
+    """The commands that name these jobs: by queue, where requests for locks would be among them otherwise."""
+    filters = ("--reason", reason.value, "--since", SINCE)
+    if LOCKS not in queues:
+        return session.command(*words, *filters)
+    names = [queue for queue, _ in queues.most_common() if queue != LOCKS]
+    told = [session.command(*words, "--queue", queue, *filters) for queue in names[:_NAMED]]
+    more = len(names) - _NAMED
+    return ", ".join(told) + (f", and so on for {counted(more, 'other queue')}" if more > 0 else "")

@@ -1,0 +1,85 @@
+"""What running jobs wait for: a record in the store for each wait inside a job that has lasted a while.
+
+It shows what nobody could see otherwise: that the jobs in all slots wait for jobs which need one of these slots. The
+record is only a hint for people. It is removed when the wait ends. If the process is killed first, the record stays
+until the janitor finds that the job no longer runs with that fence; readers compare the fence too, so a stale record is
+never taken for a wait of a later run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from daybreak.context import current
+from daybreak.errors import StoreError
+from daybreak.model import Job, Put, Record, State
+from daybreak.store import Store
+
+KIND: Final = "wait"
+_CHUNK: Final = 500
+
+
+class Wait(Struct, frozen=True):
+    """`job`, in the run with this fence, waits for the job `awaited`."""
+
+    job: str
+    fence: int
+    awaited: str
+
+
+@contextlib.asynccontextmanager
+async def shown_wait(store: Store, awaited: str) -> AsyncIterator[None]:
+    """While this lasts, the store says that the running job waits. Outside a job it does nothing; a store that cannot
+    be written costs the hint and nothing else."""
+    here = current.get(None)
+    if here is None or not here.job:
+        yield
+        return
+    wait = Wait(here.job, here.fence, awaited)
+    with contextlib.suppress(StoreError):
+        await store.put([Put(kind=KIND, name=wait.job, value=msgspec.json.encode(wait))])
+    try:
+        yield
+    finally:
+        with contextlib.suppress(StoreError):
+            await store.put([Put(kind=KIND, name=wait.job, value=None)])
+
+
+async def all_waits(store: Store) -> list[tuple[Wait, Job, Job]]:
+    """Every wait that goes on: who waits, in the run that does, and for which job, which has not ended."""
+    waits = [wait for record in await store.records(KIND) if (wait := _read(record)) is not None]
+    found: list[tuple[Wait, Job, Job]] = []
+    for start in range(0, len(waits), _CHUNK):
+        chunk = waits[start : start + _CHUNK]
+        jobs = await store.get([wait.job for wait in chunk])
+        awaited = await store.get([wait.awaited for wait in chunk])
+        found += [
+            (wait, job, other)
+            for wait, job, other in zip(chunk, jobs, awaited, strict=True)
+            if job is not None and _is_on(wait, job) and other is not None and not other.is_final
+        ]
+    return found
+
+
+async def forget_waits(store: Store) -> None:
+    """Remove what processes left behind that were killed while a job of theirs waited."""
+    for record in await store.records(KIND):
+        wait = _read(record)
+        [job] = await store.get([record.name])
+        if wait is None or job is None or not _is_on(wait, job):
+            await store.put([Put(kind=KIND, name=record.name, value=None, expect=record.revision)])
+
+
+def _read(record: Record) -> Wait | None:
+    try:
+        return msgspec.json.decode(record.value, type=Wait)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _is_on(wait: Wait, job: Job) -> bool:
+    return job.state is State.RUNNING and job.fence == wait.fence
