@@ -26,6 +26,7 @@ from daybreak.errors import (
 from daybreak.events import Event
 from daybreak.jobs import JobHandle
 from daybreak.model import Breaker, Job, JobSpec, Lease, Options, QueueSettings, Reason, ResourceSettings, Retry, State
+from daybreak.outcome import JobOutcome
 from daybreak.policy.resources import Resource
 from daybreak.rules import Admission
 from daybreak.submitting import Task
@@ -45,6 +46,7 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "JobHandle",
+    "JobOutcome",
     "JobSpec",
     "KeyConflict",
     "Lease",

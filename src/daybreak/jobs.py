@@ -10,10 +10,11 @@ from typing import Any, Final, Generic, TypeVar
 
 from daybreak import values
 from daybreak.client import Client
-from daybreak.errors import BadInput, JobCancelled, JobFailed, ResultTimeout, StoreError
+from daybreak.errors import BadInput, ResultTimeout, StoreError
 from daybreak.events import Event
 from daybreak.importing import refuse_during_import
 from daybreak.model import Job, State
+from daybreak.outcome import JobOutcome
 from daybreak.sessions import Sessions, homed
 from daybreak.store import Amendment, Position
 from daybreak.sync import Portal, blocking
@@ -57,22 +58,16 @@ class JobHandle(Generic[R]):
     async def aresult(self, timeout: object = None) -> R:  # noqa: ASYNC109
         """The task's result, once there is one. JobFailed with reason and remote traceback, JobCancelled, or, when
         `timeout` has passed, ResultTimeout, which changes nothing: the job goes on."""
-        job = await self.await_(timeout)
-        if job.state is State.COMPLETED:
-            return self._decoded(job)
-        if job.state is State.CANCELLED:
-            raise JobCancelled(job.id, job.spec.task)
-        failure = job.failure
-        raise JobFailed(
-            job.id,
-            job.spec.task,
-            job.reason.value if job.reason else "error",
-            str(failure) if failure else job.note,
-            job.attempt,
-            failure.traceback if failure else "",
-        )
+        return (await self.aoutcome(timeout)).result
 
     result = blocking(aresult)
+
+    async def aoutcome(self, timeout: object = None) -> JobOutcome[R]:  # noqa: ASYNC109
+        """How it ended, once it has, as a value: a job that failed or was cancelled raises nothing here. ResultTimeout
+        when `timeout` has passed."""
+        return JobOutcome(await self.await_(timeout), self._decoded)
+
+    outcome = blocking(aoutcome)
 
     @homed
     async def await_(self, timeout: object = None) -> Job:  # noqa: ASYNC109
