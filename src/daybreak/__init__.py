@@ -25,7 +25,19 @@ from daybreak.errors import (
 )
 from daybreak.events import Event
 from daybreak.jobs import JobHandle
-from daybreak.model import Breaker, Job, JobSpec, Lease, Options, QueueSettings, Reason, ResourceSettings, Retry, State
+from daybreak.model import (
+    Adaptive,
+    Breaker,
+    Job,
+    JobSpec,
+    Lease,
+    Options,
+    QueueSettings,
+    Reason,
+    ResourceSettings,
+    Retry,
+    State,
+)
 from daybreak.outcome import JobOutcome
 from daybreak.policy.resources import Resource
 from daybreak.rules import Admission
@@ -34,6 +46,7 @@ from daybreak.units import Priority
 from daybreak.values import Secret
 
 __all__ = [
+    "Adaptive",
     "Admission",
     "BadInput",
     "Breaker",
