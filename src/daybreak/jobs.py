@@ -19,7 +19,8 @@ from daybreak.sessions import Sessions, homed
 from daybreak.store import Amendment, Position
 from daybreak.sync import Portal, blocking
 from daybreak.tasks import Program
-from daybreak.units import duration, moment
+from daybreak.units import ZERO, duration, moment
+from daybreak.waits import inside_a_task
 from daybreak.worker import record
 
 R = TypeVar("R")
@@ -82,7 +83,8 @@ class JobHandle(Generic[R]):
             if first == PATIENCE:
                 await self._tell_if_nobody_knows(client)
         try:
-            return await client.wait(self.id, None if limit is None else limit - first)
+            async with inside_a_task(client, self._program, lambda: self.id, after=ZERO, every=PATIENCE):
+                return await client.wait(self.id, None if limit is None else limit - first)
         except TimeoutError:
             assert limit is not None
             raise ResultTimeout(self.id, (await client.get(self.id)).state.value, limit) from None
@@ -205,7 +207,7 @@ async def as_completed(
         while left:
             try:
                 async with asyncio.timeout_at(deadline):
-                    job = await sessions.here(_next(finals))
+                    job = await sessions.here(_next(finals, sessions, left))
             except TimeoutError:
                 assert limit is not None
                 raise ResultTimeout(next(iter(left)), "not final", limit) from None
@@ -230,8 +232,11 @@ async def _finals(sessions: Sessions, ids: list[str]) -> AsyncGenerator[Job, Non
         yield job
 
 
-async def _next(finals: AsyncGenerator[Job, None]) -> Job:
-    return await anext(finals)
+async def _next(finals: AsyncGenerator[Job, None], sessions: Sessions, left: dict[str, JobHandle[Any]]) -> Job:
+    first = next(iter(left))
+    program = left[first]._program  # noqa: SLF001 - of this module
+    async with inside_a_task(await sessions.client(), program, lambda: first, after=PATIENCE, every=PATIENCE):
+        return await anext(finals)
 
 
 async def _close(finals: AsyncGenerator[Job, None]) -> None:
