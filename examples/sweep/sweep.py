@@ -7,7 +7,7 @@ from pathlib import Path
 
 import buck
 
-from daybreak import Daybreak, JobFailed
+from daybreak import Daybreak
 
 app = Daybreak()
 
@@ -43,14 +43,15 @@ def write(jobs: list, path: Path) -> int:
         table = csv.writer(file)
         table.writerow(["duty", "load", "vout", "ripple", "overshoot", "error"])
         for (duty, load), job in zip(product(DUTIES, LOADS), jobs, strict=True):
-            try:
-                found = job.result()
-            except JobFailed as trouble:
-                failed += 1
-                table.writerow([duty, load, "", "", "", trouble.error])
-            else:
+            outcome = job.outcome()
+            if outcome.ok:
+                found = outcome.result
                 row = (found["vout"], found["ripple"], found["overshoot"])
                 table.writerow([duty, load, *(f"{value:.4f}" for value in row), ""])
+            else:  # failed or cancelled
+                failed += 1
+                table.writerow([duty, load, "", "", "", outcome.error or outcome.state])
+                print(outcome)
     print(f"{path}: {len(jobs)} points, {failed} failed")
     return 1 if failed else 0
 

@@ -26,7 +26,20 @@ from daybreak.errors import (
 )
 from daybreak.events import Event
 from daybreak.jobs import JobHandle
-from daybreak.model import Breaker, Job, JobSpec, Lease, Options, QueueSettings, Reason, ResourceSettings, Retry, State
+from daybreak.model import (
+    Adaptive,
+    Breaker,
+    Job,
+    JobSpec,
+    Lease,
+    Options,
+    QueueSettings,
+    Reason,
+    ResourceSettings,
+    Retry,
+    State,
+)
+from daybreak.outcome import JobOutcome
 from daybreak.policy.resources import Resource
 from daybreak.rules import Admission
 from daybreak.submitting import Task
@@ -34,6 +47,7 @@ from daybreak.units import Priority
 from daybreak.values import Secret
 
 __all__ = [
+    "Adaptive",
     "Admission",
     "BadInput",
     "Breaker",
@@ -46,6 +60,7 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "JobHandle",
+    "JobOutcome",
     "JobSpec",
     "KeyConflict",
     "KeySpent",

@@ -140,9 +140,6 @@ class Daybreak:
         timeout: object = ...,
         expires_in: object = ...,
         keep: object = ...,
-        escalate: float = ...,
-        escalate_after: int = ...,
-        adaptive: bool = ...,
         hang: object = ...,
         deaths: int = ...,
         resource: object = ...,
@@ -162,15 +159,13 @@ class Daybreak:
         timeout: object = None,
         expires_in: object = None,
         keep: object = None,
-        escalate: float = 1.5,
-        escalate_after: int = 1,
-        adaptive: bool = True,
         hang: object = None,
         deaths: int = 3,
         resource: object = None,
         fail_fast: bool = False,
     ) -> Any:
-        """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`."""
+        """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`. A `timeout` holds as
+        written; `Adaptive("10m")` follows how long the task's jobs take."""
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             definition = Definition(
@@ -186,9 +181,6 @@ class Daybreak:
                     expires_in=expires_in,
                     keep=keep,
                     hang=hang,
-                    escalate=escalate,
-                    escalate_after=escalate_after,
-                    adaptive=adaptive,
                     deaths=deaths,
                     fail_fast=fail_fast,
                 ),

@@ -186,8 +186,10 @@ class LockCycle(Refused):
 
 
 class TooLate(DaybreakError, TimeoutError):
-    def __init__(self, kind: str, resource: str, seconds: float) -> None:
-        super().__init__(f"{kind} of {resource}: not done within {seconds:.3g} s, which is all the time it has")
+    def __init__(self, kind: str, resource: str, seconds: float, base: float) -> None:
+        super().__init__(
+            f"{kind} of {resource}: not done within its limit of {seconds:.3g} s (adaptive, base {base:.3g} s)"
+        )
         self.seconds = seconds
 
 

@@ -10,16 +10,17 @@ from typing import Any, Final, Generic, TypeVar
 
 from daybreak import values
 from daybreak.client import Client
-from daybreak.errors import BadInput, JobCancelled, JobFailed, ResultTimeout, StoreError
+from daybreak.errors import BadInput, ResultTimeout, StoreError
 from daybreak.events import Event
 from daybreak.importing import refuse_during_import
 from daybreak.model import Job, State
+from daybreak.outcome import JobOutcome
 from daybreak.sessions import Sessions, homed
 from daybreak.store import Amendment, Position
+from daybreak.stuck import inside_a_task
 from daybreak.sync import Portal, blocking
 from daybreak.tasks import Program
-from daybreak.units import duration, moment
-from daybreak.waits import shown_wait
+from daybreak.units import ZERO, duration, moment
 from daybreak.worker import record
 
 R = TypeVar("R")
@@ -58,22 +59,16 @@ class JobHandle(Generic[R]):
     async def aresult(self, timeout: object = None) -> R:  # noqa: ASYNC109
         """The task's result, once there is one. JobFailed with reason and remote traceback, JobCancelled, or, when
         `timeout` has passed, ResultTimeout, which changes nothing: the job goes on."""
-        job = await self.await_(timeout)
-        if job.state is State.COMPLETED:
-            return self._decoded(job)
-        if job.state is State.CANCELLED:
-            raise JobCancelled(job.id, job.spec.task)
-        failure = job.failure
-        raise JobFailed(
-            job.id,
-            job.spec.task,
-            job.reason.value if job.reason else "error",
-            str(failure) if failure else job.note,
-            job.attempt,
-            failure.traceback if failure else "",
-        )
+        return (await self.aoutcome(timeout)).result
 
     result = blocking(aresult)
+
+    async def aoutcome(self, timeout: object = None) -> JobOutcome[R]:  # noqa: ASYNC109
+        """How it ended, once it has, as a value: a job that failed or was cancelled raises nothing here. ResultTimeout
+        when `timeout` has passed."""
+        return JobOutcome(await self.await_(timeout), self._decoded)
+
+    outcome = blocking(aoutcome)
 
     @homed
     async def await_(self, timeout: object = None) -> Job:  # noqa: ASYNC109
@@ -88,7 +83,7 @@ class JobHandle(Generic[R]):
             if first == PATIENCE:
                 await self._tell_if_nobody_knows(client)
         try:
-            async with shown_wait(client.store, self.id):
+            async with inside_a_task(client, self._program, lambda: self.id, after=ZERO, every=PATIENCE):
                 return await client.wait(self.id, None if limit is None else limit - first)
         except TimeoutError:
             assert limit is not None
@@ -212,7 +207,7 @@ async def as_completed(
         while left:
             try:
                 async with asyncio.timeout_at(deadline):
-                    job = await sessions.here(_next(finals))
+                    job = await sessions.here(_next(finals, sessions, left))
             except TimeoutError:
                 assert limit is not None
                 raise ResultTimeout(next(iter(left)), "not final", limit) from None
@@ -237,8 +232,11 @@ async def _finals(sessions: Sessions, ids: list[str]) -> AsyncGenerator[Job, Non
         yield job
 
 
-async def _next(finals: AsyncGenerator[Job, None]) -> Job:
-    return await anext(finals)
+async def _next(finals: AsyncGenerator[Job, None], sessions: Sessions, left: dict[str, JobHandle[Any]]) -> Job:
+    first = next(iter(left))
+    program = left[first]._program  # noqa: SLF001 - of this module
+    async with inside_a_task(await sessions.client(), program, lambda: first, after=PATIENCE, every=PATIENCE):
+        return await anext(finals)
 
 
 async def _close(finals: AsyncGenerator[Job, None]) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from daybreak.connecting import Connecting
 from daybreak.errors import OutcomeUnknown, StoreError
-from daybreak.model import Lease, Put, Record
+from daybreak.model import JobSpec, Lease, Put, Record
 from daybreak.policy.durations import HOUR, NONE, Durations, Hour, added, hour_of, is_sound, merged, of_one
 from daybreak.policy.timeouts import ESCALATE, ESCALATE_AFTER, adapted, escalated, level, limit_for
 from daybreak.store import Store
@@ -110,12 +110,12 @@ class Learning:
         options = lease.spec.options
         if options.timeout is None or not options.adaptive:
             return limit_for(options, lease.timeouts)
-        return limit_for(options, lease.timeouts, self.known(execution_of(lease)))
+        return limit_for(options, lease.timeouts, self.known(execution_of(lease.spec)))
 
     def ran(self, lease: Lease, seconds: float, *, late: bool) -> None:
         options = lease.spec.options
         if options.timeout is not None and options.adaptive:
-            self.note(execution_of(lease), options.timeout, seconds, late=late)
+            self.note(execution_of(lease.spec), options.timeout, seconds, late=late)
 
     # -- anything else -------------------------------------------------------------------------------------------------
 
@@ -257,10 +257,10 @@ def _make_room(kept: dict[str, int] | dict[str, tuple[int, Durations]]) -> None:
         del kept[next(iter(kept))]
 
 
-def execution_of(lease: Lease) -> str:
+def execution_of(spec: JobSpec) -> str:
     """What the run of a job is timed as: its task, on what it needs."""
-    needs = ", ".join(need.resource for need in lease.spec.options.resources)
-    return short(f"execution {lease.spec.task} on {needs}" if needs else f"execution {lease.spec.task}")
+    needs = ", ".join(need.resource for need in spec.options.resources)
+    return short(f"execution {spec.task} on {needs}" if needs else f"execution {spec.task}")
 
 
 def short(subject: str) -> str:

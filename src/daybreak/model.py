@@ -101,6 +101,26 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
                 force_setattr(self, name, duration(said, f"retry: {name}"))
 
 
+class Adaptive(Struct, frozen=True):
+    """An execution limit that follows how long the jobs of a task take: `timeout=Adaptive("4s")`.
+
+    The limit starts at `base` and stays between half of it and three times it. From the `escalate_after`th attempt of a
+    job that timed out on, each further attempt gets `escalate` times as long, at most five times over. `base` may be
+    written as text, such as "90s"."""
+
+    base: timedelta
+    escalate: float = 1.5
+    escalate_after: int = 1
+
+    if TYPE_CHECKING:
+
+        def __init__(self, base: timedelta | str, escalate: float = 1.5, escalate_after: int = 1) -> None: ...
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, timedelta):
+            force_setattr(self, "base", duration(self.base, "Adaptive"))
+
+
 class Need(Struct, frozen=True, omit_defaults=True):
     """Slots of one resource that a job holds while it runs, and one start of its pace. A job's needs stand in the order
     of their names, each name once."""
@@ -112,9 +132,9 @@ class Need(Struct, frozen=True, omit_defaults=True):
 class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a job is run. Jobs of one task share one value, so stores encode and decode it once.
 
-    An execution `timeout` is what is usual: where it is `adaptive`, the limit follows what the task is seen to take.
-    From the attempt on that ran into it for the `escalate_after`th time it is longer by `escalate`, each time. `hang`
-    is how long it may show no sign of life.
+    An execution `timeout` is the limit of every attempt, exactly as written. Only where it is `adaptive` is it a base
+    that the limit starts from, and only then do `escalate` and `escalate_after` count: see `Adaptive`. `hang` is how
+    long it may show no sign of life.
 
     `keep_*` say how long a job stays after it ended; None is for ever. Cancelled jobs stay as completed ones do. One
     that should `fail_fast` does not wait for a resource whose breaker is open."""
@@ -123,7 +143,7 @@ class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
     timeout: timedelta | None = None
     escalate: float = 1.5
     escalate_after: int = 1
-    adaptive: bool = True
+    adaptive: bool = False
     hang: timedelta | None = None
     deaths: int = 3
     expires_in: timedelta | None = None

@@ -74,7 +74,7 @@ class RetryStats(Struct, frozen=True, kw_only=True):
     most_attempts: int = 0
 
 
-class Adaptive(Struct, frozen=True, kw_only=True):
+class AdaptiveStats(Struct, frozen=True, kw_only=True):
     """What is known of how long something takes, over the last day, and the limit that follows."""
 
     subject: str
@@ -91,7 +91,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     queue: QueueStats
     timeouts: TimeoutStats
     retries: RetryStats
-    adaptive: list[Adaptive] = []
+    adaptive: list[AdaptiveStats] = []
 
 
 async def stats_of(client: Client, queue: str | None = None) -> Stats:
@@ -232,9 +232,9 @@ def _read(record: Record) -> tuple[str, Durations]:
     return record.name, decoded(record)
 
 
-def _adaptive(subject: str, durations: Durations) -> Adaptive:
+def _adaptive(subject: str, durations: Durations) -> AdaptiveStats:
     classes = classes_of(durations)
-    return Adaptive(
+    return AdaptiveStats(
         subject=subject,
         seen=sum(classes.values()),
         late=sum(hour.late for hour in durations.hours.values()),

@@ -1,21 +1,17 @@
-"""What running jobs wait for: a record in the store for each wait inside a job that has lasted a while.
+"""What running jobs wait for: a record in the store for each wait inside a job that has lasted two seconds.
 
-It shows what nobody could see otherwise: that the jobs in all slots wait for jobs which need one of these slots. The
-record is only a hint for people. It is removed when the wait ends. If the process is killed first, the record stays
-until the janitor finds that the job no longer runs with that fence; readers compare the fence too, so a stale record is
-never taken for a wait of a later run."""
+A job that waits for another keeps its slot. If all slots are held so, the awaited jobs can never start, although every
+process involved is healthy; these records make that visible. A record is removed when the wait ends. If its process is
+killed first, the record stays until the janitor finds that the job no longer runs with that fence; readers compare the
+fence too, so a stale record is never taken for a wait of a later run."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from daybreak.context import current
-from daybreak.errors import StoreError
 from daybreak.model import Job, Put, Record, State
 from daybreak.store import Store
 
@@ -24,29 +20,15 @@ _CHUNK: Final = 500
 
 
 class Wait(Struct, frozen=True):
-    """`job`, in the run with this fence, waits for the job `awaited`."""
+    """`job`, in the run with this fence, waits for the job `awaited`. Kept under the id of the job that waits."""
 
     job: str
     fence: int
     awaited: str
+    is_async: bool = False
 
-
-@contextlib.asynccontextmanager
-async def shown_wait(store: Store, awaited: str) -> AsyncIterator[None]:
-    """While this lasts, the store says that the running job waits. Outside a job it does nothing; a store that cannot
-    be written costs the hint and nothing else."""
-    here = current.get(None)
-    if here is None or not here.job:
-        yield
-        return
-    wait = Wait(here.job, here.fence, awaited)
-    with contextlib.suppress(StoreError):
-        await store.put([Put(kind=KIND, name=wait.job, value=msgspec.json.encode(wait))])
-    try:
-        yield
-    finally:
-        with contextlib.suppress(StoreError):
-            await store.put([Put(kind=KIND, name=wait.job, value=None)])
+    def put(self) -> Put:
+        return Put(kind=KIND, name=self.job, value=msgspec.json.encode(self))
 
 
 async def all_waits(store: Store) -> list[tuple[Wait, Job, Job]]:

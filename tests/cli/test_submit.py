@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from daybreak import values
-from daybreak.model import State
+from daybreak.model import Put, State
 from daybreak.policy.admit import ARGS_LIMIT
+from daybreak.policy.durations import Durations, Hour, class_of, hour_of
 from daybreak.store import Purge
 
 APP = """
@@ -108,6 +111,30 @@ def test_every_option_reaches_the_job(cli, place):
     assert job.state is State.SCHEDULED
 
 
+def test_a_time_limit_is_as_written_unless_adaptive_is_asked_for(cli, place):
+    written = cli("submit", "mail", "--timeout", "4s").stdout.strip()
+    follows = cli("submit", "mail", "--timeout", "adaptive:4s").stdout.strip()
+    for job, adaptive in ((written, False), (follows, True)):
+        options = place.get(job).spec.options
+        assert (options.timeout, options.adaptive) == (timedelta(seconds=4), adaptive)
+    assert re.search(r"^time limit +4 s \(written\)$", cli("jobs", "show", written).stdout, re.MULTILINE)
+    shown = cli("jobs", "show", follows).stdout
+    assert re.search(r"^time limit +4 s \(adaptive, base 4 s\)$", shown, re.MULTILINE)
+
+
+def test_of_an_adaptive_limit_what_was_seen_is_shown(cli, place):
+    job = cli("submit", "mail", "--timeout", "adaptive:4s").stdout.strip()
+    hour = Hour({class_of(0.01): 500})
+    durations = Durations(hours={hour_of(datetime.now(UTC)): hour})
+    place.do(
+        lambda client: client.store.put(
+            [Put(kind="durations", name="execution mail", value=msgspec.json.encode(durations))]
+        )
+    )
+    shown = cli("jobs", "show", job).stdout
+    assert re.search(r"^time limit +2 s \(adaptive, base 4 s\)$", shown, re.MULTILINE)
+
+
 def test_a_preset_and_an_instant(cli, place):
     job = place.get(cli("submit", "mail", "--retry", "upload", "--run-at", "2099-01-31T18:00+01:00").stdout.strip())
     assert job.spec.options.retry.attempts == 5
@@ -168,6 +195,9 @@ def test_json_shows_the_job(ask):
         (["--delay", "soon"], "is no duration"),
         (["--delay", "200000d"], "out of range"),
         (["--timeout", "0s"], "timeout must be longer than nothing"),
+        (["--timeout", "adaptive:0s"], "timeout must be longer than nothing"),
+        (["--timeout", "adaptive:4"], "a bare number has no unit; write 4s"),
+        (["--timeout", "adaptive"], "is no duration"),
         (["--run-at", "2026-01-31T18:00"], "has no time zone; write 2026-01-31T18:00+00:00"),
         (["--run-at", "tomorrow"], "is no instant"),
         (["--run-at", "9999-12-31T23:59-12:00"], "out of range"),

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from daybreak import (
+    Adaptive,
     BadInput,
     Daybreak,
     JobFailed,
@@ -815,7 +816,7 @@ async def test_every_field_of_the_timeout_metrics_and_of_the_adaptive_data(tmp_p
 async def test_execution_limits_of_operations_are_counted_with_their_escalations(tmp_path):
     with Daybreak("memory://") as app:
 
-        @app.task(timeout="30ms", retry=Retry(strategy="fixed", attempts=3, delay=MS))
+        @app.task(timeout=Adaptive("30ms"), retry=Retry(strategy="fixed", attempts=3, delay=MS))
         async def apply() -> None:
             await asyncio.sleep(60)
 

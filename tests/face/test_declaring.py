@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from daybreak import Context, JobFailed, Retry, Transient
+from daybreak import Adaptive, Context, JobFailed, Retry, Transient
 from daybreak.errors import BadInput
 from daybreak.testing import inline
 
@@ -31,13 +31,13 @@ def add(a: int, b: int) -> int:
         ({"version": -1}, "version -1 must be an integer"),
         ({"version": True}, "version True must be an integer"),
         ({"deaths": 0}, "deaths=0 must be an integer from 1"),
-        ({"escalate": 0.1}, "escalate=0.1 must be a number from 1 to 100"),
-        ({"escalate": "2"}, "escalate='2' must be a number from 1 to 100"),
-        ({"escalate_after": 0}, "escalate_after=0 must be"),
+        ({"timeout": Adaptive("4s", escalate=0.1)}, "escalate=0.1 must be a number from 1 to 100"),
+        ({"timeout": Adaptive("4s", escalate="2")}, "escalate='2' must be a number from 1 to 100"),
+        ({"timeout": Adaptive("4s", escalate_after=0)}, "escalate_after=0 must be"),
+        ({"timeout": Adaptive("0s")}, "timeout must be longer than nothing"),
         ({"hang": "1ms"}, "write 1s or more"),
         ({"timeout": "0s"}, "timeout must be longer than nothing"),
         ({"expires_in": "0s"}, "expires_in must be longer than nothing"),
-        ({"adaptive": "no"}, "adaptive='no' must be True or False"),
         ({"fail_fast": 1}, "fail_fast=1 must be True or False"),
         ({"queue": ""}, "a queue without a name"),
         ({"aliases": ("",)}, "an alias without a name"),

@@ -254,7 +254,7 @@ def test_context_progress_checkpoint_steps_and_suspension_work(app):
 
 @pytest.fixture
 def slow(app):
-    @app.task(retry=2, timeout="20ms", escalate=1)
+    @app.task(retry=2, timeout="20ms")
     async def slow(ctx: Context) -> str:
         await asyncio.sleep(60)
         return "ran to its end"

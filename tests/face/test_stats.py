@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak import JobFailed, QueueSettings, Resource, Retry, Transient
+from daybreak import Adaptive, JobFailed, QueueSettings, Resource, Retry, Transient
 
 AT_ONCE = Retry(strategy="fixed", attempts=3, delay=timedelta())
 FAR = "1h"
@@ -31,7 +31,7 @@ def night(app):
             raise Transient("not yet")
         return name
 
-    @app.task(retry=Retry(strategy="linear", attempts=2, delay=timedelta()), timeout="50ms", adaptive=False)
+    @app.task(retry=Retry(strategy="linear", attempts=2, delay=timedelta()), timeout=Adaptive("50ms"))
     async def slow() -> None:
         await asyncio.sleep(30)
 

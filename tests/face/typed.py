@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import assert_type
 
-from daybreak import Context, Daybreak, JobHandle, Retry, Task, Transient
+from daybreak import Adaptive, Context, Daybreak, JobHandle, JobOutcome, Retry, Task, Transient
 
 app = Daybreak()
 
@@ -33,6 +33,8 @@ async def follow(ctx: Context, url: str, depth: int) -> list[str]:
 def plain() -> None:
     assert_type(add.submit(1, b=2), JobHandle[int])
     assert_type(add.submit(1, 2).result(), int)
+    assert_type(add.submit(1, 2).outcome(), JobOutcome[int])
+    assert_type(add.submit(1, 2).outcome().result, int)
     assert_type(add.map([1, 2]), list[int])
     assert_type(add.submit_many([{"a": 1}]), list[JobHandle[int]])
     add.submit("1")  # refused: arg-type
@@ -57,6 +59,8 @@ def with_options() -> None:
 def durations() -> None:
     Retry(delay="2s", cap=timedelta(minutes=1))
     Retry(delay=2)  # refused: arg-type
+    Adaptive("4s", escalate=2.0)
+    Adaptive(4)  # refused: arg-type
     Transient("busy", retry_after="90s")
     Transient("busy", retry_after=90)  # refused: arg-type
 

@@ -281,8 +281,8 @@ def test_a_job_that_needs_much_is_timed_under_a_short_name(world):
         seq=1, spec=spec, fence=1, attempt=1, priority=5, worker="w", until=now, lease_for=MINUTE, started_at=now,
         created_at=now,
     )  # fmt: skip
-    assert execution_of(lease).startswith("execution t on 000")
-    assert len(execution_of(lease)) <= NAME_LIMIT
+    assert execution_of(lease.spec).startswith("execution t on 000")
+    assert len(execution_of(lease.spec)) <= NAME_LIMIT
 
 
 # -- what is not ours --------------------------------------------------------------------------------------------------

@@ -58,6 +58,22 @@ def test_the_script_in_readme_works_and_the_second_time_finds_everything_done(sc
     assert doctor.returncode == 0, doctor.stdout
 
 
+def test_one_bad_point_of_99_is_a_line_like_any_other(script):
+    """The script goes on to the end; the line names the point and says what was wrong with it."""
+    text = (script / "sweep.py").read_text(encoding="utf-8")
+    broken = text.replace(
+        "    i = v = 0.0", "    if duty == 0.07: raise ValueError('no model for 7 %')\n    i = v = 0.0"
+    )
+    assert broken != text
+    (script / "sweep.py").write_text(broken, encoding="utf-8")
+    ran = run(script, "python", "-W", "error", "sweep.py")
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"{n} of 99" for n in range(1, 100)]
+    [bad] = [line.partition(": ")[2] for line in lines if not line.endswith(" V")]
+    assert bad == "job 'duty 7 %' (simulate) failed (error, attempt 1): ValueError: no model for 7 %"
+
+
 def test_the_commands_in_readme_are_there():
     commands = re.findall(r"^daybreak (\w+)", README, re.MULTILINE)
     assert {"jobs", "doctor", "submit"} <= set(commands)

@@ -35,6 +35,7 @@ from daybreak.policy.timeouts import (
     SPARE,
     adapted,
     base_of,
+    described,
     escalated,
     level,
     limit_for,
@@ -44,6 +45,7 @@ from daybreak.units import LONGEST
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
 NEEDED = st.floats(0, 1e6)
 SEEN = st.integers(0, 10**6)
 SECONDS = st.floats(1e-6, 1e6)
@@ -168,8 +170,8 @@ def test_limits_stay_within_their_bounds(durations, base):
 
 def test_of_a_task_that_is_not_adaptive_the_base_holds():
     slow = seen(*[500.0] * 200)
-    assert limit_for(Options(timeout=MINUTE, adaptive=False), 0, slow) == MINUTE
-    assert limit_for(Options(timeout=MINUTE), 0, slow) == 3 * MINUTE
+    assert limit_for(Options(timeout=MINUTE), 0, slow) == MINUTE
+    assert limit_for(Options(timeout=MINUTE, adaptive=True), 0, slow) == 3 * MINUTE
     assert limit_for(Options(), 0, slow) is None
 
 
@@ -181,19 +183,33 @@ def test_there_is_no_limit_where_none_is_set():
 
 
 def test_each_attempt_that_was_too_late_gets_half_as_much_again_five_times_over():
-    options = Options(timeout=MINUTE)
+    options = Options(timeout=MINUTE, adaptive=True)
     limits = [limit_for(options, late) / MINUTE for late in range(8)]
     assert limits == pytest.approx([1.5 ** min(late, 5) for late in range(8)])
 
 
+@given(st.timedeltas(timedelta(microseconds=1), LONGEST), st.lists(SECONDS, max_size=200), st.integers(0, 10**6))
+def test_a_written_limit_is_never_shortened_nor_lengthened(timeout, durations, timeouts):
+    options = Options(timeout=timeout, escalate=3.0)
+    assert limit_for(options, timeouts, seen(*durations)) == timeout
+
+
+def test_a_limit_says_where_it_comes_from():
+    written, follows = Options(timeout=4 * SECOND), Options(timeout=4 * SECOND, adaptive=True)
+    assert described(written, 4 * SECOND) == "4 s (written)"
+    assert described(follows, 2.3 * SECOND) == "2.3 s (adaptive, base 4 s)"
+    assert described(follows, 5000 * SECOND) == "5000 s (adaptive, base 4 s)"
+    assert described(written, 4 * SECOND, lambda span: f"<{span.seconds}>") == "<4> (written)"
+
+
 def test_escalation_can_begin_later_and_by_another_factor():
-    options = Options(timeout=MINUTE, escalate=2.0, escalate_after=3)
+    options = Options(timeout=MINUTE, adaptive=True, escalate=2.0, escalate_after=3)
     assert [limit_for(options, late) / MINUTE for late in range(6)] == [1, 1, 1, 2, 4, 8]
     assert [level(late, 3) for late in (0, 2, 3, 7, 9)] == [0, 0, 1, 5, 5]
 
 
 def test_a_limit_has_an_end():
-    assert limit_for(Options(timeout=LONGEST), 5) == LONGEST
+    assert limit_for(Options(timeout=LONGEST, adaptive=True), 5) == LONGEST
     assert escalated(timedelta(days=1000), 100, 5) == LONGEST
     assert escalated(MINUTE, 100, 1) == 100 * MINUTE
 
@@ -303,5 +319,5 @@ def test_what_is_older_than_a_day_is_forgotten_and_counts_in_all():
 
 @given(st.timedeltas(timedelta(microseconds=1), timedelta(days=36_500)), st.floats(1, 10), st.integers(0, 10**6))
 def test_limits_never_shrink(timeout, escalate, timeouts):
-    options = Options(timeout=timeout, escalate=escalate)
+    options = Options(timeout=timeout, adaptive=True, escalate=escalate)
     assert timeout <= limit_for(options, timeouts) <= limit_for(options, timeouts + 1)

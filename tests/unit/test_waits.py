@@ -1,4 +1,4 @@
-"""Waits inside jobs leave a record while they last, and none afterwards."""
+"""What the records of waits inside jobs say, and when they go."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from daybreak.client import Client
-from daybreak.context import Context, current
-from daybreak.errors import StoreUnavailable
+from daybreak.context import Context
 from daybreak.model import Put
 from daybreak.store import Claim, Exchange
 from daybreak.stores.memory import MemoryStore
-from daybreak.waits import KIND, Wait, all_waits, forget_waits, shown_wait
+from daybreak.waits import KIND, Wait, all_waits, forget_waits
 
 
 @pytest.fixture
@@ -30,37 +29,14 @@ async def running(store) -> Context:
     return Context(job=lease.job, task="outer", fence=lease.fence)
 
 
-async def test_a_wait_inside_a_job_is_shown_while_it_lasts(store):
+async def test_a_wait_is_seen_with_both_jobs_while_it_lasts(store):
     awaited = await Client(store).submit("inner")
-    context = await running(store)
-    current.set(context)
-    async with shown_wait(store, awaited):
-        [(wait, job, other)] = await all_waits(store)
-        assert (wait.fence, job.id, other.id) == (context.fence, context.job, awaited)
-    assert await store.records(KIND) == []
-
-
-async def test_it_goes_with_an_error_too(store):
-    current.set(await running(store))
-    with pytest.raises(TimeoutError):
-        async with shown_wait(store, "x"):
-            raise TimeoutError
-    assert await store.records(KIND) == []
-
-
-async def test_outside_a_job_nothing_is_written(store):
-    async with shown_wait(store, "x"):
-        assert await store.records(KIND) == []
-
-
-async def test_a_store_that_cannot_be_written_ends_no_wait():
-    class Broken:
-        async def put(self, puts):
-            raise StoreUnavailable("away")
-
-    current.set(Context(job="j", fence=1))
-    async with shown_wait(Broken(), "x"):
-        pass
+    here = await running(store)
+    await store.put([Wait(here.job, here.fence, awaited).put()])
+    [(wait, job, other)] = await all_waits(store)
+    assert (wait.fence, job.id, other.id) == (here.fence, here.job, awaited)
+    await Client(store).cancel(awaited)
+    assert await all_waits(store) == []
 
 
 async def test_what_a_killed_process_left_is_forgotten_and_nothing_else(store):

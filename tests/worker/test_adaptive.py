@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from daybreak import Daybreak, JobFailed, Resource, Retry, learning
+from daybreak import Adaptive, Daybreak, JobFailed, Resource, Retry, learning
 from daybreak.learning import KIND
 from daybreak.model import Put
 from daybreak.policy.durations import Durations, Hour, class_of, hour_of
@@ -55,8 +55,8 @@ def learned(worker, subject):
 
 
 def test_what_is_quick_as_a_rule_is_ended_sooner_and_what_is_slow_later(app):
-    quick = app.task(name="quick", timeout="2s", retry=ONCE)(rest)
-    slow = app.task(name="slow", timeout="1s", retry=ONCE, resource=Resource("far", slots=4))(rest)
+    quick = app.task(name="quick", timeout=Adaptive("2s"), retry=ONCE)(rest)
+    slow = app.task(name="slow", timeout=Adaptive("1s"), retry=ONCE, resource=Resource("far", slots=4))(rest)
     tell(app, "execution quick", 0.01, 500)
     tell(app, "execution slow on far", 1.4, 500)
     with app.worker() as worker:
@@ -64,21 +64,46 @@ def test_what_is_quick_as_a_rule_is_ended_sooner_and_what_is_slow_later(app):
             task.submit(0.0).result(timeout="20s")
         learned(worker, "execution quick")
         learned(worker, "execution slow on far")
-        with pytest.raises(JobFailed, match="ran for 1 s, longer than it may"):
+        with pytest.raises(JobFailed, match=r"ran longer than its limit of 1 s \(adaptive, base 2 s\)"):
             quick.submit(30.0).result(timeout="20s")
         assert slow.submit(1.5).result(timeout="20s") == 1.5
 
 
-def test_a_task_may_keep_its_limit_as_it_is(app):
-    quick = app.task(name="quick", timeout="2s", retry=ONCE, adaptive=False)(rest)
+def test_a_written_limit_stays_as_it_is_whatever_was_seen(app):
+    """500 short jobs would halve an adaptive limit of two seconds."""
+    quick = app.task(name="quick", timeout="2s", retry=ONCE)(rest)
     tell(app, "execution quick", 0.01, 500)
-    with app.worker():
+    with app.worker() as worker:
+        quick.submit(0.0).result(timeout="20s")
         assert quick.submit(1.3).result(timeout="20s") == 1.3
+        with pytest.raises(JobFailed, match=r"ran longer than its limit of 2 s \(written\)"):
+            quick.submit(30.0).result(timeout="20s")
+        assert not worker._learning._wanted
     assert told(app, "execution quick").seen == 0
 
 
+def test_a_written_limit_is_the_same_at_every_attempt(app):
+    twice = app.task(name="twice", timeout="300ms", retry=Retry(strategy="fixed", attempts=2, delay="1ms"))(rest)
+    with app.worker():
+        job = twice.submit(30.0)
+        assert job.outcome(timeout="20s").reason == "timeout"
+    errors = [event.error for event in job.history() if event.error]
+    assert errors == ["TimeoutError: ran longer than its limit of 0.3 s (written)"] * 2
+
+
+def test_a_job_may_have_another_kind_of_limit_than_its_task(app):
+    written = app.task(name="written", timeout="2s")(rest)
+    follows = app.task(name="follows", timeout=Adaptive("2s", escalate=3.0))(rest)
+    asked = written.using(timeout=Adaptive("3s", escalate_after=2)).submit(0.0).info().spec.options
+    assert (asked.timeout, asked.adaptive, asked.escalate_after) == (timedelta(seconds=3), True, 2)
+    fixed = follows.using(timeout="1s").submit(0.0).info().spec.options
+    assert (fixed.timeout, fixed.adaptive, fixed.escalate) == (timedelta(seconds=1), False, 1.5)
+    left = follows.submit(0.0).info().spec.options
+    assert (left.timeout, left.adaptive, left.escalate) == (timedelta(seconds=2), True, 3.0)
+
+
 def test_what_a_worker_saw_is_there_when_it_has_gone(app):
-    nap = app.task(name="nap", timeout="1s", retry=ONCE)(rest)
+    nap = app.task(name="nap", timeout=Adaptive("1s"), retry=ONCE)(rest)
     with app.worker():
         for _ in range(5):
             nap.submit(0.02).result(timeout="20s")
@@ -94,7 +119,7 @@ def test_what_a_worker_saw_is_there_when_it_has_gone(app):
 def test_a_record_that_cannot_be_read_stops_no_worker(app, monkeypatch):
     monkeypatch.setattr("daybreak.learning.EVERY", timedelta(milliseconds=50))
 
-    nap = app.task(name="nap", timeout="1s", retry=ONCE)(rest)
+    nap = app.task(name="nap", timeout=Adaptive("1s"), retry=ONCE)(rest)
 
     async def spoil(client):
         await client.store.put([Put(kind=KIND, name="execution nap", value=b'{"hours":3}')])
@@ -108,7 +133,7 @@ def test_a_record_that_cannot_be_read_stops_no_worker(app, monkeypatch):
 
 
 def test_a_job_that_took_longer_than_most_may_do_so_again(app):
-    nap = app.task(name="nap", timeout="2s", retry=ONCE)(rest)
+    nap = app.task(name="nap", timeout=Adaptive("2s"), retry=ONCE)(rest)
 
     async def put(client):
         hour = hour_of(moment(app.world.wall()))

@@ -136,7 +136,7 @@ def test_an_async_task_that_will_not_end_costs_its_slot_and_not_the_loop_of_othe
         return "done"
 
     with here.worker(isolation="thread", grace="100ms"):
-        with pytest.raises(JobFailed, match="longer than it may"):
+        with pytest.raises(JobFailed, match="ran longer than its limit"):
             stuck.submit().result(timeout="20s")
         assert quick.submit().result(timeout="20s") == "done"
         gate.append(1)

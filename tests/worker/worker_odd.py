@@ -89,3 +89,46 @@ def die_with_a_subprocess(place: str) -> None:
     with Path(place).open("a") as file:
         file.write(f"{process.pid}\n")
     os.abort()
+
+
+# -- elsewhere ---------------------------------------------------------------------------------------------------------
+
+
+@app.task
+def where() -> str:
+    """The working directory; empty if it has no name any more."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return ""
+
+
+@app.task
+def go(ctx: Context, to: str = "") -> str:
+    """To a folder, else to one that is gone when the job ends."""
+    os.chdir(to or ctx.scratch)
+    return str(Path.cwd())
+
+
+@app.task(retry=1)
+def go_and_fail(to: str) -> None:
+    os.chdir(to)
+    raise ValueError("far from home")
+
+
+@app.task
+def go_and_remove(home: str, to: str) -> None:
+    os.chdir(to)
+    Path(home).rmdir()
+
+
+@app.task
+async def awhere() -> str:
+    return str(Path.cwd())
+
+
+@app.task
+async def ago(to: str, seconds: float = 0) -> str:
+    os.chdir(to)
+    await asyncio.sleep(seconds)
+    return str(Path.cwd())

@@ -17,7 +17,7 @@ from daybreak.cli.failing import EMPTY
 from daybreak.cli.text import any_of, priority_name, safe
 from daybreak.config import closest
 from daybreak.errors import BadInput
-from daybreak.model import Job, Reason, State
+from daybreak.model import Adaptive, Job, Reason, State
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +39,18 @@ class Duration(ParamType):
             return units.duration(value)
         except BadInput as trouble:
             self.fail(str(trouble).replace(" or a timedelta", "").removeprefix("duration: "), param, ctx)
+
+
+class Timeout(Duration):
+    """How long an attempt may run: as written, or `adaptive:4s`."""
+
+    name = "timeout"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        kind, colon, base = value.partition(":") if isinstance(value, str) else ("", "", "")
+        if colon and kind.strip().lower() == "adaptive":
+            return Adaptive(super().convert(base, param, ctx))
+        return super().convert(value, param, ctx)
 
 
 class Instant(ParamType):
@@ -175,6 +187,7 @@ class OneOf(ParamType):
 
 NAME = Name()
 DURATION = Duration()
+TIMEOUT = Timeout()
 INSTANT = Instant()
 PAST = Past()
 PRIORITY = PriorityType()

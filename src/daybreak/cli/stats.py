@@ -16,7 +16,7 @@ from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import lasted, local, number, priority_name, safe
 from daybreak.client import Client
-from daybreak.stats import Adaptive, QueueStats, RetryStats, Stats, TimeoutStats, by_queue, stats_of
+from daybreak.stats import AdaptiveStats, QueueStats, RetryStats, Stats, TimeoutStats, by_queue, stats_of
 
 
 @click.command(name="stats", short_help="Show what has happened so far, in numbers.")
@@ -146,7 +146,7 @@ def _say_timeouts(stats: TimeoutStats) -> None:
     ])  # fmt: skip
 
 
-def _say_adaptive(adaptive: list[Adaptive]) -> None:
+def _say_adaptive(adaptive: list[AdaptiveStats]) -> None:
     say()
     titles = ("SEEN", "TOO LATE", "MEDIAN", "99 %", "USUAL LIMIT", "LIMIT NOW")
     say_table(

@@ -12,13 +12,13 @@ import click
 from daybreak import telemetry
 from daybreak.cli import completing
 from daybreak.cli.failing import Unwritten
-from daybreak.cli.options import DURATION, INSTANT, NAME, PRIORITY, OneOf, ParamType, pairs
+from daybreak.cli.options import DURATION, INSTANT, NAME, PRIORITY, TIMEOUT, OneOf, ParamType, pairs
 from daybreak.cli.printing import note, say, say_json
 from daybreak.cli.session import session
 from daybreak.cli.views import job_data
 from daybreak.cli.waiting import unknown_to_all, wait_for
 from daybreak.client import Client
-from daybreak.model import Job, JobSpec, Options
+from daybreak.model import Adaptive, Job, JobSpec, Options
 from daybreak.policy.retry import PRESETS
 from daybreak.policy.words import options_of
 from daybreak.store import Inserted
@@ -44,7 +44,7 @@ class How:
         self.timeout_wait: timedelta | None = said.pop("timeout_wait")
         self.as_json: bool = said.pop("as_json")
         self.retry: object = said.pop("retry")
-        self.timeout: timedelta | None = said.pop("timeout")
+        self.timeout: timedelta | Adaptive | None = said.pop("timeout")
         self.expires_in: timedelta | None = said.pop("expires_in")
         said["tags"] = said.pop("tag")
         said["meta"] = pairs(said.pop("meta"), "--meta")
@@ -87,7 +87,11 @@ _OPTIONS = [
     click.option("--meta", metavar="NAME=VALUE", multiple=True, help="Something to keep with it; may be repeated."),
     click.option("--owner", type=NAME, help="Who it belongs to."),
     click.option("--retry", type=RetryType(), help=f"How many attempts, or a preset: {', '.join(PRESETS)}."),
-    click.option("--timeout", type=DURATION, help="How long an attempt may run."),
+    click.option(
+        "--timeout",
+        type=TIMEOUT,
+        help="How long an attempt may run, such as 10m; adaptive:10m follows how long such jobs take.",
+    ),
     click.option("--expires-in", type=DURATION, help="Fail if it has not started by then."),
     click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit 1 if it failed."),
     click.option("--timeout-wait", type=DURATION, help="Wait at most so long; exit 5 if it has not ended by then."),

@@ -78,7 +78,7 @@ class TimeLimit:
     def check(self) -> None:
         """TooLate once the time is up."""
         if not self.remaining:
-            raise TooLate(self.kind, self.resource, self.seconds)
+            raise TooLate(self.kind, self.resource, self.seconds, self.base.total_seconds())
 
     @homed
     async def _find(self) -> timedelta:
@@ -151,7 +151,7 @@ class TimeLimit:
             await timeout.__aexit__(kind, trouble, traceback)
         except TimeoutError:
             await self._note(took, late=True)
-            raise TooLate(self.kind, self.resource, seconds) from None
+            raise TooLate(self.kind, self.resource, seconds, self.base.total_seconds()) from None
         if trouble is None or timeout.expired():
             await self._note(took, late=timeout.expired())
 

@@ -25,6 +25,7 @@ from daybreak.model import (
 from daybreak.policy.counting import Word, called, waited_for
 from daybreak.policy.retain import keep_for
 from daybreak.policy.retry import USUAL, delay_for, may_retry
+from daybreak.policy.timeouts import described
 
 
 def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: float = USUAL) -> Settlement:
@@ -84,7 +85,7 @@ def _failed(lease: Lease, failure: Failure, ran: float, odds: _Odds, by: str) ->
 def _timed_out(lease: Lease, late: TimedOut, odds: _Odds, by: str) -> Settlement:
     retry, after = lease.spec.options.retry, late.after
     failure = Failure(
-        message=late.story or f"ran for {after.total_seconds():g} s, longer than it may",
+        message=late.story or f"ran longer than its limit of {described(lease.spec.options, after)}",
         kinds=("TimeoutError",),
         traceback=late.stack,
         attempt=lease.attempt,

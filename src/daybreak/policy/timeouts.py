@@ -1,7 +1,8 @@
-"""How long something may take: what is usual, followed by what is seen, and longer after it was too short."""
+"""How long something may take: as written, or adaptive: a base that follows what is seen, raised after timeouts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Literal, get_args
 
@@ -67,12 +68,26 @@ def for_connecting(base: timedelta, durations: Durations, late: int) -> timedelt
 
 
 def limit_for(options: Options, timeouts: int, durations: Durations | None = None) -> timedelta | None:
-    """The execution limit of the next attempt: the base, or what is seen to be needed; longer by `escalate` for each
-    attempt that ran into it, at most five times over."""
-    if options.timeout is None:
-        return None
-    base = adapted(options.timeout, durations) if durations is not None and options.adaptive else options.timeout
+    """The execution limit of the next attempt. A written one is the same for every attempt. An adaptive one follows
+    what was seen, and is longer by `escalate` for each attempt that ran into it, at most five times over."""
+    if options.timeout is None or not options.adaptive:
+        return options.timeout
+    base = options.timeout if durations is None else adapted(options.timeout, durations)
     return escalated(base, options.escalate, level_of(options, timeouts))
+
+
+def in_seconds(limit: timedelta) -> str:
+    seconds = limit.total_seconds()
+    return f"{seconds:.4g} s" if seconds < 1000 else f"{seconds:.0f} s"
+
+
+def described(options: Options, limit: timedelta, shown: Callable[[timedelta], str] = in_seconds) -> str:
+    """An execution limit and where it comes from: "4 s (written)", "2.3 s (adaptive, base 4 s)"."""
+    if options.timeout is None:
+        return shown(limit)
+    if not options.adaptive:
+        return f"{shown(limit)} (written)"
+    return f"{shown(limit)} (adaptive, base {shown(options.timeout)})"
 
 
 def escalated(limit: timedelta, escalate: float, levels: int) -> timedelta:
@@ -81,7 +96,8 @@ def escalated(limit: timedelta, escalate: float, levels: int) -> timedelta:
 
 
 def level_of(options: Options, timeouts: int) -> int:
-    return level(timeouts, options.escalate_after)
+    """How many times the limit of a job's next attempt is raised; a written limit never is."""
+    return level(timeouts, options.escalate_after) if options.adaptive else 0
 
 
 def level(late: int, escalate_after: int) -> int:

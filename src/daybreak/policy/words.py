@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from daybreak.errors import BadInput
-from daybreak.model import DEFAULT_OPTIONS, JobSpec, Options
+from daybreak.model import DEFAULT_OPTIONS, Adaptive, JobSpec, Options
 from daybreak.policy.retry import retrying
 from daybreak.units import duration, instant
 from daybreak.units import priority as as_priority
@@ -82,7 +82,9 @@ def options_of(
     said: dict[str, object] = {}
     if retry is not None:
         said["retry"] = retrying(retry)
-    for name, value in (("timeout", timeout), ("expires_in", expires_in), ("hang", hang)):
+    if timeout is not None:
+        said |= _limit(timeout)
+    for name, value in (("expires_in", expires_in), ("hang", hang)):
         if value is not None:
             said[name] = duration(value, name)
     if keep is not None:
@@ -92,3 +94,20 @@ def options_of(
     said |= {name: number for name, number in numbers.items() if number is not None}
     changed = msgspec.structs.replace(start, **said)
     return start if changed == start else changed  # one value for all, so that stores encode it once
+
+
+def _limit(timeout: object) -> dict[str, object]:
+    """The options that an execution limit sets: all of them, so that it replaces the task's own limit as a whole."""
+    if isinstance(timeout, Adaptive):
+        return {
+            "timeout": timeout.base,
+            "adaptive": True,
+            "escalate": timeout.escalate,
+            "escalate_after": timeout.escalate_after,
+        }
+    return {
+        "timeout": duration(timeout, "timeout"),
+        "adaptive": DEFAULT_OPTIONS.adaptive,
+        "escalate": DEFAULT_OPTIONS.escalate,
+        "escalate_after": DEFAULT_OPTIONS.escalate_after,
+    }

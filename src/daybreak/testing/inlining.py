@@ -22,6 +22,7 @@ from daybreak.testing.clock import HandClock
 from daybreak.testing.stand_ins import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
 from daybreak.units import duration, span
 from daybreak.worker.child import Held, work_of
+from daybreak.worker.home import Home
 from daybreak.worker.outcomes import as_asked, outcome_of
 from daybreak.worker.pool import limit_for
 from daybreak.worker.runner import Runner
@@ -221,7 +222,12 @@ class Inline:
         limit = limit_for(lease)
         held = Held(lease, None if limit is None else limit.total_seconds())
         work = work_of(lease)
-        ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)), held)
+        home = Home()  # a test may have gone elsewhere since the last job
+        try:
+            ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)), held)
+        finally:
+            home.restore()
+            home.close()
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
             await source.exchange([(lease, HandedBack())], None)
             raise KeyboardInterrupt

@@ -51,7 +51,7 @@ def main() -> None:
     except BaseException as trouble:  # noqa: BLE001 - told by the supervisor
         _tell_broken(sock, trouble)
         return
-    serve(sock, cell, program, hello, lambda: os._exit(1), forward_logs=True)
+    serve(sock, cell, program, hello, lambda: os._exit(1), own_process=True)
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -85,12 +85,13 @@ def serve(
     hello: Hello,
     on_orphaned: Callable[[], None],
     *,
-    forward_logs: bool = False,
+    own_process: bool = False,
 ) -> None:
-    """Set up and run works until told to leave."""
+    """Set up and run works until told to leave. In a process of its own the working directory is the jobs' alone, and
+    log lines are forwarded."""
     shared = SimpleNamespace(**values.decode(hello.shared))
-    runner = Runner(program, shared, hello.scratch)
-    log_level = hello.log_level if forward_logs else None
+    runner = Runner(program, shared, hello.scratch, own_process=own_process)
+    log_level = hello.log_level if own_process else None
     try:
         if hello.is_async:
             child = AsyncChild(sock, cell, runner, hello.slots, log_level)

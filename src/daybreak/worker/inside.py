@@ -84,6 +84,7 @@ class SyncChild:
 
     def serve(self) -> None:
         self._thread = threading.get_ident()
+        self._runner.begin_here()
         forward_logs(self._send, self._log_level)
         listener = threading.Thread(target=self._listen, name="daybreak-child-listener", daemon=True)
         listener.start()
@@ -207,6 +208,7 @@ class AsyncChild:
         """Until told to leave (True) or left alone (False)."""
         self._loop = asyncio.get_running_loop()
         self._clean = contextvars.copy_context()
+        self._runner.begin_here()
         self._orphaned = False
         self._transport, _ = await self._loop.create_connection(
             lambda: Ear(to_child, self.hear, self.orphaned), sock=self._sock
@@ -304,6 +306,9 @@ class AsyncChild:
     def _end(self, work: Work, ended: Ended) -> None:
         self._cell.end(self._running.pop(work.seq).place)
         self._voices.forget(work.seq)
+        # The working directory belongs to all jobs of the loop: another one may be using it.
+        if not self._running:
+            self._runner.go_home()
         self._tell(ended)
         self._begin()
 

@@ -17,14 +17,35 @@ from daybreak.tasks import Definition, Program
 from daybreak.units import clean
 from daybreak.worker.clones import leave_if_cloned
 from daybreak.worker.failures import failure_of, message_of
+from daybreak.worker.home import Home
 from daybreak.worker.wire import Ended, Work
 
 
 class Runner:
-    def __init__(self, program: Program, shared: SimpleNamespace | None = None, scratch: str | None = None) -> None:
+    """`own_process`: nothing but jobs runs here, so the working directory is theirs."""
+
+    def __init__(
+        self,
+        program: Program,
+        shared: SimpleNamespace | None = None,
+        scratch: str | None = None,
+        *,
+        own_process: bool = False,
+    ) -> None:
+        self._own_process = own_process
+        self._home: Home | None = None
         self._program = program
         self._scratch = scratch
         self._shared = shared or SimpleNamespace()
+
+    def begin_here(self) -> None:
+        """Jobs begin in the directory that is current now, wherever the one before has gone."""
+        if self._own_process:
+            self._home = Home()
+
+    def go_home(self) -> None:
+        if self._home is not None:
+            self._home.restore()
 
     def context_of(self, work: Work, voice: Voice) -> Context:
         return Context(
@@ -65,6 +86,7 @@ class Runner:
             return told(work, ctx, trouble, began)
         finally:
             current.reset(token)
+            self.go_home()
             ctx.clear()
 
     async def arun(self, work: Work, ctx: Context) -> Ended:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 
@@ -17,7 +17,9 @@ from daybreak.cli.views import attempts, event_data, job_data, ran_for, shown, w
 from daybreak.client import Client
 from daybreak.errors import JobNotFound
 from daybreak.events import Event
-from daybreak.model import FINAL, Job, Need, State
+from daybreak.learning import execution_of
+from daybreak.model import FINAL, Job, Need, Reason, State
+from daybreak.policy.timeouts import described, in_seconds, limit_for
 
 LONGEST_VALUE = 4000
 
@@ -94,7 +96,7 @@ async def _facts(client: Client, job: Job, history: list[Event], now: datetime) 
         ("finished", local(job.finished_at)),
         ("waited", lasted(waited_for(job, history, now))),
         ("ran", lasted(ran) if ran is not None else ""),
-        ("time limit", lasted(spec.options.timeout) if spec.options.timeout else ""),
+        ("time limit", await _limit(client, job)),
         ("expires", local(job.expires_at)),
         ("needs", safe(", ".join(_need(need) for need in spec.options.resources))),
         ("run", safe(spec.run or "")),
@@ -129,6 +131,21 @@ async def _why(client: Client, job: Job, now: datetime) -> str:
             return "asked to stop" if job.cancelling else "asked to pause"
         case _:
             return safe(job.note)
+
+
+async def _limit(client: Client, job: Job) -> str:
+    """How long an attempt may run, and where that comes from. Of an adaptive limit: by what is known now."""
+    options, known = job.spec.options, None
+    if options.timeout is not None and options.adaptive:
+        known = (await client.learning.read(execution_of(job.spec)))[0]
+    # The attempt that ended the job by a timeout has raised no limit any more: there is none after it.
+    timeouts = job.timeouts - (job.reason is Reason.TIMEOUT and job.timeouts > 0)
+    limit = limit_for(options, timeouts, known)
+    return "" if limit is None else described(options, limit, _short)
+
+
+def _short(span: timedelta) -> str:
+    return in_seconds(span) if span < timedelta(minutes=1) else lasted(span)
 
 
 def _need(need: Need) -> str:

@@ -73,7 +73,7 @@ OPTIONS: Final = (
     Options(expires_in=MINUTE, retry=ONCE, keep_failed=MINUTE),
     Options(keep_completed=SECOND, keep_failed=SECOND, deaths=1),
     Options(keep_completed=MINUTE, keep_failed=HOUR),
-    Options(keep_completed=None, timeout=SECOND),
+    Options(keep_completed=None, timeout=SECOND, adaptive=True, escalate=2.0),
     Options(resources=(Need("r"),)),
     Options(resources=(Need("r"),), expires_in=10 * SECOND),
     Options(resources=(Need("r", 2),)),

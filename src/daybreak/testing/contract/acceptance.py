@@ -53,9 +53,13 @@ class Acceptance:
 
     async def test_jobs_with_different_options_keep_their_own(self, store: Store) -> None:
         short = await accept(store, timeout=SECOND)
+        adaptive = Options(timeout=SECOND, adaptive=True, escalate=2.0, escalate_after=3)
+        follows = await accept(store, options=adaptive)
         plain = await accept(store)
         assert (await look(store, short)).spec.options == Options(timeout=SECOND)
+        assert (await look(store, follows)).spec.options == adaptive
         assert (await look(store, plain)).spec.options == Options()
+        assert [lease.spec.options for lease in await take(store, 3)] == [Options(timeout=SECOND), adaptive, Options()]
 
     async def test_submitting_the_same_id_twice_is_one_job(self, store: Store) -> None:
         job = spec()

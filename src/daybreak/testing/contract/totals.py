@@ -56,7 +56,7 @@ class Totals:
         await accept(store, retry=TWICE)
         await run_one(store, OOPS)
         await run_one(store, Done(ran=3.0), now=NOON + MINUTE)
-        await accept(store, retry=TWICE, timeout=SECOND)
+        await accept(store, retry=TWICE, timeout=SECOND, adaptive=True)
         await run_one(store, TimedOut(SECOND), now=NOON + MINUTE)
         await run_one(store, TimedOut(SECOND), now=NOON + 2 * MINUTE)
         found = await counted(store)
