@@ -192,7 +192,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Job(Discreet, frozen=True, gc=False, kw_only=True):
-    """All that is known of a job at one instant. `revision` is the number of its latest event."""
+    """All that is known of a job at one instant. `revision` is the number of its latest event. `worker` is who holds
+    it; once it is final, who held it last."""
 
     spec: JobSpec
     seq: int
