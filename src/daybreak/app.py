@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import getpass
 import inspect
 import os
 import threading
@@ -23,6 +22,7 @@ from daybreak.hooks import Hooks
 from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle, as_completed
 from daybreak.model import JobSpec
+from daybreak.platform import whoami
 from daybreak.policy.words import options_of, spec_of
 from daybreak.rules import Admission, check_rule, judge
 from daybreak.sessions import Sessions
@@ -66,7 +66,7 @@ class Daybreak:
         world: World | None = None,
     ) -> None:
         self.name = name
-        self.by = _user() if by is None else by
+        self.by = whoami() if by is None else by
         self.program = Program()
         self.imports = [imports] if isinstance(imports, str) else list(imports)
         self._said = url
@@ -469,13 +469,6 @@ class _Register(Protocol):
 
 
 _priority = priority
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container without a name for its user
-        return ""
 
 
 def _managed(what: str, function: Callable[..., Any]) -> Callable[..., Any]:

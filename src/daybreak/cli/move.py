@@ -7,10 +7,10 @@ import contextlib
 
 import click
 
-from daybreak import config
+from daybreak import config, platform
 from daybreak.cli.printing import note, say
 from daybreak.cli.root import store_options
-from daybreak.cli.session import Session, session, whoami
+from daybreak.cli.session import Session, session
 from daybreak.cli.text import counted, number, safe
 from daybreak.errors import BadInput
 from daybreak.moving import Mover, Report
@@ -54,7 +54,9 @@ async def _move(here: Session, url: str, queue: str | None, *, wait: bool) -> Re
         await target.open()
         try:
             teller = _Teller(wait=wait)
-            return await Mover(client.store, target, RealWorld(), by=whoami(), queue=queue, tell=teller).run(wait=wait)
+            return await Mover(client.store, target, RealWorld(), by=platform.whoami(), queue=queue, tell=teller).run(
+                wait=wait
+            )
         finally:
             with contextlib.suppress(Exception):
                 await target.close()
