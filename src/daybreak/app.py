@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from daybreak.client import Client
 from daybreak.connecting import Connecting
@@ -22,6 +22,7 @@ from daybreak.hooks import Hooks
 from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle, as_completed
 from daybreak.model import JobSpec
+from daybreak.options import TaskOptions, WorkerOptions, check_task_options
 from daybreak.platform import whoami
 from daybreak.policy.words import options_of, spec_of
 from daybreak.rules import Admission, check_rule, judge
@@ -127,73 +128,15 @@ class Daybreak:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = ...,
-        version: int = ...,
-        aliases: Iterable[str] = ...,
-        queue: str = ...,
-        priority: object = ...,
-        retry: object = ...,
-        timeout: object = ...,
-        expires_in: object = ...,
-        keep: object = ...,
-        escalate: float = ...,
-        escalate_after: int = ...,
-        adaptive: bool = ...,
-        hang: object = ...,
-        deaths: int = ...,
-        resource: object = ...,
-        fail_fast: bool = ...,
-    ) -> _Register: ...
-    def task(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        version: int = 1,
-        aliases: Iterable[str] = (),
-        queue: str = "default",
-        priority: object = "normal",
-        retry: object = "default",
-        timeout: object = None,
-        expires_in: object = None,
-        keep: object = None,
-        escalate: float = 1.5,
-        escalate_after: int = 1,
-        adaptive: bool = True,
-        hang: object = None,
-        deaths: int = 3,
-        resource: object = None,
-        fail_fast: bool = False,
-    ) -> Any:
-        """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`."""
+    def task(self, /, **options: Unpack[TaskOptions]) -> _Register: ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`. The options are those
+        of `daybreak.options.TaskOptions`."""
+        check_task_options(options)
+        own = {name: options.pop(name) for name in Definition.OWN if name in options}
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
-            definition = Definition(
-                function,
-                name=name,
-                version=version,
-                aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
-                queue=queue,
-                priority=_priority(priority),
-                options=options_of(
-                    retry=retry,
-                    timeout=timeout,
-                    expires_in=expires_in,
-                    keep=keep,
-                    hang=hang,
-                    escalate=escalate,
-                    escalate_after=escalate_after,
-                    adaptive=adaptive,
-                    deaths=deaths,
-                    fail_fast=fail_fast,
-                ),
-                resource=resource,
-            )
+            definition = Definition(function, **_own(own), options=options_of(**options))
             self.program.add(definition)
             return self._task(definition)
 
@@ -371,27 +314,27 @@ class Daybreak:
         target = target_of(self)
         return "with app.worker(): ..." if target is None else f"daybreak worker {_short(target)}"
 
-    def worker_settings(self, **said: Any) -> WorkerSettings:
+    def worker_settings(self, **said: Unpack[WorkerOptions]) -> WorkerSettings:
         """Worker settings from words, over those of the settings file."""
         from daybreak.working import settings_of  # noqa: PLC0415 - what only workers need is loaded with the first
 
         return settings_of(self.settings.worker, said)
 
-    def worker(self, **settings: Any) -> AbstractContextManager[Worker]:
+    def worker(self, **settings: Unpack[WorkerOptions]) -> AbstractContextManager[Worker]:
         """A worker in the background of the block, with children of its own. Leaving the block lets what runs end."""
         refuse_during_import("worker")
         from daybreak.working import in_background  # noqa: PLC0415
 
         return in_background(self, self.worker_settings(**settings))
 
-    def aworker(self, **settings: Any) -> AbstractAsyncContextManager[Worker]:
+    def aworker(self, **settings: Unpack[WorkerOptions]) -> AbstractAsyncContextManager[Worker]:
         """A worker in the background of the block, with children of its own. Leaving the block lets what runs end."""
         refuse_during_import("worker")
         from daybreak.working import in_async_background  # noqa: PLC0415
 
         return in_async_background(self, self.worker_settings(**settings))
 
-    def work(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Any) -> None:
+    def work(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Unpack[WorkerOptions]) -> None:
         """Work here until every job this app could run has ended, or until a job has."""
         refuse_during_import("work")
         from daybreak.working import until_idle  # noqa: PLC0415
@@ -404,7 +347,7 @@ class Daybreak:
         with self.worker(**settings):
             until.wait()
 
-    async def awork(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Any) -> None:
+    async def awork(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Unpack[WorkerOptions]) -> None:
         """Work here until every job this app could run has ended, or until a job has."""
         refuse_during_import("work")
         from daybreak.working import auntil_idle  # noqa: PLC0415
@@ -469,6 +412,16 @@ class _Register(Protocol):
 
 
 _priority = priority
+
+
+def _own(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task's definition keeps itself, as it is kept."""
+    own = dict(said)
+    if "priority" in own:
+        own["priority"] = priority(own["priority"])
+    aliases = own.get("aliases", ())
+    own["aliases"] = (aliases,) if isinstance(aliases, str) else tuple(aliases)
+    return own
 
 
 def _managed(what: str, function: Callable[..., Any]) -> Callable[..., Any]:

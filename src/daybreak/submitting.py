@@ -6,15 +6,16 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
 from daybreak.context import Context, current
-from daybreak.errors import BadInput, KeyConflict, QueueFull, UniqueConflict, Unsupported
+from daybreak.errors import BadInput, KeyConflict, QueueFull, UniqueConflict
 from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle
 from daybreak.model import JobSpec, Need, Options
+from daybreak.options import JobOptions, check_job_options
 from daybreak.policy.admit import check_size, digest
 from daybreak.policy.resources import Resource, needs_of
 from daybreak.resources import provide
@@ -27,11 +28,6 @@ from daybreak.tasks import Definition, Program, Upgrade
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OPTIONS: Final = frozenset({
-    "priority", "queue", "delay", "run_at", "expires_in", "key", "unique", "on_conflict", "tags", "meta", "owner",
-    "run", "resource", "retry", "timeout", "hang", "keep", "id", "tx",
-})  # fmt: skip
-LATER: Final = frozenset({"after", "cache"})
 CHUNK: Final = 5000
 
 
@@ -81,17 +77,9 @@ class Task(Generic[P, R]):
             return self.definition.function(*args, **kwargs)
         return self.definition.function(current.get(None) or Context(task=self.name), *args, **kwargs)
 
-    def using(self, **options: Any) -> Task[P, R]:
+    def using(self, **options: Unpack[JobOptions]) -> Task[P, R]:
         """The same task with other options for what is submitted through it."""
-        for name in options:
-            if name in LATER:
-                raise Unsupported(f"using({name}=...) is not there yet in this version")
-            if name not in OPTIONS:
-                from difflib import get_close_matches  # noqa: PLC0415
-
-                close = get_close_matches(name, OPTIONS, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
-                raise BadInput(f"using() has no option {name!r}; {hint}")
+        check_job_options(options)
         return Task(
             self.definition,
             self._program,

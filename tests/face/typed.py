@@ -54,6 +54,19 @@ def with_options() -> None:
     shout.using(queue="x").using(delay="1m").submit(1)  # refused: arg-type
 
 
+def misspelt() -> None:
+    add.using(priorty="high")  # refused: call-arg
+    add.using(eta="1h")  # refused: call-arg
+    add.using(tags=1)  # refused: typeddict-item, arg-type
+    add.using(delay=60)  # refused: arg-type
+    app.task(retries=3)  # refused: call-overload
+    app.task(retry=3, timout="10m")  # refused: call-overload
+    app.worker(proceses=2)  # refused: call-arg
+    app.aworker(burst=True)  # refused: call-arg
+    app.work(until_idel=True)  # refused: call-arg
+    app.worker(processes="2")  # refused: arg-type
+
+
 def durations() -> None:
     Retry(delay="2s", cap=timedelta(minutes=1))
     Retry(delay=2)  # refused: arg-type
