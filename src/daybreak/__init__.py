@@ -24,6 +24,7 @@ from daybreak.errors import (
     UniqueConflict,
 )
 from daybreak.events import Event
+from daybreak.jobinfo import JobInfo
 from daybreak.jobs import JobHandle
 from daybreak.model import Breaker, Job, JobSpec, Lease, Options, QueueSettings, Reason, ResourceSettings, Retry, State
 from daybreak.policy.resources import Resource
@@ -45,6 +46,7 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "JobHandle",
+    "JobInfo",
     "JobSpec",
     "KeyConflict",
     "Lease",

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from daybreak.client import Client
 from daybreak.connecting import Connecting
@@ -20,13 +20,15 @@ from daybreak.context import Context
 from daybreak.errors import BadInput
 from daybreak.hooks import Hooks
 from daybreak.importing import refuse_during_import
+from daybreak.jobinfo import JobInfo, info_of
 from daybreak.jobs import JobHandle, as_completed
-from daybreak.model import JobSpec
+from daybreak.model import JobSpec, Reason, State
 from daybreak.options import TaskOptions, WorkerOptions, check_task_options
 from daybreak.platform import whoami
 from daybreak.policy.words import options_of, spec_of
 from daybreak.rules import Admission, check_rule, judge
 from daybreak.sessions import Sessions
+from daybreak.store import Page
 from daybreak.stores import store_for
 from daybreak.submitting import Task
 from daybreak.sync import Portal, blocking, blocking_iter
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+States = State | str | Iterable[State | str] | None
+PAGE: Final = 500  # jobs that `find` fetches at a time
 
 
 class Daybreak:
@@ -210,6 +214,81 @@ class Daybreak:
         if not isinstance(id, str):
             raise BadInput(f"a job's id is a text, not {id!r:.60}")
         return JobHandle(self._sessions, self.program, id, self.worker_command)
+
+    async def afind(
+        self,
+        *,
+        state: States = None,
+        reason: Reason | str | None = None,
+        queue: str | None = None,
+        task: Task[..., Any] | str | None = None,
+        run: str | None = None,
+        owner: str | None = None,
+        key: str | None = None,
+        priority: object = None,  # noqa: A002, RUF100
+        tag: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[JobInfo]:
+        """The jobs that match, newest first; queued ones alone in the order in which they will run. They are fetched
+        page by page while one goes through them. `app.job(info.id)` is the handle that changes one."""
+        where = _where(
+            state=state,
+            reason=reason,
+            queue=queue,
+            task=task,
+            run=run,
+            owner=owner,
+            key=key,
+            priority=priority,
+            tag=tag,
+        )
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise BadInput(f"find(limit={limit!r:.40}): write how many jobs at most, or leave it out for all")
+        left, cursor = limit, None
+        while left is None or left > 0:
+            size = PAGE if left is None else min(left, PAGE)
+            page = await self._sessions.here(self._page(where, size, cursor))
+            for job in page.jobs:
+                yield info_of(job, self.program)
+            left = None if left is None else left - len(page.jobs)
+            if (cursor := page.cursor) is None:
+                return
+
+    find = blocking_iter(afind)
+
+    async def _page(self, where: Mapping[str, Any], limit: int, cursor: str | None) -> Page:
+        return await (await self._sessions.client()).find(limit=limit, cursor=cursor, **where)
+
+    async def acount(
+        self,
+        *,
+        state: States = None,
+        reason: Reason | str | None = None,
+        queue: str | None = None,
+        task: Task[..., Any] | str | None = None,
+        run: str | None = None,
+        owner: str | None = None,
+        key: str | None = None,
+        priority: object = None,  # noqa: A002, RUF100
+        tag: str | None = None,
+    ) -> int:
+        """How many jobs match. Without a filter, or by state, queue, task and priority, the store has the number ready;
+        other filters look at every job that they may mean."""
+        where = _where(
+            state=state,
+            reason=reason,
+            queue=queue,
+            task=task,
+            run=run,
+            owner=owner,
+            key=key,
+            priority=priority,
+            tag=tag,
+        )
+        counts = await self._sessions.here(self._with_client(lambda client: client.count(**where)))
+        return sum(counts.values())
+
+    count = blocking(acount)
 
     def queue(self, name: str) -> QueueHandle:
         """A handle on a queue: to add and take items without workers, to look at it, to pause it and change it."""
@@ -412,6 +491,11 @@ class _Register(Protocol):
 
 
 _priority = priority
+
+
+def _where(*, task: object, **where: Any) -> dict[str, Any]:
+    """Filters as the client takes them; a task may be named by itself."""
+    return {**where, "task": task.name if isinstance(task, Task) else task}
 
 
 def _own(said: Mapping[str, Any]) -> dict[str, Any]:

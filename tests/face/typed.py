@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
-from daybreak import Context, Daybreak, JobHandle, Retry, Task, Transient
+from daybreak import Context, Daybreak, JobHandle, JobInfo, Retry, State, Task, Transient
 
 app = Daybreak()
 
@@ -65,6 +65,19 @@ def misspelt() -> None:
     app.aworker(burst=True)  # refused: call-arg
     app.work(until_idel=True)  # refused: call-arg
     app.worker(processes="2")  # refused: arg-type
+    app.find(stat="failed")  # refused: call-arg
+    app.count(que="mail")  # refused: call-arg
+
+
+def looking() -> None:
+    for info in app.find(state="failed", queue="mail", task=add, limit=10):
+        assert_type(info, JobInfo)
+        assert_type(info.args, dict[str, Any])
+        assert_type(info.worker, str | None)
+    assert_type(app.count(state=["failed", State.CANCELLED], priority="high"), int)
+    assert_type(add.submit(1).info(), JobInfo)
+    with app.worker(queues=["mail"], processes=2, grace="10s", isolation="thread"):
+        app.work(until="idle", async_jobs=10)
 
 
 def durations() -> None:

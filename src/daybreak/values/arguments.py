@@ -93,6 +93,11 @@ class Arguments:
         """What to call the function with: by position what can be given no other way, the rest by name.
 
         BadArguments, naming the parameter, if what is stored does not fit the function as it is now."""
+        found = self.decode_named(data)
+        return (self._positions(found) if self._shape.unnamed else []), found
+
+    def decode_named(self, data: bytes) -> dict[str, Any]:
+        """The arguments that were given, each by the name of its parameter; BadArguments as `decode`."""
         shape = self._shape
         found, as_they_are = self._stored(data), shape.as_they_are
         for name, raw in found.items():
@@ -109,7 +114,7 @@ class Arguments:
                 raise BadArguments(f"args{step(name)}: nested deeper than {DEPTH_LIMIT} levels") from None
         if not shape.needed <= found.keys():
             self._refuse_missing(found)
-        return (self._positions(found) if shape.unnamed else []), found
+        return found
 
     def _stored(self, data: bytes) -> dict[str, Any]:
         stored: dict[str, Any] | None
