@@ -33,7 +33,7 @@ from daybreak.stores import store_for
 from daybreak.submitting import Task
 from daybreak.sync import Portal, blocking, blocking_iter
 from daybreak.tasks import Definition, Program
-from daybreak.units import duration, priority
+from daybreak.units import counted, duration, priority
 from daybreak.world import RealWorld, World
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Daybreak:
         self._making: dict[int, threading.Lock] = {}  # by process: in a fork nobody would let go of the other's
 
     def __repr__(self) -> str:
-        return f"<Daybreak on {self.settings.store}, {len(self.program)} tasks>"
+        return f"<Daybreak on {self.settings.store}, {counted(len(self.program), 'task')}>"
 
     @property
     def settings(self) -> config.Settings:

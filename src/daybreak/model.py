@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from daybreak.units import Priority, duration
+from daybreak.units import Priority, counted, duration
 
 
 class _Bytes:
@@ -22,7 +22,7 @@ class _Bytes:
         self._count = len(data)
 
     def __repr__(self) -> str:
-        return f"<{self._count} bytes>"
+        return f"<{counted(self._count, 'byte')}>"
 
 
 class Discreet(Struct, frozen=True):

@@ -24,6 +24,7 @@ from daybreak.sessions import Sessions, homed
 from daybreak.store import Inserted, Verdict
 from daybreak.sync import Portal, blocking
 from daybreak.tasks import Definition, Program, Upgrade
+from daybreak.units import counted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -182,7 +183,8 @@ class Task(Generic[P, R]):
         """Submit one job for each element, or for each set of them, as `map` does; the results in the same order."""
         names = self.definition.parameters
         if len(columns) > len(names):
-            raise BadInput(f"task {self.name!r} takes {len(names)} arguments; map was given {len(columns)} columns")
+            takes, given = counted(len(names), "argument"), counted(len(columns), "column")
+            raise BadInput(f"task {self.name!r} takes {takes}; map was given {given}")
         handles = await self.asubmit_many(dict(zip(names, row, strict=False)) for row in _side_by_side(columns))
         return [await handle.aresult(timeout) for handle in handles]
 
@@ -288,7 +290,7 @@ def _side_by_side(columns: tuple[Iterable[Any], ...]) -> Iterator[tuple[Any, ...
         for column, value in enumerate(row, 1):
             if value is _ENDED:
                 raise BadInput(
-                    f"column {column} of map ends after {number} elements and another goes on:"
+                    f"column {column} of map ends after {counted(number, 'element')} and another goes on:"
                     " it takes one of each for a job"
                 )
         yield row

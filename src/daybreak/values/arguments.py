@@ -163,18 +163,18 @@ class Arguments:
 
     def _refuse(self, names: Iterable[str], how: str) -> None:
         for name in sorted(names):
-            raise BadArguments(f"{self._name}() got {name} {how}")
+            raise BadArguments(f"{self._name}() got {name!r} {how}")
 
     def _refuse_missing(self, found: Mapping[str, object]) -> NoReturn:
         missing = [name for name in self._shape.codecs if name in self._shape.needed and name not in found]
-        raise BadArguments(f"{self._name}() needs {' and '.join(missing)}")
+        raise BadArguments(f"{self._name}() needs {' and '.join(map(repr, missing))}")
 
     def _refuse_unknown(self, name: str) -> NoReturn:
         from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
 
         known = list(self._shape.codecs)
         close = get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
+        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(map(repr, known)) or 'none'}"
         raise BadArguments(f"{self._name}() has no parameter {name!r}; {hint}")
 
 
