@@ -25,6 +25,7 @@ from daybreak.errors import (
     UniqueConflict,
 )
 from daybreak.events import Event
+from daybreak.jobinfo import JobInfo
 from daybreak.jobs import JobHandle
 from daybreak.model import (
     Adaptive,
@@ -60,6 +61,7 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "JobHandle",
+    "JobInfo",
     "JobOutcome",
     "JobSpec",
     "KeyConflict",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import getpass
 import inspect
 import os
 import threading
@@ -13,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Literal, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from daybreak.client import Client
 from daybreak.connecting import Connecting
@@ -21,16 +20,20 @@ from daybreak.context import Context
 from daybreak.errors import BadInput
 from daybreak.hooks import Hooks
 from daybreak.importing import refuse_during_import
+from daybreak.jobinfo import JobInfo, info_of
 from daybreak.jobs import JobHandle, as_completed
-from daybreak.model import JobSpec
+from daybreak.model import JobSpec, Reason, State
+from daybreak.options import TaskOptions, WorkerOptions, check_task_options
+from daybreak.platform import whoami
 from daybreak.policy.words import options_of, spec_of
 from daybreak.rules import Admission, check_rule, judge
 from daybreak.sessions import Sessions
+from daybreak.store import Page
 from daybreak.stores import store_for
 from daybreak.submitting import Task
 from daybreak.sync import Portal, blocking, blocking_iter
 from daybreak.tasks import Definition, Program
-from daybreak.units import duration, priority
+from daybreak.units import counted, duration, priority
 from daybreak.world import RealWorld, World
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
+States = State | str | Iterable[State | str] | None
+PAGE: Final = 500  # jobs that `find` fetches at a time
 
 
 class Daybreak:
@@ -66,7 +71,7 @@ class Daybreak:
         world: World | None = None,
     ) -> None:
         self.name = name
-        self.by = _user() if by is None else by
+        self.by = whoami() if by is None else by
         self.program = Program()
         self.imports = [imports] if isinstance(imports, str) else list(imports)
         self._said = url
@@ -77,7 +82,7 @@ class Daybreak:
         self._making: dict[int, threading.Lock] = {}  # by process: in a fork nobody would let go of the other's
 
     def __repr__(self) -> str:
-        return f"<Daybreak on {self.settings.store}, {len(self.program)} tasks>"
+        return f"<Daybreak on {self.settings.store}, {counted(len(self.program), 'task')}>"
 
     @property
     def settings(self) -> config.Settings:
@@ -127,65 +132,16 @@ class Daybreak:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = ...,
-        version: int = ...,
-        aliases: Iterable[str] = ...,
-        queue: str = ...,
-        priority: object = ...,
-        retry: object = ...,
-        timeout: object = ...,
-        expires_in: object = ...,
-        keep: object = ...,
-        hang: object = ...,
-        deaths: int = ...,
-        resource: object = ...,
-        fail_fast: bool = ...,
-    ) -> _Register: ...
-    def task(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        version: int = 1,
-        aliases: Iterable[str] = (),
-        queue: str = "default",
-        priority: object = "normal",
-        retry: object = "default",
-        timeout: object = None,
-        expires_in: object = None,
-        keep: object = None,
-        hang: object = None,
-        deaths: int = 3,
-        resource: object = None,
-        fail_fast: bool = False,
-    ) -> Any:
+    def task(self, /, **options: Unpack[TaskOptions]) -> _Register: ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`. A `timeout` holds as
-        written; `Adaptive("10m")` follows how long the task's jobs take."""
+        written; `Adaptive("10m")` follows how long the task's jobs take. The options are those of
+        `daybreak.options.TaskOptions`."""
+        check_task_options(options)
+        own = {name: options.pop(name) for name in Definition.OWN if name in options}
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
-            definition = Definition(
-                function,
-                name=name,
-                version=version,
-                aliases=(aliases,) if isinstance(aliases, str) else tuple(aliases),
-                queue=queue,
-                priority=_priority(priority),
-                options=options_of(
-                    retry=retry,
-                    timeout=timeout,
-                    expires_in=expires_in,
-                    keep=keep,
-                    hang=hang,
-                    deaths=deaths,
-                    fail_fast=fail_fast,
-                ),
-                resource=resource,
-            )
+            definition = Definition(function, **_own(own), options=options_of(**options))
             self.program.add(definition)
             return self._task(definition)
 
@@ -259,6 +215,81 @@ class Daybreak:
         if not isinstance(id, str):
             raise BadInput(f"a job's id is a text, not {id!r:.60}")
         return JobHandle(self._sessions, self.program, id, self.worker_command)
+
+    async def afind(
+        self,
+        *,
+        state: States = None,
+        reason: Reason | str | None = None,
+        queue: str | None = None,
+        task: Task[..., Any] | str | None = None,
+        run: str | None = None,
+        owner: str | None = None,
+        key: str | None = None,
+        priority: object = None,  # noqa: A002, RUF100
+        tag: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[JobInfo]:
+        """The jobs that match, newest first; queued ones alone in the order in which they will run. They are fetched
+        page by page while one goes through them. `app.job(info.id)` is the handle that changes one."""
+        where = _where(
+            state=state,
+            reason=reason,
+            queue=queue,
+            task=task,
+            run=run,
+            owner=owner,
+            key=key,
+            priority=priority,
+            tag=tag,
+        )
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise BadInput(f"find(limit={limit!r:.40}): write how many jobs at most, or leave it out for all")
+        left, cursor = limit, None
+        while left is None or left > 0:
+            size = PAGE if left is None else min(left, PAGE)
+            page = await self._sessions.here(self._page(where, size, cursor))
+            for job in page.jobs:
+                yield info_of(job, self.program)
+            left = None if left is None else left - len(page.jobs)
+            if (cursor := page.cursor) is None:
+                return
+
+    find = blocking_iter(afind)
+
+    async def _page(self, where: Mapping[str, Any], limit: int, cursor: str | None) -> Page:
+        return await (await self._sessions.client()).find(limit=limit, cursor=cursor, **where)
+
+    async def acount(
+        self,
+        *,
+        state: States = None,
+        reason: Reason | str | None = None,
+        queue: str | None = None,
+        task: Task[..., Any] | str | None = None,
+        run: str | None = None,
+        owner: str | None = None,
+        key: str | None = None,
+        priority: object = None,  # noqa: A002, RUF100
+        tag: str | None = None,
+    ) -> int:
+        """How many jobs match. Without a filter, or by state, queue, task and priority, the store has the number ready;
+        other filters look at every job that they may mean."""
+        where = _where(
+            state=state,
+            reason=reason,
+            queue=queue,
+            task=task,
+            run=run,
+            owner=owner,
+            key=key,
+            priority=priority,
+            tag=tag,
+        )
+        counts = await self._sessions.here(self._with_client(lambda client: client.count(**where)))
+        return sum(counts.values())
+
+    count = blocking(acount)
 
     def queue(self, name: str) -> QueueHandle:
         """A handle on a queue: to add and take items without workers, to look at it, to pause it and change it."""
@@ -363,27 +394,27 @@ class Daybreak:
         target = target_of(self)
         return "with app.worker(): ..." if target is None else f"daybreak worker {_short(target)}"
 
-    def worker_settings(self, **said: Any) -> WorkerSettings:
+    def worker_settings(self, **said: Unpack[WorkerOptions]) -> WorkerSettings:
         """Worker settings from words, over those of the settings file."""
         from daybreak.working import settings_of  # noqa: PLC0415 - what only workers need is loaded with the first
 
         return settings_of(self.settings.worker, said)
 
-    def worker(self, **settings: Any) -> AbstractContextManager[Worker]:
+    def worker(self, **settings: Unpack[WorkerOptions]) -> AbstractContextManager[Worker]:
         """A worker in the background of the block, with children of its own. Leaving the block lets what runs end."""
         refuse_during_import("worker")
         from daybreak.working import in_background  # noqa: PLC0415
 
         return in_background(self, self.worker_settings(**settings))
 
-    def aworker(self, **settings: Any) -> AbstractAsyncContextManager[Worker]:
+    def aworker(self, **settings: Unpack[WorkerOptions]) -> AbstractAsyncContextManager[Worker]:
         """A worker in the background of the block, with children of its own. Leaving the block lets what runs end."""
         refuse_during_import("worker")
         from daybreak.working import in_async_background  # noqa: PLC0415
 
         return in_async_background(self, self.worker_settings(**settings))
 
-    def work(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Any) -> None:
+    def work(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Unpack[WorkerOptions]) -> None:
         """Work here until every job this app could run has ended, or until a job has."""
         refuse_during_import("work")
         from daybreak.working import until_idle  # noqa: PLC0415
@@ -396,7 +427,7 @@ class Daybreak:
         with self.worker(**settings):
             until.wait()
 
-    async def awork(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Any) -> None:
+    async def awork(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Unpack[WorkerOptions]) -> None:
         """Work here until every job this app could run has ended, or until a job has."""
         refuse_during_import("work")
         from daybreak.working import auntil_idle  # noqa: PLC0415
@@ -463,11 +494,19 @@ class _Register(Protocol):
 _priority = priority
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container without a name for its user
-        return ""
+def _where(*, task: object, **where: Any) -> dict[str, Any]:
+    """Filters as the client takes them; a task may be named by itself."""
+    return {**where, "task": task.name if isinstance(task, Task) else task}
+
+
+def _own(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task's definition keeps itself, as it is kept."""
+    own = dict(said)
+    if "priority" in own:
+        own["priority"] = priority(own["priority"])
+    aliases = own.get("aliases", ())
+    own["aliases"] = (aliases,) if isinstance(aliases, str) else tuple(aliases)
+    return own
 
 
 def _managed(what: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ Each event carries what it changed and nothing else, so the events of a job, fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -101,6 +101,12 @@ def _kind(settlement: Settlement) -> str:
     return "retrying" if settlement.failure else "released"
 
 
+def last_holder(history: Sequence[Event]) -> str | None:
+    """The worker of a job's latest attempt; None if it was never started. A reaper that only took the lease over in
+    order to end it did not run the job."""
+    return next((event.by for event in reversed(history) if event.kind == "started"), None)
+
+
 LONG: Final = 400
 KEPT: Final = 200
 
@@ -127,3 +133,15 @@ encode = _encoder.encode
 def decode_lines(lines: bytes) -> list[Event]:
     """The events of one stored blob: one JSON object a line, as `encode` wrote them."""
     return _decoder.decode_lines(lines)
+
+
+_STARTED: Final = b'"kind":"started"'  # inside a text its quotes would be escaped
+
+
+def last_holder_in(lines: bytes) -> str | None:
+    """`last_holder` of one stored blob, decoding only the line that tells it."""
+    at = lines.rfind(_STARTED)
+    if at < 0:
+        return None
+    end = lines.find(b"\n", at)
+    return _decoder.decode(lines[lines.rfind(b"\n", 0, at) + 1 : len(lines) if end < 0 else end]).by

@@ -13,6 +13,7 @@ from daybreak.client import Client
 from daybreak.errors import BadInput, ResultTimeout, StoreError
 from daybreak.events import Event
 from daybreak.importing import refuse_during_import
+from daybreak.jobinfo import JobInfo, info_of
 from daybreak.model import Job, State
 from daybreak.outcome import JobOutcome
 from daybreak.sessions import Sessions, homed
@@ -117,9 +118,9 @@ class JobHandle(Generic[R]):
     # -- looking -------------------------------------------------------------------------------------------------------
 
     @homed
-    async def ainfo(self) -> Job:
-        """All that is known of it now."""
-        return await (await self._sessions.client()).get(self.id)
+    async def ainfo(self) -> JobInfo:
+        """All that is known of it now, with its arguments and its result as values."""
+        return info_of(await (await self._sessions.client()).get(self.id), self._program)
 
     info = blocking(ainfo)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from daybreak.units import Priority, duration
+from daybreak.units import Priority, counted, duration
 
 
 class _Bytes:
@@ -22,7 +22,7 @@ class _Bytes:
         self._count = len(data)
 
     def __repr__(self) -> str:
-        return f"<{self._count} bytes>"
+        return f"<{counted(self._count, 'byte')}>"
 
 
 class Discreet(Struct, frozen=True):
@@ -218,7 +218,8 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Job(Discreet, frozen=True, gc=False, kw_only=True):
-    """All that is known of a job at one instant. `revision` is the number of its latest event."""
+    """All that is known of a job at one instant. `revision` is the number of its latest event. `worker` is who holds
+    it; once it is final, who held it last."""
 
     spec: JobSpec
     seq: int

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import faulthandler
 import functools
+import getpass
 import os
 import re
 import signal
@@ -25,6 +26,17 @@ NETWORK_FILE_SYSTEMS: Final = frozenset({
     "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "webdav", "davfs", "beegfs", "gpfs",
     "ocfs2",
 })  # fmt: skip
+
+
+def whoami() -> str:
+    """Who makes a change, as it is written with it: `user@machine`, the same from Python and from the shell."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name, as in many containers
+        user = f"user {os.getuid()}" if hasattr(os, "getuid") else "someone"
+    name = f"{user}@{socket.gethostname()}"
+    # It is shown on terminals, which control characters would steer.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)[:200]
 
 
 def boot_id() -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from daybreak.client import Client
 from daybreak.errors import RecordChanged
-from daybreak.model import NO_GATE, UNLIMITED, Gate, Put, ResourceSettings
+from daybreak.model import NO_GATE, UNLIMITED, Breaker, Gate, Put, ResourceSettings
 from daybreak.policy.resources import Resource, check_resource, rate_text, settings_of
 from daybreak.sharing import RETRIES_OF, spared_by
 from daybreak.store import Store, Usage
@@ -22,7 +22,8 @@ TRIES: Final = 20
 
 
 class ResourceInfo(Struct, frozen=True, kw_only=True):
-    """A resource as it is now. `retries_waiting`: because it fails, its retries are few, and so many wait. `differs`: a
+    """A resource as it is now. `breaker` is how its breaker stands, `breaker_settings` when it opens and closes.
+    `retries_waiting`: because it fails, its retries are few, and so many wait. `differs`: a
     person has set it otherwise than the code declares it."""
 
     name: str
@@ -39,6 +40,7 @@ class ResourceInfo(Struct, frozen=True, kw_only=True):
     shut_until: datetime | None
     set_by: str
     differs: bool
+    breaker_settings: Breaker | None = None
 
 
 async def all_resources(client: Client) -> list[ResourceInfo]:
@@ -106,6 +108,7 @@ def _info(usage: Usage, retries: int, found: bytes | None, said: bytes | None, s
         opened=gate.opened,
         shut_until=usage.shut_until,
         set_by=settings.set_by,
+        breaker_settings=settings.breaker,
         differs=declared is not None and msgspec.structs.replace(settings, set_by="") != declared,
     )
 

@@ -6,15 +6,16 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
 from daybreak.context import Context, current
-from daybreak.errors import BadInput, KeyConflict, KeySpent, QueueFull, UniqueConflict, Unsupported
+from daybreak.errors import BadInput, KeyConflict, KeySpent, QueueFull, UniqueConflict
 from daybreak.importing import refuse_during_import
 from daybreak.jobs import JobHandle
 from daybreak.model import JobSpec, Need, Options
+from daybreak.options import JobOptions, check_job_options
 from daybreak.policy.admit import check_name, check_size, digest
 from daybreak.policy.resources import Resource, needs_of
 from daybreak.resources import provide
@@ -23,15 +24,11 @@ from daybreak.sessions import Sessions, homed
 from daybreak.store import Inserted, Verdict
 from daybreak.sync import Portal, blocking
 from daybreak.tasks import Definition, Program, Upgrade
+from daybreak.units import counted
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OPTIONS: Final = frozenset({
-    "priority", "queue", "delay", "run_at", "expires_in", "key", "unique", "unique_while", "on_conflict", "tags",
-    "meta", "owner", "run", "resource", "retry", "timeout", "hang", "keep", "id", "tx",
-})  # fmt: skip
-LATER: Final = frozenset({"after", "cache"})
 CHUNK: Final = 5000
 
 
@@ -83,17 +80,9 @@ class Task(Generic[P, R]):
             return self.definition.function(*args, **kwargs)
         return self.definition.function(current.get(None) or Context(task=self.name), *args, **kwargs)
 
-    def using(self, **options: Any) -> Task[P, R]:
+    def using(self, **options: Unpack[JobOptions]) -> Task[P, R]:
         """The same task with other options for what is submitted through it."""
-        for name in options:
-            if name in LATER:
-                raise Unsupported(f"using({name}=...) is not there yet in this version")
-            if name not in OPTIONS:
-                from difflib import get_close_matches  # noqa: PLC0415
-
-                close = get_close_matches(name, OPTIONS, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(OPTIONS))}"
-                raise BadInput(f"using() has no option {name!r}; {hint}")
+        check_job_options(options)
         return Task(
             self.definition,
             self._program,
@@ -200,7 +189,8 @@ class Task(Generic[P, R]):
         """Submit one job for each element, or for each set of them, as `map` does; the results in the same order."""
         names = self.definition.parameters
         if len(columns) > len(names):
-            raise BadInput(f"task {self.name!r} takes {len(names)} arguments; map was given {len(columns)} columns")
+            takes, given = counted(len(names), "argument"), counted(len(columns), "column")
+            raise BadInput(f"task {self.name!r} takes {takes}; map was given {given}")
         handles = await self.asubmit_many(dict(zip(names, row, strict=False)) for row in _side_by_side(columns))
         return [await handle.aresult(timeout) for handle in handles]
 
@@ -317,7 +307,7 @@ def _side_by_side(columns: tuple[Iterable[Any], ...]) -> Iterator[tuple[Any, ...
         for column, value in enumerate(row, 1):
             if value is _ENDED:
                 raise BadInput(
-                    f"column {column} of map ends after {number} elements and another goes on:"
+                    f"column {column} of map ends after {counted(number, 'element')} and another goes on:"
                     " it takes one of each for a job"
                 )
         yield row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any
+from typing import Any, ClassVar
 
 from daybreak.context import Context
 from daybreak.digests import source_digest
@@ -24,6 +24,8 @@ Setup = Callable[..., Any]
 
 class Definition:
     """A registered function with its defaults. Its name is the function's own, never its module: code may move."""
+
+    OWN: ClassVar = ("name", "version", "aliases", "queue", "priority", "resource")  # the rest are `options`
 
     def __init__(
         self,

@@ -122,6 +122,11 @@ def period(value: int) -> timedelta:
     return timedelta(microseconds=value)
 
 
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """`1 job`, `2 jobs`; `many` where an s would not do."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 def bytes_text(n: float) -> str:
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if n < 1024:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from daybreak.errors import BadInput, NotImportable
+from daybreak.options import check_worker_options
 from daybreak.resources import provide
 from daybreak.store import Store
 from daybreak.tasks import Program
@@ -29,11 +30,7 @@ _log = logging.getLogger("daybreak.worker")
 def settings_of(kept: Mapping[str, Any], said: Mapping[str, Any]) -> WorkerSettings:
     """Worker settings from words: what is said outranks what a settings file keeps."""
     words = {**kept, **{name: value for name, value in said.items() if value is not None}}
-    if unknown := set(words) - set(WorkerSettings.__struct_fields__):
-        raise BadInput(
-            f"a worker has no setting {', '.join(sorted(unknown))}; "
-            f"there are {', '.join(WorkerSettings.__struct_fields__)}"
-        )
+    check_worker_options(words)
     for name in ("lease_for", "grace", "cancel_grace"):
         if name in words:
             words[name] = duration(words[name], name)

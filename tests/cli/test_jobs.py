@@ -101,13 +101,13 @@ def test_what_to_do_next_does_not_hide_the_next_page(cli, place, state, told):
 def test_the_last_line_tells_what_to_do_next(cli, place):
     held = place.submit(queue="held")
     place.do(lambda client: client.suspend(held, note="licence"))
-    assert "Let them go on with: daybreak jobs resume --state suspended" in cli("jobs", "--state", "suspended").stdout
+    assert "Let it go on with: daybreak jobs resume --state suspended" in cli("jobs", "--state", "suspended").stdout
     place.submit()
     assert "No worker is there to run them. Start one with: daybreak worker TARGET" in cli("jobs").stdout
     place.worker("mail")
     assert "Look at one with: daybreak jobs show" in cli("jobs").stdout
     place.run(task="sim")
-    assert "Watch them with: daybreak top" in cli("jobs", "--state", "running").stdout
+    assert "Watch it with: daybreak top" in cli("jobs", "--state", "running").stdout
 
 
 def test_the_column_of_time_says_what_matters_in_each_state(cli, place):

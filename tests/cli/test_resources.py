@@ -55,6 +55,23 @@ def test_a_breaker_is_set_word_by_word(cli, place, ask):
     assert ask("resources", "show", "api", "--json")["breaker"] == "none"
 
 
+def test_burst_and_breaker_settings_are_shown(cli, place, ask):
+    cli("resources", "set", "api", "rate=10/s", "burst=5", "breaker=on", "failures=1", "open_for=90s", "probes=3")
+    shown = " ".join(cli("resources", "show", "api").stdout.split())
+    assert "rate 10/s burst 5 starts at once after a rest" in shown
+    assert "breaker closed opens after 1 failure in a row, for 1 min 30 s" in shown
+    assert "closes after 2 successes, tried by 3 jobs at a time" in shown
+    told = ask("resources", "show", "api", "--json")
+    assert (told["burst"], told["breaker"]) == (5, "closed")
+    assert told["breaker_settings"] == {"failures": 1, "successes": 2, "open_for": 90.0, "probes": 3}
+    cli("resources", "set", "api", "rate=none", "breaker=off")
+    told = ask("resources", "show", "api", "--json")
+    assert told["breaker_settings"] is None
+    shown = cli("resources", "show", "api").stdout
+    assert "opens after" not in shown
+    assert "burst" not in shown
+
+
 def test_who_holds_and_who_waits_is_told(cli, place, ask):
     cli("resources", "set", "plecs", "slots=1")
     place.do(lambda client: client.submit(with_needs(client)))

@@ -143,6 +143,8 @@ BUGS = [
     (9, ledgers.EventNumbersHaveGaps, "test_events_are_numbered_without_gaps"),
     (9, ledgers.ReprioritisedInSilence, "test_events_fold_to_the_stored_state"),
     (9, ledgers.NobodyDidIt, "test_every_change_says_who_made_it"),
+    (9, stores.FinishedJobForgetsItsWorker, "test_a_finished_job_names_the_worker_that_held_it_last"),
+    (9, stores.ReaperIsTheLastWorker, "test_a_finished_job_names_the_worker_that_held_it_last"),
     (9, stores.TallyDrifts, "test_tallies_equal_a_recount"),
     (9, stores.CursorRepeatsAnEvent, "test_following_the_cursor_shows_every_event_once"),
     (9, stores.PurgedEventsAreAGap, "test_a_cursor_older_than_what_was_purged_is_an_error_and_not_a_gap"),

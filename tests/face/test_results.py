@@ -264,7 +264,7 @@ def test_a_secret_shows_nowhere_and_reaches_the_task(app, working, caplog):
     assert seen == ["hunter2", "hunter2"]
     info = job.info()
     assert shown(info.spec.args) == {"password": "***", "user": "ann"}
-    assert shown(info.result) == "***"
+    assert (repr(info.result), info.args) == ("***", {"password": Secret("hunter2"), "user": "ann"})
     told = (str(error.value), repr(job.result()), caplog.text, repr(job.history()), repr(info), repr(failed.info()))
     assert not any("hunter2" in text for text in told)
 

@@ -47,7 +47,7 @@ def test_options_of_using_add_up_and_leave_the_task_alone(add):
 def test_a_misspelt_option_is_named(add):
     with pytest.raises(BadInput, match="did you mean 'priority'"):
         add.using(prioriti="high")
-    with pytest.raises(Unsupported, match="not there yet"):
+    with pytest.raises(Unsupported, match="not available in this version"):
         add.using(after=[])
 
 

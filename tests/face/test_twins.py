@@ -88,3 +88,4 @@ def test_what_is_plain_is_there():
 def test_a_blocking_iterator_is_the_twin_of_an_async_one(app):
     assert isinstance(app.as_completed([]), BlockingIterator)
     assert list(app.as_completed([])) == []
+    assert isinstance(app.find(), BlockingIterator)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
-from daybreak import Adaptive, Context, Daybreak, JobHandle, JobOutcome, Retry, Task, Transient
+from daybreak import Adaptive, Context, Daybreak, JobHandle, JobInfo, JobOutcome, Retry, State, Task, Transient
 
 app = Daybreak()
 
@@ -54,6 +54,32 @@ def with_options() -> None:
     assert_type(urgent.submit(1), JobHandle[int])
     urgent.submit("1")  # refused: arg-type
     shout.using(queue="x").using(delay="1m").submit(1)  # refused: arg-type
+
+
+def misspelt() -> None:
+    add.using(priorty="high")  # refused: call-arg
+    add.using(eta="1h")  # refused: call-arg
+    add.using(tags=1)  # refused: typeddict-item, arg-type
+    add.using(delay=60)  # refused: arg-type
+    app.task(retries=3)  # refused: call-overload
+    app.task(retry=3, timout="10m")  # refused: call-overload
+    app.worker(proceses=2)  # refused: call-arg
+    app.aworker(burst=True)  # refused: call-arg
+    app.work(until_idel=True)  # refused: call-arg
+    app.worker(processes="2")  # refused: arg-type
+    app.find(stat="failed")  # refused: call-arg
+    app.count(que="mail")  # refused: call-arg
+
+
+def looking() -> None:
+    for info in app.find(state="failed", queue="mail", task=add, limit=10):
+        assert_type(info, JobInfo)
+        assert_type(info.args, dict[str, Any])
+        assert_type(info.worker, str | None)
+    assert_type(app.count(state=["failed", State.CANCELLED], priority="high"), int)
+    assert_type(add.submit(1).info(), JobInfo)
+    with app.worker(queues=["mail"], processes=2, grace="10s", isolation="thread"):
+        app.work(until="idle", async_jobs=10)
 
 
 def durations() -> None:

@@ -76,6 +76,16 @@ def test_urgent_work_goes_first_and_a_cancelled_job_ends(served):
     assert long.state() is State.CANCELLED
 
 
+def test_jobs_are_found_with_values_and_who_held_them_last(served):
+    with app.worker(processes=1, lease_for="2s") as worker:
+        done = double.using(tags=["found"]).submit(n=21)
+        assert done.result(timeout="60s") == 42
+        [info] = app.find(tag="found", task=double)
+        assert (info.id, info.args, info.result, info.worker) == (done.id, {"n": 21}, 42, worker.id)
+        assert done.info() == info
+        assert app.count(state="completed") == app.count() == 1
+
+
 def test_the_command_line_works_there(served, url):
     job = plain.submit(41)
     assert job.id in cli(url, "jobs")

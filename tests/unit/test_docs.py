@@ -23,14 +23,13 @@ from daybreak import Context, Daybreak, JobHandle, Task, errors, events
 from daybreak.client import BULK, Client
 from daybreak.events import Event
 from daybreak.model import Options, QueueSettings, Reason, Retry, State
+from daybreak.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
 from daybreak.policy.admit import ARGS_LIMIT, NAME_LIMIT, TAGS_LIMIT
 from daybreak.policy.retry import PRESETS
 from daybreak.queues import QueueHandle
 from daybreak.store import POSITION_EXACT_TO, PROMOTED_PER_CLAIM, Claim, Purge, Store
-from daybreak.submitting import OPTIONS
 from daybreak.units import Priority
 from daybreak.values import DEPTH_LIMIT
-from daybreak.worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -237,8 +236,8 @@ def face(of: type) -> set[str]:
         ("python", set(daybreak.__all__)),
         ("python", {name for of in (Daybreak, Task, JobHandle, QueueHandle) for name in face(of)}),
         ("python", (face(Context) | set(vars(Context()))) - {"ask_to_stop", "clear", "stopping"}),
-        ("python", OPTIONS | set(inspect.signature(Daybreak.task).parameters) - {"self", "function"}),
-        ("python", set(WorkerSettings.__struct_fields__)),
+        ("python", JOB_OPTIONS | TASK_OPTIONS),
+        ("python", WORKER_OPTIONS),
     ],
     ids=[
         "states", "seam", "events", "errors", "settings", "names", "options of submit", "public names", "faces",

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybreak.errors import BadInput, NotEncodable, TooLarge
+from daybreak.units import counted
 from daybreak.values import DEPTH_LIMIT, Secret, decode, encode, shown
 from daybreak.values.once import once
 
@@ -374,7 +375,7 @@ def test_what_cannot_be_read_is_shown_without_its_content(data):
 
 @pytest.mark.parametrize("data", [b"{", b"[" * 5000 + b'{"$":["secret","hunter2"]}' + b"]" * 5000, b"\xff"])
 def test_what_cannot_be_read_is_not_shown_at_all(data):
-    assert shown(data) == f"({len(data):,} bytes that cannot be read)"
+    assert shown(data) == f"({counted(len(data), 'byte')} that cannot be read)"
 
 
 @pytest.mark.parametrize("data", [b'{"$":["new",{"$":["secret","hunter2"]}]}', b'{"$":[{"$":["secret","hunter2"]},1]}'])

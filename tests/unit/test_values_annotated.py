@@ -659,12 +659,12 @@ def test_a_name_of_the_users_own_may_be_a_dollar():
 @pytest.mark.parametrize(
     ("args", "kwargs", "told"),
     [
-        ((), {}, "plain() needs vin and model"),
-        ((1,), {}, "plain() needs model"),
+        ((), {}, "plain() needs 'vin' and 'model'"),
+        ((1,), {}, "plain() needs 'model'"),
         ((1, "m", 2, 3), {}, "plain() takes 3 by position, and got 4"),
-        ((1,), {"vin": 2, "model": "m"}, "plain() got vin twice, by position and by name"),
+        ((1,), {"vin": 2, "model": "m"}, "plain() got 'vin' twice, by position and by name"),
         ((1, "m"), {"vinn": 2}, "plain() has no parameter 'vinn'; did you mean 'vin'?"),
-        ((1, "m"), {"zzz": 2}, "plain() has no parameter 'zzz'; it takes vin, model, turns"),
+        ((1, "m"), {"zzz": 2}, "plain() has no parameter 'zzz'; it takes 'vin', 'model', 'turns'"),
         (("abc", "m"), {}, "args.vin: 'abc' is no float"),
     ],
 )
@@ -686,7 +686,7 @@ def test_stored_arguments_of_another_signature_are_refused():
     def task(vin: float): ...
 
     takes = Arguments(task, context=False)
-    with pytest.raises(BadArguments, match=r"task\(\) needs vin"):
+    with pytest.raises(BadArguments, match=r"task\(\) needs 'vin'"):
         takes.decode(b"{}")
     with pytest.raises(BadArguments, match=r"task\(\) has no parameter 'volt'"):
         takes.decode(b'{"vin":1,"volt":2}')

@@ -233,6 +233,21 @@ class TestTarget:
         with pytest.raises(TargetNotFound, match="several apps"):
             load(str(tmp_path / "two_apps.py"))
 
+    def test_a_misspelt_app_is_told_which_there_are_the_closest_first(self, tmp_path):
+        file = tmp_path / "many_apps.py"
+        file.write_text(
+            "from daybreak import Daybreak\nreports = Daybreak('memory://')\napp = Daybreak('memory://')\n"
+            "same = app\nnot_one = 3\n"
+        )
+        with pytest.raises(TargetNotFound, match=rf"has no 'ap'; did you mean {file}:app or {file}:reports\?"):
+            load(f"{file}:ap")
+        with pytest.raises(TargetNotFound, match=rf"has no 'report'; did you mean {file}:reports or {file}:app\?"):
+            load(f"{file}:report")
+        with pytest.raises(TargetNotFound, match=rf"is no Daybreak app, its type is int; did you mean {file}:"):
+            load(f"{file}:not_one")
+        with pytest.raises(TargetNotFound, match="has no 'app'; there is no Daybreak app in it"):
+            load("daybreak.units:app")
+
     def test_an_error_in_the_users_code_goes_through(self, tmp_path):
         (tmp_path / "broken_code.py").write_text("1 / 0\n")
         with pytest.raises(ZeroDivisionError):

@@ -125,7 +125,7 @@ def test_what_a_claim_took_after_its_own_repetition_goes_back_uncharged(stage, c
             for job in jobs:
                 job.wait(timeout="30s")
         assert taken.leases, "the late claim found nothing: the test shows nothing"
-        assert "given up: they go back" in caplog.text
+        assert "claimed by a call that had been given up" in caplog.text
         assert {(job.state(), job.info().attempt) for job in jobs} == {(State.COMPLETED, 1)}
 
 

@@ -18,7 +18,7 @@ from daybreak.cli import completing
 from daybreak.cli.options import NAME, Duration, PriorityType
 from daybreak.cli.printing import note
 from daybreak.cli.root import store_options
-from daybreak.cli.session import session, whoami
+from daybreak.cli.session import session
 from daybreak.cli.text import lasted, safe
 from daybreak.connecting import Connecting
 from daybreak.errors import BadInput, LeaseLost, LockTimeout, StoreUnavailable
@@ -78,7 +78,7 @@ def command(
         note(f"making the store {safe(settings.store)}")
     world = RealWorld()
     connecting = Connecting(world)
-    sessions = Sessions(lambda: store_for(settings.url, connecting), world, whoami(), connecting)
+    sessions = Sessions(lambda: store_for(settings.url, connecting), world, platform.whoami(), connecting)
     running = _Running(if_lost)
     held = Lock(
         lambda: sessions, (name, *also), priority=priority, wait=wait, lease=lease, on_lost=lambda _: running.lost()

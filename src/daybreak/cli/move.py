@@ -7,10 +7,10 @@ import contextlib
 
 import click
 
-from daybreak import config
+from daybreak import config, platform
 from daybreak.cli.printing import note, say
 from daybreak.cli.root import store_options
-from daybreak.cli.session import Session, session, whoami
+from daybreak.cli.session import Session, session
 from daybreak.cli.text import counted, number, safe
 from daybreak.errors import BadInput
 from daybreak.moving import Mover, Report
@@ -54,7 +54,9 @@ async def _move(here: Session, url: str, queue: str | None, *, wait: bool) -> Re
         await target.open()
         try:
             teller = _Teller(wait=wait)
-            return await Mover(client.store, target, RealWorld(), by=whoami(), queue=queue, tell=teller).run(wait=wait)
+            return await Mover(client.store, target, RealWorld(), by=platform.whoami(), queue=queue, tell=teller).run(
+                wait=wait
+            )
         finally:
             with contextlib.suppress(Exception):
                 await target.close()
@@ -69,11 +71,10 @@ class _Teller:
     def __call__(self, report: Report) -> None:
         if report.moved >= self._told + 10_000:
             self._told = report.moved
-            note(f"{number(report.moved)} jobs moved")
+            note(f"{counted(report.moved, 'job')} moved")
         if self._wait and report.running and report.running != self._waits_for:
-            note(
-                f"{counted(report.running, 'job runs', 'jobs run')} and will be moved when they end; Ctrl-C leaves them"
-            )
+            runs = counted(report.running, "job runs and", "jobs run and each")
+            note(f"{runs} will be moved when it ends; Ctrl-C leaves what runs")
         self._waits_for = report.running
 
 
@@ -85,7 +86,9 @@ def _say(report: Report, here: Session, url: str, queue: str | None) -> None:
         say(f"{counted(report.settings, 'queue', 'queues')} set up as here")
     if report.running:
         again = here.command("move", "--to", config.shown(url), *(() if queue is None else ("--queue", queue)))
-        say(f"{counted(report.running, 'running job was', 'running jobs were')} left; move them later: {again}")
+        say(
+            f"{counted(report.running, 'running job was', 'running jobs were')} left here; move the rest later: {again}"
+        )
     for job, why in list(report.held_back.items())[:20]:
         say(f"job {safe(job)} stayed: {safe(why)}")
     if len(report.held_back) > 20:

@@ -13,7 +13,7 @@ from daybreak.cli.options import NAME, as_json, pairs
 from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import counted, local, number, safe
+from daybreak.cli.text import counted, lasted, local, number, safe
 from daybreak.client import Client
 from daybreak.config import closest, duration_said
 from daybreak.errors import BadInput
@@ -95,7 +95,13 @@ def _notes(info: ResourceInfo) -> str:
 
 
 def _data(info: ResourceInfo) -> dict[str, Any]:
-    return msgspec.to_builtins(info)  # type: ignore[no-any-return]
+    data: dict[str, Any] = msgspec.to_builtins(info)
+    settings = info.breaker_settings
+    if settings is not None:  # all of it, also what is as usual; durations are seconds
+        data["breaker_settings"] = {
+            **msgspec.structs.asdict(settings), "open_for": settings.open_for.total_seconds(),
+        }  # fmt: skip
+    return data
 
 
 # -- one ---------------------------------------------------------------------------------------------------------------
@@ -129,10 +135,13 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         ("in use", number(info.used)),
         ("waiting", number(info.waiting)),
         ("retries waiting", f"{number(info.retries_waiting)}, until it fails less" if info.retries_waiting else ""),
-        ("rate", _rate(info) or "no limit"),
+        ("rate", "no limit" if info.rate == "none" else info.rate),
+        ("burst", "" if info.rate == "none" else f"{counted(info.burst, 'start')} at once after a rest"),
         ("max_waiting", "no limit" if info.max_waiting is None else number(info.max_waiting)),
         ("breaker", _breaker(info) or "none"),
-        ("opened", f"{info.opened} times" if info.opened else ""),
+        ("opens after", _opens(info.breaker_settings)),
+        ("closes after", _closes(info.breaker_settings)),
+        ("opened", counted(info.opened, "time") if info.opened else ""),
         ("set by", safe(info.set_by) or "the code"),
     ])  # fmt: skip
     say()
@@ -141,6 +150,18 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
     if info.differs:
         say(f"Back to what the code says: {session().command('resources', 'reset', name)}")
     return 0
+
+
+def _opens(breaker: Breaker | None) -> str:
+    if breaker is None:
+        return ""
+    return f"{counted(breaker.failures, 'failure')} in a row, for {lasted(breaker.open_for)}"
+
+
+def _closes(breaker: Breaker | None) -> str:
+    if breaker is None:
+        return ""
+    return f"{counted(breaker.successes, 'success', 'successes')}, tried by {counted(breaker.probes, 'job')} at a time"
 
 
 async def _found(client: Client, name: str) -> ResourceInfo:

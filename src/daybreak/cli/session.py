@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import os
 import shlex
-import socket
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +20,7 @@ from daybreak.cli.printing import note
 from daybreak.cli.text import safe
 from daybreak.client import Client
 from daybreak.errors import BadInput, DaybreakError, StoreUnavailable, TargetNotFound
-from daybreak.policy.admit import NAME_LIMIT
+from daybreak.platform import whoami
 from daybreak.store import Store
 from daybreak.stores import store_for
 
@@ -201,15 +199,6 @@ def missing(settings: config.Settings) -> str:
     if here != path and os.path.exists(here):  # noqa: PTH110 - unlike Path.exists, it never raises
         told += f"; did you mean {here}? Relative paths count from the project folder, {settings.folder}"
     return told
-
-
-def whoami() -> str:
-    """Who is written into every change: user and machine."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a user without a name, as in many containers
-        user = f"user {os.getuid()}" if hasattr(os, "getuid") else "someone"
-    return safe(f"{user}@{socket.gethostname()}")[:NAME_LIMIT]
 
 
 def _place(trouble: Exception) -> str:

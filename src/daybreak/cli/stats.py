@@ -14,7 +14,7 @@ from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say
 from daybreak.cli.queues.reading import found
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import lasted, local, number, priority_name, safe
+from daybreak.cli.text import counted, lasted, local, number, priority_name, safe
 from daybreak.client import Client
 from daybreak.stats import AdaptiveStats, QueueStats, RetryStats, Stats, TimeoutStats, by_queue, stats_of
 
@@ -129,7 +129,7 @@ def _say_retries(stats: RetryStats) -> None:
         ("most attempts", number(stats.most_attempts) if stats.most_attempts else ""),
         ("by strategy", ", ".join(f"{name} {number(n)}" for name, n in stats.by_strategy.items())),
         ("held back", f"{number(stats.spared)}, while their resource failed" if stats.spared else ""),
-        ("breakers opened", f"{number(stats.breaker_trips)} times" if stats.breaker_trips else ""),
+        ("breakers opened", counted(stats.breaker_trips, "time") if stats.breaker_trips else ""),
     ])  # fmt: skip
 
 
@@ -139,10 +139,10 @@ def _say_timeouts(stats: TimeoutStats) -> None:
     say_pairs([
         ("run into", number(stats.total)),
         ("by kind", ", ".join(f"{kind} {number(n)}" for kind, n in stats.by_kind.items() if n)),
-        ("moved", f"{number(stats.adjustments)} times, to what was seen" if stats.adjustments else ""),
-        ("raised", f"{number(stats.escalations)} times, after they were too short" if stats.escalations else ""),
+        ("moved", f"{counted(stats.adjustments, 'time')}, to what was seen" if stats.adjustments else ""),
+        ("raised", f"{counted(stats.escalations, 'time')}, after they were too short" if stats.escalations else ""),
         ("took", f"{lasted(stats.average)} on average, of what has a limit" if stats.average else ""),
-        ("under one now", f"{number(stats.active)} running jobs" if stats.active else ""),
+        ("under one now", counted(stats.active, "running job") if stats.active else ""),
     ])  # fmt: skip
 
 

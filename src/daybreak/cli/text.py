@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from daybreak.units import bucket
+from daybreak.units import counted as counted  # noqa: PLC0414 - with the other words for people
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -37,10 +38,6 @@ def first_line(text: str, limit: int = 200) -> str:
 
 def number(n: int) -> str:
     return f"{n:,}"
-
-
-def counted(n: int, one: str, many: str | None = None) -> str:
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def any_of(words: Iterable[str], last: str = "or") -> str:

@@ -26,6 +26,7 @@ from daybreak.errors import BadInput, DaybreakError
 from daybreak.jobs import JobHandle
 from daybreak.model import UNFINISHED, State
 from daybreak.store import LATEST
+from daybreak.units import counted
 
 INTERRUPTED: Final = 130  # what shells answer for a program that Ctrl-C ended
 LOOK_EVERY: Final = 0.1
@@ -214,8 +215,9 @@ class Acts:
             ("completed twice", f"{len(first.twice)}", ""),
             ("retried", f"{first.retries}", "; ".join(first.errors)),
             ("urgent job waited", seconds(first.urgent_waited),
-             f"overtook {first.passed} jobs; the others waited {seconds(first.others_waited)} (median)"),
-            ("recovered in", seconds(first.recovered_in), f"{first.held} jobs of the killed worker, running again"),
+             f"overtook {counted(first.passed, 'job')}; the others waited {seconds(first.others_waited)} (median)"),
+            ("recovered in", seconds(first.recovered_in),
+             f"{counted(first.held, 'job')} of the killed worker, running again"),
             ("second round", f"{second.found}",
              f"of {second.submitted} found done in {seconds(second.took)}; {second.started} ran again"),
         ])  # fmt: skip

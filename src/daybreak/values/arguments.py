@@ -93,6 +93,11 @@ class Arguments:
         """What to call the function with: by position what can be given no other way, the rest by name.
 
         BadArguments, naming the parameter, if what is stored does not fit the function as it is now."""
+        found = self.decode_named(data)
+        return (self._positions(found) if self._shape.unnamed else []), found
+
+    def decode_named(self, data: bytes) -> dict[str, Any]:
+        """The arguments that were given, each by the name of its parameter; BadArguments as `decode`."""
         shape = self._shape
         found, as_they_are = self._stored(data), shape.as_they_are
         for name, raw in found.items():
@@ -109,7 +114,7 @@ class Arguments:
                 raise BadArguments(f"args{step(name)}: nested deeper than {DEPTH_LIMIT} levels") from None
         if not shape.needed <= found.keys():
             self._refuse_missing(found)
-        return (self._positions(found) if shape.unnamed else []), found
+        return found
 
     def _stored(self, data: bytes) -> dict[str, Any]:
         stored: dict[str, Any] | None
@@ -158,18 +163,18 @@ class Arguments:
 
     def _refuse(self, names: Iterable[str], how: str) -> None:
         for name in sorted(names):
-            raise BadArguments(f"{self._name}() got {name} {how}")
+            raise BadArguments(f"{self._name}() got {name!r} {how}")
 
     def _refuse_missing(self, found: Mapping[str, object]) -> NoReturn:
         missing = [name for name in self._shape.codecs if name in self._shape.needed and name not in found]
-        raise BadArguments(f"{self._name}() needs {' and '.join(missing)}")
+        raise BadArguments(f"{self._name}() needs {' and '.join(map(repr, missing))}")
 
     def _refuse_unknown(self, name: str) -> NoReturn:
         from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
 
         known = list(self._shape.codecs)
         close = get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
+        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(map(repr, known)) or 'none'}"
         raise BadArguments(f"{self._name}() has no parameter {name!r}; {hint}")
 
 

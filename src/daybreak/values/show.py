@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from daybreak.units import counted
 from daybreak.values.refusal import Refusal
 from daybreak.values.secret import HIDDEN
 from daybreak.values.tags import opened, read_json
@@ -21,7 +22,7 @@ def shown(data: bytes) -> object:
         return _shown(read_json(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # Not even as text: nobody knows what is secret in it.
-        return f"({len(data):,} bytes that cannot be read)"
+        return f"({counted(len(data), 'byte')} that cannot be read)"
 
 
 def _shown(raw: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 from daybreak.errors import DaybreakError
+from daybreak.units import counted
 from daybreak.worker.child import Child, Listener, buried
 from daybreak.worker.isolation import Body
 from daybreak.worker.settings import WorkerSettings
@@ -157,7 +158,7 @@ class Children:
         """Between jobs, replace a child that has run its number of jobs; and let one go that has nothing left to do."""
         limit = self._settings.recycle_after
         if limit is not None and child.done >= limit and not child.leaving:
-            self.replace(child, f"it has run {child.done} jobs")
+            self.replace(child, f"it has run {counted(child.done, 'job')}")
         if child.leaving and not child.held and child.blamed is None:
             child.bye()
 

@@ -14,6 +14,7 @@ from daybreak import platform
 from daybreak.context import Context
 from daybreak.errors import DaybreakError, Permanent, Transient
 from daybreak.tasks import Definition, Program
+from daybreak.units import counted
 
 NAME: Final = "exec"
 KEPT: Final = 64 * 1024  # bytes of each output, its end
@@ -131,4 +132,4 @@ class _Tail:
         self._stream.close()
         kept = bytes(self._kept[-KEPT:])
         text = kept.decode(sys.getfilesystemencoding(), "backslashreplace")
-        return text if self._all <= KEPT else f"... ({self._all - KEPT} bytes before)\n{text}"
+        return text if self._all <= KEPT else f"... ({counted(self._all - KEPT, 'byte')} before)\n{text}"

@@ -12,7 +12,7 @@ from daybreak.errors import StoreError
 from daybreak.model import NO_GATE, Breaker, Gate, Lease, Outcome, Put, ResourceSettings
 from daybreak.policy.breaker import Heard, after, hear
 from daybreak.store import Store
-from daybreak.units import moment
+from daybreak.units import counted, moment
 from daybreak.worker.reported import Reported
 from daybreak.world import World
 
@@ -122,7 +122,7 @@ def _told(before: Gate, now: Gate) -> str:
 
 def _say(resource: str, before: Gate, now: Gate, breaker: Breaker) -> None:
     if now.opened > before.opened:
-        many = f"{now.failures} failures in a row" if before.state == "closed" else "a probe failed"
+        many = f"{counted(now.failures, 'failure')} in a row" if before.state == "closed" else "a probe failed"
         open_for = breaker.open_for.total_seconds()
         _log.warning("the breaker of resource %s opened (%s): nothing starts for %g s", resource, many, open_for)
     elif before.state == "open" and now.state == "closed":

@@ -14,7 +14,7 @@ import msgspec
 
 from daybreak.errors import StoreError
 from daybreak.model import Lease
-from daybreak.units import span
+from daybreak.units import counted, span
 from daybreak.worker.source import Source, Want
 from daybreak.world import World
 
@@ -66,7 +66,10 @@ class Strays:
         ours = {(lease.seq, lease.fence) for lease in self._known()}
         taken = await self._source.exchange([], want)
         if strays := [lease for lease in taken.leases if (lease.seq, lease.fence) not in ours]:
-            _log.warning("%d jobs were claimed by a call that had been given up: they go back", len(strays))
+            _log.warning(
+                "%s claimed by a call that had been given up: handing back",
+                counted(len(strays), "job was", "jobs were"),
+            )
             self._found(strays)
 
     async def close(self) -> None:

@@ -92,17 +92,41 @@ def _app_in(module: ModuleType, attribute: str, target: str) -> Any:
     if attribute:
         found = getattr(module, attribute, None)
         if found is None:
-            raise TargetNotFound(f"{module.__name__} has no {attribute!r}: {target!r} names no app")
+            raise TargetNotFound(f"{module.__name__} has no {attribute!r}; {_meant(module, attribute, target)}")
         if not is_app(found):
-            raise TargetNotFound(f"{target!r} is a {type(found).__name__}, no Daybreak app")
+            kind = type(found).__name__
+            raise TargetNotFound(
+                f"{target!r} is no Daybreak app, its type is {kind}; {_meant(module, attribute, target)}"
+            )
         return found
-    apps = {id(value): (name, value) for name, value in vars(module).items() if is_app(value)}
+    apps = _apps_of(module)
     if len(apps) == 1:
         return next(iter(apps.values()))[1]
     if not apps:
         raise TargetNotFound(f"no Daybreak app in {target}: it should hold a line like app = Daybreak()")
     names = ", ".join(name for name, _ in apps.values())
     raise TargetNotFound(f"several apps in {target} ({names}): name one, as in {target}:{next(iter(apps.values()))[0]}")
+
+
+def _apps_of(module: ModuleType) -> dict[int, tuple[str, Any]]:
+    """The apps of a module, each once, with the first name it has there."""
+    apps: dict[int, tuple[str, Any]] = {}
+    for name, value in vars(module).items():
+        if is_app(value):
+            apps.setdefault(id(value), (name, value))
+    return apps
+
+
+def _meant(module: ModuleType, attribute: str, target: str) -> str:
+    """Which apps there are instead, those first whose names come closest."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only where something is misspelt
+
+    names = [name for name, _ in _apps_of(module).values()]
+    if not names:
+        return "there is no Daybreak app in it: it should hold a line like app = Daybreak()"
+    names.sort(key=lambda name: (-SequenceMatcher(None, attribute.lower(), name.lower()).ratio(), name))
+    place = target.removesuffix(attribute)
+    return f"did you mean {' or '.join(place + name for name in names[:5])}?"
 
 
 def is_app(value: object) -> bool:

@@ -19,7 +19,7 @@ from daybreak.learning import Learning
 from daybreak.model import FINAL, Lease, Put, State
 from daybreak.services.crew import crew, run
 from daybreak.store import Extended, OwnLoop, Store
-from daybreak.units import moment
+from daybreak.units import counted, moment
 from daybreak.worker import record
 from daybreak.worker.children import Broke
 from daybreak.worker.idle import is_idle
@@ -347,7 +347,7 @@ class Worker:
         if self.running and not self._hurry.is_set():
             _log.warning(
                 "stopping: %s for at most %g s more; then, or at a second signal, handed back uncharged",
-                "1 job runs on" if self.running == 1 else f"{self.running} jobs run on",
+                counted(self.running, "job runs on", "jobs run on"),
                 grace,
             )
         await self._wait_empty(grace)
@@ -375,7 +375,10 @@ class Worker:
         _, late = await asyncio.wait(tending, timeout=10)
         if late:
             left = sum(len(pool.ended) + len(pool.reporting) for pool in self._pools)
-            _log.error("the store cannot be reached: %d jobs are left to run out of their leases", left)
+            _log.error(
+                "the store cannot be reached: %s",
+                counted(left, "job is left to run out of its lease", "jobs are left to run out of their leases"),
+            )
         _log.info("stopped: %d completed, %d failed", self.done, self.failed)
 
 

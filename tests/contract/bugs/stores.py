@@ -43,6 +43,22 @@ class TallyDrifts(MemoryStore):
         return [*tallies[1:], replace(tallies[0], n=tallies[0].n + 1)] if drift else tallies
 
 
+class FinishedJobForgetsItsWorker(MemoryStore):
+    async def find(self, query):
+        page = await super().find(query)
+        return Page([replace(job, worker=None) if job.is_final else job for job in page.jobs], page.cursor)
+
+
+class ReaperIsTheLastWorker(MemoryStore):
+    """Who changed a finished job last is taken for its worker."""
+
+    async def find(self, query):
+        page = await super().find(query)
+        histories = [await self.history(job.id) for job in page.jobs]
+        jobs = [replace(job, worker=told[-1].by) for job, told in zip(page.jobs, histories, strict=True)]
+        return Page(jobs, page.cursor)
+
+
 class CursorRepeatsAnEvent(MemoryStore):
     async def events(self, after=None, limit=1000):
         feed = await super().events(after, limit)

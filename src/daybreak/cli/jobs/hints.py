@@ -14,7 +14,7 @@ from daybreak.model import UNFINISHED, Job, State
 
 _ACTIONS = {
     State.FAILED: ("Retry with", "retry"),
-    State.SUSPENDED: ("Let them go on with", "resume"),
+    State.SUSPENDED: ("Let {} go on with", "resume"),
 }
 
 
@@ -22,24 +22,25 @@ async def next_step(client: Client, where: Where, jobs: list[Job], more: Sequenc
     """`1 failed job in mail. Retry with: daybreak jobs retry --queue mail --state failed`. `more` are the options that
     give the next page, if there is one; that goes to a line of its own where something else is to be done first."""
     told = await _how_many(client, where, len(jobs), is_all=not more)
+    them = "it" if len(jobs) == 1 and not more else "them"
     going_on = f"More with: {session().command('jobs', *where.words(), *more)}" if more else ""
     state = where.states[0] if len(where.states) == 1 else None
     if not jobs:
         return f"{told} {going_on}"
     if state in _ACTIONS:
         words, action = _ACTIONS[state]
-        told += f" {words}: {session().command('jobs', action, *where.words())}"
+        told += f" {words.format(them)}: {session().command('jobs', action, *where.words())}"
         return f"{told}\n{going_on}".rstrip()
     if any(job.state in UNFINISHED for job in jobs) and not await live_workers(client):
         queues = {job.spec.queue for job in jobs if job.state in UNFINISHED and job.spec.task == COMMANDS}
         only = all(job.spec.task == COMMANDS for job in jobs if job.state in UNFINISHED)
         start = session().start_for(COMMANDS, *queues) if only else session().start_worker()
-        told += f" No worker is there to run them. Start one with: {start}"
+        told += f" No worker is there to run {them}. Start one with: {start}"
         return f"{told}\n{going_on}".rstrip()
     if going_on:
         return f"{told} {going_on}"
     if state is State.RUNNING:
-        return f"{told} Watch them with: {session().command('top')}"
+        return f"{told} Watch {them} with: {session().command('top')}"
     return f"{told} Look at one with: {session().command('jobs', 'show', jobs[0].id)}"
 
 

@@ -106,7 +106,7 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
     say_pairs([
         ("paused", "yes: nothing is claimed from it" if settings.paused else "no"),
         ("max_running", "no limit" if settings.max_running is None else number(settings.max_running)),
-        ("capacity", "no limit" if settings.capacity is None else f"{number(settings.capacity)} unfinished jobs"),
+        ("capacity", "no limit" if settings.capacity is None else counted(settings.capacity, "unfinished job")),
         ("when full", "the last in line is shed for what is more urgent" if settings.when_full == "shed" else ""),
         ("discipline", settings.discipline),
         ("patience", lasted(settings.patience) if settings.discipline == "aging" else ""),

@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from daybreak.events import Event
-from daybreak.model import Failure, Job, JobSpec, Lease, Need, Reason, State
+from daybreak.events import Event, last_holder
+from daybreak.model import FINAL, Failure, Job, JobSpec, Lease, Need, Reason, State
 from daybreak.rank import Rank
 from daybreak.store import Filter
 from daybreak.units import moment, period
@@ -79,7 +79,7 @@ class Entry(Struct, eq=False, gc=False, kw_only=True):
             expires_at=moment(self.expires) if self.expires is not None else None,
             started_at=moment(self.started) if self.started is not None else None,
             finished_at=moment(self.finished) if self.finished is not None else None,
-            worker=self.worker,
+            worker=last_holder(self.history) if self.state in FINAL else self.worker,
             leased_until=moment(self.until) if self.until is not None else None,
             progress=self.progress,
             message=self.message,

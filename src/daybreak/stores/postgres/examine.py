@@ -9,7 +9,7 @@ from typing import Any
 from daybreak.store import Finding
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.statements import Statements
-from daybreak.units import moment
+from daybreak.units import counted, moment
 
 OLD_SNAPSHOT = 60  # seconds
 MANY_DEAD = 200_000  # rows
@@ -88,8 +88,8 @@ def _aside(row: Any, schema: str) -> Iterator[Finding]:
     count, why = row
     if count:
         yield Finding(
-            f"{count} jobs submitted within transactions could not be accepted: {why}",
-            cure=f"submit them anew; what they were is kept in {schema}.aside",
+            f"{counted(count, 'job')} submitted within transactions could not be accepted: {why}",
+            cure=f"submit again; what was submitted is kept in {schema}.aside",
         )
 
 

@@ -46,6 +46,7 @@ class _Line(Tail, kw_only=True, omit_defaults=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode_lines = msgspec.json.Decoder(_Line).decode_lines
+_decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def tail(event: Event) -> str:
@@ -102,6 +103,18 @@ def _event(line: _Line, job: str) -> Event:
         task=line.task, queue=line.queue, priority=line.priority, attempt=line.attempt, fence=line.fence, run_at=run_at,
         progress=line.progress, note=line.note, error=line.error,
     )  # fmt: skip
+
+
+_STARTED: Final = '"kind":"started"'  # inside a text its quotes would be escaped
+
+
+def last_holder(history: str) -> str | None:
+    """The worker of a job's latest attempt; None if it was never started. Only the line that tells it is decoded."""
+    at = history.rfind(_STARTED)
+    if at < 0:
+        return None
+    end = history.find("\n", at)
+    return _decode_line(history[history.rfind("\n", 0, at) + 1 : len(history) if end < 0 else end]).by
 
 
 def joined(history: str | None, line: str) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from daybreak.errors import BadInput
 from daybreak.events import Event, submitted
-from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Need, Options, Reason, State
+from daybreak.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Need, Options, Reason, State
 from daybreak.stores.postgres import lines
 from daybreak.units import clean, micros, moment, span
 
@@ -268,7 +268,7 @@ class Row:
             expires_at=_moment(self.expires),
             started_at=_moment(self.started),
             finished_at=_moment(self.finished),
-            worker=self.worker,
+            worker=lines.last_holder(self.history or "") if self.state in FINAL else self.worker,
             leased_until=_moment(self.until),
             progress=self.progress,
             message=(self.message or b"").decode(),

@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from daybreak.events import Event, submitted
-from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Options, State
+from daybreak.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, State
 from daybreak.sharing import RETRIES_OF
 from daybreak.stores.redis import codes
-from daybreak.stores.redis.told import SHORT, moment_or_none, short, unfold, unpack_event
+from daybreak.stores.redis.told import SHORT, last_holder, moment_or_none, short, unfold, unpack_event
 from daybreak.units import EPOCH, micros, moment, span
 
 LARGE: Final = 4096
@@ -187,7 +187,7 @@ class Whole:
             expires_at=None if expires is None else moment(int(expires)),
             started_at=moment_or_none(started),
             finished_at=moment(int(x)) if code >= codes.STATE[State.COMPLETED] else None,
-            worker=short(holder, 0)[0].decode() if state is State.RUNNING else None,
+            worker=self._holder(state, holder),
             leased_until=moment(int(x)) if state is State.RUNNING else None,
             progress=done,
             message=message,
@@ -198,6 +198,12 @@ class Whole:
             result=None if result is None else unsqueeze(result),
             failure=None if failure is None else _unpack_failure(unsqueeze(failure)),
         )
+
+    def _holder(self, state: State, holder: bytes) -> str | None:
+        """Who runs it, or, once it has ended, who ran it last."""
+        if state in FINAL:
+            return last_holder(self._history)
+        return short(holder, 0)[0].decode() if state is State.RUNNING else None
 
     def _cause(self, lacks: int) -> str:
         needs = self.spec.options.resources

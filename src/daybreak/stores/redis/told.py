@@ -19,6 +19,7 @@ LONGEST_NAME: Final = 16_384
 SHORT: Final = struct.Struct("<H")
 _LONG: Final = struct.Struct("<I")
 _pack = msgspec.msgpack.Encoder().encode
+_STARTED: Final = codes.KIND["started"]
 
 
 # -- names and times ---------------------------------------------------------------------------------------------------
@@ -115,6 +116,19 @@ def unpack_event(job: str, packed: bytes, at: int) -> tuple[Event, int]:
 
 
 _NO_TAIL: Final = Tail()
+
+
+def last_holder(packed: bytes) -> str | None:
+    """The worker of the latest attempt that a packed history tells of; None if there was none."""
+    at, found = 0, None
+    while at < len(packed):
+        kind = packed[at]
+        by, at = short(packed, at + EVENT.size)
+        (size,) = _LONG.unpack_from(packed, at)
+        at += 4 + size
+        if kind == _STARTED:
+            found = by
+    return None if found is None else found.decode()
 
 
 def unpack_row(row: bytes) -> list[Event]:

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from daybreak.crowding import SHORTENED
-from daybreak.events import KEPT, LONG, Event, decode_lines, encode, shortened, submitted
-from daybreak.model import DEFAULT_OPTIONS, Failure, Job, JobSpec, Lease, Options, Reason, State
+from daybreak.events import KEPT, LONG, Event, decode_lines, encode, last_holder_in, shortened, submitted
+from daybreak.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, Reason, State
 from daybreak.units import micros, moment, span
 
 STEADY, WALL = 0, 1
@@ -224,7 +224,7 @@ class Row:
             expires_at=_moment(self.expires),
             started_at=_moment(carry.started),
             finished_at=_moment(self.finished),
-            worker=self.worker,
+            worker=last_holder_in(self.history or b"") if self.state in FINAL else self.worker,
             leased_until=_moment(self.until),
             progress=carry.progress,
             message=carry.message,

@@ -57,7 +57,7 @@ class Cancelling:
             assert await end(store, lease, outcome)
             found = await look(store, job)
             assert (found.state, found.reason, found.result) == (State.CANCELLED, None, None), outcome
-            assert (found.cancelling, found.worker, found.finished_at) == (False, None, NOON)
+            assert (found.cancelling, found.leased_until, found.finished_at) == (False, None, NOON)
             assert (await store.history(job))[-1].by == "ann"
         assert await take(store, now=NOON + DAY) == []
         await assert_sound(store)

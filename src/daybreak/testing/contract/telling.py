@@ -6,7 +6,7 @@ import pytest
 
 from daybreak.errors import CursorExpired
 from daybreak.events import KINDS, fold
-from daybreak.model import Failed, Failure, HandedBack, Lost, Put, State
+from daybreak.model import Failed, Failure, HandedBack, Lost, Put, State, Suspended
 from daybreak.store import LATEST, Beat, Filter, Purge, Store, Tally
 from daybreak.testing.contract.builders import (
     DAY,
@@ -17,6 +17,7 @@ from daybreak.testing.contract.builders import (
     NOON,
     OOPS,
     SECOND,
+    TWICE,
     accept,
     accept_all,
     act,
@@ -70,6 +71,28 @@ class Events:
             ("cancel_requested", "eve"), ("cancelled", "eve"), ("retried", "fay"),
         ]  # fmt: skip
         assert (await store.history(job))[1].note == "why"
+
+    async def test_a_finished_job_names_the_worker_that_held_it_last(self, store: Store) -> None:
+        never, done, lost, odd = await accept_all(store, 4, retry=TWICE, deaths=1)
+        await act(store, "cancel", never)
+        first, *_ = await take(store, 3, worker="w1")
+        await end(store, first, OOPS)
+        assert (await look(store, done)).worker is None  # it waits for its second attempt
+        [taken, other] = await reap(store, worker="r1", now=NOON + HOUR)
+        await end(store, taken, Lost(alone=True), now=NOON + HOUR)
+        await end(store, other, Suspended('","kind":"started","by":"nobody"'), now=NOON + HOUR)
+        assert (await look(store, odd)).worker is None  # held by nobody
+        await act(store, "cancel", odd)
+        await run_one(store, worker="w2", now=NOON + HOUR)
+        found = [(job.state, job.worker) for job in await jobs_of(store)]
+        assert found == [  # newest first
+            (State.CANCELLED, "w1"), (State.FAILED, "w1"), (State.COMPLETED, "w2"), (State.CANCELLED, None),
+        ]  # fmt: skip
+        assert [(await look(store, job)).worker for job in (never, done, lost, odd)] == [None, "w2", "w1", "w1"]
+        await act(store, "retry", done)
+        assert (await look(store, done)).worker is None
+        assert (await take_one(store, worker="w3", now=NOON + HOUR)).job == done
+        assert (await look(store, done)).worker == "w3"
 
     async def test_events_tell_when_and_what(self, store: Store) -> None:
         job = await accept(store, "report", queue="mail", priority=2, delay=MINUTE, by="ann")
