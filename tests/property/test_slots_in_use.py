@@ -98,7 +98,7 @@ async def play(story: list[tuple[Any, ...]], store: Store) -> None:
 
 @pytest.mark.parametrize("opener", [MemoryStore, lambda: SqliteStore(":memory:")], ids=["memory", "sqlite"])
 def test_the_first_in_rank_is_leased_while_enough_is_free_for_it(opener):
-    @settings(max_examples=250 if opener is MemoryStore else 40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=120 if opener is MemoryStore else 20, deadline=None, suppress_health_check=list(HealthCheck))
     @given(steps)
     def holds(story):
         asyncio.run(play(story, opener()))

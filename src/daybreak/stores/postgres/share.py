@@ -92,9 +92,9 @@ def free_what_time_freed(ledger: Ledger) -> None:
     gauges = ledger.gauges
     due = [name for (name,) in ledger.rows(ledger.sql.gauges_to_look_at, (ledger.steady, OFFERED_AT_ONCE))]
     gauges.know(due)
-    if kept := {kept.seq for name in due if (kept := gauges[name].kept) is not None}:
-        rows = places.look(ledger, sorted(kept))
-        for seq in sorted(kept):
+    if seqs := sorted({kept.seq for name in due if (kept := gauges[name].kept) is not None}):
+        rows = places.look(ledger, seqs)
+        for seq in seqs:
             _ask_for(ledger, rows[seq])
     gauges.freed.update(due)
 
