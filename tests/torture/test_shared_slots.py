@@ -2,8 +2,6 @@
 
 DAYBREAK_TORTURE_URL names a store other than a new SQLite file, with a schema or prefix of its own."""
 
-# ruff: noqa: ASYNC251 - nobody else is on these loops, so a test may block its own
-
 from __future__ import annotations
 
 import contextlib
