@@ -30,6 +30,11 @@ class Kept(NamedTuple):
     priority: int
     slots: int
 
+    def is_behind(self, seq: int, priority: int) -> bool:
+        """Whether that job goes before the one for which these are kept: it is more urgent, or as urgent and came
+        first."""
+        return (priority, seq) < (self.priority, self.seq)
+
 
 @dataclass(slots=True)
 class Gauge:
@@ -78,7 +83,14 @@ class Gauge:
 
     def _kept_from(self, seq: int, priority: int) -> int:
         kept = self.kept
-        return 0 if kept is None or kept.seq == seq or priority < kept.priority else kept.slots
+        return 0 if kept is None or kept.seq == seq or kept.is_behind(seq, priority) else kept.slots
+
+    def may_keep(self, slots: int, now: int, *, seq: int, priority: int) -> bool:
+        """Whether so many slots can be kept for this job: nothing is kept for one that goes before it."""
+        if now < self.shut_until:
+            return False
+        limit = self.limit
+        return limit is None or (slots <= limit and (self.kept is None or self.kept.is_behind(seq, priority)))
 
     def _early(self, now: int) -> int:
         """How long until the next start is allowed; not above 0 when it is."""
@@ -162,6 +174,8 @@ def spared_by(cause: str) -> str | None:
     return cause.removeprefix(RETRIES_OF) if cause.startswith(RETRIES_OF) else None
 
 
-def is_hard_to_place(needs: tuple[Need, ...]) -> bool:
-    """Whether others, who need less, could pass it over for ever."""
-    return len(needs) > 1 or any(need.slots > 1 for need in needs)
+def is_passed_over(needs: tuple[Need, ...], since: int | None, now: int) -> bool:
+    """Whether a job that has waited `since` then was passed over for too long. Only one that needs several slots, or
+    several resources, can be passed over for ever, by those that need less."""
+    is_hard_to_place = len(needs) > 1 or any(need.slots > 1 for need in needs)
+    return is_hard_to_place and since is not None and now - since >= PASSED_OVER_FOR

@@ -709,6 +709,37 @@ class NothingIsKept(Ledger):
         pass
 
 
+class ReservesForTheSecond(Ledger):
+    """Goes on from the first in line, who is told to try, and keeps what it was offered for the next one."""
+
+    def _offer_lane(self, resource, gauge, ranks, now):
+        answer = super()._offer_lane(resource, gauge, ranks, now)
+        for rank in ranks:
+            if (entry := self.jobs[rank.seq]).state is State.BLOCKED:
+                self._keep_for(entry, now)
+        return answer
+
+    def lacking(self, entry, now):
+        for need in entry.needs:
+            gauge = self.gauge(need.resource)
+            if gauge.kept and gauge.kept.seq != entry.seq and gauge.used + need.slots + gauge.kept.slots > gauge.limit:
+                return need.resource
+        return super().lacking(entry, now)
+
+
+class ReservesForWhomNobodyClaims(Ledger):
+    def _unblock(self, entry, now):
+        if self._may_keep_for(entry, now):
+            self._keep_for(entry, now)
+        super()._unblock(entry, now)
+
+
+class LessUrgentKeepsWhatItHas(Ledger):
+    def _may_keep_for(self, entry, now):
+        is_free = all(self.gauge(need.resource).kept is None for need in entry.needs)
+        return is_free and super()._may_keep_for(entry, now)
+
+
 class WholeLineIsParkedAtOnce(Ledger):
     def claim(self, claim, now):
         taken, again = super().claim(claim, now)

@@ -7,11 +7,10 @@ from daybreak.model import Reason, State
 from daybreak.rank import Rank
 from daybreak.sharing import (
     OFFERED_AT_ONCE,
-    PASSED_OVER_FOR,
     RETRIES_OF,
     Gauge,
     Kept,
-    is_hard_to_place,
+    is_passed_over,
     need_of,
     spared_by,
 )
@@ -111,19 +110,23 @@ class Sharing(Accepting):
         self._keep_for(entry, now)
         self.gauge(resource).plan(now.steady, offered=0, more=False)
 
+    def _may_keep_for(self, entry: Entry, now: Now) -> bool:
+        return is_passed_over(entry.needs, entry.blocked_since, now.steady) and all(
+            self.gauge(need.resource).may_keep(need.slots, now.steady, seq=entry.seq, priority=entry.priority)
+            for need in entry.needs
+        )
+
     def _keep_for(self, entry: Entry, now: Now) -> None:
         """Those that need much are passed over by those that need little. After a while what they need is kept for
-        them as it comes free, for one at a time, and only all of it: so nobody waits for ever, and no two for one
-        another."""
-        since = entry.blocked_since
-        if since is None or now.steady - since < PASSED_OVER_FOR or not is_hard_to_place(entry.needs):
+        them as it comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no
+        two wait for one another."""
+        if not self._may_keep_for(entry, now):
             return
-        limited = [(self.gauge(need.resource), need) for need in entry.needs]
-        limited = [(gauge, need) for gauge, need in limited if gauge.limit is not None]
-        if any(now.steady < self.gauge(need.resource).shut_until for need in entry.needs):
-            return
-        if all(gauge.kept is None and need.slots <= (gauge.limit or 0) for gauge, need in limited):
-            for gauge, need in limited:
+        for need in entry.needs:
+            gauge = self.gauge(need.resource)
+            if gauge.limit is not None:
+                if gauge.kept is not None:
+                    self._keep_no_more(self.jobs[gauge.kept.seq])
                 gauge.kept = Kept(entry.seq, entry.priority, need.slots)
 
     # -- offering ------------------------------------------------------------------------------------------------------
@@ -141,13 +144,20 @@ class Sharing(Accepting):
 
     def offer_what_time_freed(self, now: Now) -> None:
         looks = ((gauge.look, name) for name, gauge in self.gauges.items() if gauge.look is not None)
-        due = sorted((look, name) for look, name in looks if look <= now.steady)
-        for _, name in due[:OFFERED_AT_ONCE]:
-            kept = self.gauge(name).kept
-            if kept is not None and self.jobs[kept.seq].state is State.QUEUED:
-                self._keep_no_more(self.jobs[kept.seq])  # it may try and nobody lets it: its queue is paused, say
-            self.freed.add(name)
+        due = [name for _, name in sorted((look, name) for look, name in looks if look <= now.steady)][:OFFERED_AT_ONCE]
+        kept = {kept.seq for name in due if (kept := self.gauge(name).kept) is not None}
+        for seq in sorted(kept):
+            self._ask_for(self.jobs[seq], now)
+        self.freed.update(due)
         self.offer_freed(now)
+
+    def _ask_for(self, entry: Entry, now: Now) -> None:
+        """Nothing is kept for long for a job that no claim may have: its queue is paused, say. Let a claim find it,
+        which keeps the slots for it again. If none has come until the next look, they are for others."""
+        if entry.state is State.QUEUED:
+            self._keep_no_more(entry)
+        elif entry.spec.holder is None:
+            self._unblock(entry, now)
 
     def _offer(self, resource: str, now: Now) -> bool:
         """The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task
@@ -182,7 +192,9 @@ class Sharing(Accepting):
             elif gauge.lacks(
                 beside + need_of(entry.spec, resource), now.steady, seq=entry.seq, priority=entry.priority
             ):
-                self._keep_for(entry, now)
+                if not tried and self._may_keep_for(entry, now):
+                    self._unblock(entry, now)  # the claim that finds it keeps slots for it: so somebody would run it
+                    return 1, False
             else:
                 beside += need_of(entry.spec, resource)
                 tried += 1

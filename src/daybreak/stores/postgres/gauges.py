@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from daybreak.model import Gate, Need, ResourceSettings
-from daybreak.sharing import PASSED_OVER_FOR, RETRIES_OF, Gauge, Kept, is_hard_to_place, spared_by
+from daybreak.sharing import RETRIES_OF, Gauge, Kept, is_passed_over, spared_by
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.statements import Statements
 from daybreak.units import span
@@ -153,18 +153,31 @@ class Gauges:
         if job.attempt:
             self.freed.update(RETRIES_OF + need.resource for need in job.needs)
 
+    def may_keep_for(self, job: Wants, now: int, *, since: int | None) -> bool:
+        return is_passed_over(job.needs, since, now) and all(
+            self[need.resource].may_keep(need.slots, now, seq=job.seq, priority=job.priority) for need in job.needs
+        )
+
     def keep_for(self, job: Wants, now: int, *, since: int | None) -> None:
         """Those that need much are passed over by those that need little. After a while what they need is kept for
-        them as it comes free, for one at a time, and only all of it: so nobody waits for ever, and no two for one
-        another."""
-        if since is None or now - since < PASSED_OVER_FOR or not is_hard_to_place(job.needs):
+        them as it comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no
+        two wait for one another."""
+        if not self.may_keep_for(job, now, since=since):
             return
-        if any(now < self[need.resource].shut_until for need in job.needs):
-            return
-        limited = [(gauge, need) for need in job.needs if (gauge := self[need.resource]).limit is not None]
-        if all(gauge.kept is None and need.slots <= (gauge.limit or 0) for gauge, need in limited):
-            for gauge, need in limited:
+        for need in job.needs:
+            gauge = self[need.resource]
+            if gauge.limit is not None:
+                if gauge.kept is not None:
+                    self._keep_nothing_for(gauge.kept.seq)
                 gauge.kept = Kept(job.seq, job.priority, need.slots)
+
+    def _keep_nothing_for(self, seq: int) -> None:
+        """One that goes before it has come."""
+        self.know(name for (name,) in self._rows(self._sql.kept_for, (seq,)))
+        for name, gauge in self._known.items():
+            if gauge.kept is not None and gauge.kept.seq == seq:
+                gauge.kept = None
+                self.freed.add(name)
 
     def keep_no_more(self, job: Wants) -> None:
         for need in job.needs:

@@ -92,11 +92,26 @@ def free_what_time_freed(ledger: Ledger) -> None:
     gauges = ledger.gauges
     due = [name for (name,) in ledger.rows(ledger.sql.gauges_to_look_at, (ledger.steady, OFFERED_AT_ONCE))]
     gauges.know(due)
-    for name in due:
-        kept = gauges[name].kept
-        if kept is not None and (row := _kept(ledger, kept.seq)).state is State.QUEUED:
-            gauges.keep_no_more(row)  # it may try and nobody lets it: its queue is paused, say
-        gauges.freed.add(name)
+    if seqs := sorted({kept.seq for name in due if (kept := gauges[name].kept) is not None}):
+        rows = places.look(ledger, seqs)
+        for seq in seqs:
+            _ask_for(ledger, rows[seq])
+    gauges.freed.update(due)
+
+
+def _ask_for(ledger: Ledger, row: Row) -> None:
+    """Nothing is kept for long for a job that no claim may have: its queue is paused, say. Let a claim find it, which
+    keeps the slots for it again. If none has come until the next look, they are for others."""
+    if row.state is State.QUEUED:
+        ledger.gauges.keep_no_more(row)
+    elif row.spec.holder is None:
+        _unblock(ledger, [row])
+
+
+def _unblock(ledger: Ledger, rows: list[Row]) -> None:
+    for row in rows:
+        places.tell(ledger, row, "unblocked", "", state=State.QUEUED)
+    places.move_all(ledger, rows, State.QUEUED)
 
 
 def _offer(ledger: Ledger, resource: str) -> bool:
@@ -133,10 +148,7 @@ def _offer_retries(ledger: Ledger, cause: str) -> bool:
     for seqs in _lanes(ledger, cause) if gauges.waiting(cause) else ():
         may_start = gauge.retries(now)
         rows = places.look(ledger, seqs[:may_start]) if may_start else {}
-        tried = [rows[seq] for seq in seqs[:may_start]]
-        for row in tried:
-            places.tell(ledger, row, "unblocked", "", state=State.QUEUED)
-        places.move_all(ledger, tried, State.QUEUED)
+        _unblock(ledger, [rows[seq] for seq in seqs[:may_start]])
         offered, more = max(offered, min(may_start, len(seqs))), more or len(seqs) > may_start
     if gauges.waiting(cause):
         gauges[cause].look = gauge.look_at_retries(now, offered=offered, more=more)
@@ -172,12 +184,14 @@ def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, seqs: list[int]) ->
             _grant(ledger, row)
             starts = min(starts, len(tried) + gauge.starts(now))
         elif gauge.lacks(beside + slots, now, seq=row.seq, priority=row.priority):
-            ledger.gauges.keep_for(row, now, since=row.since)
+            if not tried and ledger.gauges.may_keep_for(row, now, since=row.since):
+                tried.append(row)  # the claim that finds it keeps slots for it: so somebody would run it
+                more = False
+                break
         else:
             beside += slots
             tried.append(row)
-            places.tell(ledger, row, "unblocked", "", state=State.QUEUED)
-    places.move_all(ledger, tried, State.QUEUED)
+    _unblock(ledger, tried)
     return len(tried), more
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daybreak.events import Event
 from daybreak.model import Reason, State
-from daybreak.sharing import OFFERED_AT_ONCE, PASSED_OVER_FOR, Gauge, Kept, is_hard_to_place, spared_by
+from daybreak.sharing import OFFERED_AT_ONCE, Gauge, Kept, is_passed_over, spared_by
 from daybreak.store import job_topic
 from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
@@ -38,22 +38,26 @@ def fail_fast(ledger: Ledger, row: Row, resource: str) -> None:
     places.finish(ledger, row, State.FAILED, by="", reason=Reason.ERROR, note=note)
 
 
+def _may_keep_for(ledger: Ledger, row: Row) -> bool:
+    needs = gauges.needs_of(row)
+    return is_passed_over(needs, row.carry.blocked_since, ledger.steady) and all(
+        gauges.gauge_of(ledger, need.resource).may_keep(need.slots, ledger.steady, seq=row.seq, priority=row.priority)
+        for need in needs
+    )
+
+
 def _keep_for(ledger: Ledger, row: Row) -> None:
     """Those that need much are passed over by those that need little. After a while what they need is kept for them as
-    it comes free, for one at a time, and only all of it: so nobody waits for ever, and no two for one another."""
-    needs, since = gauges.needs_of(row), row.carry.blocked_since
-    if since is None or ledger.steady - since < PASSED_OVER_FOR or not is_hard_to_place(needs):
+    it comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no two wait
+    for one another."""
+    if not _may_keep_for(ledger, row):
         return
-    if any(ledger.steady < gauges.gauge_of(ledger, need.resource).shut_until for need in needs):
-        return
-    limited = [need for need in needs if gauges.gauge_of(ledger, need.resource).limit is not None]
-    if all(_may_keep(gauges.gauge_of(ledger, need.resource), need.slots) for need in limited):
-        for need in limited:
+    for need in gauges.needs_of(row):
+        gauge = gauges.gauge_of(ledger, need.resource)
+        if gauge.limit is not None:
+            if gauge.kept is not None and (other := places.load(ledger, gauge.kept.seq)):
+                gauges.keep_no_more(ledger, gauges.needs_of(other), other.seq)
             gauges.changed(ledger, need.resource).kept = Kept(row.seq, row.priority, need.slots)
-
-
-def _may_keep(gauge: Gauge, slots: int) -> bool:
-    return gauge.kept is None and slots <= (gauge.limit or 0)
 
 
 # -- offering ----------------------------------------------------------------------------------------------------------
@@ -72,14 +76,23 @@ def offer_freed(ledger: Ledger) -> bool:
 
 
 def offer_what_time_freed(ledger: Ledger) -> None:
-    for (resource,) in ledger.rows(sql.gauges_to_look_at, (ledger.steady, OFFERED_AT_ONCE)):
-        kept = gauges.gauge_of(ledger, resource).kept
-        if kept is not None and (row := places.load(ledger, kept.seq)) and row.state is State.QUEUED:
-            # It may try and nobody lets it: its queue is paused, say.
-            gauges.keep_no_more(ledger, gauges.needs_of(row), row.seq)
-        ledger.freed.add(resource)
+    due = [resource for (resource,) in ledger.rows(sql.gauges_to_look_at, (ledger.steady, OFFERED_AT_ONCE))]
+    kept = {kept.seq for resource in due if (kept := gauges.gauge_of(ledger, resource).kept) is not None}
+    for seq in sorted(kept):
+        if (row := places.load(ledger, seq)) is not None:
+            _ask_for(ledger, row)
+    ledger.freed.update(due)
     offer_freed(ledger)
     gauges.write(ledger)
+
+
+def _ask_for(ledger: Ledger, row: Row) -> None:
+    """Nothing is kept for long for a job that no claim may have: its queue is paused, say. Let a claim find it, which
+    keeps the slots for it again. If none has come until the next look, they are for others."""
+    if row.state is State.QUEUED:
+        gauges.keep_no_more(ledger, gauges.needs_of(row), row.seq)
+    elif row.spec.holder is None:
+        _unblock(ledger, row)
 
 
 def _offer(ledger: Ledger, resource: str) -> bool:
@@ -120,7 +133,9 @@ def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple
             _grant(ledger, row, row.spec.holder)
             starts = min(starts, tried + gauge.starts(ledger.steady))
         elif gauge.lacks(beside + slots, ledger.steady, seq=seq, priority=row.priority):
-            _keep_for(ledger, row)
+            if not tried and _may_keep_for(ledger, row):
+                _unblock(ledger, row)  # the claim that finds it keeps slots for it: so somebody would run it
+                return 1, False
         else:
             beside += slots
             tried += 1

@@ -58,8 +58,15 @@ function M.early(gauge)
   return math.max(gauge.tat, now) - (math.max(gauge.burst, 1) - 1) * gauge.every - now
 end
 
+-- Whether a job goes before the one for which slots are kept: it is more urgent, or as urgent and came first.
+function M.goes_before_kept(gauge, seq, priority)
+  if priority ~= gauge.kept_priority then return priority < gauge.kept_priority end
+  return tonumber(seq) < tonumber(gauge.kept_for)
+end
+
 local function kept_from(gauge, seq, priority)
-  return (gauge.kept_for == K.NOBODY or gauge.kept_for == seq or priority < gauge.kept_priority) and 0 or gauge.kept
+  if gauge.kept_for == K.NOBODY or gauge.kept_for == seq then return 0 end
+  return M.goes_before_kept(gauge, seq, priority) and 0 or gauge.kept
 end
 
 function M.lacks(gauge, slots, seq, priority)

@@ -107,16 +107,18 @@ function M.park(job, lacking)
   end
 end
 
--- Whether others, who need less, could pass it over for ever.
-local function is_hard_to_place(needs)
-  return #needs > 1 or (#needs == 1 and needs[1].slots > 1)
-end
-
-local function may_be_kept(needs)
+-- Whether a job was passed over for too long, by those that need less, and what it needs can be kept for it: nothing of
+-- it is kept for one that goes before it.
+local function may_keep_for(job)
+  local needs = M.needs_of(job.needs)
+  local is_hard_to_place = #needs > 1 or (#needs == 1 and needs[1].slots > 1)
+  if not is_hard_to_place or job.since == NONE or now - job.since < PASSED_OVER_FOR then return false end
   for i = 1, #needs do
     local gauge = M.gauge(needs[i].resource)
     local limit = M.limit_of(gauge)
-    if now < gauge.shut_until or (limit >= 0 and (gauge.kept_for ~= K.NOBODY or needs[i].slots > limit)) then
+    if now < gauge.shut_until then return false end
+    if limit >= 0 and (needs[i].slots > limit
+      or (gauge.kept_for ~= K.NOBODY and not M.goes_before_kept(gauge, job.seq, job.priority))) then
       return false
     end
   end
@@ -124,14 +126,18 @@ local function may_be_kept(needs)
 end
 
 -- Those that need much are passed over by those that need little. After a while what they need is kept for them as it
--- comes free, for one at a time, and only all of it: so nobody waits for ever, and no two for one another.
+-- comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no two wait for one
+-- another.
 function M.keep_for(job)
+  if not may_keep_for(job) then return end
   local needs = M.needs_of(job.needs)
-  local is_passed_over = job.since ~= NONE and now - job.since >= PASSED_OVER_FOR
-  if not is_passed_over or not is_hard_to_place(needs) or not may_be_kept(needs) then return end
   for i = 1, #needs do
     local gauge = M.gauge(needs[i].resource)
     if M.limit_of(gauge) >= 0 then
+      if gauge.kept_for ~= K.NOBODY then
+        local other = M.job_of(gauge.kept_for)
+        M.keep_no_more(M.needs_of(other.needs), other.seq)
+      end
       gauge.kept_for, gauge.kept_priority, gauge.kept = job.seq, job.priority, needs[i].slots
     end
   end
@@ -164,17 +170,28 @@ local function lanes_that_wait(resource)
   return lanes
 end
 
+-- Nothing is kept for long for a job that no claim may have: its queue is paused, say. Let a claim find it, which keeps
+-- the slots for it again. If none has come until the next look, they are for others.
+local function ask_for(job)
+  local needs = M.needs_of(job.needs)
+  if job.state == QUEUED then
+    M.keep_no_more(needs, job.seq)
+  elseif not needs.holder then
+    M.unblock(job)
+  end
+end
+
 function M.offer_what_time_freed()
   M.flush()
   local due = call('ZRANGEBYSCORE', P .. 'looks', '-inf', text(now), 'LIMIT', 0, K.OFFERED_AT_ONCE)
+  local kept, is_kept = {}, {}
   for i = 1, #due do
-    local gauge = M.gauge(due[i])
-    local kept = gauge.kept_for ~= K.NOBODY and M.job_of(gauge.kept_for)
-    if kept and kept.state == QUEUED then -- it may try and nobody lets it: its queue is paused, say
-      M.keep_no_more(M.needs_of(kept.needs), kept.seq)
-    end
+    local seq = M.gauge(due[i]).kept_for
+    if seq ~= K.NOBODY and not is_kept[seq] then kept[#kept + 1], is_kept[seq] = seq, true end
     freed[due[i]] = true
   end
+  table.sort(kept, M.is_before)
+  for i = 1, #kept do ask_for(M.job_of(kept[i])) end
   M.offer_freed()
 end
 
@@ -264,7 +281,10 @@ function M.offer_lane(resource, gauge, lane)
       M.grant(job)
       starts = math.min(starts, tried + M.starts_of(gauge))
     elseif M.lacks(gauge, beside + slots, job.seq, job.priority) then
-      M.keep_for(job)
+      if tried == 0 and may_keep_for(job) then
+        M.unblock(job) -- the claim that finds it keeps slots for it: so somebody would run it
+        return 1, false
+      end
     else
       beside, tried = beside + slots, tried + 1
       M.unblock(job)
