@@ -39,8 +39,8 @@ async def about_slots(client: Client, live: list[Seen], session: Session) -> Asy
     more = f"; so {'does' if n == 1 else 'do'} {counted(n, 'other job')}" if n else ""
     yield Finding(
         f"the job {waiting.id} of {safe(waiting.spec.task)!r} waits for the job {awaited.id} of "
-        f"{safe(awaited.spec.task)!r}, which is queued, and every slot that could run it is held by a job that waits in "
-        f"the same way{more}: none can go on",
+        f"{safe(awaited.spec.task)!r}, which is queued, and every slot that could run it is held by a job that waits "
+        f"in the same way{more}: none can go on",
         cure=f"start one more worker, which has free slots: {session.start_worker()}; to prevent it, make the task "
         "that waits async, or give the jobs it waits for workers and a queue of their own",
     )
