@@ -51,6 +51,7 @@ BACK_TO_2 = """
 DROP TABLE gauge;
 ALTER TABLE tally DROP COLUMN totals;
 ALTER TABLE lease DROP COLUMN needs;
+ALTER TABLE lease DROP COLUMN ahead;
 DROP INDEX held_cause;
 ALTER TABLE held DROP COLUMN lane;
 ALTER TABLE held DROP COLUMN band;

@@ -217,6 +217,7 @@ class Row:
     purge_at: int | None
     result: bytes | None
     cause: str | None = None
+    ahead: bool | None = None
     spec: JobSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -298,6 +299,7 @@ class Row:
             call=self.call,
             reaped=bool(self.reaped),
             alone=bool(self.alone),
+            begun=not self.ahead,
         )
 
     @property
