@@ -233,8 +233,8 @@ class Job(Discreet, frozen=True, gc=False, kw_only=True):
 class Lease(Discreet, frozen=True, gc=False, kw_only=True):
     """The right to run a job until an instant. Every write under it carries the fence.
 
-    `alone` says that its holder runs nothing else beside it that could be to blame if it dies (`Beat.alone`). `begun` is
-    False from a claim that took it ahead of time (`Claim.begins`) until its holder says that the work begins
+    `alone` says that its holder runs nothing else beside it that could be to blame if it dies (`Beat.alone`).
+    `begun` is False from a claim that took it ahead of time (`Claim.begins`) until its holder says that the work begins
     (`Beat.begun`): a holder that dies before that costs the job nothing."""
 
     seq: int

@@ -75,8 +75,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     and still holds is answered once more, in the order of seq, before anything new, so that no lease is left unknown
     to its holder.
 
-    `begins` is how many of the leases, in the order of the answer, begin as soon as they are given. Those behind them are
-    claimed ahead of time: each is not begun until a heartbeat says so (`Beat.begun`). None: all begin with the claim."""
+    `begins` is how many of the leases, in the order of the answer, begin as soon as they are given. Those behind them
+    are claimed ahead of time and have not begun until a heartbeat says so (`Beat.begun`). None: all begin at once."""
 
     worker: str
     queues: tuple[str, ...] = ("default",)
@@ -121,8 +121,8 @@ class Beat(Struct, frozen=True, gc=False, kw_only=True):
     `alone` is said of the lease, before the work begins, and stays until it is said otherwise or the lease ends: the
     job runs where its death would be nobody else's fault. None leaves it as it is.
 
-    `begun` is said likewise, before the work begins: whether the job may have run under this lease. A lease that is taken
-    over before it began is handed back uncharged."""
+    `begun` is said likewise, before the work begins: whether the job may have run under this lease. A lease that is
+    taken over before it began is handed back uncharged."""
 
     seq: int
     fence: int

@@ -239,7 +239,7 @@ def exchanged(exchange: Exchange, rows: Sequence[Any], lanes: Lanes) -> Exchange
 def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int) -> list[Lease]:
     until, now, names = moment(at + span(claim.lease_for)), moment(at), lanes.names
     worker, lease_for, call, begins = claim.worker, claim.lease_for, claim.call, claim.begins
-    leases = []
+    leases: list[Lease] = []
     for (
         seq, created, _, id_, lane, priority, asked, attempt, fence, by, run, owner, key, uniq, carry, options, extra,
         args,

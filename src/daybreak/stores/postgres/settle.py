@@ -139,7 +139,8 @@ def _write_beats(ledger: Ledger, held: Sequence[Beaten]) -> None:
             ledger.sql.extend_lease,
             (
                 Bigints([one.seq for one in held]), Bigints([ledger.steady + one.term for one in held]),
-                Bigints([one.term for one in held]), Bools([one.alone for one in held]), Bools([one.ahead for one in held]),
+                Bigints([one.term for one in held]), Bools([one.alone for one in held]),
+                Bools([one.ahead for one in held]),
                 Floats([one.progress for one in held]), Blobs([one.message for one in held]),
                 Bools([one.carry is not None for one in held]),
                 Blobs([None if one.carry is None else pack_carry(one.carry) for one in held]),

@@ -1,5 +1,5 @@
-"""A job ends through deaths only after it died running alone, and pays for a death only if it had begun: the two bits of
-a lease that its holder sets."""
+"""A job ends through deaths only after it died running alone, and pays for a death only if it had begun: the two
+bits of a lease that its holder sets."""
 
 from __future__ import annotations
 
