@@ -42,8 +42,8 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 def lease(seq: int, lost: int = 1, priority: int = 5, options: Options = DEFAULT_OPTIONS) -> Lease:
     return Lease(
-        seq=seq, spec=JobSpec(id=str(seq), task="t", options=options), fence=1, attempt=1, priority=priority, worker="w", until=NOON,
-        lease_for=timedelta(seconds=7), started_at=NOON, created_at=NOON, lost=lost,
+        seq=seq, spec=JobSpec(id=str(seq), task="t", options=options), fence=1, attempt=1, priority=priority,
+        worker="w", until=NOON, lease_for=timedelta(seconds=7), started_at=NOON, created_at=NOON, lost=lost,
     )  # fmt: skip
 
 

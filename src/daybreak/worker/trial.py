@@ -14,8 +14,8 @@ FOR_EVER: Final = float("inf")
 
 
 def lasts(lease: Lease) -> float:
-    """Seconds for which this job is on trial; none if it need not be. The time grows with each death, so that a job that
-    kills its worker after minutes is on trial, in the end, when it does so."""
+    """Seconds for which this job is on trial; none if it need not be. The time grows with each death, so that a job
+    that kills its worker after minutes is on trial, in the end, when it does so."""
     tried_after = min(max(lease.spec.options.deaths, 1), TRIED_AFTER)
     return 0.0 if lease.lost < tried_after else FIRST * float(LONGER ** min(lease.lost - tried_after, 10))
 

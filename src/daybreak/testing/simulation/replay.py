@@ -143,7 +143,7 @@ def _settled(book: Book, commit: Commit, event: Event, job: Tracked, settlement:
 
 
 def _retried(book: Book, job: Tracked) -> None:
-    job.charged = job.deaths = job.spared = 0
+    job.charged = job.deaths = 0
     job.purge_at = job.result = None
     _rerank(book, job, by_person=False)
     rules_submit.check_unique(book, job)

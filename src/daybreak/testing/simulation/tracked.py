@@ -22,8 +22,8 @@ class Tracked:
     expires: int | None = None
     charged: int = 0
     deaths: int = 0
-    spared: int = 0  # deaths that were not its own: each gives one attempt more
     alone: bool = False
+    begun: bool = True
     reaped: bool = False
     holder: str | None = None
     claimed_by: str | None = None
