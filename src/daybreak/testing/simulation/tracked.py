@@ -20,6 +20,7 @@ class Tracked:
     events: list[Event] = field(default_factory=list)
     due: tuple[Literal["steady", "wall"], int] | None = None
     expires: int | None = None
+    is_cut: bool = False  # accepted with a shorter wait limit, because its queue was nearly full
     charged: int = 0
     deaths: int = 0
     alone: bool = False
