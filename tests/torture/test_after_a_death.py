@@ -20,7 +20,7 @@ IS_LONG = bool(count(0, 1))
 JOBS = 40
 SECONDS = 3.0
 IDLE = 3
-DEATHS = (1, 2)
+DEATHS = (1,)
 WITHIN = 25.0  # seconds from the kill on: 15 for the takeover by leases of seven seconds, and 10 for the work
 
 
