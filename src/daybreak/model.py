@@ -260,7 +260,9 @@ class Job(Discreet, frozen=True, gc=False, kw_only=True):
 class Lease(Discreet, frozen=True, gc=False, kw_only=True):
     """The right to run a job until an instant. Every write under it carries the fence.
 
-    `alone` says that its holder runs nothing else beside it that could be to blame if it dies (`Beat.alone`)."""
+    `alone` says that its holder runs nothing else beside it that could be to blame if it dies (`Beat.alone`).
+    `begun` is False from a claim that took it ahead of time (`Claim.begins`) until its holder says that the work begins
+    (`Beat.begun`): a holder that dies before that costs the job nothing."""
 
     seq: int
     spec: JobSpec
@@ -278,6 +280,7 @@ class Lease(Discreet, frozen=True, gc=False, kw_only=True):
     call: str | None = None
     reaped: bool = False
     alone: bool = False
+    begun: bool = True
 
     @property
     def job(self) -> str:
@@ -322,9 +325,11 @@ class Suspended(Discreet, frozen=True):
 
 
 class HandedBack(Discreet, frozen=True):
-    """The worker could not go on through no fault of the job (shutdown, preemption): nothing is charged."""
+    """The worker could not go on through no fault of the job (shutdown, preemption): nothing is charged. With a `delay`
+    nobody may claim it before that time has passed."""
 
     checkpoint: bytes | None = None
+    delay: timedelta | None = None
 
 
 Outcome = Done | Failed | TimedOut | Lost | Cancelled | Suspended | HandedBack

@@ -87,7 +87,10 @@ class Claim(Struct, frozen=True, kw_only=True):
 
     `call` names this asking. One that `repeats` is asked again because its answer was lost: what it took the first time
     and still holds is answered once more, in the order of seq, before anything new, so that no lease is left unknown
-    to its holder."""
+    to its holder.
+
+    `begins` is how many of the leases, in the order of the answer, begin as soon as they are given. Those behind them
+    are claimed ahead of time and have not begun until a heartbeat says so (`Beat.begun`). None: all begin at once."""
 
     worker: str
     queues: tuple[str, ...] = ("default",)
@@ -97,6 +100,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     lease_for: timedelta = timedelta(seconds=10)
     call: str | None = None
     repeats: bool = False
+    begins: int | None = None
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
@@ -129,7 +133,10 @@ class Beat(Struct, frozen=True, gc=False, kw_only=True):
     seqs and fences again, and compares it. Where it is empty those two decide.
 
     `alone` is said of the lease, before the work begins, and stays until it is said otherwise or the lease ends: the
-    job runs where its death would be nobody else's fault. None leaves it as it is."""
+    job runs where its death would be nobody else's fault. None leaves it as it is.
+
+    `begun` is said likewise, before the work begins: whether the job may have run under this lease. A lease that is
+    taken over before it began is handed back uncharged."""
 
     seq: int
     fence: int
@@ -138,6 +145,7 @@ class Beat(Struct, frozen=True, gc=False, kw_only=True):
     message: str = ""
     checkpoint: bytes | None = None
     alone: bool | None = None
+    begun: bool | None = None
     job: str = ""
 
 

@@ -42,6 +42,7 @@ V2_LEASES = """
 SELECT seq, lane, priority, uniq, fence, n, worker, started, suspending, cancelling, carry, history
 FROM lease WHERE seq IN (SELECT value FROM json_each(?))
 """
+V2_EXTEND = "UPDATE lease SET until = ?, term = ?, alone = coalesce(?, alone) WHERE seq = ?"
 V2_HOLD = (
     "INSERT INTO held (seq, state, clock, due, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
@@ -52,6 +53,7 @@ DROP TABLE gauge;
 ALTER TABLE tally DROP COLUMN totals;
 ALTER TABLE idem DROP COLUMN at;
 ALTER TABLE lease DROP COLUMN needs;
+ALTER TABLE lease DROP COLUMN ahead;
 DROP INDEX held_cause;
 ALTER TABLE held DROP COLUMN lane;
 ALTER TABLE held DROP COLUMN band;
@@ -118,7 +120,7 @@ async def test_a_program_of_the_version_before_works_on_beside_us(path):
             old.execute(V2_TALLY, (1, 5, "queued", 1))
             old.execute(V2_TALLY, (1, 5, "queued", -1))
             assert len(old.execute(V2_LEASES, (f"[{lease.seq}]",)).fetchone()) == 12
-            old.execute(sql.extend_lease, (micros(NOON + HOUR), span(LEASE), None, lease.seq))
+            old.execute(V2_EXTEND, (micros(NOON + HOUR), span(LEASE), None, lease.seq))
             assert await reap(store, now=NOON + LEASE) == [], "its heartbeat counts"
             old.execute(sql.delete_lease, (lease.seq,))
             old.execute(

@@ -209,6 +209,16 @@ class TakeOverForgetsAlone(Ledger):
         return taken
 
 
+class ChargedWithoutBeginning(Ledger):
+    """Whoever takes a lease over takes it for begun."""
+
+    def reap(self, reap, now):
+        taken = super().reap(reap, now)
+        for entry in taken:
+            entry.ahead = False
+        return taken
+
+
 class HeartbeatForgetsAlone(Ledger):
     """A heartbeat writes what it does not say."""
 
@@ -474,6 +484,13 @@ class SettlesAfterLoss(SimWorker):
         super()._obey(held, answer)
 
 
+class BeginsUnsaid(SimWorker):
+    """What was claimed ahead of time runs before the store knows it."""
+
+    async def _handle_ahead(self, held):
+        await self._handle(held)
+
+
 class NeverAlone(SimWorker):
     """Runs what was at a death before as any other."""
 
@@ -525,6 +542,8 @@ PLANTED = [
     Planted("alone for good", {"I15"}, 10, with_ledger(AloneForGood)),
     Planted("alone forgotten in a takeover", {"I15"}, 20, with_ledger(TakeOverForgetsAlone)),
     Planted("alone forgotten by a heartbeat", {"I15"}, 20, with_ledger(HeartbeatForgetsAlone)),
+    Planted("charged without beginning", {"I14"}, 20, with_ledger(ChargedWithoutBeginning)),
+    Planted("begun said too late", {"I14"}, 10, parts=Parts(worker=BeginsUnsaid)),
     Planted("last in, first out", {"I10"}, 10, with_ledger(NotFifo)),
     Planted("priority ignored", {"I10"}, 10, with_ledger(IgnoresPriority)),
     Planted("old rank kept over a new discipline", {"I10"}, 150, with_ledger(KeepsOldRank)),

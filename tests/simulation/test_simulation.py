@@ -27,7 +27,7 @@ SOMETIMES = {
     "remove done", "resume done", "bulk cancel", "bulk suspend", "bulk resume", "bulk retry", "bulk remove",
     "bulk rerank", "queue paused", "queue max_running", "queue capacity", "queue discipline", "queue weight",
     "event lease_expired", "event expired", "event due", "event retried", "event removed", "event resumed",
-    "event reprioritised", "job purged", "worker killed by its job", "ran alone", "ended through deaths",
+    "event reprioritised", "job purged", "worker killed by its job", "ran alone", "began later", "ended through deaths",
 }  # fmt: skip
 seen: Counter[str] = Counter()
 

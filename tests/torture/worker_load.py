@@ -32,6 +32,15 @@ async def aeffect(ctx: Context, seconds: float) -> int:
     return ctx.fence
 
 
+@app.task(queue="async", **STUBBORN)
+async def aeffect_after(ctx: Context, deaths: int, seconds: float) -> int:
+    """Does not end by itself before its worker died so often."""
+    write_line(job=ctx.job, fence=ctx.fence, word="began")
+    await asyncio.sleep(seconds if ctx.attempt > deaths else 3600)
+    write_line(job=ctx.job, fence=ctx.fence, word="did")
+    return ctx.fence
+
+
 @app.task(queue="sync", timeout="200ms", retry=Retry(attempts=2, delay=timedelta(milliseconds=100)), deaths=10_000)
 def limited(ctx: Context, seconds: float) -> int:
     """May be too long for its limit."""

@@ -132,13 +132,45 @@ def test_every_outcome_of_every_lease_has_one_consistent_fate(outcome, held, cha
     assert found.timeouts == held.timeouts + isinstance(outcome, TimedOut)
     spared = isinstance(outcome, Lost) and not outcome.alone
     assert not (spared and found.state in FINAL), "only a death alone ends a job"
-    used_up = found.attempt >= held.spec.options.retry.attempts and found.attempt == held.attempt
+    used_up = found.attempt - held.lost >= held.spec.options.retry.attempts and found.attempt == held.attempt
     assert spared or found.state in FINAL or not used_up
 
 
 @given(outcomes, leases, st.floats(0, 1, exclude_max=True))
 def test_the_same_arguments_give_the_same_fate(outcome, held, chance):
     assert settle(held, outcome, chance=chance, by="w") == settle(held, outcome, chance=chance, by="w")
+
+
+def test_deaths_use_up_no_attempts_meant_for_errors():
+    survivor = lease(6, lost=3, retry=Retry(attempts=4))
+    assert fate(TRANSIENT, survivor).state is State.SCHEDULED
+    assert fate(TimedOut(SECOND), survivor).state is State.SCHEDULED
+    once_more = lease(7, lost=3, retry=Retry(attempts=4))
+    assert fate(TRANSIENT, once_more).reason is Reason.EXHAUSTED
+    assert fate(TimedOut(SECOND), once_more).reason is Reason.TIMEOUT
+
+
+def test_deaths_do_not_lengthen_the_wait_before_the_next_try():
+    doubling = Retry(strategy="exponential", attempts=9)
+    assert fate(TRANSIENT, lease(5, lost=3, retry=doubling)).delay == fate(TRANSIENT, lease(2, retry=doubling)).delay
+
+
+def test_a_job_that_died_alone_ends_after_its_deaths_whatever_attempts_it_has_left():
+    assert fate(Lost(alone=True), lease(3, lost=2, retry=Retry(attempts=9))).reason is Reason.LOST
+    assert fate(Lost(alone=True), lease(2, lost=1, retry=Retry(attempts=9))).state is State.QUEUED
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_lease_that_had_not_begun_is_handed_back_uncharged(alone):
+    ahead = msgspec.structs.replace(lease(3, lost=2), begun=False)
+    found = fate(Lost(alone=alone), ahead)
+    assert (found.state, found.attempt, found.lost, found.failure) == (State.QUEUED, 2, 2, None)
+    assert found.counts_as == ""
+
+
+def test_what_is_handed_back_for_later_is_scheduled_uncharged():
+    found = fate(HandedBack(delay=SECOND), lease(2))
+    assert (found.state, found.delay, found.attempt) == (State.SCHEDULED, SECOND, 1)
 
 
 def test_a_job_that_always_fails_ends_after_its_attempts():
@@ -178,7 +210,7 @@ def test_a_lost_job_says_so_and_what_is_known():
         (lease(3, lost=2), "killed by signal 9; died 3 times, the last time running alone"),
         (lease(1, deaths=1), "killed by signal 9; died once, running alone"),
         (lease(3), "killed by signal 9; died once, running alone, on its last attempt"),
-        (lease(3, lost=1), "killed by signal 9; died 2 times, the last time running alone, on its last attempt"),
+        (lease(4, lost=1), "killed by signal 9; died 2 times, the last time running alone, on its last attempt"),
     ],
 )
 def test_a_job_that_ended_through_deaths_tells_of_them(held, told):

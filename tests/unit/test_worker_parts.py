@@ -16,7 +16,7 @@ from daybreak import Daybreak
 from daybreak.digests import source_digest
 from daybreak.errors import BadInput, CalledDuringImport, StoreUnavailable, TargetNotFound, Transient
 from daybreak.importing import importing
-from daybreak.model import JobSpec, Lease
+from daybreak.model import DEFAULT_OPTIONS, JobSpec, Lease, Options
 from daybreak.stores.memory import MemoryStore
 from daybreak.tasks import Definition, Program
 from daybreak.units import micros, span
@@ -34,17 +34,17 @@ from daybreak.worker.source import Taken, Want
 from daybreak.worker.spares import KEPT_FOR, LATE, SEEN, Foresight, Spares
 from daybreak.worker.strays import EXPECTED_FOR, Strays
 from daybreak.worker.target import load, target_of
-from daybreak.worker.trial import FIRST, LONGER, Trial
+from daybreak.worker.trial import FIRST, LONGER, Trial, lasts
 from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
 from daybreak.world import RealWorld
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def lease(seq: int, lost: int = 1, priority: int = 5) -> Lease:
+def lease(seq: int, lost: int = 1, priority: int = 5, options: Options = DEFAULT_OPTIONS) -> Lease:
     return Lease(
-        seq=seq, spec=JobSpec(id=str(seq), task="t"), fence=1, attempt=1, priority=priority, worker="w", until=NOON,
-        lease_for=timedelta(seconds=7), started_at=NOON, created_at=NOON, lost=lost,
+        seq=seq, spec=JobSpec(id=str(seq), task="t", options=options), fence=1, attempt=1, priority=priority,
+        worker="w", until=NOON, lease_for=timedelta(seconds=7), started_at=NOON, created_at=NOON, lost=lost,
     )  # fmt: skip
 
 
@@ -98,45 +98,49 @@ class TestLine:
 class TestTrial:
     def test_one_at_a_time(self):
         trial = Trial({})
-        trial.add(lease(1))
-        trial.add(lease(2))
-        assert trial.next(0.0).seq == 1
-        assert not trial.may_begin
+        trial.reserve(1)
+        assert not trial.is_free
+        trial.begin(1, 5.0)
+        assert not trial.is_free
         trial.end(1)
-        assert trial.may_begin
-        assert trial.next(0.0).seq == 2
+        assert trial.is_free
 
     def test_one_at_a_time_in_all_pools_of_a_worker(self):
         on: dict[int, float] = {}
         one, other = Trial(on), Trial(on)
-        one.add(lease(1))
-        other.add(lease(2))
-        one.next(0.0)
-        assert not other.may_begin
+        one.reserve(1)
+        assert not other.is_free
+        other.end(1)  # it is not its own
+        assert not one.is_free
 
     def test_who_lives_through_its_time_lets_the_next_begin(self):
         trial = Trial({})
-        trial.add(lease(1))
-        trial.add(lease(2))
-        trial.next(0.0)
-        assert trial.survived(FIRST - 1) == []
-        assert trial.survived(FIRST) == [1]
-        assert trial.may_begin
+        trial.begin(1, 5.0)
+        assert trial.survived(4.9) == []
+        assert trial.survived(5.0) == [1]
+        assert trial.is_free
+
+    def test_who_has_not_begun_cannot_survive(self):
+        trial = Trial({})
+        trial.reserve(1)
+        assert trial.survived(1e9) == []
 
     def test_who_survives_is_told_to_its_own_pool(self):
         on: dict[int, float] = {}
         one, other = Trial(on), Trial(on)
-        other.add(lease(2))
-        other.next(0.0)
-        assert one.survived(FIRST) == []
-        assert other.survived(FIRST) == [2]
+        other.begin(2, 5.0)
+        assert one.survived(5.0) == []
+        assert other.survived(5.0) == [2]
 
-    def test_the_time_grows_with_each_death(self):
-        trial = Trial({})
-        trial.add(lease(1, lost=3))
-        trial.next(0.0)
-        assert trial.survived(FIRST * LONGER**2 - 1) == []
-        assert trial.survived(FIRST * LONGER**2) == [1]
+    def test_nobody_is_on_trial_for_two_deaths_and_the_time_grows_with_each_more(self):
+        assert [lasts(lease(1, lost=lost)) for lost in (0, 1, 2)] == [0.0, 0.0, 0.0]
+        times = [FIRST, FIRST * LONGER, FIRST * LONGER**2]
+        assert [lasts(lease(1, lost=lost)) for lost in (3, 4, 5)] == times
+        assert lasts(lease(1, lost=1000)) < float("inf")
+
+    def test_one_that_may_die_less_often_is_tried_sooner(self):
+        strict = Options(deaths=1)
+        assert [lasts(lease(1, lost=lost, options=strict)) for lost in (0, 1, 2)] == [0.0, FIRST, FIRST * LONGER]
 
 
 class TestFrames:

@@ -14,6 +14,8 @@ from worker_deeds import (
     anap,
     anap_once,
     app,
+    await_file,
+    await_file_and_stumble,
     compute_for_ever,
     count_on,
     die,
@@ -21,6 +23,7 @@ from worker_deeds import (
     exit_hard,
     exit_in_part,
     fork_and_come_back,
+    kill_the_worker,
     nap,
     noop,
     wait_for_file,
@@ -163,55 +166,64 @@ def test_a_suspect_is_tried_soon_though_other_work_waits(stage):
 # -- the supervisor dies -----------------------------------------------------------------------------------------------
 
 
-def test_the_jobs_of_a_killed_worker_run_again_one_at_a_time(stage, began):
+def test_the_jobs_of_a_killed_worker_run_again_side_by_side(stage, began):
     gate = stage.file("gate")
-    jobs = [wait_for_file.submit(str(gate)) for _ in range(4)]
-    with stage.process("--processes", "4") as first:
+    jobs = [task.submit(str(gate)) for task in (wait_for_file, await_file) for _ in range(3)]
+    with stage.process("--processes", "3") as first:
         for job in jobs:
             began(job)
         pids = first.children
         first.kill()
         until(lambda: not any(map(is_alive, pids)), "its children are gone", within=2)
-    with stage.process("--processes", "4") as second:
-        until(lambda: sum(len(tries(job)) == 2 for job in jobs) == 1, "one of them runs again")
-        # A fresh job overtakes those that wait for their trial, on one of the other children.
-        assert noop.submit(7).result(timeout="20s") == 7
-        assert sum(len(tries(job)) == 2 for job in jobs) == 1, "one at a time"
+    with stage.process("--processes", "3") as second:
+        until(lambda: all(len(tries(job)) == 2 for job in jobs), "all of them run again, and none has ended")
         gate.touch()
         for job in jobs:
             job.result(timeout="30s")
-        lines = sorted((line for job in jobs for line in read_lines(job=job.id) if line["attempt"] == 2), key=by_time)
-        assert [line["word"] for line in lines] == ["began", "ended"] * 4
-        assert all(job.info().lost == 1 for job in jobs)
+            assert (job.info().attempt, job.info().lost) == (2, 1)
         assert second.stop() == 0
 
 
-def by_time(line):
-    return line["t"]
-
-
-def test_an_innocent_at_three_deaths_of_workers_that_never_died_alone_does_not_end_by_them(stage, began):
+def test_three_deaths_of_workers_and_an_error_end_no_job_and_every_attempt_is_one_that_began(stage, began):
     gate = stage.file("gate")
-    tried = wait_for_file.submit(str(gate))
-    innocent = wait_for_file.submit(str(gate))
+    jobs = [await_file_and_stumble.submit(str(gate)) for _ in range(4)]
     for death in (1, 2, 3):
-        with stage.process("--processes", "2") as worker:
-            began(tried, times=death)
-            if death == 1:
-                began(innocent)
-            else:
-                until(lambda n=death: kinds(innocent).count("started") == n, "it is held, and waits for its trial")
+        with stage.process("--processes", "1") as worker:
+            for job in jobs:
+                began(job, times=death)
             worker.kill()
-    with stage.process("--processes", "2") as worker:
-        with pytest.raises(JobFailed) as failed:
-            tried.result(timeout="30s")
-        assert failed.value.reason == "lost"
-        assert "died 3 times, the last time running alone" in failed.value.error
-        gate.touch()
-        assert innocent.result(timeout="30s") == str(gate)
-        assert innocent.info().lost == 3
-        assert len(tries(innocent)) == 2
+    for tried, alone in enumerate((False, False, True)):  # after two deaths each runs in a child of its own
+        pids = {tries(job)[tried]["pid"] for job in jobs}
+        assert len(pids) == (len(jobs) if alone else 1)
+    gate.touch()
+    with stage.process("--processes", "1") as worker:
+        for job in jobs:
+            assert job.result(timeout="60s") == str(gate)
+            assert (job.info().attempt, job.info().lost, len(tries(job))) == (5, 3, 5)
         assert worker.stop() == 0
+
+
+def test_a_job_that_kills_its_worker_ends_by_it_once_it_did_so_alone(stage, began):
+    gate, go = stage.file("gate"), stage.file("go")
+    killer = kill_the_worker.submit(str(go))
+    innocents = [await_file.submit(str(gate)) for _ in range(3)]
+    with stage.process("--processes", "1") as first:
+        for job in (killer, *innocents):
+            began(job)
+        go.touch()
+        first.wait()
+    with stage.process("--processes", "1") as second:
+        second.wait()
+    with stage.process("--processes", "1") as third:
+        with pytest.raises(JobFailed) as failed:
+            killer.result(timeout="30s")
+        assert failed.value.reason == "lost"
+        assert "died 2 times, the last time running alone" in failed.value.error
+        gate.touch()
+        for job in innocents:
+            assert job.result(timeout="30s") == str(gate)
+            assert job.info().attempt == len(tries(job))
+        assert third.stop() == 0
 
 
 def test_state_survives_the_death_of_the_whole_worker(stage, began):

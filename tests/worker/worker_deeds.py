@@ -78,6 +78,40 @@ def wait_for_file(ctx: Context, path: str) -> str:
     return path
 
 
+async def _laid_down(path: str) -> None:
+    while not Path(path).exists():  # noqa: ASYNC110, ASYNC240 - nobody tells
+        await asyncio.sleep(0.005)
+
+
+@app.task(retry=SOON)
+async def await_file(ctx: Context, path: str) -> str:
+    """The same, on a loop."""
+    tell(ctx, "began")
+    await _laid_down(path)
+    return path
+
+
+@app.task(retry=SOON)
+async def await_file_and_stumble(ctx: Context, path: str) -> str:
+    """Fails once when the file is there, and then no more."""
+    tell(ctx, "began")
+    await _laid_down(path)
+    stumbled = Path(f"{path}-{ctx.job}")
+    if not stumbled.exists():  # noqa: ASYNC240
+        stumbled.touch()  # noqa: ASYNC240
+        raise ConnectionError("not now")
+    return path
+
+
+@app.task(retry=SOON, deaths=1)
+async def kill_the_worker(ctx: Context, path: str) -> None:
+    """Once it may, and always from then on."""
+    tell(ctx, "began")
+    await _laid_down(path)
+    os.kill(os.getppid(), signal.SIGKILL)
+    await asyncio.sleep(3600)
+
+
 @app.task(retry=SOON)
 def hold_the_gil(ctx: Context, seconds: float) -> int:
     """Computes in C: no other thread of this process runs meanwhile."""

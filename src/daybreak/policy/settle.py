@@ -37,8 +37,9 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: f
             return _end(lease, State.COMPLETED, by, result=result, ran=ran)
         case Cancelled(who):
             return _end(lease, State.CANCELLED, who or by)
-        case HandedBack(checkpoint):
-            return _go_on(lease, State.QUEUED, by, attempt=lease.attempt - 1, checkpoint=checkpoint)
+        case HandedBack(checkpoint, delay):
+            state = State.QUEUED if delay is None else State.SCHEDULED
+            return _go_on(lease, state, by, attempt=lease.attempt - 1, checkpoint=checkpoint, delay=delay)
         case Suspended(note, checkpoint):
             return _go_on(lease, State.SUSPENDED, by, attempt=lease.attempt - 1, checkpoint=checkpoint, note=note)
         case Failed(failure, ran):
@@ -66,6 +67,11 @@ def _let_go(lease: Lease, outcome: Outcome, by: str) -> Settlement:
             return _end(lease, State.COMPLETED, by)
 
 
+def _tries(lease: Lease) -> int:
+    """Attempts that count towards `Retry.attempts`: earlier ones that ended with their worker or child do not."""
+    return lease.attempt - lease.lost
+
+
 class _Odds(NamedTuple):
     chance: float
     success: float
@@ -76,9 +82,9 @@ def _failed(lease: Lease, failure: Failure, ran: float, odds: _Odds, by: str) ->
     failure = msgspec.structs.replace(failure, attempt=lease.attempt)
     if not may_retry(failure, retry):
         return _end(lease, State.FAILED, by, reason=Reason.ERROR, failure=failure, ran=ran)
-    if lease.attempt >= retry.attempts:
+    if _tries(lease) >= retry.attempts:
         return _end(lease, State.FAILED, by, reason=Reason.EXHAUSTED, failure=failure, ran=ran)
-    delay = delay_for(retry, lease.attempt, odds.chance, failure.retry_after, success=odds.success)
+    delay = delay_for(retry, _tries(lease), odds.chance, failure.retry_after, success=odds.success)
     return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, ran=ran)
 
 
@@ -92,20 +98,22 @@ def _timed_out(lease: Lease, late: TimedOut, odds: _Odds, by: str) -> Settlement
     )
     word: Word = "hung" if late.story else "late"
     timeouts, ran = lease.timeouts + (word == "late"), after.total_seconds()
-    if lease.attempt >= retry.attempts:
+    if _tries(lease) >= retry.attempts:
         return _end(
             lease, State.FAILED, by, reason=Reason.TIMEOUT, failure=failure, timeouts=timeouts, ran=ran, word=word
         )
-    delay = delay_for(retry, lease.attempt, odds.chance, success=odds.success)
+    delay = delay_for(retry, _tries(lease), odds.chance, success=odds.success)
     return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, timeouts=timeouts, ran=ran, word=word)
 
 
 def _lost(lease: Lease, detail: str, by: str, *, alone: bool) -> Settlement:
     """A death is charged as one attempt, and the job runs again at once: its worker is gone, the job need not be to
     blame. Only one that died alone is, and ends by it once its deaths or attempts are used up; any other runs again
-    even then, or a power cut would end every job that has one attempt."""
+    even then, or a power cut would end every job that has one attempt. A job that had not begun is not charged."""
+    if not lease.begun:
+        return _go_on(lease, State.QUEUED, by, attempt=lease.attempt - 1)
     options, lost = lease.spec.options, lease.lost + 1
-    ends = alone and (lost >= options.deaths or lease.attempt >= options.retry.attempts)
+    ends = alone and (lost >= options.deaths or _tries(lease) >= options.retry.attempts)
     story = detail or "its worker died or was not heard of for a whole lease"
     if ends:
         last = "" if lost >= options.deaths else ", on its last attempt"

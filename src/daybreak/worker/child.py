@@ -122,12 +122,12 @@ class Child:
     @property
     def room(self) -> int:
         """How many more works it may be given: its free slots, and a few milliseconds of work ahead."""
-        if not self.takes_work or self.reserved or self._is_taken:
+        if not self.takes_work or self.reserved or self.is_taken:
             return 0
         return self._may_hold() - len(self.held)
 
     @property
-    def _is_taken(self) -> bool:
+    def is_taken(self) -> bool:
         """By one that must be alone; it was given as the first."""
         return bool(self.held) and next(iter(self.held.values())).alone
 

@@ -31,7 +31,8 @@ class Broke(DaybreakError):
 
 
 class Children:
-    """`wanted` children of `slots` each. A solo child, beside them, is for async jobs that must run alone."""
+    """`wanted` children of `slots` each. Solo children, beside them, are for async jobs that must run alone: they
+    are kept warm for the next one for a while."""
 
     def __init__(
         self, *, kind: str, wanted: int, slots: int, start: Callable[[int], Body], settings: WorkerSettings
@@ -51,7 +52,7 @@ class Children:
         self._pause = RESPAWN[0]
         self._chores: set[asyncio.Task[None]] = set()
         self._moved = asyncio.Event()
-        self._solo_comes = False
+        self._solos_come = 0
 
     def __iter__(self) -> Iterator[Child]:
         return iter(list(self._all))
@@ -67,8 +68,8 @@ class Children:
         return [child for child in self._all if child.takes_work and not child.solo]
 
     @property
-    def solo(self) -> Child | None:
-        return next((child for child in self._all if child.solo and not child.leaving), None)
+    def solos(self) -> list[Child]:
+        return [child for child in self._all if child.solo and not child.leaving]
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ class Children:
 
     async def _add(self, *, solo: bool = False) -> None:
         slots = 1 if solo else self.slots
-        self._solo_comes = self._solo_comes and not solo
+        self._solos_come -= solo
         try:
             child = Child(self._start(slots), slots, self._listener, solo=solo)
         except OSError as trouble:
@@ -89,9 +90,10 @@ class Children:
         self._all.append(child)
         await child.connect()
 
-    def add_solo(self) -> None:
-        if self.solo is None and not self._solo_comes and not self.closing and time.monotonic() >= self._next_start:
-            self._solo_comes = True
+    def want_solos(self, wanted: int) -> None:
+        """Have so many of them, those that are starting included."""
+        while len(self.solos) + self._solos_come < wanted and not self.closing and time.monotonic() >= self._next_start:
+            self._solos_come += 1
             self._chore(self._add(solo=True))
 
     async def ready(self) -> None:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from daybreak.errors import StoreError
 from daybreak.model import Lease
@@ -20,6 +20,16 @@ _log = logging.getLogger("daybreak.worker")
 PROGRESS_EVERY: Final = 0.25
 Heard = Callable[[Lease, Extended], None]
 Kept = Callable[[bool], None]
+
+
+class Mark(NamedTuple):
+    """What is said of a lease; None leaves it as it is."""
+
+    alone: bool | None = None
+    begun: bool | None = None
+
+
+NO_MARK: Final = Mark()
 
 
 class Keeper:
@@ -37,7 +47,7 @@ class Keeper:
         self._beaten_at: dict[int, float] = {}
         self._progress: dict[int, tuple[float, str]] = {}
         self._checkpoints: dict[int, tuple[bytes, list[Kept]]] = {}
-        self._alone: dict[int, tuple[bool, list[Kept]]] = {}
+        self._marks: dict[int, tuple[Mark, list[Kept]]] = {}
         self._progress_at = 0.0
         self._ask_all = False
         self._wake = asyncio.Event()
@@ -54,10 +64,11 @@ class Keeper:
         self._checkpoints[lease.seq] = (checkpoint, [*others, kept])
         self._wake.set()
 
-    def mark(self, lease: Lease, kept: Kept, *, alone: bool) -> None:
-        """Say in the lease whether its job runs alone."""
-        _, others = self._alone.get(lease.seq, (alone, []))
-        self._alone[lease.seq] = (alone, [*others, kept])
+    def mark(self, lease: Lease, kept: Kept, *, alone: bool | None = None, begun: bool | None = None) -> None:
+        """Say in the lease whether its job runs alone, and whether it has begun."""
+        before, others = self._marks.get(lease.seq, (NO_MARK, []))
+        mark = Mark(before.alone if alone is None else alone, before.begun if begun is None else begun)
+        self._marks[lease.seq] = (mark, [*others, kept])
         self._wake.set()
 
     def ask(self) -> None:
@@ -83,7 +94,7 @@ class Keeper:
 
     async def _rest(self) -> None:
         """Until something must be said: at once for checkpoints and requests, soon for progress, in time for leases."""
-        while not (self._ask_all or self._checkpoints or self._alone):
+        while not (self._ask_all or self._checkpoints or self._marks):
             now = time.monotonic()
             self._beaten_at = {lease.seq: self._beaten_at.get(lease.seq, now) for lease in self._held()}
             due = now + self._every / (4 if self._beaten_at else 2)
@@ -105,7 +116,7 @@ class Keeper:
         self._beaten_at = {seq: self._beaten_at.get(seq, now) for seq in leases}
         everyone, self._ask_all = self._ask_all, False
         progress, self._progress = self._progress, {}
-        checkpoints, alone = dict(self._checkpoints), dict(self._alone)
+        checkpoints, marks = dict(self._checkpoints), dict(self._marks)
         self._wake.clear()
         said = [
             lease
@@ -113,7 +124,7 @@ class Keeper:
             if everyone
             or seq in progress
             or seq in checkpoints
-            or seq in alone
+            or seq in marks
             # Half an interval early, so that leases claimed close together are beaten for together.
             or now - self._beaten_at[seq] >= self._every / 2
         ]
@@ -121,20 +132,20 @@ class Keeper:
         if said:
             try:
                 answers = await self._source.extend(
-                    [self._spoken(lease, progress, checkpoints, alone) for lease in said]
+                    [self._spoken(lease, progress, checkpoints, marks) for lease in said]
                 )
             except BaseException:
                 self._progress = {**progress, **self._progress}
                 self._ask_all = self._ask_all or everyone
                 raise
         self._progress_at = now
-        self._forget(checkpoints, alone)
+        self._forget(checkpoints, marks)
         for lease, answer in zip(said, answers, strict=True):
             self._beaten_at[lease.seq] = now
-            for kept in (*checkpoints.pop(lease.seq, (b"", []))[1], *alone.pop(lease.seq, (False, []))[1]):
+            for kept in (*checkpoints.pop(lease.seq, (b"", []))[1], *marks.pop(lease.seq, (NO_MARK, []))[1]):
                 kept(answer.held)
             self._heard(lease, answer)
-        for _, waiting in (*checkpoints.values(), *alone.values()):  # of jobs that are no longer held here
+        for _, waiting in (*checkpoints.values(), *marks.values()):  # of jobs that are no longer held here
             for kept in waiting:
                 kept(False)
 
@@ -143,8 +154,9 @@ class Keeper:
         lease: Lease,
         progress: dict[int, tuple[float, str]],
         checkpoints: dict[int, tuple[bytes, list[Kept]]],
-        alone: dict[int, tuple[bool, list[Kept]]],
+        marks: dict[int, tuple[Mark, list[Kept]]],
     ) -> Beat:
+        mark = marks[lease.seq][0] if lease.seq in marks else NO_MARK
         fraction, message = progress.get(lease.seq, (None, ""))
         return Beat(
             seq=lease.seq,
@@ -153,12 +165,13 @@ class Keeper:
             progress=fraction,
             message=message,
             checkpoint=checkpoints[lease.seq][0] if lease.seq in checkpoints else None,
-            alone=alone[lease.seq][0] if lease.seq in alone else None,
+            alone=mark.alone,
+            begun=mark.begun,
             job=lease.job,
         )
 
     def _forget(
-        self, checkpoints: dict[int, tuple[bytes, list[Kept]]], alone: dict[int, tuple[bool, list[Kept]]]
+        self, checkpoints: dict[int, tuple[bytes, list[Kept]]], marks: dict[int, tuple[Mark, list[Kept]]]
     ) -> None:
         """Drop what has been said, but nothing that was asked for meanwhile."""
         for seq, sent in checkpoints.items():
@@ -167,9 +180,9 @@ class Keeper:
             elif seq in self._checkpoints:
                 newest, waiting = self._checkpoints[seq]
                 self._checkpoints[seq] = (newest, waiting[len(sent[1]) :])
-        for seq, marked in alone.items():
-            if self._alone.get(seq) is marked:
-                del self._alone[seq]
-            elif seq in self._alone:
-                latest, asking = self._alone[seq]
-                self._alone[seq] = (latest, asking[len(marked[1]) :])
+        for seq, marked in marks.items():
+            if self._marks.get(seq) is marked:
+                del self._marks[seq]
+            elif seq in self._marks:
+                latest, asking = self._marks[seq]
+                self._marks[seq] = (latest, asking[len(marked[1]) :])

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from daybreak.model import Cancelled, HandedBack, Lease, Lost, Outcome, Suspended
 from daybreak.policy import timeouts
 from daybreak.store import Extended
@@ -25,7 +27,7 @@ from daybreak.worker.outcomes import as_asked, outcome_of
 from daybreak.worker.pace import Pace
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.source import Tasks
-from daybreak.worker.spares import LONG, Foresight, Spares
+from daybreak.worker.spares import LONG, Foresight, Spares, may_begin
 from daybreak.worker.trial import Trial
 from daybreak.worker.wire import Ended, Keep, Progress, Why
 
@@ -65,7 +67,7 @@ class Pool:
         self._cancel_grace = settings.cancel_grace.total_seconds()
         self._limits = Limits(self.children, is_async=is_async, end_all=self._end_all)
         self._hanging = Hanging(is_async=is_async, end=self._limits.end_hanging)
-        self._court = Court(trial, self.children, is_async=is_async, give_back=self.give_back)
+        self._court = Court(trial, self.children, is_async=is_async, report=self._report)
         self._looked_at = time.monotonic()
         self._pace = Pace()
         self._spares = Spares()
@@ -116,13 +118,16 @@ class Pool:
     @property
     def room(self) -> int:
         """How many leases can be put to use now."""
-        if self._court.is_full:  # enough suspects in hand: they run one by one
-            return 0
         regular = self.children.regular
         soon = sum(left <= self._lead for child in regular if child.takes_work for left in self._ends_in(child))
         # What was announced may be more urgent than the spares: it is asked for beside them, once, and goes first.
         spares = max(0, len(self._spares) - (soon if self.announced else 0))
-        return min(sum(max(child.room, 0) for child in regular) + soon - spares, self._pace.limit)
+        return min(self.free + soon - spares, self._pace.limit)
+
+    @property
+    def free(self) -> int:
+        """How many leases can be given to children now; what is claimed beyond that is claimed ahead."""
+        return max(sum(max(child.room, 0) for child in self.children.regular) - self._court.running, 0)
 
     @property
     def slots(self) -> int:
@@ -172,17 +177,18 @@ class Pool:
     def hand_out(self, leases: list[Lease]) -> None:
         if not self.in_hand:
             self._looked_at = time.monotonic()  # nobody looks while there is nothing: that is no standstill
-        fresh = []
+        fresh, suspects = [], []
         in_hand = self._still_in_hand({lease.seq for lease in leases})
         for lease in leases:
             if lease.seq in in_hand:
                 self._give_up_older_run(lease)
-            if lease.lost and not self.children.closing:
-                self._court.add(lease)
+            if lease.lost and self._court.suspects(lease) and not self.children.closing:
+                suspects.append(lease)
             else:
                 fresh.append(lease)
+        if suspects:
+            self._court.add(suspects)
         self._share_out(fresh)
-        self._court.try_next()
         self.busy.set()
 
     def _still_in_hand(self, seqs: set[int]) -> set[int]:
@@ -213,15 +219,40 @@ class Pool:
             self.give_back(leases)
             return
         now_free = sum(room.values())
-        if len(leases) > now_free:
-            self._spares.add(leases[now_free:], time.monotonic())
+        waiting = [lease for lease in leases if not may_begin(lease)]
+        if waiting:
+            leases = [lease for lease in leases if may_begin(lease)]
+        if waiting or len(leases) > now_free:
+            self._spares.add([*waiting, *leases[now_free:]], time.monotonic())
             leases = leases[:now_free]
         for child, works in shared_out(leases, room).items():
-            child.give(works)
+            child.give(self._begun(works))
+        for lease in waiting:
+            self._begin_first(lease)
 
     def _give_spares(self, child: Child) -> None:
         if len(self._spares) and (room := child.room) > 0 and not self.children.closing:
-            child.give(self._spares.take(room))
+            child.give(self._begun(self._spares.take(room)))
+
+    def _begun(self, leases: list[Lease]) -> list[Lease]:
+        """The store hears that those which were claimed ahead begin. They need not wait for that: see `may_begin`."""
+        if all(lease.begun for lease in leases) or self._keeper is None:
+            return leases
+        for lease in leases:
+            if not lease.begun:
+                self._keeper.mark(lease, nobody_waits, begun=True)
+        return [replace(lease, begun=True) for lease in leases]
+
+    def _begin_first(self, lease: Lease) -> None:
+        """Say that it begins, and only then let it."""
+
+        def answered(held: bool) -> None:
+            if held and self._spares.has_begun(lease):
+                for child in self.children.regular:
+                    self._give_spares(child)
+
+        assert self._keeper is not None
+        self._keeper.mark(lease, answered, begun=True)
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
@@ -248,6 +279,8 @@ class Pool:
                 self._foresight.learn(held.lease.spec.task, said.ran_for)
             self._conclude(held, outcome_of(held, said))
         self.children.recycle(child)
+        if len(self._court):
+            self._court.try_next()
         self._give_spares(child)
         self.changed.set()
 
@@ -277,6 +310,7 @@ class Pool:
             )
             return
         self.children.is_ready()
+        self._court.try_next()
         self.look_again()
 
     def on_broken(self, child: Child, trouble: str) -> None:  # noqa: ARG002
@@ -302,6 +336,10 @@ class Pool:
                 self._conclude(held, Lost(f"{how}; the job had ended, and could not say how", alone=alone))
             else:
                 self._conclude(held, HandedBack())
+        if child.blamed is None:
+            self._court.saw_die(
+                [held.lease for held in held_by_it if held.lease.seq in begun or held.lease.seq in silent]
+            )
         self.changed.set()
 
     # -- requests and limits -------------------------------------------------------------------------------------------
@@ -349,7 +387,7 @@ class Pool:
     def drain(self) -> None:
         """Begin nothing more: what waits in children and for its trial goes back."""
         self.children.closing = True
-        self.give_back([*self._court.clear(), *self._spares.take(len(self._spares))])
+        self.give_back([*self._court.clear(), *self._spares.clear()])
         for child in self.children:
             child.recall()
 
@@ -386,6 +424,10 @@ def shared_out(leases: list[Lease], room: dict[Child, int]) -> dict[Child, list[
         else:
             heapq.heappop(line)
     return given
+
+
+def nobody_waits(_: bool) -> None:
+    """For marks whose answer changes nothing."""
 
 
 def limit_for(lease: Lease) -> timedelta | None:

@@ -19,12 +19,14 @@ Tasks = frozenset[tuple[str, int]]
 
 
 class Want(Struct, frozen=True):
-    """Up to `limit` jobs of these tasks. `call` names the asking, `repeats` says that its answer was lost."""
+    """Up to `limit` jobs of these tasks, of which the first `begins` start at once. `call` names the asking,
+    `repeats` says that its answer was lost."""
 
     tasks: Tasks
     limit: int
     call: str | None = None
     repeats: bool = False
+    begins: int | None = None
 
 
 class Settled(Struct, frozen=True, gc=False):
@@ -105,6 +107,7 @@ class LocalSource:
             lease_for=self._lease_for,
             call=want.call,
             repeats=want.repeats,
+            begins=want.begins,
         )
 
     async def extend(self, beats: Sequence[Beat]) -> list[Extended]:

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from daybreak.model import Lease
 
 LONG: Final = 0.01  # seconds; shorter jobs are given to children ahead of time anyway
@@ -13,6 +15,12 @@ STEADY: Final = 0.005  # how far durations may scatter and still be foreseen
 SEEN: Final = 5  # of which one may stand out
 LATE: Final = 0.02  # a job so late is no longer expected
 KEPT_FOR: Final = 0.1  # spares for which no slot came free go back
+
+
+def may_begin(lease: Lease) -> bool:
+    """Whether it may run before the store knows that it has begun. One that was claimed ahead and kills its worker
+    before its mark is written comes back uncharged. It may do so once: one that came back before waits for it."""
+    return lease.begun or lease.fence - lease.spec.fence == lease.attempt
 
 
 class Foresight:
@@ -65,8 +73,23 @@ class Spares:
         self._leases.sort(key=lambda spare: spare[0].priority)
 
     def take(self, n: int) -> list[Lease]:
-        taken, self._leases = self._leases[:n], self._leases[n:]
-        return [lease for lease, _ in taken]
+        """Up to so many of those that may begin."""
+        taken = [lease for lease, _ in self._leases if may_begin(lease)][:n]
+        seqs = {lease.seq for lease in taken}
+        self._leases = [one for one in self._leases if one[0].seq not in seqs]
+        return taken
+
+    def clear(self) -> list[Lease]:
+        leases, self._leases = self.leases, []
+        return leases
+
+    def has_begun(self, marked: Lease) -> bool:
+        """The store knows that it begins. Whether it is here."""
+        for at, (lease, since) in enumerate(self._leases):
+            if (lease.seq, lease.fence) == (marked.seq, marked.fence):
+                self._leases[at] = (replace(lease, begun=True), since)
+                return True
+        return False
 
     def drop(self, lost: Lease) -> bool:
         """Whether it was here."""

@@ -151,7 +151,8 @@ class Tending:
     # -- exchanges -----------------------------------------------------------------------------------------------------
 
     def _want(self, limit: int) -> Want:
-        return Want(self.pool.tasks, limit, f"{self.pool.children.kind}{next(self._calls)}")
+        call = f"{self.pool.children.kind}{next(self._calls)}"
+        return Want(self.pool.tasks, limit, call, begins=min(limit, self.pool.free))
 
     async def _settle_and_claim(self, room: int) -> None:
         pool = self.pool

@@ -277,6 +277,48 @@ class RetriedJobIsAloneToo(Ledger):
         return super()._amend_retry(entry, amend, now)
 
 
+class ChargedWithoutBeginning(Ledger):
+    """Whatever was claimed counts as begun."""
+
+    def reap(self, reap, now):
+        taken = super().reap(reap, now)
+        for entry in taken:
+            entry.ahead = False
+        return taken
+
+
+class AheadFromTheFirst(Ledger):
+    def claim(self, claim, now):
+        taken, again = super().claim(claim, now)
+        for entry in taken:
+            entry.ahead = entry.ahead or claim.begins is not None
+        return taken, again
+
+
+class BeginningIsNotKept(Ledger):
+    def extend(self, beat, now):
+        return super().extend(replace(beat, begun=None), now)
+
+
+class AnyHeartbeatBegins(Ledger):
+    def extend(self, beat, now):
+        return super().extend(replace(beat, begun=beat.begun is not False), now)
+
+
+class BegunForGood(Ledger):
+    def extend(self, beat, now):
+        return super().extend(replace(beat, begun=beat.begun or None), now)
+
+
+class NextClaimIsAheadToo(Ledger):
+    def claim(self, claim, now):
+        before = {entry.seq for entry in self.jobs.values() if getattr(entry, "fence", 0) and entry.note == ""}
+        taken, again = super().claim(claim, now)
+        for entry in taken:
+            entry.ahead = entry.ahead or entry.seq in before
+        return taken, again
+
+
 # -- 6 cancelling ------------------------------------------------------------------------------------------------------
 
 

@@ -174,7 +174,7 @@ class Book:
                 self.gauge(need.resource).give(need.slots)
                 self.freed.add(need.resource)
         entry.worker = entry.until = entry.call = entry.cancelling = None
-        entry.reaped = entry.alone = entry.suspending = False
+        entry.reaped = entry.alone = entry.ahead = entry.suspending = False
 
     def _rerank(self, entry: Entry, priority: int | None, now: Now, *, by: str) -> None:
         self._keep_no_more(entry)

@@ -45,6 +45,7 @@ class Entry(Struct, eq=False, gc=False, kw_only=True):
     call: str | None = None
     reaped: bool = False
     alone: bool = False
+    ahead: bool = False
     started: int | None = None
     finished: int | None = None
     purge_at: int | None = None
@@ -112,6 +113,7 @@ class Entry(Struct, eq=False, gc=False, kw_only=True):
             call=self.call,
             reaped=self.reaped,
             alone=self.alone,
+            begun=not self.ahead,
         )
 
     def matches(self, where: Filter) -> bool:

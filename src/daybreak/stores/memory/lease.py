@@ -54,6 +54,7 @@ class Leasing(Sharing):
                 parked += 1
                 continue
             self._lease(head, now, worker=claim.worker, term=term, call=claim.call)
+            head.ahead = claim.begins is not None and len(taken) >= claim.begins
             taken.append(head)
             queue = head.spec.queue
             room[queue] -= 1
@@ -103,6 +104,8 @@ class Leasing(Sharing):
         entry.until = now.steady + entry.term
         if beat.alone is not None:
             entry.alone = beat.alone
+        if beat.begun is not None:
+            entry.ahead = not beat.begun
         if beat.checkpoint is not None:
             entry.checkpoint = beat.checkpoint
         if beat.progress is not None:

@@ -214,6 +214,7 @@ class Claiming:
         locked = self._lock([one.head for one in chosen if one.lacking is None])
         parking = [one.head.seq for one in chosen if one.lacking is not None]
         rows = places.look(self._ledger, parking) if parking else {}
+        begins = self._claim.begins
         for one in chosen:
             line, head = one.line, one.head
             self._met.append(head.seq)
@@ -225,7 +226,7 @@ class Claiming:
             elif one.ends:
                 self._end(one)
             else:
-                leases.append(self._lease(head, body))
+                leases.append(self._lease(head, body, ahead=begins is not None and len(leases) >= begins))
                 line.room -= 1
                 line.served += 1
         return bool(chosen)
@@ -278,7 +279,7 @@ class Claiming:
             if row.state is State.RUNNING and (row.worker, row.call) == (claim.worker, claim.call)
         ]
 
-    def _lease(self, head: Head, body: Body) -> Lease:
+    def _lease(self, head: Head, body: Body, *, ahead: bool) -> Lease:
         ledger, claim = self._ledger, self._claim
         attempt, fence, n = body.attempt + 1, body.fence + 1, body.n + 1
         spec = spec_of(
@@ -303,7 +304,7 @@ class Claiming:
         self._taken.append(head)
         self._rows.append((
             head.seq, head.lane, head.priority, body.uniq, attempt, fence, n, claim.worker, ledger.steady + self._term,
-            self._term, ledger.wall, claim.call, packed, history, head.shared,
+            self._term, ledger.wall, claim.call, packed, history, head.shared, ahead,
         ))  # fmt: skip
         return Lease(
             seq=head.seq,
@@ -320,6 +321,7 @@ class Claiming:
             timeouts=carry.timeouts,
             checkpoint=carry.checkpoint,
             call=claim.call,
+            begun=not ahead,
         )  # fmt: skip
 
     def _write(self) -> None:

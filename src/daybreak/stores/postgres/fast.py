@@ -142,7 +142,7 @@ def _queues(exchange: Exchange) -> tuple[str, ...]:
 
 
 _NOTHING = (None,) * 12
-_NO_CLAIM = (None,) * 9
+_NO_CLAIM = (None,) * 10
 
 
 def exchange_params(exchange: Exchange, now: int | None, *, alone: bool = False) -> tuple[Any, ...]:
@@ -156,7 +156,7 @@ def exchange_params(exchange: Exchange, now: int | None, *, alone: bool = False)
 
 
 _BOOLEAN = Struct(">?").pack
-_LIMIT = 20  # where the only integer of four bytes stands
+_LIMIT, _BEGINS = 20, 23  # where the integers of four bytes stand
 
 
 def packed(params: Sequence[Any]) -> list[bytes | None]:
@@ -171,7 +171,7 @@ def _packed(value: Any, at: int) -> bytes | None:
         return value.encode()
     if isinstance(value, bool):
         return _BOOLEAN(value)
-    return _INTEGER(value) if at == _LIMIT else _BIGINT(value)
+    return _INTEGER(value) if at in (_LIMIT, _BEGINS) else _BIGINT(value)
 
 
 def _settle_params(settle: Sequence[Settlement]) -> tuple[Any, ...]:
@@ -217,7 +217,7 @@ def _claim_params(claim: Claim) -> tuple[Any, ...]:
         claim.worker, claim.call, Texts(queues), Bigints([served[queue] for queue in queues]),
         None if tasks is None else Texts([task for task, _ in tasks]),
         None if tasks is None else Ints([version for _, version in tasks]),
-        claim.limit, span(claim.lease_for), lines.tail(started)[:-1],
+        claim.limit, span(claim.lease_for), lines.tail(started)[:-1], claim.begins,
     )  # fmt: skip
 
 
@@ -238,8 +238,8 @@ def exchanged(exchange: Exchange, rows: Sequence[Any], lanes: Lanes) -> Exchange
 
 def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int) -> list[Lease]:
     until, now, names = moment(at + span(claim.lease_for)), moment(at), lanes.names
-    worker, lease_for, call = claim.worker, claim.lease_for, claim.call
-    leases = []
+    worker, lease_for, call, begins = claim.worker, claim.lease_for, claim.call, claim.begins
+    leases: list[Lease] = []
     for (
         seq, created, _, id_, lane, priority, asked, attempt, fence, by, run, owner, key, uniq, carry, options, extra,
         args,
@@ -254,7 +254,7 @@ def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int) -> list[Le
                 seq=seq, spec=spec_of(names[lane], id_, asked, by, run, owner, key, uniq, options, extra, args),
                 fence=fence, attempt=attempt, priority=priority, worker=worker, until=until, lease_for=lease_for,
                 started_at=now, created_at=moment(created), lost=lost, timeouts=timeouts, checkpoint=checkpoint,
-                call=call,
+                call=call, begun=begins is None or len(leases) < begins,
             )
         )  # fmt: skip
     return leases

@@ -13,7 +13,7 @@ from daybreak.model import FINAL, Reason, State
 from daybreak.rank import place
 from daybreak.store import job_topic, work_topic
 from daybreak.stores.postgres import lines
-from daybreak.stores.postgres.arrays import Bigints, Blobs, Floats, Ints, Smallints, Texts
+from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats, Ints, Smallints, Texts
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import (
     STEADY,
@@ -88,7 +88,7 @@ def leave(ledger: Ledger, row: Row) -> None:
             if row.needs:
                 ledger.gauges.give(row.needs)
             row.worker = row.until = row.term = row.call = row.cancelling = None
-            row.reaped = row.alone = row.suspending = None
+            row.reaped = row.alone = row.ahead = row.suspending = None
         case State.BLOCKED:
             ledger.run(sql.delete_held, (Bigints([row.seq]),))
             ledger.gauges.wait(row.cause or "", -1)
@@ -184,15 +184,14 @@ def move_all(ledger: Ledger, rows: Sequence[Row], state: State) -> None:
 
 def enter_leases(ledger: Ledger, leases: Sequence[Values]) -> None:
     """Rows as sql/insert_lease.sql says."""
-    (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history, needs) = zip(
-        *leases, strict=True
-    )
+    (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history, needs,
+     ahead) = zip(*leases, strict=True)  # fmt: skip
     ledger.run(
         ledger.sql.insert_lease,
         (
             Bigints(seq), Ints(lane), Smallints(priority), Texts(uniq), Ints(attempt), Ints(fence), Ints(n),
             Texts(worker), Bigints(until), Bigints(term), Bigints(started), Texts(call), Blobs(carry), Texts(history),
-            Texts(needs),
+            Texts(needs), Bools(ahead),
         ),
     )  # fmt: skip
     ledger.locked.update(dict.fromkeys(seq, State.RUNNING))

@@ -220,6 +220,7 @@ class Row:
     purge_at: int | None
     result: bytes | None
     cause: str | None = None
+    ahead: bool | None = None
     spec: JobSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -301,6 +302,7 @@ class Row:
             call=self.call,
             reaped=bool(self.reaped),
             alone=bool(self.alone),
+            begun=not self.ahead,
         )
 
     @property

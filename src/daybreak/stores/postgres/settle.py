@@ -90,6 +90,7 @@ class Beaten:
     job: str
     term: int = 0
     alone: bool | None = None
+    ahead: bool | None = None
     progress: float | None = None
     message: bytes | None = None
     carry: Carry | None = None
@@ -110,6 +111,8 @@ def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
         lease.term = span(beat.lease_for)
         if beat.alone is not None:
             lease.alone = beat.alone
+        if beat.begun is not None:
+            lease.ahead = not beat.begun
         if beat.checkpoint is not None:
             lease.carry = lease.carry or unpack_carry(lease.packed)
             lease.carry.checkpoint = beat.checkpoint
@@ -137,6 +140,7 @@ def _write_beats(ledger: Ledger, held: Sequence[Beaten]) -> None:
             (
                 Bigints([one.seq for one in held]), Bigints([ledger.steady + one.term for one in held]),
                 Bigints([one.term for one in held]), Bools([one.alone for one in held]),
+                Bools([one.ahead for one in held]),
                 Floats([one.progress for one in held]), Blobs([one.message for one in held]),
                 Bools([one.carry is not None for one in held]),
                 Blobs([None if one.carry is None else pack_carry(one.carry) for one in held]),

@@ -230,7 +230,7 @@ def _lease(ledger: Ledger, row: Row) -> None:
     places.tell(ledger, row, "started", holder, state=State.RUNNING, attempt=row.attempt, fence=row.fence)
     lease = (
         row.seq, row.lane, row.priority, row.uniq, row.attempt, row.fence, row.n, holder, ledger.steady + term, term,
-        ledger.wall, None, pack_carry(row.carry), row.history, pack_needs(row.needs),
+        ledger.wall, None, pack_carry(row.carry), row.history, pack_needs(row.needs), False,
     )  # fmt: skip
     places.enter_leases(ledger, [lease])
     if row.expires is not None:

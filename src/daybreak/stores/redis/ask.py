@@ -216,7 +216,8 @@ def _add_claim(args: Args, claim: Claim) -> None:
     served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
     for name in (claim.worker, claim.call or ""):
         sized(name.encode())
-    args += (claim.worker, claim.call or "", flags, claim.limit, span(claim.lease_for), len(served))
+    args += (claim.worker, claim.call or "", flags, claim.limit, span(claim.lease_for))
+    args += (claim.limit if claim.begins is None else claim.begins, len(served))
     for queue, had in served.items():
         args += (queue, had)
     if claim.tasks is None:
@@ -235,8 +236,8 @@ def beats(said: Sequence[Beat]) -> Args:
     args: Args = [len(said)]
     for beat in map(cleaned_beat, said):
         has = (beat.checkpoint is not None) + 2 * (beat.progress is not None)
-        alone = SAID_ALONE[beat.alone]
-        args += (_BEAT.pack(seq_of(beat.seq), beat.fence, span(beat.lease_for), alone, has), beat.job)
+        said_of_it = SAID_ALONE[beat.alone] + 4 * SAID_ALONE[beat.begun]
+        args += (_BEAT.pack(seq_of(beat.seq), beat.fence, span(beat.lease_for), said_of_it, has), beat.job)
         if beat.checkpoint is not None:
             args.append(squeeze(beat.checkpoint))
         if beat.progress is not None:

@@ -140,7 +140,7 @@ def _look(spec: JobSpec, head: bytes, worker: str, call: str | None) -> Lease:
         seq=0, spec=spec, created_at=EPOCH, fence=int(fence), attempt=attempt, priority=priority, worker=worker,
         until=moment(int(until)), lease_for=timedelta(microseconds=term), started_at=moment(int(started)), lost=lost,
         timeouts=timeouts, call=call if flags & codes.CALLED else None, reaped=bool(flags & codes.REAPED),
-        alone=bool(flags & codes.ALONE),
+        alone=bool(flags & codes.ALONE), begun=not flags & codes.AHEAD,
     )  # fmt: skip
 
 

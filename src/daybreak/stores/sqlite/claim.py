@@ -109,7 +109,7 @@ class Claiming:
         return leases
 
     def _take(self, lines: list[Line]) -> tuple[list[Lease], bool]:
-        steady, leases = self._ledger.steady, self._taken_before()
+        steady, leases, begins = self._ledger.steady, self._taken_before(), self._claim.begins
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)
         while len(leases) < self._claim.limit and self._ended < PROMOTED_PER_CLAIM and self._parked < PARKED_PER_CLAIM:
@@ -119,7 +119,7 @@ class Claiming:
             lane, row = line.pop()
             self._last[lane] = row[:3]
             if not self._is_put_aside(row):
-                leases.append(self._lease(lane, row))
+                leases.append(self._lease(lane, row, ahead=begins is not None and len(leases) >= begins))
                 line.room -= 1
                 line.served += 1
             if (key := line.key(steady)) is not None:
@@ -158,7 +158,7 @@ class Claiming:
         rows = (places.load(ledger, seq) for (seq,) in ledger.rows(sql.leases_of_call, (claim.worker, claim.call)))
         return [row.as_lease() for row in rows if row is not None]
 
-    def _lease(self, lane: int, row: Values) -> Lease:
+    def _lease(self, lane: int, row: Values, *, ahead: bool) -> Lease:
         ledger, claim = self._ledger, self._claim
         (_, _, seq, attempt, fence, n, carry, history, id_, priority, asked, created, expires, by, run, owner, key,
          uniq, options, extra, args) = row  # fmt: skip
@@ -188,6 +188,7 @@ class Claiming:
         self._rows.append((
             seq, lane, priority, uniq, attempt, fence, n, claim.worker, ledger.steady + self._term, self._term,
             ledger.wall, claim.call, carry, places.grown(ledger, seq, n, history, line), packed_needs,
+            ahead,
         ))  # fmt: skip
         return Lease(
             seq=seq,
@@ -204,6 +205,7 @@ class Claiming:
             timeouts=timeouts,
             checkpoint=checkpoint,
             call=claim.call,
+            begun=not ahead,
         )
 
     def _write(self) -> None:

@@ -62,6 +62,7 @@ def _in_lease(ledger: Ledger, row: Row) -> bool:
     _common(row, State.RUNNING, found)
     row.worker, row.until, row.term, row.carry.started, row.call = found[5:10]
     row.reaped, row.alone, row.suspending, row.cancelling = bool(found[10]), bool(found[11]), bool(found[12]), found[13]
+    row.ahead = bool(found[14])
     return True
 
 
@@ -113,7 +114,7 @@ def leave(ledger: Ledger, row: Row) -> None:
                 ledger.wake(work_topic(row.queue))
             gauges.give(ledger, gauges.needs_of(row))
             row.worker = row.until = row.call = row.cancelling = None
-            row.reaped = row.alone = row.suspending = False
+            row.reaped = row.alone = row.ahead = row.suspending = False
         case State.COMPLETED | State.FAILED | State.CANCELLED:
             ledger.execute(sql.delete_done, (row.seq,))
     ledger.tally(row.lane, row.priority, row.state, -1)

@@ -187,6 +187,7 @@ class Row:
     call: str | None = None
     reaped: bool = False
     alone: bool = False
+    ahead: bool = False
     suspending: bool = False
     cancelling: str | None = None
     reason: str | None = None
@@ -257,6 +258,7 @@ class Row:
             call=self.call,
             reaped=self.reaped,
             alone=self.alone,
+            begun=not self.ahead,
         )
 
     def first_event(self) -> Event:

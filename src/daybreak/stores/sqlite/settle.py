@@ -179,8 +179,8 @@ def _extend(ledger: Ledger, beat: Beat) -> Extended:
     if lease is None or lease[4] != beat.fence:
         return Extended(held=False)
     _, _, _, _, _, n, worker, _, suspending, cancelling, carry, _, _ = lease
-    term = span(beat.lease_for)
-    ledger.execute(sql.extend_lease, (ledger.steady + term, term, beat.alone, beat.seq))
+    term, ahead = span(beat.lease_for), None if beat.begun is None else not beat.begun
+    ledger.execute(sql.extend_lease, (ledger.steady + term, term, beat.alone, ahead, beat.seq))
     if beat.checkpoint is not None or beat.progress is not None:
         kept = unpack_carry(carry)
         if beat.checkpoint is not None:

@@ -210,7 +210,7 @@ def _lease(ledger: Ledger, row: Row, needs: gauges.Needs, holder: str) -> None:
         sql.insert_lease,
         (
             row.seq, row.lane, row.priority, row.uniq, row.attempt, row.fence, row.n, holder, ledger.steady + term,
-            term, ledger.wall, None, pack_carry(carry), row.history, gauges.pack_needs(needs),
+            term, ledger.wall, None, pack_carry(carry), row.history, gauges.pack_needs(needs), False,
         ),
     )  # fmt: skip
     ledger.tally(row.lane, row.priority, State.RUNNING)

@@ -132,6 +132,7 @@ class Player:
             Beat(
                 seq=lease.seq, fence=lease.fence, lease_for=step.lease_for, progress=step.progress,
                 checkpoint=step.checkpoint, message="half" if step.progress else "", alone=step.alone,
+                begun=step.begun,
             )
             for number, which in step.leases
             if (lease := self._lease(number, which))
@@ -139,6 +140,7 @@ class Player:
         for beat, answer in zip(beats, await self._both(lambda store: store.extend(beats, now=self._now)), strict=True):
             self._note("extend held" if answer.held else "extend refused")
             self._note("alone said" if answer.held else "alone refused", when=beat.alone is not None)
+            self._note("begun said" if answer.held else "begun refused", when=beat.begun is not None)
             self._note("told to cancel", when=answer.cancel)
             self._note("told to suspend", when=answer.suspend)
             self._note("extend revived", when=answer.held and self._is_lapsed(beat))
@@ -151,6 +153,7 @@ class Player:
         self._give(leases)
         self._note("reaped", when=bool(leases))
         self._note("reaped alone", when=any(lease.alone for lease in leases))
+        self._note("reaped before it began", when=any(not lease.begun for lease in leases))
         self._note("reap left some", when=len(leases) < lapsed)
 
     @_play.register
@@ -309,7 +312,7 @@ class Player:
     def _claim(self, sketch: steps.ClaimSketch) -> Claim:
         return Claim(
             worker=sketch.worker, queues=sketch.queues, served=sketch.served[: len(sketch.queues)], tasks=sketch.tasks,
-            limit=sketch.limit, lease_for=sketch.lease_for,
+            limit=sketch.limit, lease_for=sketch.lease_for, begins=sketch.begins,
         )  # fmt: skip
 
     def _lease(self, number: int, which: steps.Which = "open") -> Lease | None:

@@ -59,6 +59,7 @@ class ClaimSketch:
     tasks: frozenset[tuple[str, int]] | None
     limit: int
     lease_for: timedelta
+    begins: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class Heartbeat(Step):
     progress: float | None
     checkpoint: bytes | None
     alone: bool | None
+    begun: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
     Done(), Done(b"result"), Done(b"result", ran=1.5), Failed(Failure(message="no", kinds=("ValueError",))),
     Failed(Failure(message="oops", kinds=("OSError",))), Failed(Failure(message="busy", retry_after=10 * SECOND)),
     TimedOut(SECOND), Lost(), Lost(alone=True), Cancelled(), Suspended(), Suspended("note", b"half"), HandedBack(),
+    HandedBack(delay=SECOND),
     HandedBack(b"part"),
 )  # fmt: skip
 ACTIONS: Final = ("cancel", "suspend", "resume", "retry", "remove", "rerank")
@@ -173,6 +174,7 @@ CLAIM: Final = st.builds(
     tasks=one((None, None, None, frozenset({("x", 1)}), frozenset({("x", 2), ("y", 1)}))),
     limit=one((5, 1, 2, 20)),
     lease_for=one((10 * SECOND, 4 * SECOND, MINUTE)),
+    begins=one((None, None, 0, 1, 3)),
 )
 WHICH: Final = one(("open", "open", "open", "lost", "any"))
 LEASE: Final = st.tuples(NUMBER, WHICH)
@@ -209,6 +211,7 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
     (4, st.builds(
         Heartbeat, wait=WAIT, leases=several(LEASE, 3, 1), lease_for=one((10 * SECOND, SECOND, MINUTE)),
         progress=one((None, 0.5)), checkpoint=one((None, b"point")), alone=one((None, True, True, False)),
+        begun=one((None, None, True, False)),
     )),
     (3, st.builds(
         TakeOver, wait=one((10 * SECOND, ZERO, 4 * SECOND, MINUTE)),

@@ -1,12 +1,14 @@
-"""A job ends through deaths only after it died running alone: the one bit of a lease that its holder sets."""
+"""A job ends through deaths only after it died running alone, and pays for a death only if it had begun: the two
+bits of a lease that its holder sets."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Final
 
-from daybreak.model import HandedBack, Lease, Lost, Outcome, Reason, State, Suspended
-from daybreak.store import Beat, Extended, Store
+from daybreak.model import Done, HandedBack, Lease, Lost, Outcome, Reason, Settlement, State, Suspended
+from daybreak.policy.settle import settle
+from daybreak.store import Beat, Claim, Exchange, Extended, Store
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,
@@ -28,6 +30,7 @@ from daybreak.testing.contract.builders import (
 )
 
 SAID: Final = (True, False, None)
+BEGUN: Final = (True, True, False, False, False)
 COMES_BACK: Final[tuple[Outcome, ...]] = (Lost(), Lost(alone=True), HandedBack(), Suspended(), OOPS)
 
 
@@ -141,6 +144,152 @@ class Deaths:
         assert found.failure.message.endswith("died 5 times, the last time running alone")
         await assert_sound(store, [job])
 
+    # -- begun ---------------------------------------------------------------------------------------------------------
+
+    async def test_what_is_claimed_ahead_has_not_begun(self, store: Store) -> None:
+        jobs = await accept_all(store, 5)
+        leases = await take(store, 5, begins=2)
+        assert [(lease.job, lease.begun) for lease in leases] == list(zip(jobs, BEGUN, strict=True))
+        taken = await reap(store, now=NOON + LEASE)
+        assert {lease.job: lease.begun for lease in taken} == dict(zip(jobs, BEGUN, strict=True))
+
+    async def test_a_claim_that_does_not_say_how_many_begin_begins_all(self, store: Store) -> None:
+        for begins in (None, 3, 9):
+            await accept_all(store, 3)
+            assert [lease.begun for lease in await take(store, 3, begins=begins)] == [True] * 3
+            taken = await reap(store, now=NOON + LEASE)
+            assert [lease.begun for lease in taken] == [True] * 3
+            await store.exchange(Exchange(settle=[_done(lease) for lease in taken]), now=NOON + LEASE)
+
+    async def test_a_claim_of_one_job_may_be_ahead(self, store: Store) -> None:
+        await accept(store)
+        assert not (await take_one(store, begins=0)).begun
+        assert [taken.begun for taken in await reap(store, now=NOON + LEASE)] == [False]
+
+    async def test_work_claimed_ahead_beside_settlements_has_not_begun(self, store: Store) -> None:
+        await accept_all(store, 4)
+        first = await take(store, 2)
+        done = [_done(lease) for lease in first]
+        claim = Claim(worker="w1", limit=2, lease_for=LEASE, begins=1)
+        answer = await store.exchange(Exchange(settle=done, claim=claim), now=NOON)
+        assert [lease.begun for lease in answer.leases] == [True, False]
+        assert [taken.begun for taken in await reap(store, now=NOON + LEASE)] == [True, False]
+
+    async def test_jobs_of_several_queues_with_a_past_are_claimed_ahead_in_the_order_of_the_answer(
+        self, store: Store
+    ) -> None:
+        for queue in ("a", "b", "a", "b"):
+            await accept(store, queue=queue)
+        for lease in await take(store, 4, queues=("a", "b")):
+            await beat(store, lease, checkpoint=b"half")
+            await end(store, lease, HandedBack())
+        leases = await take(store, 4, queues=("a", "b"), begins=1)
+        assert [lease.begun for lease in leases] == [True, False, False, False]
+        begun = {lease.job: lease.begun for lease in leases}
+        assert {lease.job: lease.begun for lease in await reap(store, now=NOON + LEASE)} == begun
+
+    async def test_a_repeated_claim_answers_what_has_begun(self, store: Store) -> None:
+        await accept_all(store, 3)
+        leases = await take(store, 2, call="c1", begins=1)
+        again = await take(store, 3, call="c1", begins=1, repeats=True)
+        assert [lease.begun for lease in again] == [True, False, False]
+        assert [lease.fence for lease in again[:2]] == [lease.fence for lease in leases]
+        await beat(store, again[1], begun=True)
+        again = await take(store, 3, call="c1", begins=0, repeats=True)
+        assert [lease.begun for lease in again] == [True, True, False]
+
+    async def test_what_was_claimed_ahead_begins_when_its_holder_says_so(self, store: Store) -> None:
+        jobs = await accept_all(store, 3)
+        leases = await take(store, 3, begins=0)
+        answers = await store.extend(
+            [Beat(seq=each.seq, fence=each.fence, begun=said) for each, said in zip(leases, SAID, strict=True)],
+            now=NOON,
+        )
+        assert answers == [Extended(held=True)] * 3
+        taken = await reap(store, now=NOON + LEASE)
+        assert {lease.job: lease.begun for lease in taken} == dict(zip(jobs, (True, False, False), strict=True))
+
+    async def test_other_heartbeats_leave_begun_as_it_is(self, store: Store) -> None:
+        await accept_all(store, 2)
+        for lease in await take(store, 2, begins=1):
+            await beat(store, lease, alone=True)
+            await beat(store, lease, progress=0.5, message="half", checkpoint=b"50", now=NOON + SECOND)
+        taken = await reap(store, now=NOON + HOUR)
+        assert {(lease.begun, lease.alone) for lease in taken} == {(True, True), (False, True)}
+
+    async def test_a_holder_may_say_that_it_has_not_begun_after_all(self, store: Store) -> None:
+        await accept(store)
+        lease = await take_one(store)
+        await beat(store, lease, begun=False)
+        assert [taken.begun for taken in await reap(store, now=NOON + LEASE)] == [False]
+
+    async def test_begun_and_alone_are_said_in_one_heartbeat(self, store: Store) -> None:
+        await accept(store)
+        lease = await take_one(store, begins=0)
+        await beat(store, lease, begun=True, alone=True)
+        assert [(taken.begun, taken.alone) for taken in await reap(store, now=NOON + LEASE)] == [(True, True)]
+
+    async def test_reaper_after_reaper_passes_on_what_had_not_begun(self, store: Store) -> None:
+        await accept(store)
+        await take_one(store, begins=0)
+        for step in (1, 2, 3):  # each dies before it can settle
+            [taken] = await reap(store, lease_for=LEASE, now=NOON + step * LEASE)
+            assert not taken.begun
+
+    async def test_a_lost_lease_cannot_say_that_it_begins(self, store: Store) -> None:
+        await accept(store)
+        slow = await take_one(store, begins=0)
+        await reap(store, lease_for=LEASE, now=NOON + LEASE)
+        assert not (await beat(store, slow, begun=True, now=NOON + LEASE)).held
+        assert [taken.begun for taken in await reap(store, now=NOON + 2 * LEASE)] == [False]
+
+    async def test_the_next_claim_begins_whatever_became_of_the_last(self, store: Store) -> None:
+        for outcome in COMES_BACK:
+            job = await accept(store)
+            await end(store, await take_one(store, begins=0), outcome)
+            await act(store, "resume", job)
+            assert (await take_one(store, now=NOON + MINUTE)).begun, outcome
+            [taken] = await reap(store, now=NOON + MINUTE + LEASE)
+            assert (taken.job, taken.begun) == (job, True), outcome
+            await end(store, taken, now=NOON + MINUTE + LEASE)
+
+    async def test_a_death_is_charged_to_what_had_begun_and_to_nothing_else(self, store: Store) -> None:
+        jobs = await accept_all(store, 3)
+        leases = await take(store, 3, begins=1)
+        await beat(store, leases[1], begun=True)
+        await _settle_taken(store, NOON + LEASE)
+        found = [await look(store, job) for job in jobs]
+        assert [(each.state, each.attempt, each.lost) for each in found] == [
+            (State.QUEUED, 1, 1),
+            (State.QUEUED, 1, 1),
+            (State.QUEUED, 0, 0),
+        ]
+        assert [lease.job for lease in await take(store, 3, now=NOON + LEASE)] == jobs
+        await assert_sound(store, jobs)
+
+    async def test_a_job_that_never_began_outlives_any_number_of_deaths(self, store: Store) -> None:
+        job = await accept(store, retry=ONCE, deaths=1)
+        now = NOON
+        for _ in range(5):
+            lease = await take_one(store, begins=0, now=now)
+            await beat(store, lease, alone=True, now=now)
+            now += LEASE
+            await _settle_taken(store, now)
+        found = await look(store, job)
+        assert (found.state, found.attempt, found.lost) == (State.QUEUED, 0, 0)
+        await end(store, await take_one(store, now=now), now=now)
+        assert (await look(store, job)).attempt == 1
+        await assert_sound(store, [job])
+
+    async def test_what_is_handed_back_for_later_waits_uncharged(self, store: Store) -> None:
+        job = await accept(store)
+        await end(store, await take_one(store), HandedBack(delay=MINUTE))
+        found = await look(store, job)
+        assert (found.state, found.attempt, found.lost) == (State.SCHEDULED, 0, 0)
+        assert await take(store, 1, now=NOON + MINUTE - SECOND) == []
+        assert (await take_one(store, now=NOON + MINUTE)).attempt == 1
+        await assert_sound(store, [job])
+
 
 async def _settle_taken(store: Store, now: datetime) -> None:
     """What a reaper does: take over, and pass on what the lease says."""
@@ -148,3 +297,7 @@ async def _settle_taken(store: Store, now: datetime) -> None:
     assert taken
     for lease in taken:
         assert await end(store, lease, Lost(alone=lease.alone), now=now)
+
+
+def _done(lease: Lease) -> Settlement:
+    return settle(lease, Done(), chance=0.5, by=lease.worker)

@@ -33,4 +33,5 @@ def judge(history: History, store: Store, unfinished: list[Job]) -> list[Violati
     rules_end.check(book, store, unfinished)
     rules_lease.check_handlers(book)
     rules_lease.check_suspects(book)
+    rules_lease.check_begun(book)
     return book.violations

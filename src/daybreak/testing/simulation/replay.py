@@ -110,7 +110,7 @@ def _apply(book: Book, commit: Commit, event: Event, job: Tracked, settlements: 
         case "reprioritised":
             _rerank(book, job)
         case "expired":
-            if not job.is_overdue(commit.at):
+            if not job.is_overdue(commit.at) and not job.is_cut:
                 book.blame("I17", job, "expired before its time, or after it had started", commit)
             _end(job, commit, span_or_none(job.spec.options.keep_failed))
         case "retried":
@@ -144,7 +144,7 @@ def _settled(book: Book, commit: Commit, event: Event, job: Tracked, settlement:
 
 
 def _retried(book: Book, job: Tracked) -> None:
-    job.charged = job.deaths = job.spared = 0
+    job.charged = job.deaths = 0
     job.purge_at = job.result = None
     _rerank(book, job, by_person=False)
     rules_submit.check_unique(book, job)

@@ -38,6 +38,7 @@ def start(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
     job.extended, job.until = commit.at, commit.at + job.term
     job.expires = job.due = None
     job.alone = job.reaped = False
+    _check_beginning(book, commit, job)
 
 
 def expire(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
@@ -58,6 +59,8 @@ def expire(book: Book, commit: Commit, event: Event, job: Tracked) -> None:
         book.blame("I5", job, "taken over by nobody", commit)
     elif taken.alone != job.alone:
         book.blame("I15", job, f"taken over with alone={taken.alone}, its holder had said {job.alone}", commit)
+    elif taken.begun != job.begun:
+        book.blame("I14", job, f"taken over with begun={taken.begun}, where {job.begun} was true", commit)
     job.holder, job.reaped = reap.worker, True
     job.term = span(reap.lease_for)
     job.extended, job.until = commit.at, commit.at + job.term
@@ -74,14 +77,13 @@ def settle(book: Book, commit: Commit, event: Event, job: Tracked, settlement: S
         book.blame("I4", job, f"fence {job.folded.fence} has a second outcome", commit)
     job.settled.add(job.folded.fence)
     outcome = book.history.outcomes.get((job.seq, settlement.fence), "Lost")
-    if outcome in UNCHARGED:
+    if outcome in UNCHARGED or (outcome == "Lost" and not job.begun):
         job.charged -= 1
-    if outcome == "Lost":
+    elif outcome == "Lost":
         job.deaths += 1
-        job.spared += not job.alone
     if job.folded.attempt != job.charged:
         book.blame("I14", job, f"{outcome} leaves attempt {job.folded.attempt}, exact is {job.charged}", commit)
-    if job.charged > (allowed := job.spec.options.retry.attempts + job.spared):
+    if job.charged > (allowed := job.spec.options.retry.attempts + job.deaths):
         book.blame("I14", job, f"{job.charged} attempts, {allowed} allowed", commit)
     if job.folded.reason is Reason.LOST and not (outcome == "Lost" and job.alone):
         book.blame("I15", job, f"ended as lost by {outcome} with alone={job.alone}", commit)
@@ -131,9 +133,21 @@ def check_beats(book: Book, commit: Commit, beats: list[Beat]) -> None:
             book.blame("I16", job, "a heartbeat did not carry what was asked of the holder", commit)
         job.term = span(beat.lease_for)
         job.extended, job.until = commit.at, commit.at + job.term
+        if beat.begun is not None:
+            job.begun = beat.begun
         if beat.alone is not None:
             job.alone = beat.alone
             _check_company(book, commit, job)
+
+
+def _check_beginning(book: Book, commit: Commit, job: Tracked) -> None:
+    """As many leases of a claim have begun as it says, the first of its answer."""
+    begins = commit.call.request.claim.begins
+    for place, lease in enumerate(commit.answer.leases):
+        if lease.job == job.id:
+            job.begun = begins is None or place < begins
+            if lease.begun != job.begun:
+                book.blame("I14", job, f"lease {place + 1} of a claim of which {begins} begin: {lease.begun}", commit)
 
 
 def _check_company(book: Book, commit: Commit, job: Tracked) -> None:
@@ -158,6 +172,22 @@ def check_handlers(book: Book) -> None:
         if held in ran:
             book.blame("I4", lease.job, f"ran twice under fence {lease.fence}")
         ran.add(held)
+
+
+def check_begun(book: Book) -> None:
+    """What ran had begun, and the store knew it before it ran."""
+    begun: dict[Held, int] = {}
+    for index, commit in enumerate(book.history.commits):
+        if isinstance(commit.answer, Exchanged):
+            begun |= {(lease.seq, lease.fence): index for lease in commit.answer.leases if lease.begun}
+        if commit.call.op == "extend" and isinstance(commit.answer, list):
+            for beat, answer in zip(commit.call.request, commit.answer, strict=True):
+                if beat.begun and answer.held:
+                    begun.setdefault((beat.seq, beat.fence), index)
+    for worker, lease, after in book.history.starts:
+        if begun.get((lease.seq, lease.fence), after) >= after:
+            what = f"{worker} ran it under fence {lease.fence} before the store knew that it began"
+            book.blame("I14", lease.job, what)
 
 
 def check_suspects(book: Book) -> None:

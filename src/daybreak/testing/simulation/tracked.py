@@ -20,10 +20,11 @@ class Tracked:
     events: list[Event] = field(default_factory=list)
     due: tuple[Literal["steady", "wall"], int] | None = None
     expires: int | None = None
+    is_cut: bool = False  # accepted with a shorter wait limit, because its queue was nearly full
     charged: int = 0
     deaths: int = 0
-    spared: int = 0  # deaths that were not its own: each gives one attempt more
     alone: bool = False
+    begun: bool = True
     reaped: bool = False
     holder: str | None = None
     claimed_by: str | None = None

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from daybreak.errors import StoreError
 from daybreak.model import (
     Cancelled,
@@ -129,7 +131,7 @@ class SimWorker:
         if free > 0:
             claim = Claim(
                 worker=self.name, queues=QUEUES, served=tuple(self._served.values()), tasks=self._tasks,
-                limit=free, lease_for=LEASE,
+                limit=free, lease_for=LEASE, begins=max(free - 1, 1),
             )  # fmt: skip
         settlements = [held.settlement for held in ended if held.settlement is not None]
         answer = await self._store.exchange(Exchange(settle=settlements, claim=claim))
@@ -159,7 +161,7 @@ class SimWorker:
             held = Held(lease, Bell(self._site.loop), waits=lease.lost > 0)
             self._held[lease.seq, lease.fence] = held
             if not held.waits:
-                self._process.spawn(self._handle(held))
+                self._process.spawn(self._handle(held) if lease.begun else self._handle_ahead(held))
         self._start_suspect()
 
     # -- jobs that were at a death before ------------------------------------------------------------------------------
@@ -177,12 +179,21 @@ class SimWorker:
             self._site.saw("ran alone")
             await self._handle(held)
 
+    async def _handle_ahead(self, held: Held) -> None:
+        """What was claimed ahead of time begins when the store knows it."""
+        if await self._say(held, alone=None):
+            self._site.saw("began later")
+            await self._handle(held)
+
     async def _say_alone(self, held: Held) -> bool:
+        return await self._say(held, alone=True)
+
+    async def _say(self, held: Held, *, alone: bool | None) -> bool:
         lease = held.lease
         while (lease.seq, lease.fence) in self._held:
             try:
                 [answer] = await self._store.extend(
-                    [Beat(seq=lease.seq, fence=lease.fence, lease_for=LEASE, alone=True)]
+                    [Beat(seq=lease.seq, fence=lease.fence, lease_for=LEASE, alone=alone, begun=True)]
                 )
             except StoreError:
                 await self._world.sleep(timedelta(seconds=0.3 * (0.5 + self._world.chance.random())))
@@ -201,6 +212,7 @@ class SimWorker:
             history.note(self.name, "handler dropped", lease.job, lease.fence)
             return
         history.handler_ends(self.name, lease, type(outcome).__name__)
+        lease = msgspec.structs.replace(lease, begun=True)
         held.settlement = settle(lease, outcome, chance=self._world.chance.random(), by=self.name)
         self._bell.ring()
 

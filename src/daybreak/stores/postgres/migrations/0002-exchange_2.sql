@@ -11,7 +11,7 @@ CREATE FUNCTION daybreak.exchange_2(
     s_seqs bigint[], s_fences integer[], s_attempts integer[], s_keeps bigint[], s_results bytea[], s_carries bytea[],
     s_notes bytea[], s_ids text[], s_tails text[], s_counts text[], s_rans bigint[], s_waits bigint[],
     c_worker text, c_call text, c_queues text[], c_served bigint[], c_tasks text[], c_versions integer[], c_limit integer,
-    c_term bigint, c_tail text)
+    c_term bigint, c_tail text, c_begins integer)
 RETURNS TABLE (seq bigint, created bigint, due bigint, id text, lane integer, priority smallint, asked smallint,
     attempt integer, fence integer, by text, run text, owner text, key text, uniq text, carry bytea, options bytea,
     extra bytea, args bytea)
@@ -267,9 +267,10 @@ BEGIN
         SELECT * INTO what FROM daybreak.job j WHERE j.seq = one.seq;
         line := '{"n":' || one.n || ',"at":' || at || c_tail || ',"attempt":' || one.attempt || ',"fence":' || one.fence || '}';
         INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq, carry,
-                                    history, needs)
+                                    history, needs, ahead)
         VALUES (one.seq, at + c_term, c_term, at, what.lane, one.attempt, one.fence, one.n, what.priority, c_worker, c_call,
-                what.uniq, one.carry, CASE WHEN one.history IS NULL THEN line ELSE one.history || E'\n' || line END, one.needs);
+                what.uniq, one.carry, CASE WHEN one.history IS NULL THEN line ELSE one.history || E'\n' || line END, one.needs,
+                coalesce(c_begins < 1, false));
         IF one.expires IS NOT NULL THEN
             UPDATE daybreak.job j SET expires = NULL WHERE j.seq = one.seq;
         END IF;
@@ -309,9 +310,9 @@ BEGIN
             FROM gone g CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = g.seq OFFSET 0) j
         ), leased AS (
             INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq,
-                                        carry, history, needs)
+                                        carry, history, needs, ahead)
             SELECT seq, at + c_term, c_term, at, lane, attempt, fence, n, priority, c_worker, c_call, uniq, carry,
-                   CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END, needs
+                   CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END, needs, coalesce(o > c_begins, false)
             FROM taken
         ), forgotten AS (
             UPDATE daybreak.job j SET expires = NULL FROM taken t WHERE t.expires IS NOT NULL AND j.seq = t.seq

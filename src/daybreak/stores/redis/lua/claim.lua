@@ -5,7 +5,8 @@ local TURN = 720720
 
 function M.read_claim()
   local claim = {
-    worker = arg(), call = arg(), flags = number(), limit = number(), lease_for = number(), queues = {}, served = {},
+    worker = arg(), call = arg(), flags = number(), limit = number(), lease_for = number(),
+    begins = number(), queues = {}, served = {},
   }
   for i = 1, number() do claim.queues[i], claim.served[i] = arg(), number() end
   local tasks = number()
@@ -208,6 +209,9 @@ function M.take(claim, queue_lines, seqs, heads)
     local seq = lane.members[lane.at]
     local record = at[seq] or M.hget('at', seq)
     local head = record:sub(1, 58)
+    if taken >= claim.begins and not M.has(claim.flags, K.AHEAD) then -- those from here on are claimed ahead of time
+      claim.flags, starts = claim.flags + K.AHEAD, {}
+    end
     local start = starts[head]
     if not start then
       start = M.start_of(claim, shared, head)

@@ -44,19 +44,20 @@ if flags ~= 16 then
   p = p + 1
 end
 
-local frees, queue, worker, name, leased, limit, lease_for, lane, taken = {}, nil, nil, nil, 0, 0, 0, nil, 0
+local frees, queue, worker, name, leased, limit, lease_for, begins, lane, taken = {}, nil, nil, nil, 0, 0, 0, 0, nil, 0
 if flags ~= 1 then
   worker, name, leased = argv[p], argv[p + 1], tonumber(argv[p + 2])
   limit, lease_for = tonumber(argv[p + 3]), tonumber(argv[p + 4])
-  local tasks, lanes = tonumber(argv[p + 8]), {}
-  if argv[p + 5] ~= '1' or leased >= 128 or limit < 1 or limit > MOST or tasks < 1 or tasks > 100 then return nil end
-  queue = argv[p + 6]
+  local tasks, lanes = tonumber(argv[p + 9]), {}
+  begins = tonumber(argv[p + 5])
+  if argv[p + 6] ~= '1' or leased >= 128 or limit < 1 or limit > MOST or tasks < 1 or tasks > 100 then return nil end
+  queue = argv[p + 7]
   local settings = call('HGET', P .. 'settings', queue)
   if settings then
     local paused, _, max_running = unpack_from('<BBd', settings)
     if paused == 1 or max_running >= 0 then return nil end
   end
-  local found = call('HMGET', P .. 'lanes:' .. queue, unpack(argv, p + 9, p + 8 + tasks))
+  local found = call('HMGET', P .. 'lanes:' .. queue, unpack(argv, p + 10, p + 9 + tasks))
   for i = 1, tasks do
     if found[i] then lanes[#lanes + 1] = found[i] end
   end
@@ -210,6 +211,7 @@ if taken > 0 then
   local held, by = pack('<Hc0', #holder, holder), pack('<Hc0I4c0', #worker, worker, 0, '')
   for i = 1, taken do
     local seq, record = seqs[ended + i], found[ended + i]
+    if i == begins + 1 then looks, leased = {}, leased + 32 end -- those from here on are claimed ahead of time
     local head = record:sub(1, 58)
     local start = looks[head]
     if not start then

@@ -17,6 +17,8 @@ CREATE TABLE gauge (
 CREATE INDEX gauge_look ON gauge (look) WHERE look IS NOT NULL;
 
 ALTER TABLE lease ADD COLUMN needs BLOB;
+-- Claimed ahead of time: its holder has not said yet that the work begins.
+ALTER TABLE lease ADD COLUMN ahead INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE held ADD COLUMN lane INTEGER;
 ALTER TABLE held ADD COLUMN band INTEGER;
 ALTER TABLE held ADD COLUMN ord INTEGER;

@@ -1,1 +1,1 @@
-UPDATE lease SET until = ?, term = ?, alone = coalesce(?, alone) WHERE seq = ?
+UPDATE lease SET until = ?, term = ?, alone = coalesce(?, alone), ahead = coalesce(?, ahead) WHERE seq = ?

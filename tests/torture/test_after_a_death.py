@@ -1,0 +1,79 @@
+"""After a worker was killed: what it ran is taken over by all who are idle, and runs side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from herd import count
+from server_rooms import room
+from worker_hand import LINES, WorkerProcess, nobody_left, read_lines, until
+from worker_load import aeffect_after, app
+
+pytestmark = pytest.mark.torture
+
+TARGET = Path(__file__).with_name("worker_load.py")
+IS_LONG = bool(count(0, 1))
+JOBS = 40
+SECONDS = 3.0
+IDLE = 3
+DEATHS = (1,)
+WITHIN = 25.0  # seconds from the kill on: 15 for the takeover by leases of seven seconds, and 10 for the work
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "redis"])
+def folder(request, tmp_path, monkeypatch) -> Iterator[Path]:
+    if not IS_LONG:
+        pytest.skip("it judges by time: only the long form of the torture has it")
+    monkeypatch.setenv(LINES, str(tmp_path / "lines"))
+    with contextlib.ExitStack() as around:
+        url = f"sqlite:///{tmp_path}/jobs.db"
+        if request.param != "sqlite":
+            url = around.enter_context(room(request.param, tmp_path)).url
+        around.enter_context(nobody_left())
+        app.use(url)
+        yield tmp_path
+        app.close()
+
+
+def most_at_once(lines: list[dict]) -> int:
+    """How many ran at the same time, by what they wrote themselves."""
+    steps = sorted((line["t"], 1 if line["word"] == "began" else -1) for line in lines)
+    running = most = 0
+    for _, step in steps:
+        running += step
+        most = max(most, running)
+    return most
+
+
+@pytest.mark.parametrize("deaths", DEATHS)
+def test_the_jobs_of_a_killed_worker_are_done_soon_by_those_who_are_idle(folder, tell, deaths):
+    words = (TARGET, app.settings.url, folder, "--processes", "1")
+    jobs = [aeffect_after.submit(deaths, SECONDS) for _ in range(JOBS)]
+    with contextlib.ExitStack() as around:
+        for death in range(1, deaths + 1):
+            worker = around.enter_context(WorkerProcess(*words))
+            until(lambda n=death: len(read_lines(word="began")) == n * JOBS, "all of them run", within=90)
+            if death == deaths:
+                idle = [around.enter_context(WorkerProcess(*words)) for _ in range(IDLE)]
+                for one in idle:
+                    one.wait_ready(app)
+            killed_at = time.monotonic()
+            worker.kill()
+        for job in jobs:
+            job.result(timeout="120s")
+        took = time.monotonic() - killed_at
+        lines = [line for line in read_lines() if line["t"] > killed_at]
+        tell(
+            f"{JOBS} jobs of {SECONDS:g} s done {took:.1f} s after death {deaths}, the first begun after "
+            f"{min(line['t'] for line in lines) - killed_at:.1f} s, {most_at_once(lines)} at once at most"
+        )
+        for one in idle:
+            assert one.stop() == 0
+    for job in jobs:
+        assert job.info().attempt == len(read_lines(job=job.id, word="began"))
+    assert most_at_once(lines) > IDLE
+    assert took <= WITHIN
