@@ -146,14 +146,14 @@ class RedisStore:
         return [answers.EXTENDED[code] for code in held]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        line, watched, asked = self._in_use(), span(reap.watched_for), ask.LATER
+        line, watched, asked, even = self._in_use(), span(reap.watched_for), ask.LATER, None
         if now is None:
             # By the time of asking: whoever could not report while the question was on its way is not given up.
             before = line.hands.asked_at()
             await line.link()
             asked = before or line.hands.asked_at() or asked
-            watched = line.hands.watched_for(watched)
-        _, taken = await line.run(scripts.REAP, ask.reap(reap, asked, watched), now)
+            watched, even = line.hands.watched_for(watched), line.hands.even_since()
+        _, taken = await line.run(scripts.REAP, ask.reap(reap, asked, watched, even), now)
         return leases_of(reap.worker, None, taken)
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:

@@ -25,4 +25,4 @@ for i = 1, #names do
   local seq = ids[names[i]]
   answers[i] = seq and { M.whole(seq), keys_of(M.job_of(seq)) } or false
 end
-return { text(server), answers }
+return { stamp, answers }
