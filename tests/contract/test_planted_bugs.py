@@ -125,6 +125,7 @@ BUGS = [
     (8, stores.LeasesByWallClock, "test_a_wall_clock_that_is_set_back_keeps_no_lease_alive"),
     (8, stores.RunAtBySteadyClock, "test_a_scheduled_instant_goes_by_the_wall_clock"),
     (8, ledgers.ClockJumpExpires, "test_a_jump_of_the_clock_ends_no_job_and_deletes_nothing"),
+    (8, ledgers.HeldJobIsPackedWithoutItsTime, "test_a_job_moved_after_a_jump_takes_along_what_is_left_of_its_wait"),
     (8, stores.ClockJumpPurges, "test_a_jump_of_the_clock_ends_no_job_and_deletes_nothing"),
     (8, ledgers.DelaysStandStill, "test_a_clock_set_back_leaves_delays_running"),
     (8, stores.RunAtBySteadyClock, "test_a_jump_of_the_clock_moves_what_people_are_shown"),

@@ -548,8 +548,8 @@ class MovedJobDoesNotSayWhenItIsDue(Ledger):
 
 
 class HeldJobIsPackedWithoutItsTime(Ledger):
-    def pack(self, entry):
-        moved = super().pack(entry)
+    def pack(self, entry, now):
+        moved = super().pack(entry, now)
         return replace(moved, job=entry.as_job())
 
 

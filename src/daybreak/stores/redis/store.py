@@ -198,8 +198,9 @@ class RedisStore:
         return answers.purged(await self._in_use().run(scripts.PURGE, ask.purge(purge), now))
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
-        _, found = await self._in_use().run(scripts.PACK, (len(jobs), *(clean(job) for job in jobs)))
-        return [None if reply is None else adopt.packed(reply) for reply in found]
+        line = self._in_use()
+        _, found = await line.run(scripts.PACK, (len(jobs), *(clean(job) for job in jobs)))
+        return [None if reply is None else adopt.packed(reply, line.hands.offset) for reply in found]
 
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
         cleaned = [cleaned_moved(one) for one in moved]

@@ -230,6 +230,20 @@ class TwoClocks:
         shown += [event.at for event in await store.history(job)]
         assert all(abs(at - clock.now) < MINUTE for at in shown if at is not None)
 
+    async def test_a_job_moved_after_a_jump_takes_along_what_is_left_of_its_wait(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        delayed = await _submit(store, clock, delay=HOUR, expires_in=2 * HOUR)
+        scheduled = await _submit(store, clock, run_at=clock.now + HOUR)
+        instant = clock.now + HOUR
+        for jump in (DAY, -2 * DAY):
+            clock.jump(jump)
+            one, other = await store.pack([delayed, scheduled])
+            assert one is not None
+            assert other is not None
+            assert (one.job.run_at, one.job.expires_at) == (clock.now + HOUR, clock.now + 2 * HOUR)
+            assert other.job.run_at == instant
+
     async def test_a_clock_set_back_reorders_nothing(self, store: Store, clock: HandClock) -> None:
         jobs = []
         for _ in range(3):
