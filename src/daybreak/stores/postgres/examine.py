@@ -140,7 +140,7 @@ def _foreign_feed(is_foreign: bool) -> Iterator[Finding]:
 def _jumps(offset: int) -> Iterator[Finding]:
     if offset:
         yield Finding(
-            f"the server's clock has jumped, by {offset / 1e6:.0f} s in all; delays, expiry and retention did not follow",
+            f"the server's clock has jumped, by {offset / 1e6:.0f} s in all; delays and expiry did not follow",
             is_well=True,
         )
 
