@@ -338,6 +338,11 @@ class Purged(Struct, frozen=True, kw_only=True):
     again: bool = False
 
 
+def jumped_by(wall: int, steady: int) -> int:
+    """By how much the wall clock has jumped; less than a second is how two clocks are read one after the other."""
+    return wall - steady if abs(wall - steady) > 1_000_000 else 0
+
+
 def kept_until(job: Job, wall: int, steady: int) -> int | None:
     """When a job that ended elsewhere is to be forgotten, by a store's steady hand."""
     options = job.spec.options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
@@ -15,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from daybreak.stores.redis import RedisStore, scripts
 from daybreak.stores.redis.address import parse
 from daybreak.stores.redis.caller import Wire
+from daybreak.testing.clock import HandClock
 
 REDIS = os.environ.get("DAYBREAK_TEST_REDIS", "redis://127.0.0.1:6379")
 
@@ -74,6 +77,23 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class FollowsHand:
+    """Stands in for `Skew`: the server shows what a clock moved by hand shows. Its own clock stands at 0."""
+
+    def __init__(self, store: RedisStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._clock = clock
+        store._line.skew = self
+        for script in vars(scripts).values():
+            if isinstance(script, scripts.Script):
+                text = script.text.replace(b"call('TIME')", b"{ 0, 0 }")
+                monkeypatch.setattr(script, "text", text)
+                monkeypatch.setattr(script, "sha", hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+
+    @property
+    def micros(self) -> int:
+        return self._clock.wall()
 
 
 class Server:

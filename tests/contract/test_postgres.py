@@ -1,4 +1,4 @@
-"""The contract on a PostgreSQL server. Its clock is not the tests', so those of two clocks are not for it."""
+"""The contract on a PostgreSQL server. The tests of two clocks have a class of their own: see ServedClock."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from daybreak.testing import StoreContract
+from daybreak.testing.contract.time import TwoClocks
 
 pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'daybreak[postgres]'")
 sys.path.append(str(Path(__file__).parents[1] / "stores" / "postgres"))
 
-from postgres_servers import URL, empty, schema_for_tests, with_schema
+from postgres_servers import URL, empty, schema_for_tests, served_clock, with_schema
 
 from daybreak.stores.postgres import PostgresStore
 
@@ -28,4 +29,19 @@ class TestPostgres(StoreContract):
     async def store(self, schema):
         empty(schema)
         async with PostgresStore(with_schema(URL, schema)) as store:
+            yield store
+
+
+class TestPostgresTwoClocks(TwoClocks):
+    """The server's clock and ours are moved by hand."""
+
+    @pytest.fixture
+    def clock(self, schema):
+        with served_clock(schema) as clock:
+            yield clock
+
+    @pytest.fixture
+    async def store(self, schema, clock):
+        empty(schema)
+        async with PostgresStore(clock.url(with_schema(URL, schema)), world=clock) as store:
             yield store

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from daybreak.model import FINAL, State
 from daybreak.rank import Rank
 from daybreak.store import Extended, Verdict
-from daybreak.stores.memory.ledger import Key, Ledger
+from daybreak.stores.memory.ledger import Key, Ledger, Now
 
 # -- 1 accepted jobs ---------------------------------------------------------------------------------------------------
 
@@ -480,6 +480,16 @@ class NobodyIsReaped(Ledger):
         return []
 
 
+class ClockJumpExpires(Ledger):
+    def expire(self, limit, now):
+        return super().expire(limit, Now(now.wall, now.wall))
+
+
+class DelaysStandStill(Ledger):
+    def promote(self, limit, now):
+        return super().promote(limit, Now(now.wall, min(now.wall, now.steady)))
+
+
 # -- 9 events ----------------------------------------------------------------------------------------------------------
 
 
@@ -667,8 +677,8 @@ class MovedJobDoesNotSayWhenItIsDue(Ledger):
 
 
 class HeldJobIsPackedWithoutItsTime(Ledger):
-    def pack(self, entry):
-        moved = super().pack(entry)
+    def pack(self, entry, now):
+        moved = super().pack(entry, now)
         return replace(moved, job=entry.as_job())
 
 

@@ -6,7 +6,8 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import psycopg
-from postgres_servers import URL
+import pytest
+from postgres_servers import URL, served_clock
 
 from daybreak.store import Claim, Exchange, Reap
 from daybreak.stores.postgres import PostgresStore
@@ -90,3 +91,62 @@ def waits_for_a_lock(store) -> bool:
     with psycopg.connect(store.place.conninfo, autocommit=True) as db:
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
         return bool(db.execute(waiting, (f"%{quoted(store.place.schema)}.queue%",)).fetchall())
+
+
+@pytest.fixture
+async def pair(url, shared_schema):
+    """Two processes on one server; each has a clock of its own, and the server shows that of the first."""
+    with served_clock(shared_schema) as served:
+        clocks = served, HandClock()
+        stores = [PostgresStore(served.url(url), world=clock) for clock in clocks]
+        async with stores[0], stores[1]:
+            yield stores, clocks
+
+
+def offset_of(store) -> int:
+    with psycopg.connect(URL, autocommit=True) as db:
+        found = db.execute(f"SELECT value FROM {store.place.schema}.meta WHERE name = 'clock'").fetchall()
+    return int(found[0][0]) if found else 0
+
+
+async def test_a_jump_that_several_see_is_corrected_once(pair):
+    stores, (served, _) = pair
+    await stores[0].insert([spec(expires_in=HOUR)])
+    served.jump(24 * HOUR)
+    answers = await asyncio.gather(*(store.advance() for store in stores for _ in range(3)))
+    assert [answer.expired for answer in answers] == [0] * 6
+    assert offset_of(stores[0]) == 24 * 3600 * SECOND
+
+
+async def test_blocking_callers_correct_a_jump_too(pair):
+    stores, (served, _) = pair
+    await asyncio.to_thread(stores[0].insert_now, [spec()])
+    served.jump(-HOUR)
+    await asyncio.to_thread(stores[0].insert_now, [spec()])
+    assert offset_of(stores[0]) == -3600 * SECOND
+
+
+async def test_a_process_that_stood_still_takes_its_pause_for_no_jump(pair):
+    stores, (served, other) = pair
+    for _ in range(10):
+        served.advance(HOUR)
+        await stores[0].reap(Reap(worker="r", watched_for=HOUR))
+    await stores[1].reap(Reap(worker="r", watched_for=HOUR))  # to it the server is ten hours ahead
+    assert offset_of(stores[0]) == 0
+    served.advance(timedelta(seconds=1))
+    other.advance(timedelta(seconds=1))
+    await stores[1].reap(Reap(worker="r", watched_for=HOUR))
+    assert offset_of(stores[0]) == 0
+
+
+async def test_whoever_opened_between_jump_and_correction_learns_of_it(pair, url):
+    stores, (served, _) = pair
+    await stores[0].insert([spec()])
+    served.jump(24 * HOUR)
+    async with PostgresStore(served.url(url), world=served) as late:
+        await late.insert([spec()])
+        assert late._opened.clock.offset == 0
+        await stores[0].insert([spec()])
+        served.advance(timedelta(seconds=11))
+        await late.insert([spec()])
+        assert late._opened.clock.offset == offset_of(late) == 24 * 3600 * SECOND

@@ -18,7 +18,7 @@ MANY = 20_000
 
 
 def test_a_look_for_what_is_due_reads_a_few_pages_whatever_waits(store_with_many, pages):
-    assert pages(store_with_many._opened._sql.may_advance) < 60
+    assert pages(store_with_many._opened._sql.may_advance.replace("%b", "0")) < 60
 
 
 @pytest.fixture

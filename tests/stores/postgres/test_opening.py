@@ -62,7 +62,7 @@ async def test_a_schema_of_the_first_version_becomes_ours(fresh_schema):
     url = with_schema(URL, fresh_schema)
     async with PostgresStore(url) as store:
         before = await accept(store)
-    for made_since in ("exchange_2", "insert_one_1"):
+    for made_since in ("exchange_2", "insert_2", "insert_one_1"):
         sql(f"DROP FUNCTION {fresh_schema}.{made_since}")
     sql(f"UPDATE {fresh_schema}.meta SET value = '1' WHERE name = 'version'")
     async with PostgresStore(url) as store:

@@ -6,13 +6,13 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from redis_servers import REDIS, Proxy, fresh, need_redis
+from redis_servers import REDIS, FollowsHand, Proxy, fresh, need_redis, wire
 
 from daybreak.services.reaper import Reaper
 from daybreak.store import Beat, Claim, Exchange, Reap
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.clock import HandClock
-from daybreak.testing.contract.builders import DAY, HOUR, LEASE, MINUTE, SECOND, accept, look, state_of
+from daybreak.testing.contract.builders import DAY, HOUR, LEASE, MINUTE, SECOND, accept, look, spec, state_of
 from daybreak.units import span
 
 
@@ -101,11 +101,10 @@ async def test_after_a_jump_back_no_lease_is_immortal(moving):
 async def test_another_reaper_heals_a_jump_back_that_it_did_not_see(moving, namespace):
     await accept(moving.store, now=None)
     [lease] = await claim(moving.store)
-    moving.jump(-DAY)
-    await accept(moving.store, now=None)
     other = Moving(namespace)
+    other.jump(-DAY)  # nobody asks meanwhile who saw the clock before
     async with other.store as store:
-        other.store._line.skew.micros = moving.store._line.skew.micros
+        await accept(store, now=None)
         assert await reap(store, SECOND) == []
         assert (await look(store, lease.job)).leased_until < lease.until - HOUR
 
@@ -173,3 +172,48 @@ async def test_a_reaper_that_was_away_gives_holders_one_lease(moving):
         moving.advance(SECOND)
         await reaper.tick()
     assert await state_of(store, job) == "queued"
+
+
+@pytest.fixture
+async def pair(namespace, monkeypatch):
+    """Two processes on one server; each has a clock of its own, and the server shows that of the first."""
+    clocks = HandClock(), HandClock()
+    stores = [RedisStore(REDIS, namespace=namespace, world=clock) for clock in clocks]
+    for store in stores:
+        FollowsHand(store, clocks[0], monkeypatch)
+    async with stores[0], stores[1]:
+        yield stores, clocks
+
+
+def offset_of(namespace):
+    with wire() as connection:
+        return int(connection.ask(("HGET", f"{{{namespace}}}:meta", "clock")) or 0)
+
+
+async def test_a_jump_that_several_see_is_corrected_once(pair, namespace):
+    stores, (served, _) = pair
+    job = await accept(stores[0], now=None, expires_in=HOUR)
+    served.jump(DAY)
+    await asyncio.gather(*(store.advance() for store in stores for _ in range(3)))
+    assert offset_of(namespace) == span(DAY)
+    assert await state_of(stores[1], job) == "queued"
+
+
+async def test_blocking_callers_correct_a_jump_too(pair, namespace):
+    stores, (served, _) = pair
+    served.jump(DAY)
+    await asyncio.to_thread(stores[0].insert_now, [spec()])
+    assert offset_of(namespace) == span(DAY)
+
+
+async def test_a_process_that_stood_still_takes_its_pause_for_no_jump(pair, namespace):
+    stores, (served, other) = pair
+    for _ in range(10):
+        served.advance(HOUR)
+        await reap(stores[0])
+    await reap(stores[1])  # to it the server is ten hours ahead
+    assert offset_of(namespace) == 0
+    served.advance(SECOND)
+    other.advance(SECOND)
+    await reap(stores[1])
+    assert offset_of(namespace) == 0

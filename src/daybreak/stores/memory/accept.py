@@ -20,6 +20,7 @@ from daybreak.store import (
     Moved,
     Verdict,
     job_topic,
+    jumped_by,
     kept_until,
 )
 from daybreak.stores.memory.book import Book, Key, Now, due_at
@@ -139,10 +140,14 @@ class Accepting(Book):
 
     # -- from another store --------------------------------------------------------------------------------------------
 
-    def pack(self, entry: Entry) -> Moved:
-        job = entry.as_job()
-        if entry.state is State.SUSPENDED and entry.due is not None:
-            job = replace(job, run_at=moment(entry.due[1]))
+    def pack(self, entry: Entry, now: Now) -> Moved:
+        """With times of the wall: the steady time of this store means nothing to another."""
+        job, jumped = entry.as_job(), jumped_by(now.wall, now.steady)
+        if entry.expires is not None and jumped:
+            job = replace(job, expires_at=moment(entry.expires + jumped))
+        if entry.due is not None and entry.state in (State.SCHEDULED, State.SUSPENDED):
+            hand, due = entry.due
+            job = replace(job, run_at=moment(due + jumped if hand == "steady" else due))
         keys = {key: self.keys[key].digest for key in entry.keys}
         unique = job.spec.unique
         gave_up = unique is not None and not job.is_final and self.uniques.get(unique) is not entry

@@ -266,7 +266,8 @@ class MemoryStore:
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
         found = [self._ledger.ids.get(job) for job in jobs]
-        return [self._ledger.pack(entry) if entry else None for entry in found]
+        at = self._now(None)
+        return [self._ledger.pack(entry, at) if entry else None for entry in found]
 
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
         at, moved, by = self._now(now), [cleaned_moved(one) for one in moved], clean(by)

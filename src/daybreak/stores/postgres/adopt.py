@@ -27,10 +27,11 @@ def pack(ledger: Ledger, jobs: Sequence[str]) -> list[Moved | None]:
         keys.setdefault(job, {})[key] = digest
     found = [rows.get(seqs.get(job, 0)) for job in asked]
     holders = _holders(ledger, [row for row in found if row is not None])
+    offset = ledger.wall - ledger.steady
     return [
         None
         if row is None
-        else Moved(_packed(row), row.events(), keys.get(row.id, {}), holders.get(row.seq, row.seq) == row.seq)
+        else Moved(_packed(row, offset), row.events(), keys.get(row.id, {}), holders.get(row.seq, row.seq) == row.seq)
         for row in found
     ]
 
@@ -43,10 +44,13 @@ def _holders(ledger: Ledger, rows: Sequence[Row]) -> dict[int, int | None]:
     return {row.seq: held.get(row.uniq) for row in named}
 
 
-def _packed(row: Row) -> Job:
+def _packed(row: Row, offset: int) -> Job:
+    """With times of the wall: the steady time of this store means nothing to another."""
     job = row.as_job()
-    if row.state is State.SUSPENDED and row.due is not None:
-        return replace(job, run_at=moment(row.due))
+    if row.expires is not None and offset:
+        job = replace(job, expires_at=moment(row.expires + offset))
+    if row.due is not None and row.state in (State.SCHEDULED, State.SUSPENDED):
+        return replace(job, run_at=moment(row.due if row.clock == WALL else row.due + offset))
     return job
 
 

@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
-import threading
-from typing import NamedTuple
+from typing import Final
 
+from daybreak.stores.steady import SteadyClock
 from daybreak.world import World
 
 HOW_LATE = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-JUMP = 1_000_000  # microseconds beyond what the round trips explain
+READ_EVERY: Final = 10_000_000  # microseconds after which the offset is read again
+TESTIFY_EVERY: Final = 10_000_000
 
 
-class Told(NamedTuple):
-    """The server's time, and between which local steady times it was read. All in microseconds."""
+class ServerClock(SteadyClock):
+    """Answers tell the server's time alone. The offset is read at times; a process that knows an old one sees the jump
+    for which it was changed by itself, unless it opened the store in between."""
 
-    time: int
-    asked: int
-    received: int
-
-
-class ServerClock:
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._lock = threading.Lock()
-        self._told: Told | None = None
-        self._jumped_at: int | None = None
+        super().__init__(world)
+        self.is_shared = False  # whether there is a schema yet from which the offset can be read
+        self._read_at: int | None = None
+        self._testified_at: int | None = None
 
-    def steady(self) -> int:
-        return self._world.steady()
+    def must_be_read(self) -> bool:
+        """Whether the offset is to be read before anything is asked: a jump was seen, or it was read long ago."""
+        if not self.is_shared:
+            return False
+        return self.jump is not None or self._read_at is None or self.steady() - self._read_at > READ_EVERY
 
-    def note(self, time: int, asked: int) -> None:
-        """An answer that was asked for then said this time."""
-        now = Told(time, asked, self._world.steady())
-        with self._lock:
-            if (before := self._told) is not None:
-                passed = now.time - before.time
-                at_least, at_most = now.asked - before.received, now.received - before.asked
-                if not at_least - JUMP <= passed <= at_most + JUMP:
-                    self._jumped_at = now.received
-            self._told = now
+    def was_read(self) -> None:
+        self._read_at = self.steady()
 
-    def at_the_earliest(self) -> int | None:
-        """The server's time now: too early by as long as an answer takes, never too late. None: it never spoke."""
-        with self._lock:
-            return None if self._told is None else self._told.time + self._world.steady() - self._told.received
+    def may_testify(self) -> bool:
+        """Whether it is time to tell others since when this process has seen the clock run evenly."""
+        if self.jump is not None or self.even_since() is None:
+            return False
+        now, before = self.steady(), self._testified_at
+        if before is not None and now - before < TESTIFY_EVERY:
+            return False
+        self._testified_at = now
+        return True
 
-    def even_for(self) -> int | None:
-        """For how long the server's clock has run without a jump; None if it was never seen to jump."""
-        with self._lock:
-            return None if self._jumped_at is None else self._world.steady() - self._jumped_at
+    def hands(self, now: int | None) -> tuple[int, int | None]:
+        """The offset, and the steady time that the store should have now; for a time that is given there is neither."""
+        return (self.offset, self.about()) if now is None else (0, None)

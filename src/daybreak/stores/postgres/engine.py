@@ -70,8 +70,10 @@ class Engine:
 
     def _write(self, run: Callable[[Ledger], T], now: int | None, drawn: Drawn, *, alone: bool) -> T:
         def do(time: int) -> tuple[T, Ledger]:
-            hand = time if now is None else now
-            ledger = Ledger(self.link, self._sql, self._lanes, hand, is_given=now is not None, drawn=drawn)
+            hand, offset = (time, self._clock.offset) if now is None else (now, 0)
+            ledger = Ledger(
+                self.link, self._sql, self._lanes, hand, offset=offset, is_given=now is not None, drawn=drawn
+            )
             if alone:
                 ledger.be_alone()
             answer = run(ledger)
@@ -87,7 +89,7 @@ class Engine:
 
     def read(self, run: Callable[[Ledger], T]) -> T:
         def do(time: int) -> T:
-            return run(Ledger(self.link, self._sql, self._lanes, time))
+            return run(Ledger(self.link, self._sql, self._lanes, time, offset=self._clock.offset))
 
         return self.link.reading(do)
 
@@ -102,7 +104,8 @@ class Engine:
         if len(specs) == 1:
             return self._insert_one(specs[0], now)
         topics = {EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})}
-        params, statement = fast.insert_params(specs, self._lanes_of(specs), now), self._sql.call_insert
+        lanes, hands = self._lanes_of(specs), self._clock.hands(now)
+        params, statement = fast.insert_params(specs, lanes, now, hands), self._sql.call_insert
         if (telling := self._news.within()) is not None:
             channel, who = telling
             params, statement = (*params, channel, Texts(sorted(topics)), who), self._sql.call_insert_and_tell
@@ -112,7 +115,7 @@ class Engine:
         except psycopg.errors.UniqueViolation:
             return None
         if now is None:
-            self._clock.note(at, asked)
+            self._clock.note(at + hands[0], asked)
         if seqs is None:
             return None
         self._news.committed(topics, told or ())
@@ -120,14 +123,15 @@ class Engine:
 
     def _insert_one(self, spec: JobSpec, now: int | None) -> list[Inserted] | None:
         topics = {EVENTS_TOPIC, work_topic(spec.queue)}
-        params = fast.one_params(spec, self._lanes_of([spec])[0], now, self._news.within(), topics)
+        [lane], hands = self._lanes_of([spec]), self._clock.hands(now)
+        params = fast.one_params(spec, lane, now, self._news.within(), topics, hands)
         asked = self._clock.steady()
         try:
             [(at, seq, told)] = self.link.call(self._one, params)
         except psycopg.errors.UniqueViolation:
             return None
         if now is None:
-            self._clock.note(at, asked)
+            self._clock.note(at + hands[0], asked)
         if seq is None:
             return None
         self._news.committed(topics, told or ())
@@ -149,10 +153,12 @@ class Engine:
 
     def _exchange_fast(self, exchange: Exchange, now: int | None) -> Exchanged | None:
         alone = self._habits.are_shared(exchange)
-        rows = self._call_exchange(exchange, now, alone=alone)
+        hands = self._clock.hands(now)
+        rows = self._call_exchange(exchange, now, hands, alone=alone)
         if rows and rows[0][0] == fast.SHARED and not alone:
             self._habits.note(exchange, are_shared=True)
-            rows = self._call_exchange(exchange, now, alone=True)
+            hands = self._clock.hands(now)
+            rows = self._call_exchange(exchange, now, hands, alone=True)
         if not rows or rows[0][0] != fast.DONE:
             return None
         if alone:
@@ -161,18 +167,18 @@ class Engine:
             self._news.committed(topics, left=len(rows) - 1)
         if not fast.knows_lanes(rows, self._lanes):
             self.know_lanes()
-        return fast.exchanged(exchange, rows, self._lanes)
+        return fast.exchanged(exchange, rows, self._lanes, hands[0])
 
-    def _call_exchange(self, exchange: Exchange, now: int | None, *, alone: bool) -> list[Any]:
+    def _call_exchange(self, exchange: Exchange, now: int | None, hands: fast.Hands, *, alone: bool) -> list[Any]:
         asked = self._clock.steady()
         try:
-            rows = self.link.ask(self._sql.call_exchange, fast.exchange_params(exchange, now, alone=alone))
+            rows = self.link.ask(self._sql.call_exchange, fast.exchange_params(exchange, now, hands, alone=alone))
         except psycopg.Error as trouble:
             if faults.is_passing(trouble):
                 return []
             raise
         if now is None:
-            self._clock.note(rows[0][1], asked)
+            self._clock.note(rows[0][1] + hands[0], asked)
         return rows
 
     def know_lanes(self) -> None:
@@ -193,6 +199,7 @@ class Engine:
 
     def reap(self, wanted: Reap, asked_at: int | None, watched_for: int) -> list[Lease]:
         """By the server's own clock, whose jumps are healed here: no lease reaches further than its own length."""
+        self._testify()
         if not self._look(self._sql.may_reap)[1]:
             return []
 
@@ -203,6 +210,11 @@ class Engine:
 
         return self.write(run, None)
 
+    def _testify(self) -> None:
+        """Tell others that the clock ran evenly, so that one who stood still takes its own pause for no jump."""
+        if self._clock.may_testify():
+            self.link.order(self._sql.testify, {"since": self._clock.even_since(), "now": self._clock.about()})
+
     def purge(self, wanted: Purge, now: int | None) -> Purged:
         is_plain = now is None and not (wanted.forwarded or wanted.moved)
         if is_plain and not self._look(self._sql.may_purge, (span(wanted.events_for),))[1]:
@@ -210,10 +222,17 @@ class Engine:
         return self.write(lambda ledger: purge.purge(ledger, wanted), now)
 
     def _look(self, statement: str, params: Sequence[Any] = ()) -> Any:
-        """One statement that says the time and whether there is anything to do: at rest there seldom is."""
-        asked = self._clock.steady()
-        [found] = self.link.ask(statement, params)
-        self._clock.note(found[0], asked)
+        """One statement that says the steady time and whether there is anything to do: at rest there seldom is."""
+        found = self._look_once(statement, params)
+        if self._clock.jump is not None:  # it is corrected before the next question
+            found = self._look_once(statement, params)
+        return found
+
+    def _look_once(self, statement: str, params: Sequence[Any]) -> Any:
+        self.link.read_clock()
+        offset, asked = self._clock.offset, self._clock.steady()
+        [found] = self.link.ask(statement, (*params, offset))
+        self._clock.note(found[0] + offset, asked)
         return found
 
     def advance(self, limit: int, now: int | None) -> Advanced:

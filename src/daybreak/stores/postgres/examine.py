@@ -39,6 +39,7 @@ def _findings(link: Link, sql: Statements, listens: bool | None) -> Iterator[Fin
     yield from _encoding(settings["server_encoding"])
     yield from _foreign_feed(link.rows(sql.is_foreign_feed)[0][0])
     yield from _clock(link.rows(sql.examine_clock)[0][0])
+    yield from _jumps(link.rows(sql.read_clock)[0][1])
 
 
 def _version(link: Link) -> str:
@@ -133,6 +134,14 @@ def _foreign_feed(is_foreign: bool) -> Iterator[Finding]:
         yield Finding(
             "the feed of events was dumped from another server and its cursors do not work here: hooks miss events",
             cure="open the store once as a user who may change its tables: that makes the feed this server's own",
+        )
+
+
+def _jumps(offset: int) -> Iterator[Finding]:
+    if offset:
+        yield Finding(
+            f"the server's clock has jumped, by {offset / 1e6:.0f} s in all; delays and expiry did not follow",
+            is_well=True,
         )
 
 

@@ -48,7 +48,10 @@ def are_plain(specs: Sequence[JobSpec]) -> bool:
     return len(specs) <= MOST and len(names) == len(specs) and lines.SEPARATOR not in "".join(names)
 
 
-def insert_params(specs: Sequence[JobSpec], lanes: Sequence[int], now: int | None) -> tuple[Any, ...]:
+Hands = tuple[int, int | None]  # the offset of steady time, and what it should be now
+
+
+def insert_params(specs: Sequence[JobSpec], lanes: Sequence[int], now: int | None, hands: Hands) -> tuple[Any, ...]:
     expiries = [spec.options.expires_in for spec in specs]
     told: dict[tuple[str, str, str, int, int], list[JobSpec]] = {}  # jobs of which the same is told
     for s in specs:
@@ -61,6 +64,7 @@ def insert_params(specs: Sequence[JobSpec], lanes: Sequence[int], now: int | Non
         Blobs([pack_options(s.options) for s in specs]), Blobs([pack_extra(s) for s in specs]),
         Blobs([s.args for s in specs]), *_needs(specs), Texts([s.id for of in told.values() for s in of]),
         Ints([len(of) for of in told.values()]), Texts([_submitted(of[0]) for of in told.values()]),
+        *hands,
     )  # fmt: skip
 
 
@@ -84,7 +88,7 @@ _SMALLINT, _INTEGER, _BIGINT = Struct(">h").pack, Struct(">i").pack, Struct(">q"
 
 
 def one_params(
-    spec: JobSpec, lane: int, now: int | None, telling: tuple[str, str] | None, topics: set[str]
+    spec: JobSpec, lane: int, now: int | None, telling: tuple[str, str] | None, topics: set[str], hands: Hands
 ) -> list[bytes | None]:
     """Of insert_one_1, packed."""
     expires, needs = spec.options.expires_in, spec.options.resources
@@ -95,7 +99,8 @@ def one_params(
         spec.by.encode(), _text(spec.run), _text(spec.owner), pack_options(spec.options), pack_extra(spec), spec.args,
         _text(pack_needs(needs)) if needs else None,
         Texts(sorted({need.resource for need in needs})) if needs else None, _submitted(spec).encode(),
-        _text(channel), None if telling is None else Texts(sorted(topics)), _text(who),
+        _text(channel), None if telling is None else Texts(sorted(topics)), _text(who), _BIGINT(hands[0]),
+        None if hands[1] is None else _BIGINT(hands[1]),
     ]  # fmt: skip
 
 
@@ -145,18 +150,21 @@ _NOTHING = (None,) * 12
 _NO_CLAIM = (None,) * 10
 
 
-def exchange_params(exchange: Exchange, now: int | None, *, alone: bool = False) -> tuple[Any, ...]:
+def exchange_params(
+    exchange: Exchange, now: int | None, hands: Hands = (0, None), *, alone: bool = False
+) -> tuple[Any, ...]:
     settle, claim = exchange.settle, exchange.claim
     return (
         now,
         alone,
+        *hands,
         *(_settle_params(settle) if settle else _NOTHING),
         *(_claim_params(claim) if claim is not None else _NO_CLAIM),
     )
 
 
 _BOOLEAN = Struct(">?").pack
-_LIMIT, _BEGINS = 20, 23  # where the integers of four bytes stand
+_LIMIT, _BEGINS = 22, 25  # where the integers of four bytes stand
 
 
 def packed(params: Sequence[Any]) -> list[bytes | None]:
@@ -221,13 +229,13 @@ def _claim_params(claim: Claim) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def exchanged(exchange: Exchange, rows: Sequence[Any], lanes: Lanes) -> Exchanged:
+def exchanged(exchange: Exchange, rows: Sequence[Any], lanes: Lanes, offset: int) -> Exchanged:
     """The answer, once the first row has said that all of it was plain and every lane in it is known."""
     claim, at, due = exchange.claim, rows[0][1], rows[0][2]
     settled = [True] * len(exchange.settle)
     if claim is None:
         return Exchanged(settled=settled)
-    leases = _leases(claim, rows, lanes, at)
+    leases = _leases(claim, rows, lanes, at, offset)
     return Exchanged(
         settled=settled,
         leases=leases,
@@ -236,8 +244,8 @@ def exchanged(exchange: Exchange, rows: Sequence[Any], lanes: Lanes) -> Exchange
     )
 
 
-def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int) -> list[Lease]:
-    until, now, names = moment(at + span(claim.lease_for)), moment(at), lanes.names
+def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int, offset: int) -> list[Lease]:
+    until, now, names = moment(at + span(claim.lease_for)), moment(at + offset), lanes.names
     worker, lease_for, call, begins = claim.worker, claim.lease_for, claim.call, claim.begins
     leases: list[Lease] = []
     for (

@@ -78,7 +78,7 @@ class Drawn:
 
 
 class Ledger:
-    """`is_given`: its time was brought along, and does not pass."""
+    """`time` is wall time, steady time is that minus `offset`. `is_given`: it was brought along, and does not pass."""
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class Ledger:
         lanes: Lanes,
         time: int,
         *,
+        offset: int = 0,
         is_given: bool = False,
         drawn: Drawn | None = None,
     ) -> None:
@@ -95,6 +96,7 @@ class Ledger:
         self.rows = db.rows
         self.run = db.run
         self._is_given = is_given
+        self._offset = offset
         self._set_time(time)
         self.locked: dict[int, State] = {}  # jobs that nobody else can move until the end
         self.tallies: Counter[Cell] = Counter()
@@ -109,7 +111,7 @@ class Ledger:
         self._gauges: Gauges | None = None
 
     def _set_time(self, time: int) -> None:
-        self.wall = self.steady = time
+        self.wall, self.steady = time, time - self._offset
         self.at = moment(time)
 
     def value(self, statement: str, params: Sequence[Any] = ()) -> Any:
@@ -200,7 +202,7 @@ class Ledger:
         if wanted:
             self.rows(self.sql.lock_queues, (Texts(wanted),))
             if not self._is_given:  # one may have waited for the lock: a lease counts from when it is given
-                self._set_time(max(self.steady, self.value(HOW_LATE)))
+                self._set_time(max(self.wall, self.value(HOW_LATE)))
             self._limited.update(wanted)
             self.know_settings(wanted)
 
@@ -208,7 +210,7 @@ class Ledger:
         """Be alone with all resources until the end. The first lock of a transaction, or none."""
         time = self.value(self.sql.lock_gauges)
         if not self._is_given:
-            self._set_time(max(self.steady, time))
+            self._set_time(max(self.wall, time))
         self._gauges = Gauges(self.sql, self.rows, self.run)
 
     @property

@@ -9,6 +9,7 @@ was written meanwhile."""
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import select
 import sys
@@ -24,9 +25,11 @@ from daybreak.stores.postgres.calls import Call, Calls, Packed
 from daybreak.stores.postgres.clock import HOW_LATE, ServerClock
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.place import Place
+from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.watchdog import Waiting
 
 T = TypeVar("T")
+_log = logging.getLogger("daybreak.postgres")
 
 SHORTEST: Final = 2  # seconds; libpq knows no shorter limit, and none between two whole ones
 
@@ -128,6 +131,8 @@ class Link:
         db = self._db
         if db is not None:
             if self._is_alive(db):
+                if self._clock.must_be_read():
+                    self._read_clock(db)
                 return db
             self.close()
         db = connect(self.place)
@@ -141,7 +146,48 @@ class Link:
             db.prepare_threshold = None  # the next statement may meet another process
         self._clock.note(met.time, asked)
         self._db, self._calls, self._is_level = db, Calls(db), met.is_level
+        if self._clock.must_be_read():
+            self._read_clock(db)
         return db
+
+    # -- the server's clock --------------------------------------------------------------------------------------------
+
+    def read_clock(self) -> None:
+        """If it is time to: what is asked next knows the offset that holds."""
+        with self._translated():
+            self._connected()
+
+    def _read_clock(self, db: psycopg.Connection[Any]) -> None:
+        """Read the offset of steady time; if the clock was seen to jump and nobody has corrected it yet, do that."""
+        sql, clock = Statements("sql", self.place.schema), self._clock
+        with self.waiting.on(db):
+            self._note_clock(db, sql.read_clock)
+            if (jump := clock.jump) is None:
+                return
+            try:
+                said = (jump.offset, jump.corrected, jump.since, jump.seen)
+                [(done,)] = db.execute(sql.correct_clock, said).fetchall()
+            except psycopg.Error as trouble:
+                if db.closed or db.broken:
+                    raise
+                why = faults.without_password(str(trouble))
+                _log.warning("%s: could not correct a jump of the clock: %s", self.place.name, why)
+                clock.believe()
+                return
+            self._note_clock(db, sql.read_clock)
+        if done:
+            _log.warning(
+                "%s: the server's clock jumped by %.0f s; delays, expiry and retention go on as if it had not",
+                self.place.name, jump.by / 1e6,
+            )  # fmt: skip
+        if clock.jump is not None:
+            clock.believe()
+
+    def _note_clock(self, db: psycopg.Connection[Any], statement: str) -> None:
+        asked = self._clock.steady()
+        [(time, offset)] = db.execute(statement, binary=True).fetchall()
+        self._clock.note(time, asked, offset)
+        self._clock.was_read()
 
     @staticmethod
     def _is_alive(db: psycopg.Connection[Any]) -> bool:
@@ -194,10 +240,10 @@ class Link:
             self._sent = self._is_level
             return self.rows(statement, params)
 
-    def order(self, statement: str) -> None:
+    def order(self, statement: str, params: Sequence[Any] | dict[str, Any] = ()) -> None:
         """The same of what answers nothing and may be no part of a transaction."""
         with self._translated(), self.waiting.on(self._connected()):
-            self.run(statement)
+            self.run(statement, params)
 
     def call(self, call: Call, params: Packed) -> list[Any]:
         """The same, by the short way."""
@@ -241,7 +287,7 @@ class Link:
         assert self._db is not None
         return self._db.execute(statement, params or None, binary=True).fetchall()
 
-    def run(self, statement: str, params: Sequence[Any] = ()) -> int:
+    def run(self, statement: str, params: Sequence[Any] | dict[str, Any] = ()) -> int:
         assert self._db is not None
         return self._db.execute(statement, params or None).rowcount
 
@@ -254,13 +300,12 @@ class Link:
                 return self._transaction(db, do, reading=reading)
 
     def _transaction(self, db: psycopg.Connection[Any], do: Callable[[int], T], *, reading: bool) -> T:
-        asked = self._clock.steady()
-        began = db.execute(self._begin_reading if reading else self._begin)
         try:
-            while began.nextset():  # the last of two statements in one question tells the time
-                pass
-            [(*_, time)] = began.fetchall()
-            self._clock.note(time, asked)
+            time = self._begin_at(db, reading=reading)
+            if self._clock.jump is not None and self._clock.is_shared:  # nothing is decided by a clock that jumped
+                self._roll_back(db)
+                self._read_clock(db)
+                time = self._begin_at(db, reading=reading)
             answer = do(time)
         except BaseException:
             self._roll_back(db)
@@ -268,6 +313,17 @@ class Link:
         self._sent = not reading
         db.execute("COMMIT")
         return answer
+
+    def _begin_at(self, db: psycopg.Connection[Any], *, reading: bool) -> int:
+        """Begin a transaction; answers the server's time."""
+        asked = self._clock.steady()
+        began = db.execute(self._begin_reading if reading else self._begin)
+        while began.nextset():  # the last of two statements in one question tells the time
+            pass
+        time: int
+        [(*_, time)] = began.fetchall()
+        self._clock.note(time, asked)
+        return time
 
     def reading(self, do: Callable[[int], T]) -> T:
         """One snapshot. Nothing is changed, so it is repeated on a new connection if the old one was lost."""

@@ -51,6 +51,7 @@ class Opened:
             schema.prepare(first, place)
         finally:
             first.close()
+        self.clock.is_shared = True
         self._watchdog = Watchdog(place.answer_within)
         self._sweep = Sweep(place, self.clock, self._sql, self._watchdog)
         self._crew = Crew(place, self.clock, self._watchdog, self._fold_if_due)
@@ -93,26 +94,27 @@ class Opened:
     async def exchange(self, wanted: Exchange, now: int | None) -> Exchanged:
         on_loop, link = self._on_loop, None
         is_here = on_loop is not None and on_loop.loop is asyncio.get_running_loop() and now is None
-        if on_loop is not None and is_here and fast.is_plain(wanted) and not self._habits.are_shared(wanted):
+        is_plain = fast.is_plain(wanted) and not self._habits.are_shared(wanted)
+        if on_loop is not None and is_here and is_plain and not self.clock.must_be_read():
             link = on_loop.free()
         if on_loop is None or link is None:
             return await self.do(lambda engine: engine.exchange(wanted, now))
-        asked = self.clock.steady()
+        asked, hands = self.clock.steady(), self.clock.hands(now)
         # Not told by whoever waits for it: those who gave up have changed what others wait for all the same.
         tell = functools.partial(self._tell_of, wanted)
         try:
-            rows = await link.ask(on_loop.call, fast.packed(fast.exchange_params(wanted, now)), tell)
+            rows = await link.ask(on_loop.call, fast.packed(fast.exchange_params(wanted, now, hands)), tell)
         except psycopg.Error:  # others were in the way, and nothing was written
             return await self.do(lambda engine: engine.exchange(wanted, now, is_plain=False))
         said = rows[0][0]
-        self.clock.note(rows[0][1], asked)
+        self.clock.note(rows[0][1] + hands[0], asked)
         if said != fast.DONE:
             if said == fast.SHARED:
                 self._habits.note(wanted, are_shared=True)
             return await self.do(lambda engine: engine.exchange(wanted, now, is_plain=said == fast.SHARED))
         if not fast.knows_lanes(rows, self._lanes):
             await self.do(lambda engine: engine.know_lanes())
-        return fast.exchanged(wanted, rows, self._lanes)
+        return fast.exchanged(wanted, rows, self._lanes, hands[0])
 
     def _tell_of(self, wanted: Exchange, rows: list[Any]) -> None:
         if rows[0][0] == fast.DONE and (topics := fast.topics_of(wanted, rows)):

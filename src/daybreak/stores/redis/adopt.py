@@ -19,15 +19,18 @@ from daybreak.stores.redis.told import pack_event, sized
 from daybreak.units import micros, moment
 
 _STATE: Final = struct.Struct("<3BIIII8d")
+WALL: Final = 2  # how a delay is counted, as in prelude.lua
 
 
-def packed(reply: Sequence[Any]) -> Moved:
-    """What pack.lua says of a job."""
+def packed(reply: Sequence[Any], offset: int) -> Moved:
+    """What pack.lua says of a job, with times of the wall: the steady time of this store means nothing to another."""
     parts, keys, holds_name = reply
     whole = Whole(parts)
     job, (_, _, _, _, _, clock, *_, due, _) = whole.job, HEAD.unpack_from(parts[1])
-    if job.state is State.SUSPENDED and clock:
-        job = replace(job, run_at=moment(int(due)))
+    if job.expires_at is not None and offset:
+        job = replace(job, expires_at=moment(micros(job.expires_at) + offset))
+    if job.state in (State.SCHEDULED, State.SUSPENDED) and clock:
+        job = replace(job, run_at=moment(int(due) if clock == WALL else int(due) + offset))
     names = [name.decode() for name in keys]
     return Moved(job, whole.history(), dict(zip(names[::2], names[1::2], strict=True)), bool(holds_name))
 

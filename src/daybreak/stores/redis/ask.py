@@ -227,9 +227,9 @@ def _add_claim(args: Args, claim: Claim) -> None:
         args += (task_of(task, version) for task, version in claim.tasks)
 
 
-def reap(wanted: Reap, asked: int, watched: int) -> Args:
+def reap(wanted: Reap, asked: int, watched: int, even: int | None) -> Args:
     sized(wanted.worker.encode())
-    return [wanted.worker, asked, watched, wanted.limit, span(wanted.lease_for)]
+    return [wanted.worker, asked, watched, wanted.limit, span(wanted.lease_for), codes.NONE if even is None else even]
 
 
 def beats(said: Sequence[Beat]) -> Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import sys
@@ -17,9 +18,10 @@ from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.library import Command, Garbled, Refusal, pack, reader
 from daybreak.stores.redis.line import Line
 from daybreak.stores.redis.link import Lost, greeting
-from daybreak.stores.redis.scripts import EXCHANGE, SUBMIT, Script
+from daybreak.stores.redis.scripts import CORRECT, EXCHANGE, SUBMIT, Script
 from daybreak.stores.redis.short import ShortWay
 from daybreak.stores.redis.specs import Args
+from daybreak.stores.steady import Jump
 from daybreak.stores.turns import Turns
 
 MOST: Final = 500  # jobs that are sent together
@@ -111,21 +113,32 @@ class Caller:
         line = self._line
         for _ in range(5):
             wire = self._connected()
-            rest = (1, *line.header(None), *args)
+            rest, sent = (1, *line.header(None), *args), line.hands.steady()
             try:
                 reply = wire.ask(("EVALSHA", script.sha, *rest))
                 if isinstance(reply, Refusal) and faults.word(str(reply)) == "NOSCRIPT":
+                    sent = line.hands.steady()
                     reply = wire.ask(("EVAL", script.text, *rest))
             except Lost as trouble:
                 raise faults.unknown(line.address, str(trouble)) from None
             if not isinstance(reply, Refusal):
+                line.hands.hear(reply[0], sent)
+                if line.hands.jump is not None:
+                    self._correct(wire, line.hands.jump)
+                if len(reply) == 1:  # nothing was done: the clock was not where we expected it
+                    continue
                 return reply
             if faults.word(str(reply)) in faults.STALE:
                 wire.close()
             if not line.follow(str(reply)):
                 raise faults.refused(line.address, str(reply))
             wire.close()
-        raise StoreUnavailable(f"{line.address}: the cluster sends us from node to node")
+        raise StoreUnavailable(f"{line.address}: the cluster sends us from node to node, or its clock keeps jumping")
+
+    def _correct(self, wire: Wire, jump: Jump) -> None:
+        sent = self._line.hands.steady()
+        with contextlib.suppress(Lost):  # tried again with the next question
+            self._line.corrected(jump, wire.ask(("EVAL", CORRECT.text, *self._line.correction(jump))), sent)
 
     def _connected(self) -> Wire:
         self._check_open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import ssl
 from collections.abc import Sequence
@@ -16,15 +17,18 @@ from daybreak.errors import StoreTooNew, StoreUnavailable
 from daybreak.store import ConnectLimit, FixedLimit
 from daybreak.stores.redis import faults
 from daybreak.stores.redis.address import Address
-from daybreak.stores.redis.hands import Hands
+from daybreak.stores.redis.hands import Hands, correction
 from daybreak.stores.redis.library import Refusal
 from daybreak.stores.redis.link import Link, Lost, greeting
-from daybreak.stores.redis.scripts import OPEN, Script
+from daybreak.stores.redis.scripts import CORRECT, OPEN, Script
+from daybreak.stores.steady import Jump
 from daybreak.units import micros
 
 VERSION: Final = 1  # of how things are kept
 NEEDS: Final = 1  # the oldest that can read what we write
 _ATTEMPTS: Final = 5
+REFUSED: Final = 2  # what correct.lua replies where others saw the clock run evenly
+_log = logging.getLogger("daybreak.redis")
 
 Reply = list[Any]
 
@@ -64,14 +68,18 @@ class Line:
 
     # -- scripts -------------------------------------------------------------------------------------------------------
 
-    def header(self, now: datetime | None) -> tuple[bytes, bytes | str | int, int]:
-        return (self.prefix, "" if now is None else micros(now), self.skew.micros)
+    def header(self, now: datetime | None) -> tuple[bytes, str | int, int]:
+        """Where no time is given it is the server's, if that is about what we expect: see prelude.lua."""
+        if now is not None:
+            return self.prefix, micros(now), self.skew.micros
+        about = self.hands.about()
+        return self.prefix, "" if about is None else f"~{about}", self.skew.micros
 
     async def run(self, script: Script, args: Sequence[bytes | str | int], now: datetime | None = None) -> Reply:
         """The script's answer. Sent once, unless it only reads or the server says that it did nothing."""
-        rest = (1, *self.header(now), *args)
         for attempt in range(_ATTEMPTS):
             link = await self.link()
+            rest = (1, *self.header(now), *args)
             sent = self.hands.steady()
             try:
                 reply = await link.ask(("EVALSHA", script.sha, *rest))
@@ -83,12 +91,42 @@ class Line:
                     continue
                 raise faults.unknown(self.address, str(trouble)) from None
             if not isinstance(reply, Refusal):
-                self.hands.note(int(reply[0]), sent)
+                self.hands.hear(reply[0], sent)
+                if self.hands.jump is not None:
+                    await self._correct(link, self.hands.jump)
+                if len(reply) == 1:  # nothing was done: the clock was not where we expected it
+                    continue
                 return reply  # type: ignore[no-any-return]
             if not self.follow(str(reply)):
                 raise self._refusal(link, str(reply))
             link.close()
-        raise StoreUnavailable(f"{self.address}: the cluster sends us from node to node")
+        raise StoreUnavailable(f"{self.address}: the cluster sends us from node to node, or its clock keeps jumping")
+
+    async def _correct(self, link: Link, jump: Jump) -> None:
+        """Ask the store to go on as if its clock had not jumped. What fails is tried again with the next question."""
+        sent = self.hands.steady()
+        try:
+            reply = await link.ask(("EVAL", CORRECT.text, *self.correction(jump)))
+        except Lost:
+            return
+        self.corrected(jump, reply, sent)
+
+    def correction(self, jump: Jump) -> tuple[bytes | str | int, ...]:
+        return (1, self.prefix, "", self.skew.micros, *correction(jump))
+
+    def corrected(self, jump: Jump, reply: Any, sent: int) -> None:
+        if isinstance(reply, Refusal):
+            _log.warning("%s: could not correct a jump of the clock by %.0f s: %s", self.address, jump.by / 1e6, reply)
+            return
+        stamp, done = reply
+        self.hands.hear(stamp, sent)
+        if done == 1:
+            _log.warning(
+                "%s: the server's clock jumped by %.0f s; delays, expiry and retention go on as if it had not",
+                self.address, jump.by / 1e6,
+            )  # fmt: skip
+        elif done == REFUSED:
+            self.hands.believe()
 
     def follow(self, reply: str) -> bool:
         """In a cluster a namespace lives on one node; one that does not have it says who does, and did nothing."""
@@ -151,14 +189,14 @@ class Line:
             link = await self.dial()
             sent = self.hands.steady()
             try:
-                reply = await link.ask(("EVAL", OPEN.text, 1, *self.header(None), VERSION, NEEDS))
+                reply = await link.ask(("EVAL", OPEN.text, 1, self.prefix, "", self.skew.micros, VERSION, NEEDS))
             except BaseException as trouble:
                 link.close()
                 if isinstance(trouble, Lost):
                     raise faults.unreachable(self.address, trouble) from None
                 raise
             if not isinstance(reply, Refusal):
-                self.hands.note(int(reply[0]), sent)
+                self.hands.hear(reply[0], sent)
                 return self._check(link, reply)
             link.close()
             if faults.is_channel(str(reply)):

@@ -147,14 +147,14 @@ class RedisStore:
         return [answers.EXTENDED[code] for code in held]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        line, watched, asked = self._in_use(), span(reap.watched_for), ask.LATER
+        line, watched, asked, even = self._in_use(), span(reap.watched_for), ask.LATER, None
         if now is None:
             # By the time of asking: whoever could not report while the question was on its way is not given up.
             before = line.hands.asked_at()
             await line.link()
             asked = before or line.hands.asked_at() or asked
-            watched = line.hands.watched_for(watched)
-        _, taken = await line.run(scripts.REAP, ask.reap(reap, asked, watched), now)
+            watched, even = line.hands.watched_for(watched), line.hands.even_since()
+        _, taken = await line.run(scripts.REAP, ask.reap(reap, asked, watched, even), now)
         return leases_of(reap.worker, None, taken)
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
@@ -203,8 +203,9 @@ class RedisStore:
         return answers.purged(await self._in_use().run(scripts.PURGE, ask.purge(purge), now))
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
-        _, found = await self._in_use().run(scripts.PACK, (len(jobs), *(clean(job) for job in jobs)))
-        return [None if reply is None else adopt.packed(reply) for reply in found]
+        line = self._in_use()
+        _, found = await line.run(scripts.PACK, (len(jobs), *(clean(job) for job in jobs)))
+        return [None if reply is None else adopt.packed(reply, line.hands.offset) for reply in found]
 
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
         cleaned = [cleaned_moved(one) for one in moved]

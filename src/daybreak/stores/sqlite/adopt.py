@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from daybreak.events import encode
 from daybreak.model import UNFINISHED, State
 from daybreak.rank import place
-from daybreak.store import Inserted, Moved, Verdict, job_topic, kept_until
+from daybreak.store import Inserted, Moved, Verdict, job_topic, jumped_by, kept_until
 from daybreak.stores.sqlite import gauges, places
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import WALL, Carry, Row, pack_extra, pack_options
@@ -25,9 +25,12 @@ def _pack(ledger: Ledger, job: str) -> Moved | None:
     row = places.load_id(ledger, job)
     if row is None:
         return None
-    packed = row.as_job()
-    if row.state is State.SUSPENDED and row.due is not None:
-        packed = replace(packed, run_at=moment(row.due))
+    packed, jumped = row.as_job(), jumped_by(ledger.wall, ledger.steady)
+    # With times of the wall: the steady time of this store means nothing to another.
+    if row.expires is not None and jumped:
+        packed = replace(packed, expires_at=moment(row.expires + jumped))
+    if row.due is not None and row.state in (State.SCHEDULED, State.SUSPENDED):
+        packed = replace(packed, run_at=moment(row.due if row.clock == WALL else row.due + jumped))
     keys = dict(ledger.execute(sql.keys_of_job, (job,)))
     gave_up = False
     if row.uniq is not None and row.state in UNFINISHED:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from daybreak.model import Lease, Reason, State
+from daybreak.model import Done, Lease, Outcome, Reason, State
+from daybreak.policy.settle import settle
 from daybreak.services.reaper import Reaper
-from daybreak.store import PROMOTED_PER_CLAIM, Claim, Exchange, Reap, Store
+from daybreak.store import PROMOTED_PER_CLAIM, Claim, Exchange, Purge, Reap, Store
 from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.builders import (
     DAY,
@@ -190,6 +191,59 @@ class TwoClocks:
         assert (await store.advance()).expired == 1
         assert await state_of(store, job) is State.FAILED
 
+    async def test_a_jump_of_the_clock_ends_no_job_and_deletes_nothing(self, store: Store, clock: HandClock) -> None:
+        done = await _submit(store, clock, key="a key")
+        [lease] = await _claim(store)
+        await _end(store, lease, Done())
+        waiting = await _submit(store, clock, expires_in=2 * HOUR)
+        for jump in (DAY, 30 * DAY, -365 * DAY, 400 * DAY):
+            clock.jump(jump)
+            assert (await store.advance()).expired == 0
+            purged = await store.purge(Purge())
+            assert (purged.jobs, purged.events, purged.keys) == (0, 0, 0)
+        assert [await state_of(store, job) for job in (done, waiting)] == [State.COMPLETED, State.QUEUED]
+        clock.advance(2 * HOUR)
+        assert (await store.advance()).expired == 1
+        clock.advance(8 * DAY)
+        assert (await store.purge(Purge())).jobs == 1
+
+    async def test_a_clock_set_back_leaves_delays_running(self, store: Store, clock: HandClock) -> None:
+        delayed = await _submit(store, clock, delay=SECOND, priority=1)
+        retried = await _submit(store, clock, retry=TWICE)
+        [lease] = await _claim(store)
+        await _end(store, lease, OOPS)
+        clock.jump(-HOUR)
+        answer = await store.exchange(Exchange(claim=Claim(worker="w1", limit=9, lease_for=LEASE)))
+        assert answer.leases == []
+        assert answer.next_in is not None
+        assert answer.next_in <= SECOND
+        clock.advance(SECOND)
+        assert [lease.job for lease in await _claim(store, 9)] == [delayed, retried]
+
+    async def test_a_jump_of_the_clock_moves_what_people_are_shown(self, store: Store, clock: HandClock) -> None:
+        clock.jump(DAY)
+        job = await _submit(store, clock)
+        [lease] = await _claim(store)
+        await _end(store, lease, Done())
+        found = await look(store, job)
+        shown = [found.created_at, found.started_at, found.finished_at, lease.started_at]
+        shown += [event.at for event in await store.history(job)]
+        assert all(abs(at - clock.now) < MINUTE for at in shown if at is not None)
+
+    async def test_a_job_moved_after_a_jump_takes_along_what_is_left_of_its_wait(
+        self, store: Store, clock: HandClock
+    ) -> None:
+        delayed = await _submit(store, clock, delay=HOUR, expires_in=2 * HOUR)
+        scheduled = await _submit(store, clock, run_at=clock.now + HOUR)
+        instant = clock.now + HOUR
+        for jump in (DAY, -2 * DAY):
+            clock.jump(jump)
+            one, other = await store.pack([delayed, scheduled])
+            assert one is not None
+            assert other is not None
+            assert (one.job.run_at, one.job.expires_at) == (clock.now + HOUR, clock.now + 2 * HOUR)
+            assert other.job.run_at == instant
+
     async def test_a_clock_set_back_reorders_nothing(self, store: Store, clock: HandClock) -> None:
         jobs = []
         for _ in range(3):
@@ -229,6 +283,11 @@ async def _submit(store: Store, clock: HandClock, **said: Any) -> str:
     if not clock.is_read:
         pytest.skip("this store was not given the clock: take `clock` in the store fixture")
     return job.id
+
+
+async def _end(store: Store, lease: Lease, outcome: Outcome) -> None:
+    settlement = settle(lease, outcome, chance=0.5, by=lease.worker)
+    assert (await store.exchange(Exchange(settle=[settlement]))).settled == [True]
 
 
 async def _claim(store: Store, limit: int = 1, worker: str = "w1") -> list[Lease]:

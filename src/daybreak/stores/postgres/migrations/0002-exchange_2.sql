@@ -3,11 +3,13 @@
 -- alone (p_alone) before anything else: then nothing was written. `created` is the store's time, `due` when the next
 -- delayed job falls due or those who wait for a resource are looked at, `id` the limited queues in which there is room now,
 -- `lane` 1 if resources were taken or given back.
+-- Times are steady: the server's minus p_offset; where `wall` is written, people are shown it. If steady time is far from
+-- p_about, which the caller expects, the clock may have jumped: then it is not plain.
 -- s_counts is NULL where all of them count as `completed`, as most do.
 -- As exchange_1, and a claim that finds one job, as most do that find few, begins no statement made for many.
 -- The order of claims is that of rank.py: see the comment at the merge. Resources are those of sharing.py.
 CREATE FUNCTION daybreak.exchange_2(
-    p_now bigint, p_alone boolean,
+    p_now bigint, p_alone boolean, p_offset bigint, p_about bigint,
     s_seqs bigint[], s_fences integer[], s_attempts integer[], s_keeps bigint[], s_results bytea[], s_carries bytea[],
     s_notes bytea[], s_ids text[], s_tails text[], s_counts text[], s_rans bigint[], s_waits bigint[],
     c_worker text, c_call text, c_queues text[], c_served bigint[], c_tasks text[], c_versions integer[], c_limit integer,
@@ -18,7 +20,8 @@ RETURNS TABLE (seq bigint, created bigint, due bigint, id text, lane integer, pr
 LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE
-    at bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    at bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset);
+    wall bigint;
     settling integer := coalesce(cardinality(s_seqs), 0);
     lanes integer[];
     turns integer[];
@@ -47,7 +50,12 @@ DECLARE
 BEGIN
     IF p_alone THEN
         PERFORM pg_advisory_xact_lock(4473428, hashtext('daybreak.gauge'));
-        at := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+        at := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset);
+    END IF;
+    IF abs(at - p_about) > 5000000 THEN
+        RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
+            NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+        RETURN;
     END IF;
     IF c_limit IS NOT NULL THEN
         -- Whoever sets a queue waits for claims that did not see it set, and goes before those to come.
@@ -55,7 +63,7 @@ BEGIN
         SELECT EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (c_queues) AND q.max_running IS NOT NULL)
                    OR EXISTS (SELECT 1 FROM daybreak.incoming),
                least((SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
-                     (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 1)),
+                     (SELECT min(d.due) - p_offset FROM daybreak.delayed d WHERE d.clock = 1)),
                (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL), array_agg(l.id), array_agg(a.turn)
         INTO odd, next_due, look, lanes, turns
         FROM unnest(c_queues) WITH ORDINALITY a(queue, turn) JOIN daybreak.lane l ON l.queue = a.queue
@@ -149,7 +157,7 @@ BEGIN
             END LOOP;
         END IF;
         -- What was picked may have fallen due, and been queued by another, after we looked at the clock.
-        at := greatest(at, coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
+        at := greatest(at, coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset));
         IF odd OR (cardinality(wants) > 0 AND NOT p_alone) THEN
             RETURN QUERY SELECT CASE WHEN cardinality(wants) > 0 THEN 2 ELSE 0 END::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
                 NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
@@ -157,6 +165,7 @@ BEGIN
         END IF;
     END IF;
 
+    wall := at + p_offset;
     IF settling > 0 OR cardinality(wants) > 0 THEN
       BEGIN
        IF settling > 0 THEN
@@ -170,17 +179,17 @@ BEGIN
             RETURNING l.seq, l.lane, l.priority, l.fence, l.n + 1 AS n, l.started, l.progress, l.message, l.uniq,
                       l.needs, l.history, a.attempt, a.keep, a.result, a.carry, a.note, a.id, a.o,
                       CASE WHEN s_counts IS NULL THEN 'completed' ELSE a.what END AS what, a.ran, a.waited,
-                      '{"n":' || l.n + 1 || ',"at":' || at || a.tail AS line
+                      '{"n":' || l.n + 1 || ',"at":' || wall || a.tail AS line
         ), kept AS (
             INSERT INTO daybreak.done (seq, finished, purge_at, started, attempt, fence, n, state, progress, result,
                                        carry, note, message, history)
-            SELECT seq, at, at + keep, started, attempt, fence, n, 'completed', progress, result, carry, note, message,
+            SELECT seq, wall, at + keep, started, attempt, fence, n, 'completed', progress, result, carry, note, message,
                    CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END
             FROM gone
         ), counted AS (
             -- Where `what` is NULL nothing is added to the totals, whatever else the row says.
             INSERT INTO daybreak.tally (lane, priority, state, n, what, took, latest, ran, firsts, waited, attempts, batches)
-            SELECT g.lane, g.priority, s.state, s.sign * g.n, CASE WHEN s.sign = 1 THEN g.what END, g.took, at, g.ran, g.firsts,
+            SELECT g.lane, g.priority, s.state, s.sign * g.n, CASE WHEN s.sign = 1 THEN g.what END, g.took, wall, g.ran, g.firsts,
                    g.waited, g.attempts, CASE WHEN s_counts IS NULL THEN 1 END
             FROM (SELECT lane, priority, what, count(*) AS n, sum(ran) AS took, max(ran) AS ran,
                          nullif(count(waited), 0) AS firsts, sum(waited) AS waited,
@@ -265,10 +274,10 @@ BEGIN
         RETURNING r.seq, r.attempt + 1 AS attempt, r.fence + 1 AS fence, r.n + 1 AS n, r.carry, r.history, r.expires, r.needs
         INTO one;
         SELECT * INTO what FROM daybreak.job j WHERE j.seq = one.seq;
-        line := '{"n":' || one.n || ',"at":' || at || c_tail || ',"attempt":' || one.attempt || ',"fence":' || one.fence || '}';
+        line := '{"n":' || one.n || ',"at":' || wall || c_tail || ',"attempt":' || one.attempt || ',"fence":' || one.fence || '}';
         INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq, carry,
                                     history, needs, ahead)
-        VALUES (one.seq, at + c_term, c_term, at, what.lane, one.attempt, one.fence, one.n, what.priority, c_worker, c_call,
+        VALUES (one.seq, at + c_term, c_term, wall, what.lane, one.attempt, one.fence, one.n, what.priority, c_worker, c_call,
                 what.uniq, one.carry, CASE WHEN one.history IS NULL THEN line ELSE one.history || E'\n' || line END, one.needs,
                 coalesce(c_begins < 1, false));
         IF one.expires IS NOT NULL THEN
@@ -305,13 +314,13 @@ BEGIN
         ), taken AS MATERIALIZED (
             SELECT g.*, j.created, j.id, j.lane, j.priority, j.asked, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra,
                    j.args,
-                   '{"n":' || g.n || ',"at":' || at || c_tail || ',"attempt":' || g.attempt || ',"fence":' || g.fence || '}'
+                   '{"n":' || g.n || ',"at":' || wall || c_tail || ',"attempt":' || g.attempt || ',"fence":' || g.fence || '}'
                        AS line
             FROM gone g CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = g.seq OFFSET 0) j
         ), leased AS (
             INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq,
                                         carry, history, needs, ahead)
-            SELECT seq, at + c_term, c_term, at, lane, attempt, fence, n, priority, c_worker, c_call, uniq, carry,
+            SELECT seq, at + c_term, c_term, wall, lane, attempt, fence, n, priority, c_worker, c_call, uniq, carry,
                    CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END, needs, coalesce(o > c_begins, false)
             FROM taken
         ), forgotten AS (

@@ -1,9 +1,9 @@
 -- Those who wait are told by the commit itself; `told` are the topics of which they were.
 -- Who begins to wait at this very moment may not be seen here: see wake.py.
 SELECT i.at, i.seqs, n.told
-FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
+FROM daybreak.insert_2(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
     %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::text[], %b::integer[],
-    %b::text[]) i
+    %b::text[], %b::bigint, %b::bigint) i
 CROSS JOIN LATERAL (
     SELECT array_agg(w.topic) AS told, count(pg_notify(w.channel, w.topic)) FROM (
         SELECT DISTINCT a.channel, n.topic

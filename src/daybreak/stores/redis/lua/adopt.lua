@@ -38,7 +38,7 @@ end
 local function stand(job, is_open)
   job.clock, job.y, job.flags, job.holder = 0, NONE, 0, ''
   if is_open then
-    job.x = M.score_of(M.settings_of(job.queue), job.priority, math.min(job.created, now))
+    job.x = M.score_of(M.settings_of(job.queue), job.priority, now - math.max(0, wall - job.created))
     -- One that is held waits on when it is resumed.
     if (job.state == SCHEDULED or job.state == SUSPENDED) and job.due ~= NONE then
       job.clock, job.y = K.WALL, job.due
@@ -47,7 +47,7 @@ local function stand(job, is_open)
   end
   local keep = job.state == FAILED and job.keep_failed or job.keep
   job.x = job.finished
-  if keep >= 0 then job.y = now + math.max(0, keep - math.max(0, now - job.finished)) end
+  if keep >= 0 then job.y = now + math.max(0, keep - math.max(0, wall - job.finished)) end
   finals[#finals + 1] = M.size_of(job.id) .. job.id
 end
 
@@ -64,7 +64,7 @@ local function tie(job, ties, is_open)
   if ties.unique or #job.keys > 0 then M.tie(job, ties.unique, {}, ties.gives_up, ties.code) end
   if ties.unique and is_open and job.holds_name then M.hset('unique', ties.unique, job.seq) end
   for i = 1, #job.keys do
-    M.know_key(job, job.keys[i][1], job.keys[i][2], NONE)
+    M.know_key(job, job.keys[i][1], job.keys[i][2], now == wall and NONE or now - math.max(0, wall - job.created))
     M.zset('dropped', job.keys[i][1], false) -- it may have been left here when the job went away
   end
   M.belong(job.seq, ties)
@@ -81,7 +81,7 @@ local function accept(job, is_open, last)
   keep_parts(job)
   if is_open and job.expires >= 0 then
     job.marks = M.with(job.marks, K.EXPIRY)
-    M.zset('expiring', seq, math.max(now, job.expires))
+    M.zset('expiring', seq, now + math.max(0, job.expires - wall))
   end
   stand(job, is_open)
   if job.state == BLOCKED then job.state = M.first_state(job) end -- on what, this store finds out for itself
@@ -108,4 +108,4 @@ end
 call('HSET', META, 'seq', text(last))
 if next(freed) then M.offer_freed() end
 M.finish_script()
-return { text(server), { '0', table.concat(answers), others } }
+return { stamp, { '0', table.concat(answers), others } }

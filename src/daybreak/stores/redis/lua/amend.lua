@@ -130,4 +130,4 @@ for i = 1, #names do
 end
 if next(freed) then M.offer_freed() end
 M.finish_script()
-return { text(server), answers }
+return { stamp, answers }

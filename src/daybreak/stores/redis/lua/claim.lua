@@ -178,8 +178,8 @@ function M.start_of(claim, shared, head)
   if marks >= K.NEEDS then M.have('gauge') end -- alone: looking for what is in it would bring job.lua, too
   return {
     head = pack(K.HEAD, RUNNING, 0, claim.flags, marks - ends, priority, 0, lane, attempt, fence, n, lost,
-      timeouts, shared.till, claim.lease_for, now),
-    line = pack('<BBBBI4dddI4', K.started, RUNNING, 0, NO_PRIORITY, n, now, NONE, fence, attempt) .. shared.by,
+      timeouts, shared.till, claim.lease_for, wall),
+    line = pack('<BBBBI4dddI4', K.started, RUNNING, 0, NO_PRIORITY, n, wall, NONE, fence, attempt) .. shared.by,
     marks = marks, ends = ends, lane = lane, priority = priority, n = n, count = 0,
     expires = M.has(marks, K.EXPIRY), needs = marks >= K.NEEDS, is_retry = attempt > 1,
   }

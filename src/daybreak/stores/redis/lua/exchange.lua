@@ -36,4 +36,4 @@ M.flush()
 if next(freed) then M.offer_freed() end
 local claimed = claim and M.claim_all(claim) or false
 M.finish_script()
-return { text(server), settled, inserted, revisions, claimed }
+return { stamp, settled, inserted, revisions, claimed }

@@ -36,4 +36,4 @@ for i = 1, #beats do
   end
 end
 M.finish_script()
-return { text(server), table.concat(answers) }
+return { stamp, table.concat(answers) }

@@ -13,4 +13,4 @@ if at >= first then
     at = at + 1
   end
 end
-return { text(server), text(first), text(last), rows }
+return { stamp, text(first), text(last), rows }

@@ -233,7 +233,7 @@ end
 -- -- events -----------------------------------------------------------------------------------------------------------
 
 function M.event(kind, state, reason, priority, n, run_at, fence, attempt, by, tail)
-  return pack('<BBBBI4dddI4Hc0I4c0', kind, state, reason, priority, n, now, run_at, fence, attempt, #by, by, #tail, tail)
+  return pack('<BBBBI4dddI4Hc0I4c0', kind, state, reason, priority, n, wall, run_at, fence, attempt, #by, by, #tail, tail)
 end
 
 function M.tell_feed(id, line)

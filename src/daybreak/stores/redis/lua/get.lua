@@ -10,4 +10,4 @@ M.fetch('at', seqs)
 M.fetch('job', seqs)
 local answers = {}
 for i = 1, #names do answers[i] = ids[names[i]] and M.whole(ids[names[i]]) or false end
-return { text(server), answers }
+return { stamp, answers }

@@ -89,7 +89,7 @@ function M.accept_ties(seq, id, ties)
   local job = { seq = seq, id = id, marks = 0 }
   if ties.unique or ties.key then M.tie(job, ties.unique, {}, ties.gives_up, ties.code) end
   if ties.unique then M.hset('unique', ties.unique, seq) end
-  if ties.key then M.answer_for_key(job, ties, NONE) end
+  if ties.key then M.answer_for_key(job, ties, now == wall and NONE or now) end
   M.belong(seq, ties)
   return job.marks
 end
@@ -160,7 +160,7 @@ function M.prepare(class, settings)
   class.state, class.x, class.y, class.timed = QUEUED, M.score_of(settings, class.priority, now), NONE, 0
   if class.clock ~= 0 then
     local due = class.clock == K.WALL and class.due or now + class.due
-    if due > now then class.state, class.timed, class.y = SCHEDULED, class.clock, due end
+    if due > (class.clock == K.WALL and wall or now) then class.state, class.timed, class.y = SCHEDULED, class.clock, due end
   end
   class.needed = class.needs and M.prepare_needs(class) or ''
   if class.state == QUEUED then
@@ -172,8 +172,8 @@ function M.prepare(class, settings)
   class.expiring = class.expires >= 0 and M.moves('expiring')
   class.expiry = class.expires >= 0 and text(now + class.expires)
   class.heads = {}
-  class.prefix = pack('<ddd', now, class.keep, class.keep_failed)
-  class.line = pack('<BBBBI4dd', K.submitted, class.state, 0, class.priority, 1, now,
+  class.prefix = pack('<ddd', wall, class.keep, class.keep_failed)
+  class.line = pack('<BBBBI4dd', K.submitted, class.state, 0, class.priority, 1, wall,
     class.state == SCHEDULED and class.y or NONE) .. class.tail
   if not class.waits_for then M.wake_work(class.queue) end
 end

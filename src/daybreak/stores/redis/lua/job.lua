@@ -54,7 +54,7 @@ end
 -- -- places -----------------------------------------------------------------------------------------------------------
 
 function M.arrived(job)
-  return (unpack_from('<d', M.hget('job', job.seq)))
+  return unpack_from('<d', M.hget('job', job.seq)) - wall + now
 end
 
 function M.place(job)
@@ -117,7 +117,7 @@ function M.first_state(job)
 end
 
 function M.is_early(job)
-  return job.clock ~= 0 and job.y > now
+  return job.clock ~= 0 and job.y > (job.clock == K.WALL and wall or now)
 end
 
 function M.due_at(job)
@@ -172,7 +172,7 @@ function M.release_unique(job)
   end
 end
 
--- `at` is when the key was submitted; NONE: when its job was.
+-- `at` is the steady time at which the key was submitted; NONE: when its job was, while the clock had not jumped.
 function M.know_key(job, key, digest, at)
   local unique, keys, gives_up, code = M.ties_of(job)
   keys[#keys + 1] = key
@@ -223,7 +223,7 @@ end
 function M.close(job, keep)
   M.forget_expiry(job)
   job.clock = 0
-  job.x = now
+  job.x = wall
   job.y = keep < 0 and NONE or now + keep
   M.release_unique(job)
   finals[#finals + 1] = M.size_of(job.id) .. job.id

@@ -18,4 +18,4 @@ for i = 1, #names do
     end
   end
 end
-return { text(server), answers }
+return { stamp, answers }

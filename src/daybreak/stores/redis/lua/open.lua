@@ -7,4 +7,4 @@ if not found[1] or tonumber(found[1]) < tonumber(version) then
   call('HSET', META, 'version', version, 'needs', needs)
   found = { version, needs }
 end
-return { text(server), found[1], found[2] }
+return { stamp, found[1], found[2] }

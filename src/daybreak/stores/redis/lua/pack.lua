@@ -32,4 +32,4 @@ for i = 1, #names do
   local job = seq and M.job_of(seq)
   answers[i] = seq and { M.whole(seq), keys_of(job), holds_name(job) and 1 or 0 } or false
 end
-return { text(server), answers }
+return { stamp, answers }

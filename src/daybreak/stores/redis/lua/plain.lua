@@ -9,8 +9,18 @@ local band, MOST, ROW = bit.band, 500, 500
 local QUEUED, RUNNING, COMPLETED = 2, 3, 5 -- these, and all numbers below, as in prelude.lua
 local HEAD = '<BBBBBBI4I4dI4I4I4ddd'
 local p, meta, clock = 5, P .. 'meta', call('TIME')
-local server = clock[1] * 1000000 + clock[2] + tonumber(argv[2])
-local now = argv[1] == '' and server or tonumber(argv[1])
+local kept = call('HMGET', meta, 'time', 'pos', 'look', 'clock')
+local offset, shown = tonumber(kept[4] or 0), clock[1] * 1000000 + clock[2] + tonumber(argv[2])
+local server = shown - offset
+local now, wall = server, shown
+if argv[1] ~= '' then
+  if argv[1]:byte() ~= 126 then
+    now = tonumber(argv[1])
+    wall = now
+  elseif math.abs(server - tonumber(argv[1]:sub(2))) > 5000000 then
+    return nil
+  end
+end
 local whole = format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
 -- -- what is asked, as in settle.lua and claim.lua --------------------------------------------------------------------
@@ -76,12 +86,13 @@ end
 
 -- -- what time does ---------------------------------------------------------------------------------------------------
 
-local found, first = call('HMGET', meta, 'time', 'pos', 'look'), nil
-local before, pos, look = tonumber(found[1] or 0), tonumber(found[2] or 0), found[3] and tonumber(found[3])
+local found, first
+local before, pos, look = tonumber(kept[1] or 0), tonumber(kept[2] or 0), kept[3] and tonumber(kept[3])
 if queue then
   first = look
-  for _, due in ipairs({ 'due:steady', 'due:wall' }) do
+  for i, due in ipairs({ 'due:steady', 'due:wall' }) do
     local at = tonumber(call('ZRANGE', P .. due, 0, 0, 'WITHSCORES')[2])
+    if at and i == 2 then at = at - wall + now end
     if at and (not first or at < first) then first = at end
   end
   if first and first <= now then return nil end
@@ -178,8 +189,8 @@ for i = 1, #runs do
       local cell = number * 16 + priority
       outcome = {
         head = pack(HEAD, COMPLETED, fate.reason, 0, marks + 16 * fate.kept, priority, 0, number, 1, fence, n, fate.lost,
-          fate.timeouts, now, fate.purge_at, started),
-        line = fate.event .. pack('<I4dd', n, now, -1) .. fate.tail, cell = cell, count = 0, is_sharing = marks >= 128,
+          fate.timeouts, wall, fate.purge_at, started),
+        line = fate.event .. pack('<I4dd', n, wall, -1) .. fate.tail, cell = cell, count = 0, is_sharing = marks >= 128,
       }
       sums[cell] = sums[cell] or { completed = 0, ran = 0, first = 0, waited = 0, longest = 0 }
       known[head], outcomes[#outcomes + 1] = outcome, outcome
@@ -220,8 +231,8 @@ if taken > 0 then
       if band(marks, 93) ~= 0 or n % 200 == 0 or (marks >= 128 and attempt > 1) then return nil end
       start = {
         head = pack(HEAD, RUNNING, 0, leased, marks, priority, 0, number, attempt, fence, n, lost, timeouts, till,
-          lease_for, now),
-        line = pack('<BBBBI4dddI4', 2, RUNNING, 0, 255, n, now, -1, fence, attempt) .. by,
+          lease_for, wall),
+        line = pack('<BBBBI4dddI4', 2, RUNNING, 0, 255, n, wall, -1, fence, attempt) .. by,
         cell = number * 16 + priority, count = 0, is_sharing = marks >= 128,
       }
       looks[head], starts[#starts + 1] = start, start
@@ -287,9 +298,9 @@ if ended > 0 then
     local completed, ran, first_ones, waited, batches, last, last_ran = 0, 0, 0, 0, 0, 0, 0
     local there = call('HGET', P .. 'total', field)
     if there then completed, ran, first_ones, waited, batches, last, last_ran = unpack_from('<ddddddd', there) end
-    if now > last then
-      last, last_ran = now, sum.longest
-    elseif now == last then
+    if wall > last then
+      last, last_ran = wall, sum.longest
+    elseif wall == last then
       last_ran = math.max(last_ran, sum.longest)
     end
     call('HSET', P .. 'total', field, pack('<ddddddd', completed + sum.completed, ran + sum.ran,
@@ -323,6 +334,6 @@ if ended > 0 then call('PUBLISH', P .. 'wake:job', table.concat(finals)) end
 
 local wait = taken < limit and first and format(whole, first - now) or false
 return {
-  format(whole, server), string.rep('1', ended), false, {},
+  offset == 0 and format(whole, shown) or format(whole .. ':' .. whole, shown, offset), string.rep('1', ended), false, {},
   queue and { taken_seqs, heads, jobs, {}, wait, taken == limit and 1 or 0 } or false,
 }

@@ -2,7 +2,7 @@
 -- neither.
 local seq = M.hget('id', arg())
 local job = seq and M.job_of(seq)
-if not job or (job.state ~= QUEUED and job.state ~= BLOCKED) then return { text(server), -1 } end
+if not job or (job.state ~= QUEUED and job.state ~= BLOCKED) then return { stamp, -1 } end
 local resource = job.state == BLOCKED and M.blocked_on(job)
 local lanes, ahead = M.lanes_of(M.queue_of(job.lane)), 0
 local score = text(job.x)
@@ -15,4 +15,4 @@ for i = 1, #lanes do
   end
   ahead = ahead + low
 end
-return { text(server), ahead }
+return { stamp, ahead }

@@ -1,7 +1,8 @@
 -- What every script begins with: the clock, its arguments, codes, and what it remembers while it runs.
 --
 -- KEYS[1]  the prefix of the namespace; every key is derived from it and so lives in its slot
--- ARGV[1]  the time, microseconds since 1970; empty is the server's own clock
+-- ARGV[1]  the time, microseconds since 1970; empty is the server's own clock; '~' and a time is that clock, too, and if it
+--          is far from that time the script does nothing and replies with the time alone: the clock may have jumped
 -- ARGV[2]  what is added to the server's clock; 0 outside of tests
 -- ARGV[3]  ... are the script's own
 --
@@ -12,9 +13,17 @@ local pack, unpack_from, band, text = struct.pack, struct.unpack, bit.band, nil
 local META = P .. 'meta'
 local M = {}
 
-local clock = call('TIME')
-local server = clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
-local now = ARGV[1] == '' and server or tonumber(ARGV[1])
+-- `wall` is for run_at and for what people are shown; `now` is steady, and decides everything else. They differ by the
+-- offset, which is 0 until the server's clock jumps: see correct.lua.
+local clock, offset = call('TIME'), tonumber(call('HGET', META, 'clock') or 0)
+local shown = clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
+local server = shown - offset
+local is_own = ARGV[1] == '' or ARGV[1]:byte() == 126
+local now, wall = server, shown
+if not is_own then
+  now = tonumber(ARGV[1])
+  wall = now
+end
 
 local position = 2
 local function arg()
@@ -31,6 +40,8 @@ local format = string.format
 local is_wide = format('%d', 4503599627370496) == '4503599627370496'
 local WHOLE = is_wide and '%d' or '%.0f'
 function text(value) return format(WHOLE, value) end
+local stamp = offset == 0 and text(shown) or text(shown) .. ':' .. text(offset) -- every reply begins with it
+if is_own and ARGV[1] ~= '' and math.abs(server - tonumber(ARGV[1]:sub(2))) > 5000000 then return { stamp } end
 
 -- -- codes, as in codes.py --------------------------------------------------------------------------------------------
 

@@ -54,4 +54,4 @@ for i = 1, #keys do
 end
 if next(freed) then M.offer_freed() end
 M.finish_script()
-return { text(server), table.concat(forwarded), table.concat(gone), #old, events, #keys, (#old >= limit or rows >= limit or bytes >= 4000000) and 1 or 0 }
+return { stamp, table.concat(forwarded), table.concat(gone), #old, events, #keys, (#old >= limit or rows >= limit or bytes >= 4000000) and 1 or 0 }

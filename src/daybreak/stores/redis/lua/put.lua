@@ -17,7 +17,7 @@ function M.put(record)
   -- One series of revisions for all records: one that was deleted and written anew never has an old number.
   local revision = call('HINCRBY', META, 'revision', 1)
   if record.event ~= '' then -- of no job
-    M.tell_feed('', record.event:sub(1, 4) .. pack('<I4dd', 0, now, NONE) .. record.event:sub(5))
+    M.tell_feed('', record.event:sub(1, 4) .. pack('<I4dd', 0, wall, NONE) .. record.event:sub(5))
   end
   M.hset(name, record.name, record.value ~= '' and pack('<d', revision) .. record.value)
   if record.kind ~= 'worker' then call('HSET', META, 'set', revision) end

@@ -1,7 +1,19 @@
 -- Take over leases that ran out by the time of asking, which may be earlier than now: what lapsed while the question
 -- was on its way lapsed while the holders' heartbeats were, too.
-local worker, asked, watched, limit, lease_for = arg(), number(), number(), number(), number()
+local worker, asked, watched, limit, lease_for, even = arg(), number(), number(), number(), number(), number()
 asked = math.min(asked, now)
+
+-- Whoever asks has seen the clock run evenly since `even`. What was testified without a gap before is kept with it.
+local function testify()
+  local from, to = (call('HGET', META, 'even') or ''):match('^(%d+):(%d+)$')
+  from, to = tonumber(from), tonumber(to)
+  if from and even <= to and from <= now then
+    even, to = math.min(even, from), math.max(to, now)
+  else
+    to = now
+  end
+  call('HSET', META, 'even', text(even) .. ':' .. text(to))
+end
 
 -- After the server's clock was set back, leases would reach too far: none is longer than its own length from now.
 local function clamp()
@@ -25,7 +37,8 @@ local function clamp()
 end
 
 M.begin()
-if ARGV[1] == '' and call('HGET', META, 'back') then clamp() end
+if is_own and even >= 0 then testify() end
+if is_own and call('HGET', META, 'back') then clamp() end
 
 local taken, from = {}, 0
 while #taken < limit do
@@ -58,4 +71,4 @@ for i = 1, #seqs do
   jobs[i] = known.job[seqs[i]]
   if M.has(taken[i].marks, K.CHECKPOINT) then checkpoints[#checkpoints + 1] = M.hget('checkpoint', seqs[i]) end
 end
-return { text(server), { seqs, heads, jobs, checkpoints } }
+return { stamp, { seqs, heads, jobs, checkpoints } }

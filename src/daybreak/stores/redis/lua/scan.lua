@@ -64,4 +64,4 @@ for i = 1, #meant do
   answers[i] = { found[at][3], M.whole(seqs[at]) }
 end
 -- How many were looked at, the last of them, and what was meant among them.
-return { text(server), n, n > 0 and found[n][3] or '', n > 0 and seqs[n] or '', answers }
+return { stamp, n, n > 0 and found[n][3] or '', n > 0 and seqs[n] or '', answers }

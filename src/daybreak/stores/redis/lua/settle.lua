@@ -91,9 +91,9 @@ local function write_attempts(sums)
     local completed, ran, first, waited, batches, last, last_ran = 0, 0, 0, 0, 0, 0, 0
     local there = call('HGET', P .. 'total', field)
     if there then completed, ran, first, waited, batches, last, last_ran = unpack_from(ATTEMPTS, there) end
-    if now > last then
-      last, last_ran = now, sum.longest
-    elseif now == last then
+    if wall > last then
+      last, last_ran = wall, sum.longest
+    elseif wall == last then
       last_ran = math.max(last_ran, sum.longest)
     end
     call('HSET', P .. 'total', field, pack(ATTEMPTS, completed + sum.completed, ran + sum.ran, first + sum.first,
@@ -128,7 +128,7 @@ function M.write_settlement(job, fate, read, i)
     M.place(job)
   end
   job.n = job.n + 1
-  M.tell(job, line .. pack('<I4dd', job.n, now, M.due_at(job)) .. fate.tail)
+  M.tell(job, line .. pack('<I4dd', job.n, wall, M.due_at(job)) .. fate.tail)
   M.enter(job)
   M.save(job)
 end
@@ -167,8 +167,8 @@ function M.outcome_of(read, fate, head)
   local purge_at = fate.keep < 0 and NONE or now + fate.keep
   return {
     head = pack(K.HEAD, COMPLETED, fate.reason, 0, marks, priority, 0, lane, fate.attempt, fence, n, fate.lost,
-      fate.timeouts, now, purge_at, started),
-    line = fate.event .. pack('<I4dd', n, now, NONE) .. fate.tail,
+      fate.timeouts, wall, purge_at, started),
+    line = fate.event .. pack('<I4dd', n, wall, NONE) .. fate.tail,
     purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0, needs = marks >= K.NEEDS,
     sum = attempts_of(read, fate, lane, priority),
   }

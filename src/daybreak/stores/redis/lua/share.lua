@@ -332,7 +332,7 @@ function M.lease_to_holder(job, needs)
   M.mark(job, K.PROGRESS, 'progress', false)
   raise_fence(job, needs)
   job.state, job.on, job.since, job.attempt = RUNNING, 0, NONE, job.attempt + 1
-  job.x, job.y, job.started = now + needs.hold_for, needs.hold_for, now
+  job.x, job.y, job.started = now + needs.hold_for, needs.hold_for, wall
   job.holder = pack(K.HELD, #worker, worker, 0, '', 0, '')
   M.change(job, K.started, RUNNING, worker, nil, nil, nil, job.fence, job.attempt)
   M.enter(job)

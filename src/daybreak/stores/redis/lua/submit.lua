@@ -9,11 +9,21 @@
 -- each job
 local call, P, pack, format = redis.call, KEYS[1], struct.pack, string.format
 local meta, clock = P .. 'meta', call('TIME')
-local server = clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
-local now = ARGV[1] == '' and server or tonumber(ARGV[1])
+local found = call('HMGET', meta, 'time', 'seq', 'pos', 'clock')
+local offset, shown = tonumber(found[4] or 0), clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
+local server = shown - offset
 local is_wide = format('%d', 4503599627370496) == '4503599627370496' -- as in prelude.lua
 local whole, padded = is_wide and '%d' or '%.0f', is_wide and '%016d' or '%016.0f'
-local stamp = format(whole, server)
+local stamp = offset == 0 and format(whole, shown) or format(whole .. ':' .. whole, shown, offset)
+local now, wall = server, shown -- as in prelude.lua
+if ARGV[1] ~= '' then
+  if ARGV[1]:byte() ~= 126 then
+    now = tonumber(ARGV[1])
+    wall = now
+  elseif math.abs(server - tonumber(ARGV[1]:sub(2))) > 5000000 then
+    return { stamp }
+  end
+end
 local queue, task, tail, priority = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local needs, count = ARGV[9], (#ARGV - 9) / 2
 
@@ -46,17 +56,16 @@ for i = 1, count do
 end
 
 local ROW = 500 -- events in a row of the feed, as in prelude.lua
-local found = call('HMGET', meta, 'time', 'seq', 'pos')
 local before, last, pos = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0)
 -- The first write, as in prelude.lua: what can refuse a write refuses this one.
-call('HSET', meta, 'time', stamp, 'seq', format(whole, last + count), 'pos', format(whole, pos + math.ceil(count / ROW)))
+call('HSET', meta, 'time', format(whole, server), 'seq', format(whole, last + count), 'pos', format(whole, pos + math.ceil(count / ROW)))
 if before > server + 1000000 then call('HSET', meta, 'back', 1) end
 
 local rank = priority == 0 and 0 or 4503599627370464 + priority
 local score = format(whole, rank)
 local head = pack('<BBBBBBI4I4dI4I4I4ddd', 2, 0, 0, marks, priority, 0, tonumber(lane), 0, 0, 1, 0, 0, rank, -1, -1)
-local prefix = pack('<ddd', now, tonumber(ARGV[7]), tonumber(ARGV[8]))
-local line = pack('<BBBBI4dd', 0, 2, 0, priority, 1, now, -1) .. tail
+local prefix = pack('<ddd', wall, tonumber(ARGV[7]), tonumber(ARGV[8]))
+local line = pack('<BBBBI4dd', 0, 2, 0, priority, 1, wall, -1) .. tail
 local at, jobs, by_id, queued, all, rows, sizes = {}, {}, {}, {}, {}, {}, {}
 for i = 1, count do
   local id, seq, a, b = ids[i], format(padded, last + i), 2 * i - 1, 2 * i

@@ -11,7 +11,7 @@ function M.promote(limit)
   if next(freed) or (look and look <= now) then M.offer_what_time_freed() end
   local due = call('ZRANGEBYSCORE', P .. 'due:steady', '-inf', text(now), 'LIMIT', 0, limit)
   if #due < limit then
-    local wall = call('ZRANGEBYSCORE', P .. 'due:wall', '-inf', text(now), 'LIMIT', 0, limit - #due)
+    local wall = call('ZRANGEBYSCORE', P .. 'due:wall', '-inf', text(wall), 'LIMIT', 0, limit - #due)
     for i = 1, #wall do due[#due + 1] = wall[i] end
   end
   if #due == 0 then return 0 end
@@ -34,6 +34,7 @@ end
 
 -- Microseconds until a delayed job falls due or a resource is to be looked at, as text; false when there is neither.
 function M.next_in()
-  local first = sooner(sooner(M.first_of('due:steady'), M.first_of('due:wall')), first_look())
+  local by_wall = M.first_of('due:wall')
+  local first = sooner(sooner(M.first_of('due:steady'), by_wall and by_wall - wall + now), first_look())
   return first and text(math.max(0, first - now)) or false
 end

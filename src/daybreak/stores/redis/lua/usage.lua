@@ -2,6 +2,6 @@
 local name = arg()
 if number() == 1 then
   local is_set_up = call('HEXISTS', P .. 'records:resource', name) == 1
-  return { text(server), is_set_up and { name } or {}, { name, call('HGET', P .. 'gauge', name) } }
+  return { stamp, is_set_up and { name } or {}, { name, call('HGET', P .. 'gauge', name) } }
 end
-return { text(server), call('HKEYS', P .. 'records:resource'), call('HGETALL', P .. 'gauge') }
+return { stamp, call('HKEYS', P .. 'records:resource'), call('HGETALL', P .. 'gauge') }
