@@ -46,6 +46,8 @@ def accept(book: Book, commit: Commit, event: Event) -> Tracked | None:
     job.due = job.due if early else None
     if spec.options.expires_in is not None:
         job.expires = commit.at + span(spec.options.expires_in)
+        if event.note:  # its wait limit was cut, to no less than a quarter
+            job.may_expire = commit.at + span(spec.options.expires_in) // 4
     book.jobs[job.id] = book.by_seq[job.seq] = job
     check_unique(book, job)
     return job

@@ -20,6 +20,7 @@ class Tracked:
     events: list[Event] = field(default_factory=list)
     due: tuple[Literal["steady", "wall"], int] | None = None
     expires: int | None = None
+    may_expire: int | None = None  # earlier, if its queue was nearly full when it came
     charged: int = 0
     deaths: int = 0
     spared: int = 0  # deaths that were not its own: each gives one attempt more
@@ -55,3 +56,6 @@ class Tracked:
 
     def is_overdue(self, now: int) -> bool:
         return self.expires is not None and self.expires <= now
+
+    def may_be_overdue(self, now: int) -> bool:
+        return self.expires is not None and (self.may_expire or self.expires) <= now
