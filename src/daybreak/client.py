@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 
-from daybreak import telemetry, values
+from daybreak import patience, telemetry, values
 from daybreak.coalesce import Coalescer
 from daybreak.errors import (
     BadInput,
@@ -18,6 +19,7 @@ from daybreak.errors import (
     JobNotFound,
     KeyConflict,
     KeySpent,
+    OutcomeUnknown,
     QueueFull,
     RecordChanged,
     StoreUnavailable,
@@ -62,20 +64,28 @@ from daybreak.world import Ids, RealWorld, World
 
 BULK: Final = 1000
 RETRY_PAUSE: Final = timedelta(milliseconds=50)
+PATIENCE: Final = patience.PATIENCE
+
+T = TypeVar("T")
 
 
 class Client:
-    """One caller's view of a store. `by` is written into every change this client makes."""
+    """One caller's view of a store. `by` is written into every change this client makes.
+
+    `patience` bounds every call, also one that is under way when it ends: then OutcomeUnknown says that the call was
+    sent and not answered, and StoreUnavailable that it was not sent. Submits are repeated within it while the store is
+    out of reach; everything else is asked once."""
 
     def __init__(
-        self, store: Store, *, by: str = "", world: World | None = None, patience: timedelta = timedelta(seconds=10)
+        self, store: Store, *, by: str = "", world: World | None = None, patience: timedelta = PATIENCE
     ) -> None:
         self.store = store
         self.by = by
         self._world = world or RealWorld()
-        self._patience = patience
+        self.patience = patience
+        self._patience = patience.total_seconds()
         self._new_id = Ids(self._world)
-        self._submit = Coalescer(self._insert)
+        self._submit = Coalescer(self._insert, late=self._late)
         self._admitted: JobSpec | None = None  # the template that was judged last
         self.learning = Learning(store, self._world)
         self.on_known: Callable[[Sequence[JobSpec], Sequence[Inserted]], None] = telemetry.changed_code
@@ -133,7 +143,7 @@ class Client:
         """The id of the accepted job, durable when this returns; with a key or unique name in use, the id of the job
         that stands for this one already. QueueFull, KeyConflict, KeySpent and UniqueConflict say why not."""
         spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
-        return _accepted(spec, await self._submit(self._admit(spec)))
+        return _accepted(spec, await self._submit(self._admit(spec), patience.of(self._patience)))
 
     def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
         """Submit from a thread that may be blocked, without an event loop. One that differs from an admissible template
@@ -180,21 +190,30 @@ class Client:
             admit(template, self.store.traits.features)
         answers: list[Inserted] = []
         for start in range(0, len(admitted), BULK):
-            answers += await self._insert(admitted[start : start + BULK])
+            answers += await self._insert(admitted[start : start + BULK], patience.of(self._patience))
         return answers
 
-    async def _insert(self, specs: list[JobSpec]) -> list[Inserted]:
+    async def _insert(self, specs: list[JobSpec], within: float) -> list[Inserted]:
         """Insert, asking again while the store is out of reach: the ids are ours, so a repeat changes nothing."""
-        give_up = self._world.steady() + self._patience.total_seconds() * 1_000_000
-        pause = RETRY_PAUSE
+        world, pause = self._world, RETRY_PAUSE.total_seconds()
+        give_up = world.steady() + within * 1e6
+        unknown: OutcomeUnknown | None = None
         while True:
+            left = (give_up - world.steady()) / 1e6
             try:
-                answers = await self.store.insert(specs)
-            except StoreUnavailable:
-                if self._world.steady() >= give_up:
-                    raise
-                await self._world.sleep(pause * (0.5 + self._world.chance.random()))
-                pause = min(pause * 2, timedelta(seconds=2))
+                # A limit of its own, not that of whichever caller began this batch.
+                with patience.ending_at(time.monotonic() + left):
+                    answers = await self.store.insert(specs)
+            except StoreUnavailable as trouble:
+                if isinstance(trouble, OutcomeUnknown):
+                    unknown = trouble
+                left = (give_up - world.steady()) / 1e6
+                if left <= 0:
+                    # What was sent once may have happened, whatever became of later tries.
+                    raise unknown or trouble from None
+                # Never so long that the last try would have no time of its own.
+                await world.sleep(timedelta(seconds=min(pause * (0.5 + world.chance.random()), max(left / 2, 0.05))))
+                pause = min(pause * 2, 2.0)
             else:
                 telemetry.shed(specs, answers)
                 if any(answer.code for answer in answers):
@@ -207,7 +226,7 @@ class Client:
         keyed = [(row, spec) for row, spec in enumerate(specs) if spec.key is not None]
         for start in range(0, len(keyed), BULK):
             chunk = keyed[start : start + BULK]
-            found = await self.store.known_keys([spec.key or "" for _, spec in chunk])
+            found = await self._ask(self.store.known_keys([spec.key or "" for _, spec in chunk]))
             for (row, spec), known in zip(chunk, found, strict=True):
                 if known is None or known.job == spec.id:
                     continue
@@ -216,6 +235,22 @@ class Client:
                 if known.is_spent:
                     raise KeySpent(spec.key or "", known.job, f"row {row} was refused, nothing was submitted")
 
+    def _late(self, was_sent: bool) -> StoreUnavailable:
+        name, waited = self.store.traits.name, f"{self._patience:.3g} s"
+        if was_sent:
+            return OutcomeUnknown(
+                f"the {name} store did not answer within {waited}, so this may or may not have happened; ask again, to "
+                "repeat is safe"
+            )
+        return StoreUnavailable(
+            f"the {name} store cannot be reached: it is still busy with earlier calls after {waited}, and nothing of "
+            "this was sent; ask again later"
+        )
+
+    async def _ask(self, asked: Coroutine[Any, Any, T]) -> T:
+        with patience.within(self._patience):
+            return await asked
+
     # -- look ----------------------------------------------------------------------------------------------------------
 
     def wall(self) -> int:
@@ -223,7 +258,7 @@ class Client:
         return self._world.wall()
 
     async def get(self, job: str) -> Job:
-        [found] = await self.store.get([job])
+        [found] = await self._ask(self.store.get([job]))
         if found is None:
             raise JobNotFound(job)
         return found
@@ -231,7 +266,7 @@ class Client:
     async def find(self, *, limit: int = 100, cursor: str | None = None, **where: Any) -> Page:
         if not 1 <= limit <= 1000:
             raise BadInput(f"limit={limit}: a page holds 1 to 1000 jobs")
-        return await self.store.find(Query(filter=filter_of(**where), limit=limit, cursor=cursor))
+        return await self._ask(self.store.find(Query(filter=filter_of(**where), limit=limit, cursor=cursor)))
 
     async def find_all(self, **where: Any) -> AsyncIterator[Job]:
         cursor = None
@@ -250,13 +285,13 @@ class Client:
         return counts
 
     async def tallies(self, **where: Any) -> list[Tally]:
-        return await self.store.count(filter_of(**where))
+        return await self._ask(self.store.count(filter_of(**where)))
 
     async def position(self, job: str) -> Position | None:
-        return await self.store.position(job)
+        return await self._ask(self.store.position(job))
 
     async def history(self, job: str) -> list[Event]:
-        if not (found := await self.store.history(job)):
+        if not (found := await self._ask(self.store.history(job))):
             raise JobNotFound(job)
         return found
 
@@ -270,7 +305,7 @@ class Client:
         try:
             cursor = after
             while True:
-                feed = await self.store.events(cursor)
+                feed = await self._ask(self.store.events(cursor))
                 for event in feed.events[:-1]:
                     # Cursors stand between pages: who stops inside one sees its beginning again, and misses nothing.
                     yield event, cursor
@@ -300,13 +335,13 @@ class Client:
         try:
             while left:
                 # The cursor first: what ends between the look and the feed is in the feed.
-                cursor: str = (await self.store.events(LATEST)).cursor
+                cursor: str = (await self._ask(self.store.events(LATEST))).cursor
                 async for job in self._finals_of(list(left)):
                     del left[job.id]
                     yield job
                 with contextlib.suppress(CursorExpired):  # too slow to follow: look again
                     while left:
-                        feed = await self.store.events(cursor)
+                        feed = await self._ask(self.store.events(cursor))
                         cursor = feed.cursor
                         ended = [event.job for event in feed.events if event.state in FINAL and event.job in left]
                         async for job in self._finals_of(ended):
@@ -321,7 +356,7 @@ class Client:
     async def _finals_of(self, jobs: list[str]) -> AsyncIterator[Job]:
         for start in range(0, len(jobs), BULK):
             chunk = jobs[start : start + BULK]
-            for id_, job in zip(chunk, await self.store.get(chunk), strict=True):
+            for id_, job in zip(chunk, await self._ask(self.store.get(chunk)), strict=True):
                 if job is None:
                     raise JobNotFound(id_)
                 if job.is_final:
@@ -363,14 +398,16 @@ class Client:
         )
         changed = 0
         while True:
-            amended = await self.store.amend(wanted)
+            amended = await self._ask(self.store.amend(wanted))
             changed += len(amended.amendments)
             if amended.cursor is None:
                 return changed
             wanted = msgspec.structs.replace(wanted, cursor=amended.cursor)
 
     async def _amend_one(self, action: Action, job: str, *, priority: int | None = None, note: str = "") -> Amendment:
-        amended = await self.store.amend(Amend(action=action, by=self.by, jobs=(job,), priority=priority, note=note))
+        amended = await self._ask(
+            self.store.amend(Amend(action=action, by=self.by, jobs=(job,), priority=priority, note=note))
+        )
         if amended.amendments[0].verdict == "missing":
             raise JobNotFound(job)
         return amended.amendments[0]
@@ -381,7 +418,7 @@ class Client:
         return (await self._queue(name))[0]
 
     async def _queue(self, name: str) -> tuple[QueueSettings, int]:
-        for record in await self.store.records("queue", name):
+        for record in await self._ask(self.store.records("queue", name)):
             return msgspec.json.decode(record.value, type=QueueSettings), record.revision
         return DEFAULT_QUEUE, 0
 
@@ -396,8 +433,8 @@ class Client:
             reorders = (after.discipline, after.patience) != (before.discipline, before.patience)
             if reorders:
                 after = msgspec.structs.replace(after, ranked=False)
-            [record] = await self.store.put(
-                [Put(kind="queue", name=name, value=msgspec.json.encode(after), expect=revision)]
+            [record] = await self._ask(
+                self.store.put([Put(kind="queue", name=name, value=msgspec.json.encode(after), expect=revision)])
             )
             if record is not None:
                 return await self.rerank_queue(name) if reorders else after
@@ -410,7 +447,7 @@ class Client:
             await self.amend_all("rerank", queue=name, state=WAITING)
             after = msgspec.structs.replace(before, ranked=True)
             put = Put(kind="queue", name=name, value=msgspec.json.encode(after), expect=revision)
-            if (await self.store.put([put]))[0] is not None:
+            if (await self._ask(self.store.put([put])))[0] is not None:
                 return after
 
     async def pause(self, queue: str) -> QueueSettings:

@@ -34,7 +34,8 @@ DaybreakError
     ├── StoreReadOnly
     ├── StoreCorrupt
     ├── StoreTooNew                written by a newer Daybreak
-    └── StoreUnsuitable            a library or file system that cannot keep the promises
+    └── StoreUnsuitable            a library or file system that cannot keep the promises, or a server that answers
+                                   and refuses this user, password or database
 
 Raised by tasks to say what an error means:
 Permanent · Transient · Suspend

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from daybreak import patience
 from daybreak.errors import BadInput
 from daybreak.model import FINAL, Job, Put, State
 from daybreak.store import Amend, Filter, Inserted, Moved, Purge, Query, Store, Verdict
@@ -63,6 +64,7 @@ class Mover:
 
     async def run(self, *, wait: bool = True) -> Report:
         """Until nothing is left to move; with `wait`, running jobs included. What cannot go is then as it was."""
+        patience.unbound()
         await self._refuse_one_store()
         await self._move_settings()
         while True:

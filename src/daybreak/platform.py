@@ -15,10 +15,10 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import IO, Final, NamedTuple
 
 NETWORK_FILE_SYSTEMS: Final = frozenset({
@@ -208,6 +208,54 @@ def follows_parent() -> Callable[[], None] | None:
         return None
     prctl = import_module("ctypes").CDLL(None).prctl  # looked up now: between fork and exec nothing may be
     return lambda: prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+def as_command() -> Callable[[], None] | None:
+    """For a command's preexec, from any thread: it starts with default signals, whatever this process ignores, and on
+    Linux it is ended when the process that started it dies. None on Windows."""
+    if sys.platform == "win32":
+        return None
+    ctypes = import_module("ctypes")
+    libc = ctypes.CDLL(None)  # all is looked up now: between fork and exec nothing may be
+    default, numbers = libc.signal, [*_DEFAULT_IN_CHILDREN, signal.SIGHUP]
+    default.argtypes, default.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    prctl = libc.prctl if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        for number in numbers:
+            default(number, None)  # SIG_DFL
+        if prctl is not None:
+            prctl(1, signal.SIGKILL, 0, 0, 0)
+
+    return prepare
+
+
+# Python itself ignores SIGPIPE; a shell starts what it puts into the background with SIGINT and SIGQUIT ignored. SIGHUP
+# is left as it is: who ignores it was started by nohup, and so was the command.
+_DEFAULT_IN_CHILDREN: Final = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCHLD")
+    if hasattr(signal, name)
+)
+
+
+@contextlib.contextmanager
+def default_signals_for_children() -> Iterator[None]:
+    """A block in which commands start with the default answer to signals that this process ignores. In the main thread.
+
+    A signal that is caught is set to its default by exec itself, so nothing has to run between fork and exec."""
+    ignored = [number for number in _DEFAULT_IN_CHILDREN if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, _do_nothing)
+    try:
+        yield
+    finally:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """Stands for SIG_IGN."""
 
 
 def memory_of(pid: int) -> int | None:

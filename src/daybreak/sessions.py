@@ -11,9 +11,10 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
+from daybreak import patience
 from daybreak.client import Client
 from daybreak.connecting import Connecting
-from daybreak.errors import DaybreakError, StoreError, StoreUnavailable
+from daybreak.errors import DaybreakError, OutcomeUnknown, StoreError, StoreUnavailable
 from daybreak.model import JobSpec
 from daybreak.store import InsertsNow, Store
 from daybreak.sync import Portal
@@ -123,12 +124,28 @@ class Sessions:
         client = None if loop is None else self._open.get(loop)
         if client is None:
             client = self.portal.run(self.client())
-        if (store := self._now) is not None:
+        if (store := self._now) is None:
+            return self.portal.run(client.submit(spec))
+        # Both ways have one patience: what is left of it goes along to the portal, with the context.
+        with patience.within(client.patience.total_seconds()):
             try:
                 return client.submit_now(spec, store, like)
+            except OutcomeUnknown as trouble:
+                unknown = trouble
             except StoreUnavailable:
-                pass  # asked again by the patient way: the id is ours, so a repeat changes nothing
-        return self.portal.run(client.submit(spec))
+                if patience.is_over():
+                    raise
+                unknown = None
+            return self._insert_again(client, spec, unknown)
+
+    def _insert_again(self, client: Client, spec: JobSpec, unknown: OutcomeUnknown | None) -> str:
+        """By the way that asks again while the store is out of reach: the id is ours, so a repeat changes nothing."""
+        if unknown is not None and patience.is_over():
+            raise unknown
+        try:
+            return self.portal.run(client.submit(spec))
+        except StoreUnavailable as trouble:
+            raise unknown or trouble from None
 
     def close(self) -> None:
         """Close the store of blocking callers. Using the app again opens it anew."""

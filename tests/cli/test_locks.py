@@ -102,6 +102,64 @@ def test_a_script_is_interrupted_with_all_it_started(start, cli, tmp_path):
     assert "step two" not in out
 
 
+IN_BACKGROUND = (
+    "import os, signal, sys\n"
+    "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGQUIT, signal.SIG_IGN)\n"
+    "os.execv(sys.executable, [sys.executable, '-m', 'daybreak.cli', *sys.argv[1:]])"
+)
+
+
+@pytest.fixture
+def in_background(tmp_path):
+    """As `sh script &` starts it: with SIGINT ignored."""
+    started = []
+
+    def start(*words):
+        process = subprocess.Popen(
+            [sys.executable, "-c", IN_BACKGROUND, *words],
+            cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_command_of_a_background_script_is_interrupted_when_the_lock_is_lost(in_background, cli):
+    script = (
+        "import time\nprint('up', flush=True)\n"
+        "try: time.sleep(60)\nexcept KeyboardInterrupt: print('interrupted', flush=True)"
+    )
+    process = in_background("lock", "prod", "--lease", "600ms", "--", sys.executable, "-c", script)
+    assert wait_for_line(process) == "up"
+    cli("locks", "release", "prod", "--force")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 76
+    assert "interrupted" in out, err
+    assert "goes on after" not in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_command_that_ignores_signals_is_killed_with_its_group(in_background, cli):
+    # What it leaves behind would hold the pipe open: that it ends is seen by communicate().
+    script = (
+        "trap 'echo INT' INT; trap 'echo TERM' TERM; echo up\n(trap '' INT TERM; sleep 60) &\nwhile :; do wait; done"
+    )
+    process = in_background("lock", "prod", "--lease", "600ms", "--kill-after", "1s", "--", "sh", "-c", script)
+    assert wait_for_line(process) == "up"
+    cli("locks", "release", "prod", "--force")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 76
+    assert out.split() == ["INT", "TERM"]
+    assert "after SIGINT" in err
+    assert "after SIGTERM" in err
+
+
 @pytest.mark.parametrize(
     "words", [("lock", "prod", "--", "true"), ("locks", "take", "prod", "--owner", "x", "--for", "8h")]
 )

@@ -15,7 +15,8 @@ class Gate:
         self.troubles = list(troubles)
         self.open = asyncio.Event()
 
-    async def send(self, items: list[int]) -> list[int]:
+    async def send(self, items: list[int], within: float) -> list[int]:
+        self.within = within
         self.batches.append(items)
         await asyncio.sleep(0)  # as any store, it gives others a turn
         await self.open.wait()
@@ -130,7 +131,7 @@ async def test_a_cancelled_send_leaves_nobody_waiting_for_ever():
 
 
 async def test_a_send_that_answers_too_little_is_an_error_for_its_callers():
-    async def send(items: list[int]) -> list[int]:
+    async def send(items: list[int], _: float) -> list[int]:
         return items[:-1]
 
     coalescer = Coalescer(send)

@@ -6,6 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from types import FrameType
@@ -52,7 +54,14 @@ PASSED_ON: Final = tuple(
     type=click.Choice(["stop", "warn"]),
     default="stop",
     show_default=True,
-    help="If the lock is lost while the command runs: interrupt it and answer 76, or only say so.",
+    help="If the lock is lost while the command runs: end it and answer 76, or only say so.",
+)
+@click.option(
+    "--kill-after",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="When the lock is lost: SIGINT at once, SIGTERM after half of this time, SIGKILL when it has passed.",
 )
 def command(
     name: str,
@@ -62,9 +71,11 @@ def command(
     priority: int,
     lease: timedelta,
     if_lost: Literal["stop", "warn"],
+    kill_after: timedelta,
 ) -> int:
     """Run a command while holding a lock. The command finds the fence in DAYBREAK_FENCE; signals are passed on to it,
-    and its exit code is ours. 75: the lock was not free in time. 76: the lock was lost.
+    and its exit code is ours. 75: the lock was not free in time. 76: the lock was lost, and the command was ended with
+    all that it had started.
 
     Examples:
       daybreak lock prod/network -- terraform apply
@@ -79,7 +90,7 @@ def command(
     world = RealWorld()
     connecting = Connecting(world)
     sessions = Sessions(lambda: store_for(settings.url, connecting), world, platform.whoami(), connecting)
-    running = _Running(if_lost)
+    running = _Running(if_lost, kill_after)
     held = Lock(
         lambda: sessions, (name, *also), priority=priority, wait=wait, lease=lease, on_lost=lambda _: running.lost()
     )
@@ -121,22 +132,67 @@ def leaving_on_signals() -> Iterator[None]:
 class _Running:
     """The command, and what becomes of it when the lock is lost."""
 
-    def __init__(self, if_lost: Literal["stop", "warn"]) -> None:
+    def __init__(self, if_lost: Literal["stop", "warn"], kill_after: timedelta) -> None:
         self._if_lost = if_lost
+        self._kill_after = kill_after.total_seconds()
+        self._starting = threading.Lock()
+        self._ending: threading.Thread | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._is_lost = False
         self._is_group = False
         self._early: list[int] = []  # signals that came before there was a command to pass them on to
 
     def lost(self) -> None:
+        """Called by the thread that renews the lock."""
         self._is_lost = True
         if self._if_lost == "warn":
             note("the lock was lost: someone else may hold it; the command goes on")
             return
         note("the lock was lost: the command is interrupted")
-        if self._child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._send(signal.SIGINT)
+        self._end_if_running()
+
+    def _end_if_running(self) -> None:
+        with self._starting:
+            if self._child is not None and self._ending is None:
+                self._ending = threading.Thread(target=self._end, name="daybreak-lock-lost", daemon=True)
+                self._ending.start()
+
+    def _end(self) -> None:
+        """A command may handle or ignore a signal, or have left processes behind that do: each gets the next one."""
+        for number, wait in ((signal.SIGINT, self._kill_after / 2), (signal.SIGTERM, self._kill_after / 2)):
+            if not wait:
+                break
+            with contextlib.suppress(OSError, ValueError):  # it has ended, or Windows has no such signal
+                self._send(number)
+                self._send(getattr(signal, "SIGCONT", number))  # one that was stopped would hear it only later
+            until = time.monotonic() + wait
+            while time.monotonic() < until:
+                if not self._is_alive():
+                    return
+                time.sleep(0.02)
+            note(f"the command goes on after {signal.Signals(number).name}")
+        self._kill()
+
+    def _is_alive(self) -> bool:
+        """Whether anything is left of the command: itself, or of its group."""
+        assert self._child is not None
+        if self._child.poll() is None:
+            return True
+        if not self._is_group:
+            return False
+        try:
+            platform.signal_group(self._child.pid, 0)
+        except OSError:
+            return False
+        return True
+
+    def _kill(self) -> None:
+        assert self._child is not None
+        if self._is_group:
+            with contextlib.suppress(OSError):
+                platform.signal_group(self._child.pid, signal.SIGKILL)
+        else:
+            platform.end_family(self._child)
 
     def _send(self, number: int) -> None:
         """To the command and what it started: a script goes on when only its present step is interrupted."""
@@ -150,13 +206,16 @@ class _Running:
         environment = {**os.environ, "DAYBREAK_FENCE": str(held.fence), "DAYBREAK_LOCK": ",".join(held.names)}
         try:
             with self._passing_on():
-                self._child = self._start(argv, environment)
+                with self._starting:
+                    self._child = self._start(argv, environment)
                 for number in self._early:
                     with contextlib.suppress(ProcessLookupError):
                         self._send(number)
                 if self._is_lost and self._if_lost == "stop":
-                    self.lost()
+                    self._end_if_running()
                 code = self._child.wait()
+                if self._ending is not None:
+                    self._ending.join()
         except FileNotFoundError:
             note(f"{safe(argv[0])}: no such command")
             code = NO_SUCH_COMMAND
@@ -172,7 +231,8 @@ class _Running:
         # In a terminal it shares ours, or it could not read from it; Ctrl-C reaches all of it there anyway.
         self._is_group = platform.HAS_PROCESS_GROUPS and not platform.is_in_foreground()
         group = 0 if self._is_group else None
-        return subprocess.Popen(argv, env=environment, process_group=group)  # noqa: S603 - that is what was asked for
+        with platform.default_signals_for_children():
+            return subprocess.Popen(argv, env=environment, process_group=group)  # noqa: S603 - that is what was asked for
 
     def _give_back(self, held: Lock) -> None:
         try:

@@ -16,6 +16,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from daybreak import patience
 from daybreak.client import Client
 from daybreak.errors import BadInput, LeaseLost, StoreError
 from daybreak.importing import refuse_during_import
@@ -211,8 +212,10 @@ class Lock:
             asked_at = time.monotonic()
             try:
                 left = max(self._kept_until - asked_at, 0.05)
-                async with client.learning.limited("renewal of locks", BASES["renewal"], at_most=left):
-                    held = await jobs.renew(client, lease, self.lease_for)
+                renewal = client.learning.limited("renewal of locks", BASES["renewal"], at_most=left)
+                with patience.soon(min(left, 1.0)):
+                    async with renewal:
+                        held = await jobs.renew(client, lease, self.lease_for)
             except Exception as trouble:  # noqa: BLE001 - whatever ails it, the lock is not renewed
                 _log.warning("lock %s: it was not renewed: %s", ", ".join(self.names), trouble or "no answer in time")
                 held = time.monotonic() < self._kept_until

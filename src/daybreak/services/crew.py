@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from daybreak import patience
 from daybreak.errors import StoreError
 from daybreak.services.janitor import Janitor
 from daybreak.services.reaper import Reaper, pace
@@ -38,6 +39,7 @@ def crew(store: Store, world: World, *, name: str, lease_for: timedelta = timede
 
 async def run(services: Sequence[Service], world: World) -> None:
     """Tick for ever, each service at its own pace."""
+    patience.unbound()
     async with asyncio.TaskGroup() as group:
         for service in services:
             group.create_task(_run(service, world))

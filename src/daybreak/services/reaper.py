@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from daybreak import patience
 from daybreak.model import Lease, Lost, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store import Exchange, Reap, Store
@@ -51,9 +52,11 @@ class Reaper:
 
     async def tick(self) -> timedelta:
         asked_at = self._world.steady()
-        leases = await self._store.reap(
-            Reap(worker=self._name, watched_for=self._watched_for(), limit=CHUNK, lease_for=self._term)
-        )
+        # After an outage it is back within half a lease: what the dead held is free within two.
+        with patience.soon(self._term.total_seconds() / 2):
+            leases = await self._store.reap(
+                Reap(worker=self._name, watched_for=self._watched_for(), limit=CHUNK, lease_for=self._term)
+            )
         self._heard(asked_at)
         if leases:
             await self._store.exchange(Exchange(settle=[self._fate_of(lease) for lease in leases]))

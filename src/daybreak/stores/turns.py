@@ -4,9 +4,11 @@ one of those asks for all of them: one question, one commit."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from daybreak import patience
 from daybreak.errors import StoreUnavailable
 from daybreak.model import JobSpec
 from daybreak.store import Inserted
@@ -26,14 +28,22 @@ class Turn:
         self.changed = threading.Lock()  # let go of when it is answered, or when it is its turn to lead
         self.changed.acquire()
 
-    def wait(self) -> None:
-        while not self.changed.acquire(timeout=GLANCE):
-            pass
+    def wait(self, until: float | None = None) -> bool:
+        """False if nothing happened until then."""
+        while not self.changed.acquire(timeout=_glance(until)):
+            if until is not None and time.monotonic() >= until:
+                return False
+        return True
+
+
+def _glance(until: float | None) -> float:
+    return GLANCE if until is None else max(min(GLANCE, until - time.monotonic()), 0.0)
 
 
 class Turns:
     """`insert` asks the store for up to `most` jobs together. `interrupted` makes what those are told for whom another
-    asked who was interrupted in the midst of it."""
+    asked who was interrupted in the midst of it. `late`, if given, makes the error of a caller whose patience ended
+    while it waited, told whether its jobs may have been sent; without it, callers wait for as long as it takes."""
 
     def __init__(
         self,
@@ -41,10 +51,12 @@ class Turns:
         *,
         most: int,
         interrupted: Callable[[], BaseException],
+        late: Callable[[bool], BaseException] | None = None,
     ) -> None:
         self._insert = insert
         self._most = most
         self._interrupted = interrupted
+        self._late = late
         self._lock = threading.Lock()
         self._waiting: list[Turn] = []
         self._leader: Turn | None = None
@@ -58,7 +70,7 @@ class Turns:
                 else:
                     self._waiting.append(turn)
             if self._leader is not turn:
-                turn.wait()
+                self._wait(turn)
             if self._leader is turn:
                 self._lead(turn)
         except BaseException:  # interrupted, perhaps when it had just become the one to lead
@@ -68,6 +80,17 @@ class Turns:
             raise turn.trouble
         assert turn.answers is not None
         return turn.answers
+
+    def _wait(self, turn: Turn) -> None:
+        if turn.wait(None if self._late is None else patience.ends_at()) or self._late is None:
+            return
+        with self._lock:
+            if turn.changed.acquire(blocking=False):  # in the last moment
+                return
+            was_sent = turn not in self._waiting
+            if not was_sent:
+                self._waiting.remove(turn)  # here, or the one who leads could still take it along
+        raise self._late(was_sent)
 
     def _lead(self, turn: Turn) -> None:
         group = [turn, *self._others(len(turn.specs))]

@@ -37,7 +37,7 @@ class InlineClient(Client):
         super().__init__(run.store, by=by, world=run.clock)
         self._run = run
 
-    async def _insert(self, specs: list[JobSpec]) -> list[Inserted]:
+    async def _insert(self, specs: list[JobSpec], within: float) -> list[Inserted]:
         answers = await self.store.insert(specs)
         self._run.accepted(specs, answers)
         return answers

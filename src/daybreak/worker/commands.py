@@ -47,7 +47,7 @@ def run_command(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=platform.follows_parent(),  # noqa: PLW1509 - one system call, prepared beforehand
+            preexec_fn=platform.as_command(),  # noqa: PLW1509 - a few system calls, prepared beforehand
         )
     except FileNotFoundError as trouble:
         raise Permanent(f"there is no {trouble.filename!r} to run on this worker") from None

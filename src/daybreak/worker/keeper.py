@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, NamedTuple
 
+from daybreak import patience
 from daybreak.errors import StoreError
 from daybreak.model import Lease
 from daybreak.store import Beat, Extended
@@ -84,7 +85,8 @@ class Keeper:
             await self._rest()
             leases = {lease.seq: lease for lease in self._held()}
             try:
-                await self._beat(leases)
+                with patience.soon(self._lease_for.total_seconds() / 4):
+                    await self._beat(leases)
                 pause = timedelta(milliseconds=100)
             except StoreError as trouble:
                 wait = pause * (0.5 + self._world.chance.random())

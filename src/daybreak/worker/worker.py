@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from daybreak import telemetry
+from daybreak import patience, telemetry
 from daybreak.errors import BadInput, StoreError
 from daybreak.learning import Learning
 from daybreak.model import FINAL, Lease, Put, State
@@ -129,6 +129,7 @@ class Worker:
     async def run(self) -> None:
         """Until stopped. Raises what makes going on pointless: user code that cannot be imported, a store too new."""
         self._loop = asyncio.get_running_loop()
+        patience.unbound()
         if isinstance(self._store, OwnLoop):
             self._store.own_loop()
         async with contextlib.AsyncExitStack() as around:

@@ -106,9 +106,9 @@ async def test_nor_one_that_a_thread_was_making(freezing, monkeypatch):
     async with RedisStore(freezing.url) as store:
         caller, asked, ask = store._caller, threading.Event(), Wire.ask
 
-        def ask_and_tell(wire, command):
+        def ask_and_tell(wire, command, within=None):
             asked.set()
-            return ask(wire, command)
+            return ask(wire, command, within)
 
         monkeypatch.setattr(Wire, "ask", ask_and_tell)
         freezing.freeze()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import queue
 import threading
 import time
@@ -14,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from daybreak import patience
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.link import Link, refused
@@ -32,13 +34,18 @@ def attempt(work: Work, link: Link) -> Any:
         except Exception as trouble:
             if not faults.is_passing(trouble):
                 raise
-            if tried == TRIES - 1:
+            if tried == TRIES - 1 or patience.is_over():
                 raise faults.working(link.name, trouble, sent=False, lost=False) from None
             time.sleep(0.001 * tried * tried)
     raise AssertionError
 
 
-Asked = tuple[Work, asyncio.Future[Any]]
+Asked = tuple[Work, asyncio.Future[Any], patience.Handed]
+
+
+def _until(asked: Asked) -> float:
+    until = asked[2][0]
+    return math.inf if until is None else until
 
 
 class Hand:
@@ -55,12 +62,14 @@ class Hand:
 
     def _run(self) -> None:
         crew = self._crew
+        patience.unbound()
         while (asked := self.given.get()) is not None:
-            work, future = asked
+            work, future, limits = asked
             if future.cancelled():
                 crew.is_free(self)
             else:
-                answer = _answer(work, self.link)
+                with patience.taken(limits):
+                    answer = _answer(work, self.link)
                 crew.is_free(self)  # before the answer is out: who has it will ask again at once
                 deliver(future, answer)
                 del answer
@@ -83,6 +92,8 @@ class Crew:
         self._hands: list[Hand] = []
         self._free: list[Hand] = []  # who was at work last is first: all that he needs is warm, here and at the server
         self._is_closed = False
+        self.nudge: Callable[[float], None]
+        watchdog.watch(self)
 
     async def do(self, work: Work) -> Any:
         return await self.give(work)
@@ -90,16 +101,31 @@ class Crew:
     def give(self, work: Work) -> asyncio.Future[Any]:
         """To whoever is free next; who gives it need not wait for it."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        limits = patience.handed_over()
+        asked = (work, future, limits)
         with self._lock:
             if self._is_closed:
                 raise refused(self.place)
             if self._free:
-                self._free.pop().given.put((work, future))
+                self._free.pop().given.put(asked)
             elif len(self._hands) < self.most:
-                self._hands.append(Hand(self, len(self._hands) + 1, (work, future)))
+                self._hands.append(Hand(self, len(self._hands) + 1, asked))
             else:
-                self._waiting.append((work, future))
+                self._waiting.append(asked)
+                if limits[0] is not None:
+                    self.nudge(limits[0])
         return future
+
+    def check(self, now: float) -> float:
+        """Answer those whose patience ended while all hands were busy: nothing of theirs was sent."""
+        with self._lock:
+            late = [asked for asked in self._waiting if _until(asked) <= now]
+            for asked in late:
+                self._waiting.remove(asked)
+            first = min(map(_until, self._waiting), default=math.inf)
+        for _, future, _ in late:
+            deliver(future, faults.unsent(self.place.name))
+        return first
 
     def is_free(self, hand: Hand) -> None:
         with self._lock:
@@ -118,6 +144,8 @@ class Crew:
             free, self._free = self._free, []
             for hand in free:
                 hand.given.put(None)
+        for hand in hands:
+            hand.link.leave()
         for hand in hands:
             hand.thread.join()
 

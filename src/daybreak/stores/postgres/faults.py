@@ -27,6 +27,10 @@ RETRIED = frozenset({
 })  # fmt: skip
 
 
+class Cut(StoreUnavailable):
+    """The server took the connection and then dropped it, before it could be used."""
+
+
 class MustBeAlone(Exception):
     """No error: a transaction found only now that it is about resources, whose lock comes before every other. It begins
     again."""
@@ -47,14 +51,14 @@ def connecting(place: str, trouble: Exception) -> StoreError:
     """Why there is no connection."""
     told, state = without_password(str(trouble)), getattr(trouble, "sqlstate", None)
     text = told.lower()
-    if state in ("28P01", "28000") or "authentication failed" in text or "no password supplied" in text:
-        return StoreUnavailable(f"{place} refuses this user: check user and password in the URL ({told})")
-    if state == "3D000" or ("database" in text and "does not exist" in text):
-        return StoreUnavailable(f"{place}: the database does not exist; create it (createdb), or correct the URL")
+    if (why := _why_refused(told, state)) is not None:
+        return StoreUnsuitable(f"{place} {why}")
     if state == "53300" or "too many clients" in text or "remaining connection slots" in text:
         return StoreUnavailable(
             f"{place} has no connection left: raise max_connections, use fewer workers, or put PgBouncer before it"
         )
+    if "closed the connection unexpectedly" in text or "connection reset" in text or "eof detected" in text:
+        return Cut(f"{place}: the connection was lost while it was made; ask again ({told})")
     if "timeout" in text or "timed out" in text:
         return StoreUnavailable(f"{place} does not answer: check that the server runs and can be reached from here")
     if state == "57P03" or "starting up" in text or "shutting down" in text:
@@ -64,11 +68,46 @@ def connecting(place: str, trouble: Exception) -> StoreError:
     return StoreUnavailable(f"{place} cannot be reached: check that the server runs and where ({told})")
 
 
-def working(place: str, trouble: Exception, *, sent: bool, lost: bool) -> Exception:
-    """What went wrong with a question: `lost` is the connection, `sent` is what may have been committed."""
+def _why_refused(told: str, state: str | None) -> str | None:
+    """What the server, which can be reached, does not accept; None if that is not the trouble. Most of what goes wrong
+    while connecting has no code (SQLSTATE), only a text."""
+    if found := re.search(r'password authentication failed for user "([^"]*)"', told):
+        return f'refuses this password for user "{found[1]}": check both in the URL, PGPASSWORD or the password file'
+    if "no password supplied" in told:
+        return "asks for a password and was given none: put it into the URL, PGPASSWORD or the password file"
+    if found := re.search(r'role "([^"]*)" does not exist', told):
+        return f'knows no user "{found[1]}": check the user in the URL, or create it (CREATE ROLE ... LOGIN)'
+    if found := re.search(r'database "([^"]*)" does not exist', told):
+        return f'has no database "{found[1]}": it does not exist; create it (createdb), or correct the URL'
+    if found := re.search(r'permission denied for database "([^"]*)"', told):
+        return f'does not let this user into database "{found[1]}": grant CONNECT on it, or check the user in the URL'
+    if "no pg_hba.conf entry" in told:
+        return f"does not let this user in from here: its pg_hba.conf has no line that permits it ({told})"
+    if state in ("28P01", "28000") or "authentication failed" in told or "is not permitted to log in" in told:
+        return f"refuses this user: check user and password in the URL ({told})"
+    if state == "3D000":
+        return f"has no such database: create it (createdb), or correct the URL ({told})"
+    return None
+
+
+def unsent(place: str) -> StoreUnavailable:
+    """The caller's patience ended before there was a connection to ask it over."""
+    return StoreUnavailable(f"{place} cannot be reached: no connection in time, so nothing was sent; ask again later")
+
+
+def working(place: str, trouble: Exception, *, sent: bool, lost: bool, late: float | None = None) -> Exception:
+    """What went wrong with a question: `lost` is the connection, `sent` is what may have been committed. `late`: it was
+    given up after so many seconds."""
     if isinstance(trouble, DaybreakError) or not isinstance(trouble, psycopg.Error):
         return trouble
     told, state = without_password(str(trouble)), trouble.sqlstate or ""
+    if lost and late is not None:
+        if sent:
+            return OutcomeUnknown(
+                f"{place}: no answer within {late:.3g} s, so this may or may not have happened; ask again, to "
+                "repeat is safe"
+            )
+        return StoreUnavailable(f"{place}: no answer within {late:.3g} s, nothing of this was written; ask again")
     if lost:
         if sent:
             return OutcomeUnknown(

@@ -13,13 +13,16 @@ import logging
 import math
 import select
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 
 from psycopg.generators import execute
 
+from daybreak import patience
 from daybreak.errors import StoreUnavailable, StoreUnsuitable
+from daybreak.stores.backoff import Backoff
 from daybreak.stores.postgres import arrays, faults
 from daybreak.stores.postgres.calls import Call, Calls, Packed
 from daybreak.stores.postgres.clock import HOW_LATE, ServerClock
@@ -63,7 +66,7 @@ def connect(place: Place, **more: Any) -> psycopg.Connection[Any]:
     try:
         given = psycopg.conninfo.conninfo_to_dict(place.conninfo)
         if "connect_timeout" in given:  # libpq's own, which is kept as it is written
-            db = psycopg.connect(**{**NEVER_HANG, **given, **OURS, **more})
+            db = _connect_patiently({**NEVER_HANG, **given, **OURS, **more}, math.inf)
         else:
             db = _connect_within_limit(place, {**NEVER_HANG, **given, **OURS, **more})
     except psycopg.Error as trouble:
@@ -100,7 +103,9 @@ def _connect_within_limit(place: Place, params: dict[str, Any]) -> psycopg.Conne
     limit, base = place.connect_limit, place.connect_within
     within, began = max(math.ceil(limit.seconds(base)), SHORTEST), monotonic()
     try:
-        db = psycopg.connect(**params, connect_timeout=within)
+        db = _connect_patiently({**params, "connect_timeout": within}, within)
+    except _GivenUp:  # sooner than the limit: that says nothing of it
+        raise
     except psycopg.errors.ConnectionTimeout:
         limit.took(base, within, late=True)
         raise
@@ -110,6 +115,46 @@ def _connect_within_limit(place: Place, params: dict[str, Any]) -> psycopg.Conne
     return db
 
 
+class _GivenUp(psycopg.errors.ConnectionTimeout):
+    """The caller's patience ended first."""
+
+
+def _connect_patiently(params: dict[str, Any], takes: float) -> psycopg.Connection[Any]:
+    """Connect, for no longer than the caller is patient. libpq cannot be interrupted while it connects, and `takes` up
+    to so many seconds: where that is too long, it does it in a thread, which is left behind."""
+    left = patience.left()
+    if takes <= left:
+        return psycopg.connect(**params)
+    made: list[psycopg.Connection[Any] | psycopg.Error] = []
+    lock, done = threading.Lock(), threading.Event()
+    is_left = False
+
+    def run() -> None:
+        found: psycopg.Connection[Any] | psycopg.Error
+        try:
+            found = psycopg.connect(**params)
+        except psycopg.Error as trouble:
+            found = trouble
+        with lock:
+            made.append(found)
+            if is_left and not isinstance(found, psycopg.Error):
+                found.close()
+        done.set()
+
+    threading.Thread(target=run, name="daybreak-pg-connect", daemon=True).start()
+    try:
+        done.wait(max(left, 0))
+    finally:
+        with lock:
+            is_left = not made
+    if is_left:
+        raise _GivenUp("connection timeout expired")
+    [found] = made
+    if isinstance(found, psycopg.Error):
+        raise found
+    return found
+
+
 class Link:
     def __init__(self, place: Place, clock: ServerClock) -> None:
         self.place = place
@@ -117,7 +162,11 @@ class Link:
         self._db: psycopg.Connection[Any] | None = None
         self._calls: Calls | None = None
         self._sent = False
+        self._backoff = Backoff()
+        self._left_for_good = threading.Event()
+        self.has_been_connected = False
         self.waiting = Waiting()
+        self._within = place.answer_within.total_seconds()
         millis = int(place.answer_within.total_seconds() * 1000)
         self._is_level = True
         self._begin = BEGIN.format(mode=f" {LEVEL}", lock=max(1, millis // 4), answer=max(1, millis // 2))
@@ -135,13 +184,15 @@ class Link:
                     self._read_clock(db)
                 return db
             self.close()
-        db = connect(self.place)
-        asked = self._clock.steady()
+        if self.has_been_connected:
+            self._rest()
+        began = monotonic()
         try:
-            met = meet(db)
-        except psycopg.Error as trouble:
-            db.close()
-            raise faults.connecting(self.place.name, trouble) from None
+            db, met, asked = self._connect()
+        except StoreUnavailable:
+            self._backoff.failed(monotonic() - began)
+            raise
+        self._backoff.connected()
         if not met.is_direct:
             db.prepare_threshold = None  # the next statement may meet another process
         self._clock.note(met.time, asked)
@@ -149,6 +200,32 @@ class Link:
         if self._clock.must_be_read():
             self._read_clock(db)
         return db
+
+    def _rest(self) -> None:
+        """Not all who lost this server connect again at once."""
+        self._backoff.lost()
+        pause = self._backoff.pause(patience.wanted_within())
+        if pause is None:
+            raise faults.unsent(self.place.name)
+        if pause and self._left_for_good.wait(pause):
+            raise refused(self.place)
+
+    def _connect(self) -> tuple[psycopg.Connection[Any], Met, int]:
+        if patience.is_over():
+            raise faults.unsent(self.place.name)
+        db = connect(self.place)
+        self.has_been_connected = True
+        asked = self._clock.steady()
+        try:
+            with self.waiting.on(db, self._left()):
+                return db, meet(db), asked
+        except psycopg.Error as trouble:
+            db.close()
+            raise faults.connecting(self.place.name, trouble) from None
+
+    def leave(self) -> None:
+        """Its owner ends: whoever waits to connect again hears of it at once."""
+        self._left_for_good.set()
 
     # -- the server's clock --------------------------------------------------------------------------------------------
 
@@ -160,7 +237,7 @@ class Link:
     def _read_clock(self, db: psycopg.Connection[Any]) -> None:
         """Read the offset of steady time; if the clock was seen to jump and nobody has corrected it yet, do that."""
         sql, clock = Statements("sql", self.place.schema), self._clock
-        with self.waiting.on(db):
+        with self.waiting.on(db, self._left()):
             self._note_clock(db, sql.read_clock)
             if (jump := clock.jump) is None:
                 return
@@ -208,6 +285,10 @@ class Link:
             return False
         return True
 
+    def _left(self) -> float:
+        """Seconds in which an answer has to come."""
+        return patience.left(self._within)
+
     @property
     def name(self) -> str:
         return self.place.name
@@ -236,18 +317,18 @@ class Link:
 
     def ask(self, statement: str, params: Sequence[Any] = ()) -> list[Any]:
         """One statement, which is its own transaction."""
-        with self._translated(), self.waiting.on(self._connected()), self._leveled():
+        with self._translated(), self.waiting.on(self._connected(), self._left()), self._leveled():
             self._sent = self._is_level
             return self.rows(statement, params)
 
     def order(self, statement: str, params: Sequence[Any] | dict[str, Any] = ()) -> None:
         """The same of what answers nothing and may be no part of a transaction."""
-        with self._translated(), self.waiting.on(self._connected()):
+        with self._translated(), self.waiting.on(self._connected(), self._left()):
             self.run(statement, params)
 
     def call(self, call: Call, params: Packed) -> list[Any]:
         """The same, by the short way."""
-        with self._translated(), self.waiting.on(self._connected()), self._leveled():
+        with self._translated(), self.waiting.on(self._connected(), self._left()), self._leveled():
             assert self._calls is not None
             try:
                 return self._call(self._calls, call, params)
@@ -296,7 +377,7 @@ class Link:
         with self._translated():
             db = self._connected()
             self._sent = False
-            with self.waiting.on(db):
+            with self.waiting.on(db, self._left()):
                 return self._transaction(db, do, reading=reading)
 
     def _transaction(self, db: psycopg.Connection[Any], do: Callable[[int], T], *, reading: bool) -> T:
@@ -305,6 +386,7 @@ class Link:
             if self._clock.jump is not None and self._clock.is_shared:  # nothing is decided by a clock that jumped
                 self._roll_back(db)
                 self._read_clock(db)
+                self.waiting.begin(db, self._left())
                 time = self._begin_at(db, reading=reading)
             answer = do(time)
         except BaseException:
@@ -325,12 +407,17 @@ class Link:
         self._clock.note(time, asked)
         return time
 
+    def go_on(self) -> None:
+        """Within a transaction: what comes next has as much time as an answer ever has."""
+        assert self._db is not None
+        self.waiting.begin(self._db, self._within)
+
     def reading(self, do: Callable[[int], T]) -> T:
         """One snapshot. Nothing is changed, so it is repeated on a new connection if the old one was lost."""
         try:
             return self.transaction(do, reading=True)
         except StoreUnavailable:
-            if self._db is not None:
+            if self._db is not None or patience.is_over():
                 raise
             return self.transaction(do, reading=True)
 
@@ -353,7 +440,8 @@ class Link:
                 self.close()
             elif faults.is_passing(trouble):
                 raise
-            raise faults.working(self.place.name, trouble, sent=self._sent, lost=lost) from None
+            late = self.waiting.given_up_after
+            raise faults.working(self.place.name, trouble, sent=self._sent, lost=lost, late=late) from None
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             self.close()  # in the middle of an answer: what is left of it must not be taken for the next
             raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from daybreak.errors import OutcomeUnknown
+from daybreak.errors import OutcomeUnknown, StoreUnavailable
 from daybreak.model import JobSpec
 from daybreak.store import Inserted
+from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.crew import attempt
 from daybreak.stores.postgres.engine import Engine
 from daybreak.stores.postgres.link import Link, refused
@@ -20,7 +21,7 @@ class Together:
     def __init__(self, link: Link, engine: Callable[[Link], Engine]) -> None:
         self._link = link
         self._engine = engine
-        self._turns = Turns(self._insert, most=MOST, interrupted=self._interrupted)
+        self._turns = Turns(self._insert, most=MOST, interrupted=self._interrupted, late=self._late)
         self._is_closed = False
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
@@ -38,6 +39,15 @@ class Together:
             "happened; ask again, to repeat is safe"
         )
 
+    def _late(self, was_sent: bool) -> StoreUnavailable:
+        if not was_sent:
+            return faults.unsent(self._link.place.name)
+        return OutcomeUnknown(
+            f"{self._link.place.name}: no answer in time, so this may or may not have happened; ask again, to repeat "
+            "is safe"
+        )
+
     def close(self) -> None:
         self._is_closed = True
+        self._link.leave()
         self._link.close()

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from daybreak import patience
 from daybreak.errors import StoreError
+from daybreak.stores.backoff import Backoff
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.calls import Call, Calls, Packed
 from daybreak.stores.postgres.driver import psycopg
@@ -20,7 +23,6 @@ from daybreak.stores.postgres.place import Place
 from daybreak.stores.postgres.watchdog import Waiting, Watchdog
 
 MOST: Final = 2  # an exchange, and a hurried one beside it
-RECONNECT: Final = 1.0  # seconds; meanwhile the crew is asked
 
 
 class Question(NamedTuple):
@@ -39,6 +41,7 @@ class LoopLink:
         self._pg = db.pgconn
         self._pg.nonblocking = 1
         self._place = place
+        self._within = place.answer_within.total_seconds()
         self.waiting = waiting
         self._loop = asyncio.get_running_loop()
         self._asked: Question | None = None
@@ -56,7 +59,7 @@ class LoopLink:
         """Who gives up leaves the question to be answered: nothing is torn."""
         self._asked = Question(self._loop.create_future(), then)
         caller = self._asked.caller
-        self.waiting.begin(self._db)
+        self.waiting.begin(self._db, patience.left(self._within))
         try:
             self._calls.send(call, params)
             self._flush()
@@ -118,7 +121,8 @@ class LoopLink:
         self._rested.set()
 
     def _told(self, trouble: psycopg.Error, *, lost: bool) -> Exception:
-        return faults.working(self._place.name, trouble, sent=True, lost=lost)
+        late = self.waiting.given_up_after if lost else None
+        return faults.working(self._place.name, trouble, sent=True, lost=lost, late=late)
 
     async def rest(self) -> None:
         """Until what was asked is answered."""
@@ -162,10 +166,12 @@ class OnLoop:
         self._beside = beside
         self._given_up = given_up
         self._waiting = [Waiting() for _ in range(self.most)]
-        for one in self._waiting:
+        self._meeting = Waiting()
+        for one in (*self._waiting, self._meeting):
             watchdog.watch(one)
         self._links: list[LoopLink] = []
         self._making: asyncio.Task[None] | None = None
+        self._backoff = Backoff()
         self._not_before = 0.0
         self._is_closed = False
 
@@ -173,7 +179,10 @@ class OnLoop:
         for link in self._links:
             if link.is_free:
                 return link
-        self._links = [link for link in self._links if not link.is_lost]
+        if any(link.is_lost for link in self._links):
+            self._links = [link for link in self._links if not link.is_lost]
+            self._backoff.lost()
+            self._not_before = time.monotonic() + (self._backoff.pause() or 0.0)
         is_due = len(self._links) < self.most and time.monotonic() >= self._not_before
         if is_due and self._making is None and not self._is_closed:
             self._making = self.loop.create_task(self._make())
@@ -181,10 +190,14 @@ class OnLoop:
 
     async def _make(self) -> None:
         """Trouble with the server is told to those who ask the crew; here one tries again later."""
-        self._not_before = time.monotonic() + RECONNECT
+        patience.unbound()  # a task of its own, whoever missed it
+        began = time.monotonic()
+        self._not_before = math.inf
         try:
             made = await self._beside(self._connect)
         except (psycopg.Error, StoreError):
+            self._backoff.failed(time.monotonic() - began)
+            self._not_before = time.monotonic() + (self._backoff.pause() or 0.0)
             return
         finally:
             self._making = None
@@ -198,19 +211,22 @@ class OnLoop:
             waiting = next(one for one in self._waiting if one not in taken)
             db, calls = made
             self._links.append(LoopLink(db, calls, self._place, waiting))
+            self._backoff.connected()
             self._not_before = 0.0
 
     def _connect(self) -> tuple[psycopg.Connection[Any], Calls] | None:
         """None where a pooler stands between, which may give every transaction another process."""
         if self._is_closed:
             raise refused(self._place)
+        patience.unbound()
         db = connect(self._place)
         try:
-            if not meet(db).is_direct:
-                db.close()
-                return None
-            calls = Calls(db)
-            calls.prepare(self.call)
+            with self._meeting.on(db, self._place.answer_within.total_seconds()):
+                if not meet(db).is_direct:
+                    db.close()
+                    return None
+                calls = Calls(db)
+                calls.prepare(self.call)
         except psycopg.Error:
             db.close()
             raise

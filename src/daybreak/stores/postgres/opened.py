@@ -7,14 +7,16 @@ import contextlib
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from daybreak.errors import StoreError
+from daybreak import patience
+from daybreak.errors import StoreError, StoreUnavailable
 from daybreak.model import JobSpec
 from daybreak.store import EVENTS_TOPIC, Exchange, Exchanged, Inserted
 from daybreak.stores.hub import HubWatch
-from daybreak.stores.postgres import fast, schema
+from daybreak.stores.postgres import fast, faults, schema
 from daybreak.stores.postgres.calls import call_of
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.crew import Crew, deliver
@@ -29,7 +31,7 @@ from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.sweep import Sweep
 from daybreak.stores.postgres.wake import ListenedHub, Wake
 from daybreak.stores.postgres.watchdog import Watchdog
-from daybreak.world import World
+from daybreak.world import RealWorld, World
 
 T = TypeVar("T")
 FOLD_AFTER = 300  # writes of this process; others fold, too
@@ -46,13 +48,13 @@ class Opened:
         self._habits = fast.Habits()
         self._insert_one = call_of("insert_one", self._sql.call_insert_one)
         self._writes = 0
-        first = Link(place, self.clock)
+        self._watchdog = Watchdog()
         try:
-            schema.prepare(first, place)
-        finally:
-            first.close()
+            self._prepare()
+        except BaseException:
+            self._watchdog.close()
+            raise
         self.clock.is_shared = True
-        self._watchdog = Watchdog(place.answer_within)
         self._sweep = Sweep(place, self.clock, self._sql, self._watchdog)
         self._crew = Crew(place, self.clock, self._watchdog, self._fold_if_due)
         self.wake = Wake(place, hub, self._watchdog)
@@ -60,6 +62,28 @@ class Opened:
         self._watchdog.watch(own.waiting)
         self._together = Together(own, self._engine)
         self._on_loop: OnLoop | None = None
+
+    def _prepare(self) -> None:
+        """Look at the schema and bring it to our version. All of it is one transaction, so what was cut short, or not
+        answered, is simply done again, while the caller is patient."""
+        pause = 0.05
+        with patience.within(patience.left(patience.PATIENCE.total_seconds())):
+            while True:
+                link = Link(self.place, self.clock)
+                self._watchdog.watch(link.waiting)
+                try:
+                    schema.prepare(link, self.place)
+                except (StoreUnavailable, psycopg.Error) as trouble:
+                    was_cut = link.has_been_connected or isinstance(trouble, faults.Cut)
+                    if not was_cut or patience.left() <= pause:
+                        raise faults.working(self.place.name, trouble, sent=False, lost=False) from None
+                    time.sleep(pause * (0.5 + RealWorld.chance.random()))
+                    pause = min(2 * pause, 1.0)
+                else:
+                    return
+                finally:
+                    link.close()
+                    self._watchdog.forget(link.waiting)
 
     @property
     def is_ours(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Final
 
+from daybreak import patience
 from daybreak.errors import StoreError, StoreReadOnly, StoreUnsuitable
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.driver import psycopg
@@ -28,7 +29,15 @@ def prepare(link: Link, place: Place) -> None:
             f"{place.name} is PostgreSQL {server // 10_000}: Daybreak needs 13 or newer; upgrade the server"
         )
     if _version(link, place) < VERSION:
-        link.transaction(lambda _: _migrate(link, place))
+        # Large tables take their time: from here on each question has its own, and the caller's patience ends nothing.
+        with patience.ending_at(None):
+            link.transaction(lambda _: _migrate(link, place))
+            _take_feed_over(link, place)
+    else:
+        _take_feed_over(link, place)
+
+
+def _take_feed_over(link: Link, place: Place) -> None:
     if has_foreign_feed(link, place):
         with contextlib.suppress(StoreReadOnly):  # doctor says it
             link.transaction(lambda _: _make_feed_ours(link, place))
@@ -49,6 +58,7 @@ def _version(link: Link, place: Place) -> int:
 
 
 def _migrate(link: Link, place: Place) -> None:
+    link.go_on()  # another one may be at it, for as long as the server lets us wait for a lock
     link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
     migrations = Statements("migrations", place.schema)
     try:
@@ -60,6 +70,7 @@ def _migrate(link: Link, place: Place) -> None:
         for version in range(before, VERSION):
             for script in migrations.names():
                 if script.split("-")[0] == f"{version + 1:04}":
+                    link.go_on()
                     link.run(migrations.text(script))
             _set(link, place, version + 1)
     except psycopg.errors.InsufficientPrivilege as trouble:

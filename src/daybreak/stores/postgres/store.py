@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
+from daybreak import patience
 from daybreak.cleaning import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
 from daybreak.errors import StoreUnavailable
 from daybreak.events import Event
@@ -96,12 +97,13 @@ class PostgresStore:
 
     async def open(self) -> Self:
         if self._opened is None:
-            await in_thread(self._open)
+            limits = patience.handed_over()
+            await in_thread(lambda: self._open(limits))
         return self
 
-    def _open(self) -> None:
+    def _open(self, limits: patience.Handed) -> None:
         # Also if nobody waits for it any more: then it is open for the next one who asks, and for close.
-        with self._opening:
+        with self._opening, patience.taken(limits):
             if self._opened is None:
                 self._opened = Opened(self.place, self._world, self._hub)
 

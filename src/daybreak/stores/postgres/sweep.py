@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Final
 
+from daybreak import patience
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.place import Place
@@ -51,6 +52,7 @@ class Sweep:
                 self._thread = None
 
     def _run(self) -> None:
+        patience.unbound()
         try:
             for (table,) in self._link.ask(self._sql.to_sweep, (self._schema, FEWEST, MOST)):
                 if not self._closed:
@@ -68,5 +70,5 @@ class Sweep:
             self._closed = True
             thread = self._thread
         while thread is not None and thread.is_alive():
-            self._link.waiting.break_off_if_since(time.monotonic() + 1)
+            self._link.waiting.break_off()
             thread.join(0.1)

@@ -11,6 +11,7 @@ while someone waits."""
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import selectors
 import socket
@@ -19,7 +20,9 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from daybreak import patience
 from daybreak.errors import StoreError
+from daybreak.stores.backoff import Backoff
 from daybreak.stores.hub import ANY, Hub
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.driver import psycopg
@@ -38,7 +41,6 @@ WITHIN: Final = 0.02  # between two commits that tell by themselves
 LONG_BREATH: Final = 0.02  # while nobody waits: who begins to is woken by his own wish
 KEEP: Final = 60  # seconds; after that a wish is forgotten by everyone
 TRIAL: Final = 1.0
-RECONNECT: Final = 1.0
 NEVER: Final = float("inf")
 
 
@@ -55,6 +57,7 @@ class Wake:
         self._place = place
         self._hub = hub
         self._waiting = Waiting()
+        self._within = place.answer_within.total_seconds()
         watchdog.watch(self._waiting)
         self._sql = Statements("sql", place.schema)
         self._channel = channel_of(place)
@@ -139,23 +142,32 @@ class Wake:
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        patience.unbound()
+        backoff = Backoff()
         while not self._is_closed:
+            began = time.monotonic()
             try:
                 with contextlib.closing(connect(self._place, prepare_threshold=None)) as db, self._both(db) as both:
-                    with self._waiting.on(db):
+                    with self._waiting.on(db, self._within):
                         self._is_direct = meet(db).is_direct
+                    backoff.connected()
+                    began = -math.inf
                     self._is_listening = False
                     with self._lock:
                         self._known.clear()
                         self._fresh.update(self._wanted)
                     while not self._is_closed:
                         self._serve(db, both)
-                    with self._waiting.on(db):
+                    with self._waiting.on(db, self._within):
                         self._say_goodbye(db)
             except (psycopg.Error, StoreError, OSError):
                 # Trouble with the server is for those who ask something of it; here one tries again.
                 self._hub.wake([ANY])
-                self._pause(RECONNECT)
+                if began == -math.inf:
+                    backoff.lost()
+                else:
+                    backoff.failed(time.monotonic() - began)
+                self._pause(backoff.pause() or 0.0)
 
     @contextlib.contextmanager
     def _both(self, db: psycopg.Connection[Any]) -> Iterator[selectors.BaseSelector]:
@@ -191,7 +203,7 @@ class Wake:
         is_told = self._wait(db, both)
         if self._is_closed:
             return
-        with self._waiting.on(db):
+        with self._waiting.on(db, self._within):
             if is_told:
                 self._hear_at_once(db)
             self._listen(db)

@@ -10,9 +10,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from daybreak import patience
 from daybreak.errors import StoreUnavailable
 from daybreak.model import JobSpec
 from daybreak.store import Inserted
+from daybreak.stores.backoff import Backoff
 from daybreak.stores.redis import answers, ask, faults
 from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.library import Command, Garbled, Refusal, pack, reader
@@ -49,27 +51,31 @@ class Wire:
                 self._socket.close()
             raise faults.unreachable(address, trouble) from None
         self._reader = reader()
+        self._timeout = timeout
         self.is_open = True
         for command in greeting(address):
-            self._socket.settimeout(max(until - time.monotonic(), 0.001))
             try:
-                reply = self.ask(command)
+                reply = self.ask(command, until - time.monotonic())
             except Lost as trouble:
                 raise faults.unreachable(address, trouble) from None
             if isinstance(reply, Refusal) and command[0] != "CLIENT":
                 self.close()
                 raise faults.refused(address, str(reply))
-        self._socket.settimeout(timeout)
 
-    def ask(self, command: Command) -> Any:
-        """The reply, an error reply as a value; raises Lost."""
+    def ask(self, command: Command, within: float | None = None) -> Any:
+        """The reply, an error reply as a value; raises Lost. `within` so many seconds, or the caller's patience."""
+        within = patience.left(self._timeout) if within is None else within
+        until = time.monotonic() + within
         try:
+            self._socket.settimeout(max(within, 0.001))
             self._socket.sendall(pack(command))
             while (reply := self._reader.gets()) is False:
                 self._reader.feed(self._receive())
+                self._socket.settimeout(max(until - time.monotonic(), 0.001))
         except (OSError, Garbled) as trouble:
             self.close()
-            why = "no answer in time" if isinstance(trouble, TimeoutError) else f"the connection broke ({trouble})"
+            is_late = isinstance(trouble, TimeoutError)
+            why = f"no answer within {within:.3g} s" if is_late else f"the connection broke ({trouble})"
             raise Lost(why) from None
         except BaseException:  # interrupted: the answer would be taken for that of the next question
             self.close()
@@ -94,13 +100,20 @@ class Caller:
             self._insert,
             most=MOST,
             interrupted=lambda: faults.unknown(line.address, "the call was interrupted"),
+            late=self._late,
         )
         self._wire: Wire | None = None
+        self._backoff = Backoff()
         self._closed = False
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         self._line.check_ours()
         return self._turns.insert(specs)
+
+    def _late(self, was_sent: bool) -> StoreUnavailable:
+        if was_sent:
+            return faults.unknown(self._line.address, "no answer in time")
+        return faults.unreachable(self._line.address, TimeoutError())
 
     def _insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         if (short := self._short.args(specs)) is not None:
@@ -112,6 +125,8 @@ class Caller:
     def _ask(self, script: Script, args: Args) -> Any:
         line = self._line
         for _ in range(5):
+            if patience.is_over():
+                raise faults.unreachable(line.address, TimeoutError())
             wire = self._connected()
             rest, sent = (1, *line.header(None), *args), line.hands.steady()
             try:
@@ -133,6 +148,7 @@ class Caller:
             if not line.follow(str(reply)):
                 raise faults.refused(line.address, str(reply))
             wire.close()
+            self._wire = None  # the next one is at another node: no reason to wait
         raise StoreUnavailable(f"{line.address}: the cluster sends us from node to node, or its clock keeps jumping")
 
     def _correct(self, wire: Wire, jump: Jump) -> None:
@@ -143,18 +159,29 @@ class Caller:
     def _connected(self) -> Wire:
         self._check_open()
         if self._wire is None or not self._wire.is_open:
+            if self._wire is not None:
+                self._backoff.lost()
+            pause = self._backoff.pause(patience.wanted_within())
+            if pause is None:
+                raise faults.unreachable(self._line.address, TimeoutError())
+            if pause:
+                time.sleep(pause)
+                self._check_open()
             self._wire = self._connect()
             self._check_open()
         return self._wire
 
     def _connect(self) -> Wire:
-        line, within, began = self._line, self._line.connect_within(), time.monotonic()
+        line, within, began = self._line, patience.left(self._line.connect_within()), time.monotonic()
         try:
             wire = Wire(line.address, line.timeout, within)
         except StoreUnavailable:
-            if time.monotonic() - began >= within:
+            took = time.monotonic() - began
+            self._backoff.failed(took)
+            if took >= within:
                 line.was_late(within)
             raise
+        self._backoff.connected()
         line.took(time.monotonic() - began)
         return wire
 

@@ -52,7 +52,7 @@ async def _facts(line: Line, link: Link) -> dict[str, str]:
             link.ask(("INFO",)), *(link.ask(("CONFIG", "GET", name)) for name in names)
         )
     except Lost as trouble:
-        raise faults.unreachable(line.address, trouble) from None
+        raise faults.cut(line.address, str(trouble)) from None
     if isinstance(reply, Refusal):
         if faults.word(str(reply)) != "NOPERM":
             raise faults.refused(line.address, str(reply))

@@ -14,6 +14,11 @@ from daybreak.errors import (
 )
 from daybreak.stores.redis.address import Address
 
+
+class Cut(StoreUnavailable):
+    """The server took the connection, and it was lost before it could be used."""
+
+
 # The first word of an error reply says what it is. None of these has changed anything: a script's first write is the
 # one that is refused.
 _SAYINGS: dict[str, tuple[type[StoreError], str]] = {
@@ -29,8 +34,8 @@ _SAYINGS: dict[str, tuple[type[StoreError], str]] = {
         StoreFull,
         "has used all the memory it may (maxmemory): nothing was written; raise it",
     ),
-    "NOAUTH": (StoreUnsuitable, "asks for a password: put it into the URL, redis://:password@host"),
-    "WRONGPASS": (StoreUnsuitable, "refuses this user name and password"),
+    "NOAUTH": (StoreUnsuitable, "asks for a password and was given none: put it into the URL, redis://:password@host"),
+    "WRONGPASS": (StoreUnsuitable, "refuses this user name and password: check both in the URL"),
     "NOPERM": (StoreUnsuitable, "does not permit this user what the store needs"),
 }
 # After these the connection is of no use: the server that can help is found by connecting anew.
@@ -78,7 +83,9 @@ def refused(address: Address, reply: str) -> StoreError:
     if saying is None and "max number of clients" in reply:
         return StoreUnavailable(f"{address} has as many clients as it may have")
     if saying is None and ("invalid password" in reply or "AUTH" in reply):
-        return StoreUnsuitable(f"{address} refuses this password")
+        return StoreUnsuitable(f"{address} refuses this password, or has none: check the password in the URL")
+    if saying is None and "DB index is out of range" in reply:
+        return StoreUnsuitable(f"{address} has no database {address.db}: correct the number in the URL")
     if saying is None:
         return StoreError(f"{address} refused: {_PLACE.sub('', reply)}")
     kind, says = saying
@@ -92,6 +99,15 @@ def unreachable(address: Address, trouble: BaseException) -> StoreUnavailable:
     return StoreUnavailable(f"{address} cannot be reached: {why}")
 
 
+def cut(address: Address, why: str) -> Cut:
+    return Cut(f"{address} cannot be reached: {why}")
+
+
 def unknown(address: Address, why: str) -> OutcomeUnknown:
     """It was sent, and the answer was lost."""
     return OutcomeUnknown(f"{address}: {why}; what was asked may or may not have been done, repeating it is safe")
+
+
+def unread(address: Address, why: str) -> StoreUnavailable:
+    """A question that changes nothing was sent, and the answer was lost."""
+    return StoreUnavailable(f"{address}: {why}; nothing was changed, ask again")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from daybreak import patience
 from daybreak.errors import StoreTooNew, StoreUnavailable
 from daybreak.store import ConnectLimit, FixedLimit
+from daybreak.stores.backoff import Backoff
 from daybreak.stores.redis import faults
 from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.hands import Hands, correction
@@ -45,6 +48,7 @@ class Seat:
 
     def __init__(self) -> None:
         self.link: Link | None = None
+        self.backoff = Backoff()
         self.door = asyncio.Lock()
         self.is_closed = False
 
@@ -87,8 +91,10 @@ class Line:
                     sent = self.hands.steady()
                     reply = await link.ask(("EVAL", script.text, *rest))
             except Lost as trouble:
-                if script.reads and attempt == 0 and not self._closed:
+                if script.reads and attempt == 0 and not self._closed and not patience.is_over():
                     continue
+                if script.reads:
+                    raise faults.unread(self.address, str(trouble)) from None
                 raise faults.unknown(self.address, str(trouble)) from None
             if not isinstance(reply, Refusal):
                 self.hands.hear(reply[0], sent)
@@ -100,6 +106,7 @@ class Line:
             if not self.follow(str(reply)):
                 raise self._refusal(link, str(reply))
             link.close()
+            self._seat().link = None  # the next one is at another node: no reason to wait
         raise StoreUnavailable(f"{self.address}: the cluster sends us from node to node, or its clock keeps jumping")
 
     async def _correct(self, link: Link, jump: Jump) -> None:
@@ -156,13 +163,42 @@ class Line:
         seat = self._seat()
         if seat.link is not None and seat.link.is_open:
             return seat.link
+        left = patience.left()
+        try:
+            async with asyncio.timeout(None if left == math.inf else left):
+                return await self._connected(seat)
+        except TimeoutError as trouble:
+            raise faults.unreachable(self.address, trouble) from None
+
+    async def _connected(self, seat: Seat) -> Link:
         async with seat.door:
             self._check_open(seat)
             if seat.link is None or not seat.link.is_open:
+                if seat.link is not None:
+                    seat.backoff.lost()
+                await self.rest(seat.backoff)
                 # First seated, then looked at: whoever closes from another thread does it the other way round.
-                seat.link = await self._dial()
+                seat.link = await self._tried(self._dial(), seat.backoff)
                 self._check_open(seat)
             return seat.link
+
+    async def rest(self, backoff: Backoff) -> None:
+        """Not all who lost this server connect again at once."""
+        pause = backoff.pause(patience.wanted_within())
+        if pause is None:
+            raise faults.unreachable(self.address, TimeoutError())
+        if pause:
+            await asyncio.sleep(pause)
+
+    async def _tried(self, dialing: Coroutine[Any, Any, Link], backoff: Backoff) -> Link:
+        began = self.hands.steady()
+        try:
+            link = await dialing
+        except (StoreUnavailable, asyncio.CancelledError):
+            backoff.failed((self.hands.steady() - began) / 1e6)
+            raise
+        backoff.connected()
+        return link
 
     def _check_open(self, seat: Seat) -> None:
         if self._closed or seat.is_closed:
@@ -193,7 +229,7 @@ class Line:
             except BaseException as trouble:
                 link.close()
                 if isinstance(trouble, Lost):
-                    raise faults.unreachable(self.address, trouble) from None
+                    raise faults.cut(self.address, str(trouble)) from None
                 raise
             if not isinstance(reply, Refusal):
                 self.hands.hear(reply[0], sent)
@@ -242,7 +278,7 @@ class Line:
         try:
             replies = await asyncio.gather(*(link.ask(command) for command in said))
         except Lost as trouble:
-            raise faults.unreachable(self.address, trouble) from None
+            raise faults.cut(self.address, str(trouble)) from None
         except BaseException:
             link.close()
             raise

@@ -9,6 +9,7 @@ import socket
 from collections import deque
 from typing import Any, cast
 
+from daybreak import patience
 from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.library import Command, Garbled, pack, reader
 
@@ -33,8 +34,9 @@ class Link(asyncio.Protocol):
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._reader = reader()
-        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()  # until when, and that is how long
         self._watch: asyncio.TimerHandle | None = None
+        self._looks_at = 0.0
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.gone: asyncio.Future[None] = self._loop.create_future()  # its socket, too
@@ -66,10 +68,12 @@ class Link(asyncio.Protocol):
         packed = pack(command)
         assert self._transport is not None
         answer: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append((answer, self._loop.time() + self._timeout))
+        within = patience.left(self._timeout)
+        until = self._loop.time() + within
+        self._waiting.append((answer, until, within))
         self._transport.write(packed)
-        if self._watch is None:
-            self._watch = self._loop.call_later(self._timeout, self._look)
+        if self._watch is None or until < self._looks_at:
+            self._look_at(until)
         return answer
 
     def say(self, command: Command) -> None:
@@ -77,16 +81,21 @@ class Link(asyncio.Protocol):
         if self._transport is not None and not self.closed.done():
             self._transport.write(pack(command))
 
+    def _look_at(self, when: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch, self._looks_at = self._loop.call_at(when, self._look), when
+
     def _look(self) -> None:
-        """Nothing may hang: who waits too long is told that the answer is lost."""
+        """Give up when a question has waited too long. Those behind it would wait for the same server."""
         self._watch = None
         if not self._waiting:
             return
-        late = self._waiting[0][1] - self._loop.time()
-        if late <= 0:
-            self.break_off(f"no answer within {self._timeout:g} s")
+        first, within = min((until, within) for _, until, within in self._waiting)
+        if first <= self._loop.time():
+            self.break_off(f"no answer within {within:.3g} s")
         else:
-            self._watch = self._loop.call_later(late, self._look)
+            self._look_at(first)
 
     # -- the protocol --------------------------------------------------------------------------------------------------
 
@@ -109,7 +118,7 @@ class Link(asyncio.Protocol):
             if self.on_push is not None:
                 self.on_push(reply)
             elif self._waiting:
-                answer, _ = self._waiting.popleft()
+                answer, *_ = self._waiting.popleft()
                 if not answer.done():
                     answer.set_result(reply)
 
@@ -146,7 +155,7 @@ class Link(asyncio.Protocol):
         if not self.closed.done():
             self.closed.set_result(None)
         while self._waiting:
-            answer, _ = self._waiting.popleft()
+            answer, *_ = self._waiting.popleft()
             if not answer.done():
                 answer.set_exception(Lost(why))
                 answer.exception()  # looked at, also if nobody waits any more

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, Self
 
+from daybreak import patience
 from daybreak.cleaning import cleaned_amend, cleaned_moved
 from daybreak.errors import StoreUnavailable
 from daybreak.events import Event
@@ -38,7 +40,7 @@ from daybreak.store import (
     Usage,
     Watch,
 )
-from daybreak.stores.redis import adopt, answers, ask, examine, gauges, read, scripts
+from daybreak.stores.redis import adopt, answers, ask, examine, faults, gauges, read, scripts
 from daybreak.stores.redis.address import parse
 from daybreak.stores.redis.caller import Caller
 from daybreak.stores.redis.hands import Hands
@@ -93,12 +95,25 @@ class RedisStore:
         if self._caller is None:
             self._line.reopen()
             try:
-                self._durable = await examine.suit(self._line)
+                self._durable = await self._suit()
             except BaseException:
                 await self._line.close()
                 raise
             self._caller = Caller(self._line, self._short)
         return self
+
+    async def _suit(self) -> str:
+        """Look at the server. A repeat does no harm, so what was cut short is repeated while the caller is patient."""
+        pause = 0.05
+        with patience.within(patience.left(patience.PATIENCE.total_seconds())):
+            while True:
+                try:
+                    return await examine.suit(self._line)
+                except faults.Cut:
+                    if patience.left() <= pause:
+                        raise
+                    await asyncio.sleep(pause * (0.5 + self._world.chance.random()))
+                    pause = min(2 * pause, 1.0)
 
     async def close(self) -> None:
         """Let go of all connections. Closing twice is fine; a forked child only forgets."""

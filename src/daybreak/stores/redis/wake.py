@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
 
+from daybreak import patience
 from daybreak.errors import StoreError
+from daybreak.stores.backoff import Backoff
 from daybreak.stores.hub import ANY, Hub, HubWatch
 from daybreak.stores.redis.line import Line
 from daybreak.stores.redis.link import Link
 from daybreak.stores.redis.told import unpack_names
 
 SLOW_LOOK: Final = timedelta(seconds=10)
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 2.0
 FORGOTTEN: Final = 100  # so many channels may be listened to in vain before they are given up
 _JOB: Final = "job:"
 
@@ -96,14 +97,17 @@ class Ear:
     # -- listening -----------------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        pause = FIRST_PAUSE
+        patience.unbound()  # a task of its own, whoever was the first to watch
+        backoff = Backoff()
         while not self._line.is_closed:  # who begins while the store is being closed may not be told of it
+            await self._line.rest(backoff)
+            began = time.monotonic()
             try:
                 link = await self._line.dial()
             except StoreError:  # trouble is for those who ask something of the store; this goes on trying
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                backoff.failed(time.monotonic() - began)
                 continue
+            backoff.connected()
             try:
                 link.on_push = self._hear
                 self._link, self._heard = link, True
@@ -117,7 +121,7 @@ class Ear:
                 if not link.loop.is_closed():
                     link.break_off("nobody listens any more")  # nothing it could still send matters
                     await asyncio.wait([link.gone])
-            pause = FIRST_PAUSE
+            backoff.lost()
 
     def _hear(self, push: Any) -> None:
         self._heard = True

@@ -110,7 +110,7 @@ def _apply(book: Book, commit: Commit, event: Event, job: Tracked, settlements: 
         case "reprioritised":
             _rerank(book, job)
         case "expired":
-            if not job.is_overdue(commit.at) and not job.is_cut:
+            if not job.may_be_overdue(commit.at):
                 book.blame("I17", job, "expired before its time, or after it had started", commit)
             _end(job, commit, span_or_none(job.spec.options.keep_failed))
         case "retried":

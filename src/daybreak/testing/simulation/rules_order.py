@@ -82,7 +82,8 @@ def _claimable(book: Book, commit: Commit, queue: str, claim: Claim) -> list[Tra
     return [
         job
         for job in book.in_state(queue, State.QUEUED)
-        if (claim.tasks is None or (job.spec.task, job.spec.version) in claim.tasks) and not job.is_overdue(commit.at)
+        if (claim.tasks is None or (job.spec.task, job.spec.version) in claim.tasks)
+        and not job.may_be_overdue(commit.at)
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from daybreak.crowding import SHORTENED
 from daybreak.events import Event
 from daybreak.model import JobSpec, State
 from daybreak.rank import place
@@ -46,7 +45,9 @@ def accept(book: Book, commit: Commit, event: Event) -> Tracked | None:
         book.blame("I17", job, f"due {job.due}, accepted as {event.state}", commit)
     job.due = job.due if early else None
     if spec.options.expires_in is not None:
-        job.expires, job.is_cut = commit.at + span(spec.options.expires_in), event.note == SHORTENED
+        job.expires = commit.at + span(spec.options.expires_in)
+        if event.note:  # its wait limit was cut, to no less than a quarter
+            job.may_expire = commit.at + span(spec.options.expires_in) // 4
     book.jobs[job.id] = book.by_seq[job.seq] = job
     check_unique(book, job)
     return job

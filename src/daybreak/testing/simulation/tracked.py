@@ -20,7 +20,7 @@ class Tracked:
     events: list[Event] = field(default_factory=list)
     due: tuple[Literal["steady", "wall"], int] | None = None
     expires: int | None = None
-    is_cut: bool = False  # accepted with a shorter wait limit, because its queue was nearly full
+    may_expire: int | None = None  # earlier, if its queue was nearly full when it came
     charged: int = 0
     deaths: int = 0
     alone: bool = False
@@ -56,3 +56,6 @@ class Tracked:
 
     def is_overdue(self, now: int) -> bool:
         return self.expires is not None and self.expires <= now
+
+    def may_be_overdue(self, now: int) -> bool:
+        return self.expires is not None and (self.may_expire or self.expires) <= now
