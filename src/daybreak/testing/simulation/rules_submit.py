@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from daybreak.crowding import SHORTENED, cut
 from daybreak.events import Event
 from daybreak.model import JobSpec, State
 from daybreak.rank import place
@@ -45,7 +46,10 @@ def accept(book: Book, commit: Commit, event: Event) -> Tracked | None:
         book.blame("I17", job, f"due {job.due}, accepted as {event.state}", commit)
     job.due = job.due if early else None
     if spec.options.expires_in is not None:
-        job.expires = commit.at + span(spec.options.expires_in)
+        limit = span(spec.options.expires_in)
+        if event.note == SHORTENED:
+            limit = cut(limit, spec.priority, _unfinished(book, spec.queue), settings.capacity)
+        job.expires = commit.at + limit
     book.jobs[job.id] = book.by_seq[job.seq] = job
     check_unique(book, job)
     return job
