@@ -283,7 +283,7 @@ def test_what_is_no_row_is_named_and_nothing_is_submitted(app, add, rows, troubl
 @pytest.mark.parametrize(
     ("columns", "trouble"),
     [
-        (([1, 2], [3]), "column 2 of map ends after 1 elements"),
+        (([1, 2], [3]), "column 2 of map ends after 1 element and"),
         (([1, 2], itertools.repeat(3)), "column 1 of map ends after 2 elements"),
         ((), "map was given no columns"),
         ((5,), "map was given int"),
