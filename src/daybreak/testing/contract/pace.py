@@ -158,7 +158,7 @@ class Pace:
 
     async def test_the_rate_holds_whatever_is_handed_back(self, store: Store) -> None:
         """In any window of jobs that did begin, by chance and in hindsight."""
-        chance = random.Random(3)  # noqa: S311 - no secret
+        chance = random.Random(3)
         for burst in (1, 3):
             api, every = f"api-{burst}", timedelta(milliseconds=100)
             await provide(store, api, every=every, burst=burst)
