@@ -74,7 +74,8 @@ class Client:
 
     `patience` bounds every call, also one that is under way when it ends: then OutcomeUnknown says that the call was
     sent and not answered, and StoreUnavailable that it was not sent. Submits are repeated within it while the store is
-    out of reach; everything else is asked once."""
+    out of reach; everything else is asked once. With a patience of zero a submit is tried once, too, and has as long as
+    by default."""
 
     def __init__(
         self, store: Store, *, by: str = "", world: World | None = None, patience: timedelta = PATIENCE
@@ -83,7 +84,8 @@ class Client:
         self.by = by
         self._world = world or RealWorld()
         self.patience = patience
-        self._patience = patience.total_seconds()
+        self._repeats = patience > timedelta()
+        self._patience = (patience if self._repeats else PATIENCE).total_seconds()
         self._new_id = Ids(self._world)
         self._submit = Coalescer(self._insert, late=self._late)
         self._admitted: JobSpec | None = None  # the template that was judged last
@@ -208,7 +210,7 @@ class Client:
                 if isinstance(trouble, OutcomeUnknown):
                     unknown = trouble
                 left = (give_up - world.steady()) / 1e6
-                if left <= 0:
+                if left <= 0 or not self._repeats:
                     # What was sent once may have happened, whatever became of later tries.
                     raise unknown or trouble from None
                 # Never so long that the last try would have no time of its own.

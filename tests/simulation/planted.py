@@ -357,11 +357,11 @@ class KeyWithoutContent(Ledger):
 class NewIdEachTime(Client):
     """The client makes a new id when it does not know whether the first was heard."""
 
-    async def _insert(self, specs):
+    async def _insert(self, specs, within):
         try:
             return await self.store.insert(specs)
         except OutcomeUnknown:
-            return await super()._insert([replace(spec, id=self._new_id()) for spec in specs])
+            return await super()._insert([replace(spec, id=self._new_id()) for spec in specs], within)
 
 
 # -- events and counts -------------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ class _Running:
         assert self._child is not None
         if self._is_group:
             with contextlib.suppress(OSError):
-                platform.signal_group(self._child.pid, signal.SIGKILL)
+                platform.signal_group(self._child.pid, getattr(signal, "SIGKILL", signal.SIGTERM))
         else:
             platform.end_family(self._child)
 
