@@ -326,10 +326,11 @@ class Suspended(Discreet, frozen=True):
 
 class HandedBack(Discreet, frozen=True):
     """The worker could not go on through no fault of the job (shutdown, preemption): nothing is charged. With a `delay`
-    nobody may claim it before that time has passed."""
+    nobody may claim it before that time has passed. `unused` says that the job certainly never began."""
 
     checkpoint: bytes | None = None
     delay: timedelta | None = None
+    unused: bool = False
 
 
 Outcome = Done | Failed | TimedOut | Lost | Cancelled | Suspended | HandedBack
@@ -362,7 +363,10 @@ class Settlement(Discreet, frozen=True, gc=False, kw_only=True):
     `inserts` and `puts` happen with it, or not at all.
 
     `counts_as` is how it is added to the totals (empty: not at all), with the microseconds that the attempt `ran`, and,
-    of a first attempt, those for which the job had `waited`."""
+    of a first attempt, those for which the job had `waited`.
+
+    `unused` says that the job never began under this lease: the starts that it took of rate-limited resources are given
+    back where that is exact (see `Gauge.give_start`)."""
 
     seq: int
     job: str
@@ -384,6 +388,7 @@ class Settlement(Discreet, frozen=True, gc=False, kw_only=True):
     counts_as: str = ""
     ran: int = 0
     waited: int | None = None
+    unused: bool = False
 
 
 class QueueSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -41,7 +41,8 @@ class Gauge:
     """One resource: what is allowed (from its records), and what is in use.
 
     `tat` is when the next start would come if all came evenly (GCRA). `look` is when those who wait should be looked at
-    again, because time alone may have freed it. `fence` is the highest that a holder of it was ever given.
+    again, because time alone may have freed it. `taken_at` is the wall time of the latest start, as leases keep it in
+    `started`; 0 is unknown. `fence` is the highest that a holder of it was ever given.
 
     While it fails, until `sparing_until`, retries are few: each costs ten first tries, of which `credit` are saved up.
     Where neither comes, a retry may go at `spare_at`."""
@@ -57,6 +58,7 @@ class Gauge:
     sparing_until: int = 0
     credit: int = 0
     spare_at: int = 0
+    taken_at: int = 0
 
     @property
     def limit(self) -> int | None:
@@ -96,11 +98,12 @@ class Gauge:
         """How long until the next start is allowed; not above 0 when it is."""
         return max(self.tat, now) - (max(self.settings.burst, 1) - 1) * self.every - now
 
-    def take(self, slots: int, now: int, *, is_retry: bool) -> bool:
-        """Whether this makes a retry possible that was not."""
+    def take(self, slots: int, now: int, *, wall: int, is_retry: bool) -> bool:
+        """Whether this makes a retry possible that was not. `wall` is what its lease keeps in `started`."""
         self.used += slots
         if self.every:
             self.tat = max(self.tat, now) + self.every
+            self.taken_at = wall
         if now >= self.sparing_until:
             return False
         self.spare_at = now + ONE_RETRY_EACH
@@ -112,6 +115,17 @@ class Gauge:
 
     def give(self, slots: int) -> None:
         self.used -= slots
+
+    def give_start(self, started: int | None) -> None:
+        """A lease that began then was never used. If no job has started later, all is as if it had not begun; else
+        nothing is given back: jobs that did start relied on the pace it set."""
+        if self.every and self.taken_at == started:
+            self.tat -= self.every
+
+    def set_up(self, settings: ResourceSettings) -> None:
+        if settings.every != self.settings.every:
+            self.taken_at = 0  # earlier starts were counted at another pace
+        self.settings = settings
 
     def starts(self, now: int) -> int:
         """How many jobs may start now, by pace."""

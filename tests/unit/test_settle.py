@@ -188,10 +188,17 @@ def test_the_result_and_the_checkpoint_are_carried():
     assert fate(Suspended("why"), lease()).note == "why"
 
 
+def test_only_who_knows_that_a_job_never_began_says_so():
+    assert fate(HandedBack(unused=True), lease()).unused
+    assert fate(HandedBack(unused=True, delay=SECOND), lease()).unused
+    assert not fate(HandedBack(), lease()).unused
+    assert not fate(Lost(), msgspec.structs.replace(lease(), begun=False)).unused, "it may have begun unseen"
+
+
 def test_a_failure_remembers_its_attempt():
     assert fate(TRANSIENT, lease(2)).failure.attempt == 2
     assert fate(TimedOut(1.5 * SECOND), lease(2)).failure.attempt == 2
-    assert "ran for 1.5 s" in fate(TimedOut(1.5 * SECOND), lease()).failure.message
+    assert "longer than its limit of 1.5 s" in fate(TimedOut(1.5 * SECOND), lease()).failure.message
 
 
 def test_the_server_may_ask_for_a_longer_wait():

@@ -37,9 +37,9 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: f
             return _end(lease, State.COMPLETED, by, result=result, ran=ran)
         case Cancelled(who):
             return _end(lease, State.CANCELLED, who or by)
-        case HandedBack(checkpoint, delay):
-            state = State.QUEUED if delay is None else State.SCHEDULED
-            return _go_on(lease, state, by, attempt=lease.attempt - 1, checkpoint=checkpoint, delay=delay)
+        case HandedBack(checkpoint, delay, unused):
+            state, attempt = State.QUEUED if delay is None else State.SCHEDULED, lease.attempt - 1
+            return _go_on(lease, state, by, attempt=attempt, checkpoint=checkpoint, delay=delay, unused=unused)
         case Suspended(note, checkpoint):
             return _go_on(lease, State.SUSPENDED, by, attempt=lease.attempt - 1, checkpoint=checkpoint, note=note)
         case Failed(failure, ran):
@@ -171,6 +171,7 @@ def _go_on(
     timeouts: int | None = None,
     ran: float = 0.0,
     word: Word = "",
+    unused: bool = False,
 ) -> Settlement:
     is_charged = attempt is None
     return Settlement(
@@ -189,4 +190,5 @@ def _go_on(
         counts_as=called(lease, state, None, word) if is_charged else "",
         ran=int(ran * 1e6),
         waited=waited_for(lease) if is_charged and lease.attempt == 1 else None,
+        unused=unused,
     )

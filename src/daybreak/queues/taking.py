@@ -59,7 +59,8 @@ class Taker:
         except asyncio.CancelledError:
             with contextlib.suppress(StoreError):
                 taken = await asking
-                await self._source(store, queue).exchange([(lease, HandedBack()) for lease in taken.leases], None)
+                unused = HandedBack(unused=True)
+                await self._source(store, queue).exchange([(lease, unused) for lease in taken.leases], None)
             raise
 
     async def report(self, store: Store, lease: Lease, outcome: Outcome) -> Settled:

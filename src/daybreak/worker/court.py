@@ -113,7 +113,7 @@ class Court:
 
     def _turn_away(self, lease: Lease, turns: float) -> None:
         delay = timedelta(seconds=min(max(turns * self._takes, SOONEST), LATEST))
-        self._report([(lease, HandedBack(delay=delay))])
+        self._report([(lease, HandedBack(delay=delay, unused=True))])
 
     @property
     def _most(self) -> int:

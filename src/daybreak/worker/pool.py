@@ -262,6 +262,11 @@ class Pool:
             self.changed.set()
 
     def give_back(self, leases: list[Lease]) -> None:
+        """These were never given to a child."""
+        self._report([(lease, HandedBack(unused=True)) for lease in leases])
+
+    def give_strays_back(self, leases: list[Lease]) -> None:
+        """Nobody here knows of these, so nobody can say that they never began."""
         self._report([(lease, HandedBack()) for lease in leases])
 
     def _conclude(self, held: Held, outcome: Outcome) -> None:
@@ -286,7 +291,7 @@ class Pool:
 
     def on_returned(self, child: Child, leases: list[Held]) -> None:
         for held in leases:
-            self._conclude(held, HandedBack())
+            self._conclude(held, HandedBack(unused=True))
         self.children.recycle(child)
         self.changed.set()
 

@@ -48,7 +48,7 @@ class Tending:
         self._is_asking = self._is_claiming = False
         self._hurrying: asyncio.Task[None] | None = None
         self._no_hurry_before = 0.0
-        self._strays = Strays(source, world, lease_for=lease_for, known=pool.held, found=pool.give_back)
+        self._strays = Strays(source, world, lease_for=lease_for, known=pool.held, found=pool.give_strays_back)
         self._next_look: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:

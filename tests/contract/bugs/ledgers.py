@@ -816,6 +816,39 @@ class TokenComesBack(Ledger):
         return super().settle(settlement, now)
 
 
+class UnusedStartIsLost(Ledger):
+    def _give_starts(self, entry):
+        pass
+
+
+class TokenComesBackTooLate(Ledger):
+    """Although another job has started since."""
+
+    def _give_starts(self, entry):
+        for need in entry.needs:
+            self.gauge(need.resource).tat -= self.gauge(need.resource).every
+
+
+class UnusedStartComesBackTwice(Ledger):
+    def settle(self, settlement, now):
+        entry = self.jobs.get(settlement.seq)
+        if settlement.unused and entry is not None and entry.state is not State.RUNNING:
+            self._give_starts(entry)
+        return super().settle(settlement, now)
+
+
+class UnusedStartStaysUnoffered(Ledger):
+    def _give_starts(self, entry):
+        super()._give_starts(entry)
+        self.unoffered = True
+
+    def offer_freed(self, now):
+        if getattr(self, "unoffered", False):
+            self.freed.clear()
+            self.unoffered = False
+        return super().offer_freed(now)
+
+
 class TimeFreesNothing(Ledger):
     def offer_what_time_freed(self, now):
         pass

@@ -106,7 +106,7 @@ class Book:
             self.queues[put.name] = _decoded(put.value, QueueSettings, DEFAULT_QUEUE)
             self.topics.add(work_topic(put.name))
         elif put.kind == "resource":
-            self.gauge(put.name).settings = _decoded(put.value, ResourceSettings, UNLIMITED)
+            self.gauge(put.name).set_up(_decoded(put.value, ResourceSettings, UNLIMITED))
             self.freed.add(put.name)
         elif put.kind == "gate":
             gauge = self.gauge(put.name)

@@ -143,6 +143,8 @@ class Leasing(Sharing):
             return False
         if entry.state is not RUNNING:
             return True  # this very fence ended before: the reply was lost, the work was not
+        if settlement.unused:
+            self._give_starts(entry)
         if entry.cancelling is not None:
             # Whoever was told that a running job is being cancelled never sees it complete or run again.
             entry.attempt = settlement.attempt
@@ -184,6 +186,10 @@ class Leasing(Sharing):
             self._place(entry)
             self._enter(entry)
         self._tell(entry, events.settled(settlement, entry.n + 1, moment(now.wall), due_at(entry)), now)
+
+    def _give_starts(self, entry: Entry) -> None:
+        for need in entry.needs:
+            self.gauge(need.resource).give_start(entry.started)
 
     def _count_settled(self, entry: Entry, settlement: Settlement, now: Now) -> None:
         if not settlement.counts_as:

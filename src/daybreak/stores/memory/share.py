@@ -52,7 +52,8 @@ class Sharing(Accepting):
         self._keep_no_more(entry)
         self._exit(entry)
         for need in entry.needs:
-            if self.gauge(need.resource).take(need.slots, now.steady, is_retry=entry.attempt > 0):
+            gauge = self.gauge(need.resource)
+            if gauge.take(need.slots, now.steady, wall=now.wall, is_retry=entry.attempt > 0):
                 self.freed.add(RETRIES_OF + need.resource)
         entry.blocked_on = entry.blocked_since = None
         entry.state, entry.due, entry.note = RUNNING, None, ""

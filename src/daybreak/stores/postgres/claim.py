@@ -244,7 +244,7 @@ class Claiming:
         if lacking is not None:
             gauges.park(head, lacking, steady, was_queued=True)
         else:
-            gauges.take(head, steady)
+            gauges.take(head, steady, self._ledger.wall)
         return Chosen(line, head, lacking=lacking)
 
     def _lock(self, heads: list[Head]) -> dict[int, Body]:

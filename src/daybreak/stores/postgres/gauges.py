@@ -104,16 +104,21 @@ class Gauges:
         """The first of these whose breaker is open."""
         return next((need.resource for need in needs if self[need.resource].is_shut(now)), None)
 
-    def take(self, job: Wants, now: int) -> None:
+    def take(self, job: Wants, now: int, wall: int) -> None:
         self.keep_no_more(job)
         for need in job.needs:
-            if self[need.resource].take(need.slots, now, is_retry=job.attempt > 0):
+            if self[need.resource].take(need.slots, now, wall=wall, is_retry=job.attempt > 0):
                 self.freed.add(RETRIES_OF + need.resource)
 
     def give(self, needs: Iterable[Need]) -> None:
         for need in needs:
             self[need.resource].give(need.slots)
             self.freed.add(need.resource)
+
+    def give_starts(self, needs: Iterable[Need], started: int | None) -> None:
+        """A lease that began then was never used; that its slots are free again follows."""
+        for need in needs:
+            self[need.resource].give_start(started)
 
     def next_fence(self, needs: Iterable[Need], fence: int) -> int:
         """Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before."""
@@ -190,7 +195,7 @@ class Gauges:
 def _read(
     slots: int | None, every: int | None, burst: int, max_waiting: int | None, probes: int | None, shut_until: int,
     used: int, waiting: int, tat: int, look: int | None, kept_seq: int | None, kept_priority: int, kept_slots: int,
-    fence: int, sparing_until: int, credit: int, spare_at: int,
+    fence: int, sparing_until: int, credit: int, spare_at: int, taken_at: int,
 ) -> tuple[Gauge, int]:  # fmt: skip
     """A gauge and how many wait for it, as sql/load_gauges.sql says."""
     pace = None if every is None else timedelta(microseconds=every)
@@ -198,7 +203,7 @@ def _read(
     return Gauge(
         settings=ResourceSettings(slots=slots, every=pace, burst=burst, max_waiting=max_waiting),
         gate=Gate(probes=probes), shut_until=shut_until, used=used, tat=tat, look=look, kept=kept, fence=fence,
-        sparing_until=sparing_until, credit=credit, spare_at=spare_at,
+        sparing_until=sparing_until, credit=credit, spare_at=spare_at, taken_at=taken_at,
     ), waiting  # fmt: skip
 
 
@@ -209,7 +214,7 @@ def _values(gauge: Gauge, waiting: int) -> Values:
         _bounded(settings.burst), _bounded(settings.max_waiting), _bounded(gauge.gate.probes),
         _bounded(gauge.shut_until), gauge.used, waiting, _bounded(gauge.tat), _bounded(gauge.look),
         *(gauge.kept or (None, None, None)), gauge.fence, _bounded(gauge.sparing_until), gauge.credit,
-        _bounded(gauge.spare_at),
+        _bounded(gauge.spare_at), gauge.taken_at,
     )  # fmt: skip
 
 

@@ -38,6 +38,8 @@ class Settling:
             return False
         if row.state is not State.RUNNING:
             return True  # this very fence ended before: the reply was lost, the work was not
+        if settlement.unused and row.needs:
+            self._ledger.gauges.give_starts(row.needs, row.started)
         if row.cancelling is not None:
             # Whoever was told that a running job is being cancelled never sees it complete or run again.
             row.attempt = settlement.attempt

@@ -20,7 +20,7 @@ from daybreak.units import span
 
 
 def set_resource(ledger: Ledger, name: str, settings: ResourceSettings) -> None:
-    ledger.gauges[name].settings = settings
+    ledger.gauges[name].set_up(settings)
     ledger.gauges.freed.add(name)
 
 
@@ -224,7 +224,7 @@ def _lease(ledger: Ledger, row: Row) -> None:
     holder, term = row.spec.holder, span(row.spec.hold_for)
     assert holder is not None
     places.leave(ledger, row)
-    ledger.gauges.take(row, ledger.steady)
+    ledger.gauges.take(row, ledger.steady, ledger.wall)
     row.attempt, row.carry.since = row.attempt + 1, None
     row.fence = ledger.gauges.next_fence(row.needs, row.fence + 1)
     places.tell(ledger, row, "started", holder, state=State.RUNNING, attempt=row.attempt, fence=row.fence)

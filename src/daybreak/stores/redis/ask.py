@@ -85,7 +85,7 @@ def add_settlements(args: Args, settlements: Sequence[Settlement]) -> int:
         # By identity, which is found fast; what tells more than its numbers is like no other.
         key = (
             id(said.state), id(said.reason), parts, said.attempt, said.lost, said.timeouts, said.fence, id(said.delay),
-            id(said.keep_for), said.by, said.counts_as, number if tells else 0,
+            id(said.keep_for), said.by, said.counts_as, said.unused, number if tells else 0,
         )  # fmt: skip
         if (fate := fates.get(key)) is None:
             fate = fates[key] = len(fates) + 1
@@ -137,6 +137,8 @@ def _add_fate(args: Args, said: Settlement, parts: int) -> None:
         parts |= codes.HAS_CHECKPOINT
     if said.note:
         parts |= codes.HAS_NOTE
+    if said.unused:
+        parts |= codes.IS_UNUSED
     state, reason = codes.STATE[said.state], codes.REASON[said.reason]
     args += (
         _FATE.pack(

@@ -49,7 +49,7 @@ def _load(ledger: Ledger, resource: str) -> Gauge:
     if (found := ledger.execute(sql.load_gauge, (resource,)).fetchone()) is not None:
         gauge.used, gauge.tat, gauge.shut_until, gauge.look, *kept, gauge.fence = found[:8]
         gauge.kept = None if kept[0] is None else Kept(*kept)
-        gauge.sparing_until, gauge.credit, gauge.spare_at = found[8:]
+        gauge.sparing_until, gauge.credit, gauge.spare_at, gauge.taken_at = found[8:]
     return gauge
 
 
@@ -65,7 +65,7 @@ def write(ledger: Ledger) -> None:
         kept = gauge.kept or (None, None, None)
         numbers = (gauge.used, gauge.tat, gauge.shut_until, gauge.look, *kept, gauge.fence)
         sparing = (gauge.sparing_until, gauge.credit, gauge.spare_at)
-        ledger.execute(sql.put_gauge, (resource, *numbers, *sparing))
+        ledger.execute(sql.put_gauge, (resource, *numbers, *sparing, gauge.taken_at))
     ledger.gauged.clear()
 
 
@@ -102,7 +102,8 @@ def refusing(ledger: Ledger, options: Options) -> str | None:
 
 def take(ledger: Ledger, needs: Needs, *, is_retry: bool) -> None:
     for need in needs:
-        if changed(ledger, need.resource).take(need.slots, ledger.steady, is_retry=is_retry):
+        gauge = changed(ledger, need.resource)
+        if gauge.take(need.slots, ledger.steady, wall=ledger.wall, is_retry=is_retry):
             ledger.freed.add(RETRIES_OF + need.resource)
 
 
@@ -110,6 +111,12 @@ def give(ledger: Ledger, needs: Sequence[Need]) -> None:
     for need in needs:
         changed(ledger, need.resource).give(need.slots)
         ledger.freed.add(need.resource)
+
+
+def give_starts(ledger: Ledger, needs: Needs, started: int) -> None:
+    """A lease that began then was never used; that its slots are free again follows."""
+    for need in needs:
+        changed(ledger, need.resource).give_start(started)
 
 
 def raise_fence(ledger: Ledger, needs: Needs, fence: int) -> int:

@@ -41,7 +41,7 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             ledger.wake(work_topic(put.name))
         case ResourceSettings():
             gauges.refuse_older_programs(ledger)
-            gauges.changed(ledger, put.name).settings = settings
+            gauges.changed(ledger, put.name).set_up(settings)
             ledger.freed.add(put.name)
         case Gate():
             _shut(ledger, put.name, settings)

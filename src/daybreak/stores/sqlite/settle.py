@@ -53,6 +53,8 @@ class Settling:
         if fence != settlement.fence:
             return False
         self._ended[seq] = fence
+        if settlement.unused and needs is not None:
+            gauges.give_starts(ledger, gauges.unpack_needs(needs), started)
         if settlement.state is not COMPLETED or cancelling is not None:
             if cancelling is None:
                 self._others[lane, priority, settlement.counts_as].append(settlement)

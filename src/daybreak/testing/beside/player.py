@@ -456,7 +456,8 @@ class Player:
                 continue
             assert fold(history) == folded(job)
             assert (job.finished_at is not None) == (job.state in FINAL)
-            assert (job.worker is not None) == (job.state is State.RUNNING)
+            was_held = any(event.kind == "started" for event in history)
+            assert (job.worker is not None) == (job.state is State.RUNNING or (job.is_final and was_held))
             recount[job.spec.queue, job.spec.task, job.spec.version, job.priority, job.state] += 1
         named = [job.spec.unique for job in jobs if job is not None and job.spec.unique and not job.is_final]
         self._note("name given up", when=len(set(named)) < len(named))

@@ -113,7 +113,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
     Failed(Failure(message="oops", kinds=("OSError",))), Failed(Failure(message="busy", retry_after=10 * SECOND)),
     TimedOut(SECOND), Lost(), Lost(alone=True), Cancelled(), Suspended(), Suspended("note", b"half"), HandedBack(),
     HandedBack(delay=SECOND),
-    HandedBack(b"part"),
+    HandedBack(b"part"), HandedBack(unused=True),
 )  # fmt: skip
 ACTIONS: Final = ("cancel", "suspend", "resume", "retry", "remove", "rerank")
 STATES: Final = (

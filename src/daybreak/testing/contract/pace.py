@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
+from typing import Final
 
 from daybreak.model import (
+    Done,
     HandedBack,
+    Lease,
     State,
 )
+from daybreak.policy.settle import settle
 from daybreak.store import Claim, Store
 from daybreak.testing.contract.builders import (
     HOUR,
@@ -17,6 +22,7 @@ from daybreak.testing.contract.builders import (
     SECOND,
     accept,
     accept_all,
+    act,
     assert_sound,
     end,
     exchange,
@@ -29,6 +35,8 @@ from daybreak.testing.contract.builders import (
     take_one,
     used,
 )
+
+UNUSED: Final = HandedBack(unused=True)
 
 
 class Pace:
@@ -85,6 +93,92 @@ class Pace:
         await end(store, await take_one(store), HandedBack())
         assert await take(store, 9) == []
         assert len(await take(store, 9, now=NOON + MINUTE)) == 1
+
+    async def test_a_lease_that_was_never_used_returns_its_start_at_once(self, store: Store) -> None:
+        await provide(store, "api", every=MINUTE)
+        first, second = await accept_all(store, 2, resources=needs("api"))
+        [lease] = await take(store, 9)
+        assert await state_of(store, second) is State.BLOCKED
+        await end(store, lease, UNUSED, now=NOON + SECOND)
+        assert await state_of(store, second) is State.QUEUED, "who waits for the pace is looked at again"
+        assert await take_ids(store, 9, now=NOON + SECOND) == [first]
+        assert await take(store, 9, now=NOON + MINUTE) == []
+        assert await take_ids(store, 9, now=NOON + SECOND + MINUTE) == [second]
+        await assert_sound(store)
+
+    async def test_several_of_one_claim_return_a_start_each(self, store: Store) -> None:
+        await provide(store, "api", every=MINUTE, burst=4)
+        await accept_all(store, 9, resources=needs("api"))
+        leases = await take(store, 9)
+        settled = [settle(lease, UNUSED, chance=0.5, by="w1") for lease in leases[:3]]
+        answer = await exchange(store, settle=settled, claim=Claim(worker="w1", limit=9, lease_for=LEASE))
+        assert (len(leases), answer.settled, len(answer.leases)) == (4, [True] * 3, 3)
+        assert await take(store, 9) == []
+        await assert_sound(store)
+
+    async def test_no_start_is_returned_once_another_has_started_since(self, store: Store) -> None:
+        await provide(store, "api", every=SECOND)
+        await accept_all(store, 4, resources=needs("api"))
+        unused = await take_one(store)
+        assert len(await take(store, 9, now=NOON + SECOND)) == 1
+        later = NOON + timedelta(seconds=1.2)
+        await end(store, unused, UNUSED, now=later)
+        assert await take(store, 9, now=later) == []
+        assert len(await take(store, 9, now=NOON + 2 * SECOND)) == 1
+
+    async def test_a_repeated_settlement_returns_no_second_start(self, store: Store) -> None:
+        await provide(store, "api", every=MINUTE, burst=2)
+        await accept_all(store, 5, resources=needs("api"))
+        lease, _ = await take(store, 9)
+        for _ in range(3):
+            assert await end(store, lease, UNUSED)
+        assert len(await take(store, 9)) == 1
+        assert await take(store, 9) == []
+
+    async def test_a_lease_that_was_never_used_returns_its_start_wherever_its_job_goes(self, store: Store) -> None:
+        await provide(store, "api", every=MINUTE)
+        await accept_all(store, 5, resources=needs("api"))
+        for number, outcome in enumerate((HandedBack(unused=True, delay=HOUR), UNUSED, UNUSED)):
+            now = NOON + number * SECOND
+            lease = await take_one(store, now=now)
+            if number:
+                await act(store, ("cancel", "suspend")[number - 1], lease.job, now=now)
+            await end(store, lease, outcome, now=now)
+        assert len(await take(store, 9, now=NOON + 3 * SECOND)) == 1
+        await assert_sound(store)
+
+    async def test_no_start_that_was_counted_at_another_pace_is_returned(self, store: Store) -> None:
+        await provide(store, "api", every=SECOND, burst=3)
+        await accept_all(store, 6, resources=needs("api"))
+        first, *_ = await take(store, 9)
+        await provide(store, "api", every=MINUTE)
+        await end(store, first, UNUSED)
+        assert await take(store, 9, now=NOON + 2 * SECOND) == []
+        assert len(await take(store, 9, now=NOON + 3 * SECOND)) == 1
+
+    async def test_the_rate_holds_whatever_is_handed_back(self, store: Store) -> None:
+        """In any window of jobs that did begin, by chance and in hindsight."""
+        chance = random.Random(3)
+        for burst in (1, 3):
+            api, every = f"api-{burst}", timedelta(milliseconds=100)
+            await provide(store, api, every=every, burst=burst)
+            await accept_all(store, 60, queue=api, resources=needs(api))
+            now, held, starts = NOON, list[Lease](), list[float]()
+            for _ in range(60):
+                now += timedelta(milliseconds=chance.choice((0, 1, 20, 70, 100, 250)))
+                held += await take(store, chance.randint(1, 4), now=now, queues=(api,))
+                chance.shuffle(held)
+                for lease in [held.pop() for _ in range(chance.randint(0, len(held)))]:
+                    is_unused = chance.random() < 0.5
+                    await end(store, lease, UNUSED if is_unused else Done(), now=now)
+                    if not is_unused:
+                        starts.append((lease.started_at - NOON).total_seconds())
+            assert len(starts) > 10
+            for begin in starts:
+                for last in starts:
+                    within = sum(begin <= at <= last for at in starts)
+                    assert within <= burst + max(last - begin, 0) / every.total_seconds() + 1e-6
+        await assert_sound(store)
 
     async def test_those_who_wait_for_the_pace_are_queued_when_their_time_comes(self, store: Store) -> None:
         await provide(store, "api", every=MINUTE)

@@ -229,7 +229,8 @@ BEGIN
         ), changed AS (
             UPDATE daybreak.gauge g
             SET used = g.used + m.slots, look = CASE WHEN m.is_freed THEN NULL ELSE g.look END,
-                tat = CASE WHEN m.starts > 0 AND g.every <> 0 THEN greatest(g.tat, at) + m.starts * g.every ELSE g.tat END
+                tat = CASE WHEN m.starts > 0 AND g.every <> 0 THEN greatest(g.tat, at) + m.starts * g.every ELSE g.tat END,
+                taken_at = CASE WHEN m.starts > 0 AND g.every <> 0 THEN wall ELSE g.taken_at END
             FROM moved m
             WHERE g.name = m.name AND NOT (m.is_freed AND g.waiting > 0)
               AND (m.starts = 0 OR (

@@ -1,10 +1,11 @@
 -- Resources: what is allowed of them, what is in use, and what jobs need of them. The arithmetic is that of sharing.py.
 --
 -- gauge  resource -> GAUGE: its settings, what is in use, for which job (its seq) how many slots are kept free, how it
---        is spared, and how many of those who wait will not wait for a breaker; a limit below 0 is none
+--        is spared, how many of those who wait will not wait for a breaker, and the wall time of the latest start by
+--        its rate (0 is unknown); a limit below 0 is none
 --        retries of a resource -> likewise; of these only `waiting`, `look` and `hasty` are used
 -- looks  resources by when those who wait for them are looked at again; the first of these is `look` in meta
-local GAUGE = '<dddddddddddBdc16dddd' -- the first is known to submit.lua, the first four to gauges.py
+local GAUGE = '<dddddddddddBdc16ddddd' -- the first is known to submit.lua, the first four to gauges.py
 
 function M.gauge(resource)
   local gauge = gauges[resource]
@@ -14,12 +15,12 @@ function M.gauge(resource)
     gauge = {}
     gauge.most, gauge.used, gauge.waiting, gauge.shut_until, gauge.slots, gauge.every, gauge.burst, gauge.probes,
       gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for, gauge.sparing_until,
-      gauge.credit, gauge.spare_at, gauge.hasty = unpack_from(GAUGE, packed)
+      gauge.credit, gauge.spare_at, gauge.hasty, gauge.taken_at = unpack_from(GAUGE, packed)
   else
     gauge = {
       most = NONE, used = 0, waiting = 0, shut_until = 0, slots = NONE, every = 0, burst = 1, probes = NONE, tat = 0,
       look = NONE, fence = 0, kept_priority = 0, kept = 0, kept_for = K.NOBODY, sparing_until = 0, credit = 0,
-      spare_at = 0, hasty = 0,
+      spare_at = 0, hasty = 0, taken_at = 0,
     }
   end
   gauges[resource] = gauge
@@ -36,7 +37,7 @@ end
 local function packed_gauge(gauge)
   return pack(GAUGE, gauge.most, gauge.used, gauge.waiting, gauge.shut_until, gauge.slots, gauge.every, gauge.burst,
     gauge.probes, gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for,
-    gauge.sparing_until, gauge.credit, gauge.spare_at, gauge.hasty)
+    gauge.sparing_until, gauge.credit, gauge.spare_at, gauge.hasty, gauge.taken_at)
 end
 
 function M.write_gauges()
@@ -208,8 +209,19 @@ function M.take_slots(needs, seq, is_retry)
     local resource = needs[i].resource
     local gauge = M.gauge(resource)
     gauge.used = gauge.used + needs[i].slots
-    if gauge.every > 0 then gauge.tat = math.max(gauge.tat, now) + gauge.every end
+    if gauge.every > 0 then
+      gauge.tat = math.max(gauge.tat, now) + gauge.every
+      gauge.taken_at = wall
+    end
     if now < gauge.sparing_until then pay_for(resource, gauge, is_retry) end
+  end
+end
+
+-- A lease that began then was never used. If no job has started later, all is as if it had not begun.
+function M.give_starts(needs, started)
+  for i = 1, #needs do
+    local gauge = M.gauge(needs[i].resource)
+    if gauge.every > 0 and gauge.taken_at == started then gauge.tat = gauge.tat - gauge.every end
   end
 end
 

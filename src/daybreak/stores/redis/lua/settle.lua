@@ -2,7 +2,7 @@
 -- last writes gives the same seq and fence again, to another job.
 
 local FATE = '<BBBI4I4I4ddd'
-local HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE = 1, 2, 4, 8
+local HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE, IS_UNUSED = 1, 2, 4, 8, 16
 
 -- The kinds of outcomes in this call, each with the parts of its event that are known, and as what it counts; then the
 -- settlements, in runs of one kind: how long they took, and of each its seq, its id with the size of that before it, and
@@ -138,6 +138,7 @@ function M.settle(read, i)
   local job, fate = M.job_of(read.seqs[i]), read.of[i]
   if not job or job.fence ~= fate.fence or job.id ~= read.names[i]:sub(3) then return '0', false end
   if job.state ~= RUNNING then return '1', false end
+  if M.has(fate.parts, IS_UNUSED) and job.needs then M.give_starts(M.needs_of(job.needs), job.started) end
   if M.has(job.flags, K.CANCELLING) then
     -- Whoever was told that a running job is being cancelled never sees it complete or run again.
     local _, _, by = unpack_from(K.HELD, job.holder)

@@ -24,8 +24,10 @@ end
 
 function M.set_up(resource, settings)
   local gauge = M.gauge(resource)
+  local every = gauge.every
   gauge.slots, gauge.every, gauge.burst, gauge.most = NONE, 0, 1, NONE
   if settings ~= '' then gauge.slots, gauge.every, gauge.burst, gauge.most = unpack_from('<dddd', settings) end
+  if gauge.every ~= every then gauge.taken_at = 0 end -- earlier starts were counted at another pace
   freed[resource] = true
 end
 

@@ -12,7 +12,8 @@ CREATE TABLE gauge (
     fence INTEGER NOT NULL,
     sparing_until INTEGER NOT NULL,
     credit INTEGER NOT NULL,
-    spare_at INTEGER NOT NULL
+    spare_at INTEGER NOT NULL,
+    taken_at INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX gauge_look ON gauge (look) WHERE look IS NOT NULL;
 
