@@ -53,5 +53,7 @@ def test_a_point_that_fails_is_a_row_of_the_table_and_an_exit_code(sweep):
     assert broken != model
     (sweep / "buck.py").write_text(broken, encoding="utf-8")
     ran = run(sweep, "python", "sweep.py")
-    assert (ran.returncode, ran.stdout) == (1, "ripple.csv: 36 points, 4 failed\n")
+    *named, last = ran.stdout.splitlines()
+    assert (ran.returncode, last, len(named)) == (1, "ripple.csv: 36 points, 4 failed", 4)
+    assert named[0] == "job 'sweep 0.9 0.5' (simulate) failed (error, attempt 1): ValueError: saturated"
     assert (sweep / "ripple.csv").read_text(encoding="utf-8").count("ValueError: saturated") == 4

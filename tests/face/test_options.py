@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from daybreak import BadInput, Options
+from daybreak import Adaptive, BadInput, Options
 from daybreak.errors import Unsupported
 from daybreak.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
 from daybreak.policy.words import options_of, spec_of
@@ -96,8 +96,8 @@ def test_every_option_is_one_that_is_read():
 
 def test_every_option_of_a_task_reaches_its_definition(app):
     said = {
-        "name": "other", "version": 2, "aliases": "old", "queue": "q", "priority": "high", "retry": 7, "timeout": "1m",
-        "expires_in": "2m", "keep": "3m", "escalate": 2.0, "escalate_after": 3, "adaptive": False, "hang": "30s",
+        "name": "other", "version": 2, "aliases": "old", "queue": "q", "priority": "high", "retry": 7,
+        "timeout": Adaptive("1m", 2.0, 3), "expires_in": "2m", "keep": "3m", "hang": "30s",
         "deaths": 5, "resource": "r", "fail_fast": True,
     }  # fmt: skip
     assert said.keys() == TASK_OPTIONS
@@ -105,6 +105,6 @@ def test_every_option_of_a_task_reaches_its_definition(app):
     assert (made.name, made.version, made.aliases, made.queue) == ("other", 2, ("old",), "q")
     assert (made.priority, made.resource) == (2, "r")
     of = made.options
-    assert (of.retry.attempts, of.escalate, of.escalate_after, of.adaptive, of.deaths) == (7, 2.0, 3, False, 5)
+    assert (of.retry.attempts, of.escalate, of.escalate_after, of.adaptive, of.deaths) == (7, 2.0, 3, True, 5)
     assert [s.total_seconds() for s in (of.timeout, of.expires_in, of.keep_failed, of.hang)] == [60, 120, 180, 30]
     assert of.fail_fast

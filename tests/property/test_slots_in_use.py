@@ -4,6 +4,7 @@ leases it. The tests beside memory hold all other stores to the answers of memor
 from __future__ import annotations
 
 import asyncio
+import itertools
 from datetime import timedelta
 from typing import Any
 
@@ -96,11 +97,14 @@ async def play(story: list[tuple[Any, ...]], store: Store) -> None:
         await scene.check()
 
 
-@pytest.mark.parametrize("opener", [MemoryStore, lambda: SqliteStore(":memory:")], ids=["memory", "sqlite"])
-def test_the_first_in_rank_is_leased_while_enough_is_free_for_it(opener):
-    @settings(max_examples=120 if opener is MemoryStore else 20, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.parametrize(("kind", "examples"), [("memory", 120), ("sqlite", 20)])
+def test_the_first_in_rank_is_leased_while_enough_is_free_for_it(kind, examples, tmp_path):
+    files = itertools.count()
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     @given(steps)
     def holds(story):
-        asyncio.run(play(story, opener()))
+        store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / f"{next(files)}.db")
+        asyncio.run(play(story, store))
 
     holds()

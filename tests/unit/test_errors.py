@@ -23,7 +23,7 @@ MADE = {
     "WrongState": ("a", "running", "wait"),
     "LockTimeout": ("plecs", "5 s", "ann"),
     "LockCycle": ("a waits for b",),
-    "TooLate": ("connection", "db", 0.5),
+    "TooLate": ("connection", "db", 0.5, 1.0),
     "JobNotFound": ("a",),
     "JobFailed": ("a", "add", "error", "ValueError: no", 2, "Traceback ..."),
     "JobCancelled": ("a", "add"),

@@ -24,6 +24,7 @@ FINE = {
     "demo/story.py: len jobs", "demo/story.py: events events", "demo/story.py: started jobs", "events.py: n events",
     "policy/admit.py: len bytes", "policy/admit.py: len resources", "policy/admit.py: slots slots",
     "policy/resources.py: len resources", "policy/resources.py: slots slots", "policy/settle.py: lost times",
+    "stuck.py: slots slots",
     "stores/redis/told.py: n events", "worker/children.py: kind tasks", "worker/runner.py: len bytes",
     "worker/settings.py: memory_limit bytes",
 }  # fmt: skip

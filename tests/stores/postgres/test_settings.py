@@ -225,7 +225,7 @@ async def test_a_session_that_began_read_only_is_not_kept():
 
 
 async def test_a_session_on_the_loop_that_began_read_only_is_not_kept(monkeypatch):
-    monkeypatch.setattr(onloop, "RECONNECT", 0.0)
+    monkeypatch.setattr(onloop.Backoff, "pause", lambda *_: 0.0)
     claim = Exchange(claim=Claim(worker="w", limit=1, lease_for=LEASE))
     with database() as url:
         async with PostgresStore(url, connections=2) as store:

@@ -227,6 +227,7 @@ def _check_audit(book: Book, commit: Commit) -> None:
 def compare(book: Book, known: Tracked, job: Any) -> None:
     """The stored row against the fold of its events."""
     told = known.folded
+    held_last = next((event.by for event in reversed(known.events) if event.kind == "started"), None)
     for what, stored, folded in (
         ("state", job.state, told.state),
         ("reason", job.reason, told.reason),
@@ -235,7 +236,7 @@ def compare(book: Book, known: Tracked, job: Any) -> None:
         ("fence", job.fence, told.fence),
         ("revision", job.revision, told.n),
         ("seq", job.seq, known.seq),
-        ("worker", job.worker, known.holder),
+        ("worker", job.worker, held_last if job.is_final else known.holder),
         ("result", job.result, known.result),
         ("cancelling", job.cancelling, known.cancel_asked),
         ("suspending", job.suspending, known.suspend_asked),
