@@ -10,9 +10,9 @@ from pathlib import Path
 
 from benchmarks.watch import Timed, warm_up
 from daybreak import Client, Lease, State, values
-from daybreak.model import Done, Settlement
+from daybreak.core.model import Done, Settlement
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Store
+from daybreak.store.protocol import Claim, Exchange, Store
 
 FILLED_AT_ONCE = 50_000
 

@@ -13,11 +13,11 @@ from benchmarks.stats import quantile
 from benchmarks.watch import Timed
 from benchmarks.workers import Ours, ours
 from daybreak import Client, values
-from daybreak.locks.jobs import needs_of_locks, resources_of, spec_for
-from daybreak.model import Done, JobSpec, Lease, Need, Options, Put, ResourceSettings, State
+from daybreak.api.locks.lock_job import needs_of_locks, resources_of, spec_for
+from daybreak.api.resources import provide
+from daybreak.core.model import Done, JobSpec, Lease, Need, Options, Put, ResourceSettings, State
 from daybreak.policy.settle import settle
-from daybreak.resources import provide
-from daybreak.store import Claim, Exchange
+from daybreak.store.protocol import Claim, Exchange
 
 PROBED = 10
 PROBES = 100

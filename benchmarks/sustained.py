@@ -11,9 +11,9 @@ from benchmarks.starts import Starts
 from benchmarks.watch import Timed
 from benchmarks.workers import Ours, ours
 from daybreak import values
-from daybreak.model import Done
+from daybreak.core.model import Done
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange
+from daybreak.store.protocol import Claim, Exchange
 
 WAITING = 30_000  # jobs that wait, about
 PROBED = 10

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-from daybreak.sync import Portal
+from daybreak.api.portal import Portal
 from run_again import default_signals
 
 default_signals()

@@ -13,7 +13,7 @@ import apsw
 
 from benchmarks.starts import PLACE
 from daybreak.cli import main
-from daybreak.stores.sqlite.opened import Opened
+from daybreak.stores.sqlite.connections import Opened
 
 COUNTS = "counts"
 KINDS = ("calls", "looks", "statements")

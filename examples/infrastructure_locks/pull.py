@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enhanced_locking import Project, PullRequest, determine_priority, lock_name, only_on_call
 
 from daybreak import Daybreak, LeaseLost, LockTimeout, NotAllowed
-from daybreak.locks import Lock
+from daybreak.api.locks import Lock
 
 STORE = "pulls.db"
 ON_CALL = frozenset({"eve"})

@@ -14,7 +14,7 @@ from typing import Any
 from pull import CASES, GAVE_UP, LOST, PROD, REFUSED, STORE
 
 from daybreak import Daybreak, JobHandle, Priority, State
-from daybreak.locks import Waiter
+from daybreak.api.locks import Waiter
 
 PATIENCE = timedelta(seconds=30)  # with anything that should take much less
 HERE = Path(__file__).parent

@@ -1,9 +1,12 @@
 """Daybreak: a priority job orchestrator that runs work unattended."""
 
-from daybreak.app import Daybreak
-from daybreak.client import Client
-from daybreak.context import Context, context
-from daybreak.errors import (
+from daybreak.api.app import Daybreak
+from daybreak.api.job_handle import JobHandle
+from daybreak.api.job_info import JobInfo
+from daybreak.api.job_outcome import JobOutcome
+from daybreak.api.task import Task
+from daybreak.client.client import Client
+from daybreak.core.errors import (
     BadInput,
     DaybreakError,
     JobCancelled,
@@ -24,10 +27,8 @@ from daybreak.errors import (
     Transient,
     UniqueConflict,
 )
-from daybreak.events import Event
-from daybreak.jobinfo import JobInfo
-from daybreak.jobs import JobHandle
-from daybreak.model import (
+from daybreak.core.events import Event
+from daybreak.core.model import (
     Adaptive,
     Breaker,
     Job,
@@ -40,11 +41,10 @@ from daybreak.model import (
     Retry,
     State,
 )
-from daybreak.outcome import JobOutcome
+from daybreak.core.units import Priority
 from daybreak.policy.resources import Resource
-from daybreak.rules import Admission
-from daybreak.submitting import Task
-from daybreak.units import Priority
+from daybreak.tasks.admission_rules import Admission
+from daybreak.tasks.context import Context, context
 from daybreak.values import Secret
 
 __all__ = [

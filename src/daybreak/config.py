@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from daybreak.errors import BadInput, StoreUnavailable, Unsupported
-from daybreak.units import clean, duration
+from daybreak.core.errors import BadInput, StoreUnavailable, Unsupported
+from daybreak.core.units import clean, duration
 
 DEFAULT_FILE: Final = "daybreak.db"
 SUFFIXES: Final = (".db", ".sqlite", ".sqlite3")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from daybreak.digests import code_changed
-from daybreak.model import JobSpec, Lease, Reason, Settlement, State
-from daybreak.store import Inserted, Verdict
+from daybreak.core.model import JobSpec, Lease, Reason, Settlement, State
+from daybreak.store.protocol import Inserted, Verdict
+from daybreak.system.code_digest import code_changed
 
 _log = logging.getLogger("daybreak.worker")
 _client_log = logging.getLogger("daybreak")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from worker_hand import ask, until
 
 from daybreak import State
-from daybreak.model import FINAL
-from daybreak.store import Filter
+from daybreak.core.model import FINAL
+from daybreak.store.protocol import Filter
 
 STEPS = ("submit", "submit", "fail", "delay", "cancel", "suspend", "resume", "retry", "rerank", "remove", "pause",
          "go on", "wait")  # fmt: skip

@@ -9,7 +9,7 @@ from acceptance_tasks import app, note, wait_for, work
 from worker_hand import ask, read_lines, until
 
 from daybreak import Priority, QueueFull, State
-from daybreak.errors import BadInput
+from daybreak.core.errors import BadInput
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daybreak.cli.root import root
-from daybreak.client import Client
-from daybreak.model import Done, Failed, Failure, HandedBack, Job, Outcome
+from daybreak.client.client import Client
+from daybreak.core.model import Done, Failed, Failure, HandedBack, Job, Outcome
 from daybreak.policy.settle import settle
-from daybreak.store import Beat, Claim, Exchange
+from daybreak.store.protocol import Beat, Claim, Exchange
 from daybreak.stores.sqlite import SqliteStore
-from daybreak.worker.record import WorkerRecord
+from daybreak.worker.supervisor.worker_record import WorkerRecord
 
 FOREVER = timedelta(hours=1)
 

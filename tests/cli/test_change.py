@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from daybreak.model import State
+from daybreak.core.model import State
 
 MISSING = "01a1e293-ba6c-7a1c-8063-f5022d90ca6d"
 

@@ -10,9 +10,9 @@ import click
 import pytest
 
 from daybreak import config
-from daybreak.cli.failing import Exit
+from daybreak.cli.errors import Exit
+from daybreak.cli.job_json import job_data
 from daybreak.cli.root import COMMANDS
-from daybreak.cli.views import job_data
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 EVERYWHERE = {"--url", "--app", "--help", "-h"}

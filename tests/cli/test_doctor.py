@@ -13,13 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 import daybreak.stores.sqlite.examine as about_place
-from daybreak import platform
+from daybreak.api.resources import all_resources
 from daybreak.cli.session import Session
-from daybreak.model import Lost, Put, TimedOut
+from daybreak.client.waits import KIND, Wait
+from daybreak.core.model import Lost, Put, TimedOut
 from daybreak.policy.retry import Retry
-from daybreak.resources import all_resources
-from daybreak.store import Claim, Exchange
-from daybreak.waits import KIND, Wait
+from daybreak.store.protocol import Claim, Exchange
+from daybreak.system import platform
 
 LONG_AGO = timedelta(minutes=10)
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.model import QueueSettings
+from daybreak.core.model import QueueSettings
 
 
 def queue(place, name: str) -> QueueSettings:
@@ -140,7 +140,7 @@ def test_no_worker_is_no_error(cli, place):
 
 
 def test_a_record_that_cannot_be_read_is_passed_by(cli, place):
-    from daybreak.model import Put
+    from daybreak.core.model import Put
 
     place.worker("mail")
     place.do(lambda client: client.store.put([Put(kind="worker", name="x", value=b'{"pid": "seven"}')]))

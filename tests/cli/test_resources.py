@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from daybreak.model import Breaker, Need
+from daybreak.api.resources import provide
+from daybreak.core.model import Breaker, Need
 from daybreak.policy.resources import Resource
-from daybreak.resources import provide
 
 
 def declare(place, *resources: Resource) -> None:
@@ -88,13 +88,13 @@ def test_who_holds_and_who_waits_is_told(cli, place, ask):
 def with_needs(client):
     from msgspec.structs import replace
 
-    from daybreak.model import Options
+    from daybreak.core.model import Options
 
     return replace(client.spec("work"), options=Options(resources=(Need("plecs"),)))
 
 
 def claim():
-    from daybreak.store import Claim, Exchange
+    from daybreak.store.protocol import Claim, Exchange
 
     return Exchange(claim=Claim(worker="w", limit=5))
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
-from daybreak.cli import failing
+from daybreak.cli import errors
 from daybreak.cli.root import COMMANDS, root
-from daybreak.errors import (
+from daybreak.core.errors import (
     BadInput,
     JobCancelled,
     JobFailed,
@@ -24,7 +24,7 @@ from daybreak.errors import (
     StoreCorrupt,
     StoreUnavailable,
 )
-from daybreak.units import ZERO
+from daybreak.core.units import ZERO
 
 
 def every_command() -> list[tuple[str, click.Command]]:
@@ -70,7 +70,7 @@ def test_the_overview_loads_no_command():
         "print([m for m in sys.modules if m.startswith('daybreak.cli.') or m.startswith('rich')], file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(ast.literal_eval(ran.stderr)) <= {"daybreak.cli.root", "daybreak.cli.failing", "daybreak.cli.text"}
+    assert set(ast.literal_eval(ran.stderr)) <= {"daybreak.cli.root", "daybreak.cli.errors", "daybreak.cli.text"}
 
 
 def test_its_version(cli):
@@ -112,9 +112,9 @@ def test_what_is_misspelt_is_guessed_at_and_is_a_usage_error(cli, words, told):
         (StoreUnavailable("x"), 3),
         (StoreCorrupt("x"), 3),
         (JobNotFound("x"), 4),
-        (failing.NotFound("x"), 4),
+        (errors.NotFound("x"), 4),
         (ResultTimeout("x", "running", ZERO), 5),
-        (failing.NotYet("x"), 5),
+        (errors.NotYet("x"), 5),
         (JobFailed("x", "mail", "error", "no", 1), 1),
         (JobCancelled("x", "mail"), 1),
         (QueueFull("mail"), 1),

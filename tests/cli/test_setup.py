@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from daybreak.cli.root import root
-from daybreak.errors import BadInput, StoreCorrupt, StoreUnavailable
+from daybreak.core.errors import BadInput, StoreCorrupt, StoreUnavailable
 from daybreak.stores.sqlite.backup import backup
 
 # -- init --------------------------------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from daybreak import values
-from daybreak.model import Put, State
+from daybreak.core.model import Put, State
 from daybreak.policy.admit import ARGS_LIMIT
 from daybreak.policy.durations import Durations, Hour, class_of, hour_of
-from daybreak.store import Purge
+from daybreak.store.protocol import Purge
 
 APP = """
 from datetime import datetime

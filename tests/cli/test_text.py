@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybreak.cli import text
-from daybreak.cli.printing import Column, as_json, table_lines
-from daybreak.cli.views import shown
-from daybreak.units import Priority, bytes_text
+from daybreak.cli.job_json import shown
+from daybreak.cli.output import Column, as_json, table_lines
+from daybreak.core.units import Priority, bytes_text
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 

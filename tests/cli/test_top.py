@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from daybreak.cli.queues.reading import Queue
+from daybreak.cli.queues.queue_view import Queue
 from daybreak.cli.top.frame import frame
-from daybreak.cli.top.look import Look, Rates
-from daybreak.model import Job, JobSpec, QueueSettings, State
+from daybreak.cli.top.snapshot import Look, Rates
+from daybreak.core.model import Job, JobSpec, QueueSettings, State
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 

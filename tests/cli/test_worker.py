@@ -54,7 +54,7 @@ def tasks(tmp_path: Path) -> Path:
 @pytest.fixture
 def handed(monkeypatch) -> list:
     """What the worker command hands on to the app, instead of working."""
-    from daybreak.app import Daybreak
+    from daybreak.api.app import Daybreak
 
     seen: list = []
 

@@ -18,7 +18,7 @@ import pytest
 
 from daybreak.stores.redis import RedisStore, scripts
 from daybreak.stores.redis.address import parse
-from daybreak.stores.redis.caller import Wire
+from daybreak.stores.redis.blocking_client import Wire
 from daybreak.testing.clock import HandClock
 
 REDIS = os.environ.get("DAYBREAK_TEST_REDIS", "redis://127.0.0.1:6379")

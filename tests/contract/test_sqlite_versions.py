@@ -7,8 +7,9 @@ import contextlib
 import apsw
 import pytest
 
-from daybreak.errors import StoreTooNew
-from daybreak.model import Done, State
+from daybreak.core.errors import StoreTooNew
+from daybreak.core.model import Done, State
+from daybreak.core.units import micros, span
 from daybreak.stores.sqlite import SqliteStore, schema
 from daybreak.stores.sqlite.statements import migrations, sql
 from daybreak.testing.contract.builders import (
@@ -27,7 +28,6 @@ from daybreak.testing.contract.builders import (
     run_one,
     take,
 )
-from daybreak.units import micros, span
 
 # How a program of version 2 speaks to the tables that have changed since.
 V2_CLAIM = """

@@ -18,17 +18,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from daybreak.client import Client
+from daybreak.client.client import Client
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Done, Failed, Failure, Lost
+from daybreak.core.units import moment
 from daybreak.demo import buck, licence, story
 from daybreak.demo.measure import measure
-from daybreak.errors import BadInput
-from daybreak.model import Done, Failed, Failure, Lost
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Reap
+from daybreak.store.protocol import Claim, Exchange, Reap
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing.clock import HandClock
-from daybreak.units import moment
 
 DEADLINE = 120
 SECOND = timedelta(seconds=1)

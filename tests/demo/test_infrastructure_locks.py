@@ -33,9 +33,9 @@ from daybreak import (
     TooLate,
     Transient,
 )
-from daybreak.errors import WrongState
+from daybreak.core.errors import WrongState
 from daybreak.policy.retry import delay_for
-from daybreak.store import Query
+from daybreak.store.protocol import Query
 from daybreak.testing import HandClock, inline
 
 ROOT = Path(__file__).parents[2]
@@ -727,10 +727,10 @@ async def test_every_field_of_the_queue_status(app):
 
 def release(app, item):
     """As `daybreak locks release --force` does."""
-    from daybreak.locks import owners
+    from daybreak.api.locks import owned_locks
 
     async def take_away():
-        return await owners.release(await app.client(), item.lock.names, None)
+        return await owned_locks.release(await app.client(), item.lock.names, None)
 
     assert [job.id for job in app.portal.run(take_away())] == [item.request_id]
 

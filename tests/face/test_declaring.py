@@ -8,7 +8,7 @@ import functools
 import pytest
 
 from daybreak import Adaptive, Context, JobFailed, Retry, Transient
-from daybreak.errors import BadInput
+from daybreak.core.errors import BadInput
 from daybreak.testing import inline
 
 

@@ -11,22 +11,22 @@ import msgspec
 import pytest
 
 from daybreak import Client, Daybreak, Event
-from daybreak.errors import CursorExpired, StoreUnavailable
-from daybreak.hooks import Hooks, following
-from daybreak.hooks.following import Place
-from daybreak.model import Put
-from daybreak.store import Purge
+from daybreak.api.hooks import Hooks, durable
+from daybreak.api.hooks.durable import Place
+from daybreak.core.errors import CursorExpired, StoreUnavailable
+from daybreak.core.model import Put
+from daybreak.store.protocol import Purge
 from daybreak.stores.memory import MemoryStore
-from daybreak.world import RealWorld
+from daybreak.system.ports import RealWorld
 
 SECONDS = 20
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(following, "FIRST_PAUSE", timedelta(milliseconds=1))
-    monkeypatch.setattr(following, "RENEWED_EVERY", timedelta(milliseconds=30))
-    monkeypatch.setattr(following, "SILENCE", timedelta(milliseconds=150))
+    monkeypatch.setattr(durable, "FIRST_PAUSE", timedelta(milliseconds=1))
+    monkeypatch.setattr(durable, "RENEWED_EVERY", timedelta(milliseconds=30))
+    monkeypatch.setattr(durable, "SILENCE", timedelta(milliseconds=150))
 
 
 @pytest.fixture
@@ -127,16 +127,16 @@ async def test_one_that_raises_is_tried_again_then_skipped_and_the_next_is_told(
         first = await client.submit("t")
         await wait_for(lambda: len(hook.heard) == 4)
         assert hook.jobs == [first] * 4
-        hook.raises = [ValueError(str(n)) for n in range(following.TRIES)]
+        hook.raises = [ValueError(str(n)) for n in range(durable.TRIES)]
         bad, good = await client.submit("t"), await client.submit("t")
         await wait_for(lambda: hook.jobs[-1:] == [good])
-    assert hook.jobs == [first] * 4 + [bad] * following.TRIES + [good]
+    assert hook.jobs == [first] * 4 + [bad] * durable.TRIES + [good]
     assert sum("it is skipped" in record.getMessage() for record in caplog.records) == 1
     assert sum("attempt 1/5" in record.getMessage() for record in caplog.records) == 2
 
 
 async def test_pauses_between_tries_grow(client, monkeypatch):
-    monkeypatch.setattr(following, "FIRST_PAUSE", timedelta(seconds=1))
+    monkeypatch.setattr(durable, "FIRST_PAUSE", timedelta(seconds=1))
     slept = []
 
     class World(RealWorld):
@@ -146,10 +146,10 @@ async def test_pauses_between_tries_grow(client, monkeypatch):
     hook = Follow(client)
     hook.hooks.world = World()
     async with hook.following():
-        hook.raises = [ValueError()] * following.TRIES
+        hook.raises = [ValueError()] * durable.TRIES
         await client.submit("t")
-        await wait_for(lambda: len(hook.heard) == following.TRIES and not hook.raises)
-        await wait_for(lambda: len(slept) == following.TRIES - 1)
+        await wait_for(lambda: len(hook.heard) == durable.TRIES and not hook.raises)
+        await wait_for(lambda: len(slept) == durable.TRIES - 1)
     assert slept == [1, 2, 4, 8]
 
 
@@ -183,7 +183,7 @@ async def test_the_place_moves_on_only_after_the_function_returned(client):
 
 
 async def test_the_place_is_written_as_soon_as_a_page_was_told(client, monkeypatch):
-    monkeypatch.setattr(following, "RENEWED_EVERY", timedelta(hours=1))
+    monkeypatch.setattr(durable, "RENEWED_EVERY", timedelta(hours=1))
     async with Follow(client).following():
         start = await place(client)
         await client.submit("t")
@@ -195,7 +195,7 @@ async def test_the_place_is_written_as_soon_as_a_page_was_told(client, monkeypat
 
 
 async def test_what_a_hook_is_not_for_is_passed_over_without_a_write(client, monkeypatch):
-    monkeypatch.setattr(following, "RENEWED_EVERY", timedelta(hours=1))
+    monkeypatch.setattr(durable, "RENEWED_EVERY", timedelta(hours=1))
     async with Follow(client, "completed").following() as hook:
         [before] = await client.store.records("hook", "mail")
         for _ in range(20):
@@ -217,7 +217,7 @@ async def test_one_follows_at_a_time(client):
 
 
 async def test_another_goes_on_at_once_when_the_first_stops(client, monkeypatch):
-    monkeypatch.setattr(following, "SILENCE", timedelta(hours=1))
+    monkeypatch.setattr(durable, "SILENCE", timedelta(hours=1))
     one, two = Follow(client), Follow(client)
     async with contextlib.AsyncExitStack() as stack:
         async with one.following():
@@ -340,7 +340,7 @@ async def test_an_answer_that_was_lost_is_not_taken_for_an_overtaking(client, mo
 
 
 async def test_stopping_in_the_midst_of_a_page_repeats_nothing_that_was_told(client, monkeypatch):
-    monkeypatch.setattr(following, "LAST_WORDS", timedelta(seconds=SECONDS))
+    monkeypatch.setattr(durable, "LAST_WORDS", timedelta(seconds=SECONDS))
     hook = Follow(client)
     permits = threading.Semaphore(40)
     hook.hear = None  # said below

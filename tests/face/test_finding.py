@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from daybreak import BadInput, Daybreak, JobInfo, Permanent, Secret, State
-from daybreak import app as app_module
-from daybreak.model import Failure, Job
+from daybreak.api import app as app_module
+from daybreak.core.model import Failure, Job
 
 ROOT = Path(__file__).parents[2]
 

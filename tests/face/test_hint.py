@@ -7,20 +7,21 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak import Daybreak, ResultTimeout, jobs
+from daybreak import Daybreak, ResultTimeout
+from daybreak.api import job_handle
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Nobody was told yet, and two seconds pass quickly."""
-    monkeypatch.setattr(jobs, "_told", set())
-    monkeypatch.setattr(jobs, "PATIENCE", timedelta(seconds=0.3))
+    monkeypatch.setattr(job_handle, "_told", set())
+    monkeypatch.setattr(job_handle, "PATIENCE", timedelta(seconds=0.3))
 
 
 def test_two_seconds_are_the_patience():
     import inspect
 
-    assert "PATIENCE: Final = timedelta(seconds=2)" in inspect.getsource(jobs)
+    assert "PATIENCE: Final = timedelta(seconds=2)" in inspect.getsource(job_handle)
 
 
 def test_the_command_that_starts_a_worker_is_printed_once(app, capsys):
@@ -53,7 +54,8 @@ def test_the_command_names_the_file_in_which_the_app_is(script):
         """
         from datetime import timedelta
 
-        from daybreak import Daybreak, ResultTimeout, jobs
+        from daybreak import Daybreak, ResultTimeout
+        from daybreak.api import job_handle as jobs
 
         jobs.PATIENCE = timedelta(seconds=0.3)
         app = Daybreak()

@@ -12,13 +12,13 @@ from datetime import timedelta
 import pytest
 
 from daybreak import BadInput, Daybreak, Event, Permanent, State, Suspend
-from daybreak.hooks import Hooks
-from daybreak.hooks.registered import AT_ONCE
-from daybreak.model import Done, JobSpec, Lease
+from daybreak.api.hooks import Hooks
+from daybreak.api.hooks.registry import AT_ONCE
+from daybreak.core.model import Done, JobSpec, Lease
 from daybreak.policy.settle import settle
+from daybreak.system.ports import RealWorld
 from daybreak.testing.clock import NOON
-from daybreak.worker.source import Settled
-from daybreak.world import RealWorld
+from daybreak.worker.supervisor.lease_source import Settled
 
 LIMIT = "20s"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from daybreak import Daybreak
-from daybreak.errors import CalledDuringImport, NotImportable
-from daybreak.importing import importing
+from daybreak.core.errors import CalledDuringImport, NotImportable
+from daybreak.tasks.import_guard import importing
 
 
 @pytest.mark.parametrize("what", ["submit", "submit_many", "result", "worker", "work", "add", "take"])
@@ -89,7 +89,7 @@ def test_a_nested_task_of_an_app_that_can_be_imported_is_named(script):
     printed = script(
         """
         from daybreak import Daybreak
-        from daybreak.errors import NotImportable
+        from daybreak.core.errors import NotImportable
 
         app = Daybreak()
 

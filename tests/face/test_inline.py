@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from daybreak import Context, Daybreak, Event, JobFailed, Permanent, ResultTimeout, State, Suspend
-from daybreak.errors import BadInput, DaybreakError, WrongState
-from daybreak.store import Query
+from daybreak.core.errors import BadInput, DaybreakError, WrongState
+from daybreak.store.protocol import Query
 from daybreak.testing import HandClock, Inline, inline
-from daybreak.testing.inlining import DEEP
+from daybreak.testing.inline_mode import DEEP
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_an_endless_retry_cannot_hang(app):
 
 
 def test_a_job_that_submits_itself_for_ever_cannot_hang(app, monkeypatch):
-    monkeypatch.setattr("daybreak.testing.inlining.MANY", 50)
+    monkeypatch.setattr("daybreak.testing.inline_mode.MANY", 50)
     runs = []
 
     @app.task(retry=1)

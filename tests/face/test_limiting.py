@@ -9,12 +9,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from daybreak import BadInput, Daybreak, TooLate, sessions
-from daybreak.errors import StoreCorrupt, StoreUnavailable
-from daybreak.learning import KIND
-from daybreak.model import Put
+from daybreak import BadInput, Daybreak, TooLate
+from daybreak.api import store_sessions
+from daybreak.client.duration_stats import KIND
+from daybreak.core.errors import StoreCorrupt, StoreUnavailable
+from daybreak.core.model import Put
+from daybreak.core.units import moment
 from daybreak.policy.durations import Durations, Hour, class_of, hour_of
-from daybreak.units import moment
 
 
 def told(app, subject, seconds, times, base=1.0):
@@ -233,7 +234,7 @@ class NoStore:
 @pytest.fixture(params=[StoreUnavailable("away"), StoreCorrupt("broken"), None], ids=["away", "broken", "hangs"])
 def without(request, tmp_path, monkeypatch):
     """An app whose store cannot be opened."""
-    monkeypatch.setattr("daybreak.locks.limiting.ANSWERED_WITHIN", timedelta(milliseconds=100))
+    monkeypatch.setattr("daybreak.api.locks.time_limit.ANSWERED_WITHIN", timedelta(milliseconds=100))
     with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
         app.no_store = NoStore(app._sessions._make(), request.param)
         app._sessions._make = lambda: app.no_store
@@ -261,7 +262,7 @@ async def test_a_block_runs_without_a_store_by_its_base(without):
 
 
 def test_a_store_that_can_be_opened_again_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(sessions, "BELIEVED_FOR", timedelta())
+    monkeypatch.setattr(store_sessions, "BELIEVED_FOR", timedelta())
     with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
         made = app._sessions._make
         app._sessions._make = lambda: NoStore(made(), StoreUnavailable("away"))
@@ -274,15 +275,15 @@ def test_a_store_that_can_be_opened_again_is(tmp_path, monkeypatch):
 
 
 async def test_a_store_that_stops_to_answer_neither_delays_a_block_nor_raises(app, monkeypatch):
-    monkeypatch.setattr("daybreak.learning.ANSWERED_WITHIN", timedelta(milliseconds=100))
-    monkeypatch.setattr("daybreak.learning.EVERY", timedelta())
+    monkeypatch.setattr("daybreak.client.duration_stats.ANSWERED_WITHIN", timedelta(milliseconds=100))
+    monkeypatch.setattr("daybreak.client.duration_stats.EVERY", timedelta())
     client = await app._sessions.here(app._sessions.client())
 
     async def hang(*_):
         await asyncio.sleep(30)
 
     monkeypatch.setattr(client.learning, "_store", Hanging(hang))
-    monkeypatch.setattr(sessions, "TOLD_WITHIN", timedelta(milliseconds=100))
+    monkeypatch.setattr(store_sessions, "TOLD_WITHIN", timedelta(milliseconds=100))
     began = time.monotonic()
     for _ in range(MANY):
         async with app.limit_time("connection", "db") as limit:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from daybreak import BadInput, Daybreak, LeaseLost, LockCycle, LockTimeout, State
-from daybreak.errors import StoreUnavailable, WrongState
-from daybreak.locks import jobs, owners
-from daybreak.locks.waiting import Waiting
+from daybreak.api.locks import lock_job, owned_locks
+from daybreak.api.locks.lock_wait import Waiting
+from daybreak.core.errors import StoreUnavailable, WrongState
 
 SECONDS = 20
 
@@ -291,12 +291,12 @@ lock.release()
 
 
 def test_what_goes_wrong_while_it_is_renewed_is_told(app, monkeypatch):
-    from daybreak.locks import jobs
+    from daybreak.api.locks import lock_job
 
     async def broken(*_: object) -> bool:
         raise RuntimeError("odd")
 
-    monkeypatch.setattr(jobs, "renew", broken)
+    monkeypatch.setattr(lock_job, "renew", broken)
     lost = threading.Event()
     lock = app.lock("prod", lease="400ms", on_lost=lambda _: lost.set())
     lock.acquire()
@@ -454,7 +454,7 @@ def test_a_lock_that_was_taken_away_is_known_to_be_lost(app):
     lock = app.lock("prod", lease="600ms", on_lost=lambda _: lost.set())
 
     async def force() -> None:
-        await owners.release(await app.client(), ["prod"], None)
+        await owned_locks.release(await app.client(), ["prod"], None)
 
     lock.acquire()
     app.portal.run(force())
@@ -528,7 +528,7 @@ def test_a_lock_that_was_granted_and_could_not_be_kept_is_given_back(app, monkey
         raise StoreUnavailable("gone")
 
     monkeypatch.setattr(Waiting, "until_granted", noticed_late)
-    monkeypatch.setattr(jobs, "renew", renew)
+    monkeypatch.setattr(lock_job, "renew", renew)
     lock = app.lock("x")
     with pytest.raises(StoreUnavailable):
         lock.acquire()

@@ -7,10 +7,10 @@ import inspect
 import pytest
 
 from daybreak import Adaptive, BadInput, Options
-from daybreak.errors import Unsupported
-from daybreak.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
-from daybreak.policy.words import options_of, spec_of
-from daybreak.tasks import Definition
+from daybreak.core.errors import Unsupported
+from daybreak.policy.parse_options import options_of, spec_of
+from daybreak.tasks.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
+from daybreak.tasks.registry import Definition
 from daybreak.worker.settings import WorkerSettings
 
 

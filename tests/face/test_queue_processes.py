@@ -26,7 +26,7 @@ HOLDER = """
     import time
     from datetime import timedelta
     from daybreak import Daybreak
-    from daybreak.queues import taking
+    from daybreak.api.queues import heartbeats as taking
 
     taking.LEASE_FOR = timedelta(seconds=1)
     app = Daybreak("sqlite:///jobs.db")

@@ -22,9 +22,9 @@ from daybreak import (
     Suspend,
     Transient,
 )
-from daybreak.errors import JobNotFound, NotEncodable, WrongState
-from daybreak.queues import Item, LeaseHandle, QueueStats, taking
-from daybreak.store import Extended, Reap
+from daybreak.api.queues import Item, LeaseHandle, QueueStats, heartbeats
+from daybreak.core.errors import JobNotFound, NotEncodable, WrongState
+from daybreak.store.protocol import Extended, Reap
 from daybreak.testing import inline
 
 
@@ -176,7 +176,7 @@ def test_waiting_ends_with_its_time(queue):
 async def test_who_stops_waiting_leaves_nothing_in_hand(queue, monkeypatch):
     """Cancelled between the claim's commit and its answer."""
     claimed = asyncio.Event()
-    exchange = taking.LocalSource.exchange
+    exchange = heartbeats.LocalSource.exchange
 
     async def slow(self, ended, want):
         answer = await exchange(self, ended, want)
@@ -186,7 +186,7 @@ async def test_who_stops_waiting_leaves_nothing_in_hand(queue, monkeypatch):
         return answer
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(taking.LocalSource, "exchange", slow)
+    monkeypatch.setattr(heartbeats.LocalSource, "exchange", slow)
     item = await queue.aadd(1)
     taking_ = asyncio.create_task(queue.atake(wait="20s"))
     await claimed.wait()
@@ -319,7 +319,7 @@ def test_a_cancelled_item_ends_cancelled_whatever_is_said(app, queue):
 def test_an_outcome_is_told_again_while_the_store_is_out_of_reach(app, queue, monkeypatch):
     item = queue.add(1)
     [lease] = queue.take()
-    exchange, troubles = taking.LocalSource.exchange, [1, 2, 3]
+    exchange, troubles = heartbeats.LocalSource.exchange, [1, 2, 3]
 
     async def sometimes(self, ended, want):
         if troubles:
@@ -327,7 +327,7 @@ def test_an_outcome_is_told_again_while_the_store_is_out_of_reach(app, queue, mo
             raise StoreUnavailable("away")
         return await exchange(self, ended, want)
 
-    monkeypatch.setattr(taking.LocalSource, "exchange", sometimes)
+    monkeypatch.setattr(heartbeats.LocalSource, "exchange", sometimes)
     lease.complete()
     assert not troubles
     assert queue.get(item.id).state is State.COMPLETED
@@ -417,7 +417,7 @@ async def test_an_async_block_does_the_same(queue):
 
 @pytest.fixture
 def short_leases(monkeypatch):
-    monkeypatch.setattr(taking, "LEASE_FOR", timedelta(milliseconds=400))
+    monkeypatch.setattr(heartbeats, "LEASE_FOR", timedelta(milliseconds=400))
 
 
 @pytest.mark.usefixtures("short_leases")

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from daybreak import BadInput, Breaker, Daybreak, LockTimeout, QueueFull, Resource, Retry, State, Transient
-from daybreak.locks import jobs
-from daybreak.model import Gate, Need, Put
+from daybreak.api.locks import lock_job
+from daybreak.core.model import Gate, Need, Put
 
 SECONDS = 20
 
@@ -395,7 +395,7 @@ def release(app, resource):
     """As a person would, by force."""
 
     async def take_away(client):
-        for job in await jobs.who_holds(client):
-            await jobs.give_back(client, jobs.lease_of(job), forced_by="eve")
+        for job in await lock_job.who_holds(client):
+            await lock_job.give_back(client, lock_job.lease_of(job), forced_by="eve")
 
     app.portal.run(app._with_client(take_away))

@@ -23,7 +23,7 @@ from daybreak import (
     Suspend,
     context,
 )
-from daybreak.errors import DaybreakError
+from daybreak.core.errors import DaybreakError
 from daybreak.values import shown
 
 LIMIT = "20s"

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from daybreak import BadInput, Context, Daybreak, JobHandle, KeyConflict, KeySpent, QueueFull, State, UniqueConflict
-from daybreak.errors import BadArguments, NotEncodable, Unsupported
-from daybreak.store import Purge
+from daybreak.core.errors import BadArguments, NotEncodable, Unsupported
+from daybreak.store.protocol import Purge
 
 
 @pytest.fixture

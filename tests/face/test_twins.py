@@ -7,10 +7,10 @@ import inspect
 import pytest
 
 from daybreak import Daybreak, JobHandle, Task
-from daybreak.locks import Lock
-from daybreak.locks.slots import ResourceHandle
-from daybreak.queues import LeaseHandle, QueueHandle
-from daybreak.sync import BlockingIterator
+from daybreak.api.locks import Lock
+from daybreak.api.locks.slots import ResourceHandle
+from daybreak.api.portal import BlockingIterator
+from daybreak.api.queues import LeaseHandle, QueueHandle
 from daybreak.testing import Inline
 
 FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Daybreak, Inline]

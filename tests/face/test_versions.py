@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daybreak import Daybreak, JobFailed, State
-from daybreak.errors import BadInput, UnknownTask
+from daybreak.core.errors import BadInput, UnknownTask
 
 LIMIT = "20s"
 

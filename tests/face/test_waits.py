@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from daybreak import jobs, stuck
-from daybreak.waits import KIND, Wait
-from daybreak.worker.record import WorkerRecord
+from daybreak.api import job_handle, stuck_waits
+from daybreak.client.waits import KIND, Wait
+from daybreak.worker.supervisor.worker_record import WorkerRecord
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Two seconds pass quickly."""
-    monkeypatch.setattr(jobs, "PATIENCE", timedelta(seconds=0.2))
-    monkeypatch.setattr(jobs, "_told", set())
+    monkeypatch.setattr(job_handle, "PATIENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(job_handle, "_told", set())
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def looks(monkeypatch):
         found.append(await find(client, program, job))
         return found[-1]
 
-    find = stuck.find_stuck
-    monkeypatch.setattr(stuck, "find_stuck", look)
+    find = stuck_waits.find_stuck
+    monkeypatch.setattr(stuck_waits, "find_stuck", look)
     return found
 
 

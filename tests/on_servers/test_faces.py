@@ -16,7 +16,7 @@ from server_deeds import app, double, flaky, nap, plain, steps
 from server_places import place_on
 
 from daybreak import Daybreak, State
-from daybreak.errors import Unsupported
+from daybreak.core.errors import Unsupported
 
 HERE = Path(__file__).parent
 
@@ -176,6 +176,6 @@ def test_elsewhere_there_is_no_such_transaction(tmp_path):
 
 
 def test_a_worker_tells_how_long_its_connections_took(served, monkeypatch):
-    monkeypatch.setattr("daybreak.learning.EVERY", timedelta(milliseconds=50))
+    monkeypatch.setattr("daybreak.client.duration_stats.EVERY", timedelta(milliseconds=50))
     with app.worker(processes=1):
         until(lambda: any(known.subject == "connection to the store" for known in app.stats().adaptive))

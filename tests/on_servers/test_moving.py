@@ -9,16 +9,16 @@ from datetime import timedelta
 import pytest
 from server_places import place_on
 
-from daybreak.client import Client
-from daybreak.errors import BadInput
-from daybreak.events import fold
-from daybreak.model import Done, JobSpec, State
-from daybreak.moving import Mover
+from daybreak.client.client import Client
+from daybreak.client.store_migration import Mover
+from daybreak.core.errors import BadInput
+from daybreak.core.events import fold
+from daybreak.core.model import Done, JobSpec, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Query
+from daybreak.store.protocol import Claim, Exchange, Query
 from daybreak.stores import store_for
 from daybreak.stores.memory import MemoryStore
-from daybreak.world import RealWorld
+from daybreak.system.ports import RealWorld
 
 HOUR = timedelta(hours=1)
 

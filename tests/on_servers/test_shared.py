@@ -18,7 +18,7 @@ from server_places import place_on
 from shared_deeds import app, ask, call, simulate
 
 from daybreak import LockTimeout, State
-from daybreak.model import Health
+from daybreak.core.model import Health
 
 HERE = Path(__file__).parent
 IS_LONG = os.environ.get("DAYBREAK_TORTURE") == "long"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from daybreak.events import KINDS
+from daybreak.core.events import KINDS
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
-from daybreak.testing.beside import Sometimes, play, story
+from daybreak.testing.differential import Sometimes, play, story
 
 EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "200"))
 MORE_ROUNDS = 4 if EXAMPLES >= 100 else 1

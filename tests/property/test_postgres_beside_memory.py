@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from daybreak.events import KINDS
-from daybreak.testing.beside import Sometimes, play, story
+from daybreak.core.events import KINDS
+from daybreak.testing.differential import Sometimes, play, story
 
 pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'daybreak[postgres]'")
 sys.path.append(str(Path(__file__).parents[1] / "stores" / "postgres"))

@@ -8,9 +8,9 @@ import os
 from hypothesis import HealthCheck, Phase, given, settings
 from redis_servers import REDIS, clear, fresh, need_redis
 
-from daybreak.events import KINDS
+from daybreak.core.events import KINDS
 from daybreak.stores.redis import RedisStore
-from daybreak.testing.beside import Sometimes, play, story
+from daybreak.testing.differential import Sometimes, play, story
 
 EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "60"))
 NOT_YET = {"shed", "folded", "moved"}  # folding needs hundreds of events: the contract tells of it

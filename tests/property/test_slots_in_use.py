@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daybreak.model import HandedBack, Job, Lease, State
-from daybreak.store import Claim, Filter, Query, Store
+from daybreak.core.model import HandedBack, Job, Lease, State
+from daybreak.store.protocol import Claim, Filter, Query, Store
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing.clock import NOON

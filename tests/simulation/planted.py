@@ -8,21 +8,21 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+from harness import Parts
+from harness.plan import LEASE
+from harness.worker import SimWorker
 
-from daybreak.client import Client
-from daybreak.errors import OutcomeUnknown
-from daybreak.events import Event
-from daybreak.model import Lost, State
+from daybreak.client.client import Client
+from daybreak.core.errors import OutcomeUnknown
+from daybreak.core.events import Event
+from daybreak.core.model import Lost, State
+from daybreak.core.units import span
 from daybreak.policy.settle import settle
 from daybreak.services.reaper import Reaper
-from daybreak.store import Beat, Feed
+from daybreak.store.protocol import Beat, Feed
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.memory.ledger import Ledger, Now
 from daybreak.stores.memory.ready import Ready
-from daybreak.testing.simulation import Parts
-from daybreak.testing.simulation.plan import LEASE
-from daybreak.testing.simulation.worker import SimWorker
-from daybreak.units import span
 
 replace = msgspec.structs.replace
 

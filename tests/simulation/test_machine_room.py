@@ -7,10 +7,9 @@ from datetime import timedelta
 from random import Random
 
 import pytest
-
-from daybreak.testing.simulation.loop import START, Deadlock, SimLoop, run_now
-from daybreak.testing.simulation.process import Process, own_tasks
-from daybreak.testing.simulation.world import ProcessWorld, SimWorld
+from harness.loop import START, Deadlock, SimLoop, run_now
+from harness.process import Process, own_tasks
+from harness.world import ProcessWorld, SimWorld
 
 
 @pytest.fixture

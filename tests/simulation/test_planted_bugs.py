@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from harness import simulate
 from planted import PLANTED, Planted
-
-from daybreak.testing.simulation import simulate
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)

@@ -8,9 +8,8 @@ import sys
 from collections import Counter
 
 import pytest
-
-from daybreak.testing.simulation import simulate
-from daybreak.testing.simulation.stores import fresh
+from harness import simulate
+from harness.stores import fresh
 
 MEMORY_SEEDS = 500
 SQLITE_SEEDS = 60
@@ -67,7 +66,7 @@ def test_a_seed_replays_to_the_byte_whatever_the_hash_seed(store):
         with fresh(store) as factory:
             digests.append(f"{seed} {simulate(seed, factory).digest}")
     for hash_seed in ("1", "77"):
-        command = [sys.executable, "-m", "daybreak.testing.simulation", "--seeds", "4", "--digest", "--store", store]
+        command = [sys.executable, "-m", "harness", "--seeds", "4", "--digest", "--store", store]
         told = subprocess.run(
             command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True
         )
@@ -75,9 +74,8 @@ def test_a_seed_replays_to_the_byte_whatever_the_hash_seed(store):
 
 
 def test_a_broken_promise_is_told_with_its_story_and_how_to_see_it_again(capsys, monkeypatch):
+    from harness import __main__ as command
     from planted import PLANTED
-
-    from daybreak.testing.simulation import __main__ as command
 
     planted = PLANTED[0]
     monkeypatch.setattr(command, "simulate", lambda seed, _: simulate(seed, planted.store, planted.parts))
@@ -85,4 +83,4 @@ def test_a_broken_promise_is_told_with_its_story_and_how_to_see_it_again(capsys,
     told = capsys.readouterr().out
     assert "broke a promise" in told
     assert "handler starts" in told
-    assert "python -m daybreak.testing.simulation --from" in told
+    assert "python -m harness --from" in told

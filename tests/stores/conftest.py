@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.stores.sqlite import SqliteStore
 
 

@@ -14,18 +14,18 @@ from pathlib import Path
 import apsw
 import pytest
 
-from daybreak.client import Client
-from daybreak.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
-from daybreak.model import Done, Failed, Failure, State
+from daybreak.api.portal import Portal
+from daybreak.client.client import Client
+from daybreak.core.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
+from daybreak.core.model import Done, Failed, Failure, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Purge, Reap, work_topic
+from daybreak.store.protocol import Claim, Exchange, Purge, Reap, work_topic
 from daybreak.stores import sqlite
 from daybreak.stores.sqlite import SqliteStore, schema
 from daybreak.stores.sqlite.engine import Request
 from daybreak.stores.sqlite.ledger import LINES_PER_ROW
 from daybreak.stores.sqlite.statements import Statements, sql
 from daybreak.stores.sqlite.wake import Wake
-from daybreak.sync import Portal
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -21,14 +21,14 @@ import msgspec
 import pytest
 
 import daybreak
-from daybreak import platform
-from daybreak.client import Client
-from daybreak.errors import StoreError, StoreUnavailable
-from daybreak.model import State
-from daybreak.store import EVENTS_TOPIC, Claim, Exchange, InsertsNow, Verdict, work_topic
+from daybreak.client.client import Client
+from daybreak.core.errors import StoreError, StoreUnavailable
+from daybreak.core.model import State
+from daybreak.store.protocol import EVENTS_TOPIC, Claim, Exchange, InsertsNow, Verdict, work_topic
 from daybreak.stores.memory import MemoryStore
-from daybreak.stores.sqlite import SqliteStore, engine, log, writer
+from daybreak.stores.sqlite import SqliteStore, engine, wal, writer
 from daybreak.stores.sqlite.engine import Request
+from daybreak.system import platform
 
 SECOND = timedelta(seconds=1)
 
@@ -273,9 +273,9 @@ def test_the_log_is_moved_into_the_file_and_the_caller_does_not_wait_for_it(stor
         real()
 
     monkeypatch.setattr(using, "tend", tend)
-    while using._log._pages < log.CHECKPOINT_PAGES:
+    while using._log._pages < wal.CHECKPOINT_PAGES:
         store.insert_now([client.spec("t") for _ in range(100)])
-    until(lambda: using._log._checkpoint_at > log.CHECKPOINT_PAGES)
+    until(lambda: using._log._checkpoint_at > wal.CHECKPOINT_PAGES)
     assert set(tended) == {"daybreak-writer"}
 
 
@@ -424,9 +424,9 @@ class Torn:
 
 INTERRUPTED = """
     import random, signal, threading
-    from daybreak.client import Client
+    from daybreak.client.client import Client
     from daybreak.stores.sqlite import SqliteStore
-    from daybreak.sync import Portal
+    from daybreak.api.portal import Portal
 
     def interrupt(*_):
         global left
@@ -473,7 +473,7 @@ INTERRUPTED = """
 
 STRANGER = """
     import os
-    from daybreak import platform
+    from daybreak.system import platform
     fd = os.open("jobs.db-turn", os.O_RDWR)
     print([platform.lock_byte(fd, byte, wait=False) for byte in (0, 1)])
 """

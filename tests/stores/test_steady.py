@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from daybreak.stores.steady import SteadyClock
+from daybreak.core.units import span
+from daybreak.stores.steady_clock import SteadyClock
 from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.builders import DAY, HOUR, SECOND
-from daybreak.units import span
 
 
 def met(clock, world, offset=0):

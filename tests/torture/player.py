@@ -25,16 +25,16 @@ from typing import Any
 import apsw
 import msgspec
 
-from daybreak.client import Client
-from daybreak.errors import StoreError
-from daybreak.model import Done, JobSpec, Lease, Options, Retry
+from daybreak.client.client import Client
+from daybreak.core.errors import StoreError
+from daybreak.core.model import Done, JobSpec, Lease, Options, Retry
 from daybreak.policy.settle import settle
-from daybreak.services.crew import run
 from daybreak.services.reaper import Reaper
+from daybreak.services.runner import run
 from daybreak.services.scheduler import Scheduler
-from daybreak.store import Claim, Exchange, Exchanged, Inserted, Purge, Verdict, work_topic
+from daybreak.store.protocol import Claim, Exchange, Exchanged, Inserted, Purge, Verdict, work_topic
 from daybreak.stores.sqlite import SqliteStore
-from daybreak.world import RealWorld
+from daybreak.system.ports import RealWorld
 
 # Whatever dies, the job is not to blame here: each must end completed.
 STUBBORN = Options(deaths=10_000, retry=Retry(attempts=10_000))

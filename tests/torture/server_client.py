@@ -23,12 +23,12 @@ from worker_hand import ask, write_line
 from worker_load import STUBBORN, aeffect, app, effect
 
 from daybreak import Client
-from daybreak.errors import StoreUnavailable
-from daybreak.model import Done, Lease
+from daybreak.core.errors import StoreUnavailable
+from daybreak.core.model import Done, Lease
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Store
+from daybreak.store.protocol import Claim, Exchange, Store
+from daybreak.system.ports import Ids, RealWorld
 from daybreak.testing.contract.builders import spec
-from daybreak.world import Ids, RealWorld
 
 DELAY = 1.5  # seconds that delayed jobs wait
 GIVE_UP = 60.0

@@ -19,7 +19,7 @@ from worker_hand import WorkerProcess, ask, thaw, until
 from worker_load import aeffect, app, effect
 
 from daybreak import Client
-from daybreak.model import UNFINISHED, Job, State
+from daybreak.core.model import UNFINISHED, Job, State
 
 TARGET = Path(__file__).with_name("worker_load.py")
 CLIENT = Path(__file__).with_name("server_client.py")

@@ -13,9 +13,9 @@ from itertools import pairwise
 from server_crew import name_in
 from worker_hand import read_lines
 
-from daybreak.events import Event, fold
-from daybreak.model import Job, State
-from daybreak.store import Store
+from daybreak.core.events import Event, fold
+from daybreak.core.model import Job, State
+from daybreak.store.protocol import Store
 from daybreak.stores import store_for
 from daybreak.testing.contract.builders import folded, jobs_of
 

@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from daybreak.events import Event
-from daybreak.model import FINAL, State
-from daybreak.store import Store
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, State
+from daybreak.store.protocol import Store
 
 
 @dataclass

@@ -19,9 +19,8 @@ import pytest
 from faults import faulty
 from herd import count, missing
 
-from daybreak import platform
-from daybreak.client import Client
-from daybreak.errors import (
+from daybreak.client.client import Client
+from daybreak.core.errors import (
     DaybreakError,
     StoreCorrupt,
     StoreError,
@@ -30,10 +29,11 @@ from daybreak.errors import (
     StoreTooNew,
     StoreUnsuitable,
 )
-from daybreak.model import Done, State
+from daybreak.core.model import Done, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange
+from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.sqlite import SqliteStore, schema
+from daybreak.system import platform
 
 pytestmark = pytest.mark.torture
 

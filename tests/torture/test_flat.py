@@ -16,10 +16,10 @@ import pytest
 from herd import count
 from msgspec import structs
 
-from daybreak.client import Client
-from daybreak.model import Done, JobSpec
+from daybreak.client.client import Client
+from daybreak.core.model import Done, JobSpec
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange
+from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.torture

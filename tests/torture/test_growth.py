@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from herd import LONG, Herd, count, told
 
-from daybreak.client import Client
-from daybreak.errors import StoreError
+from daybreak.client.client import Client
+from daybreak.core.errors import StoreError
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.torture

@@ -14,8 +14,8 @@ import pytest
 from herd import LEASE, LONG, Herd, Player, count, told
 from story import retell
 
-from daybreak.client import Client
-from daybreak.model import UNFINISHED, State
+from daybreak.client.client import Client
+from daybreak.core.model import UNFINISHED, State
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.torture

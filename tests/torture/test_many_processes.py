@@ -20,11 +20,11 @@ import pytest
 from herd import LEASE, LONG, Herd, Player, count, told
 from story import Story, retell
 
-from daybreak import platform
-from daybreak.client import Client
-from daybreak.model import FINAL
+from daybreak.client.client import Client
+from daybreak.core.model import FINAL
 from daybreak.stores.sqlite import SqliteStore
-from daybreak.stores.sqlite.turn import ROOM
+from daybreak.stores.sqlite.write_lock import ROOM
+from daybreak.system import platform
 
 pytestmark = pytest.mark.torture
 

@@ -24,12 +24,12 @@ import pytest
 from herd import Herd, count, missing, read_lines, told
 from powercut import Disk, Recorder, interesting, recording
 
-from daybreak.client import Client
-from daybreak.errors import OutcomeUnknown, StoreError
-from daybreak.events import fold
-from daybreak.model import Done, Job, Lease, State
+from daybreak.client.client import Client
+from daybreak.core.errors import OutcomeUnknown, StoreError
+from daybreak.core.events import fold
+from daybreak.core.model import Done, Job, Lease, State
 from daybreak.policy.settle import settle
-from daybreak.store import Beat, Claim, Exchange
+from daybreak.store.protocol import Beat, Claim, Exchange
 from daybreak.stores.sqlite import SqliteStore
 from daybreak.stores.sqlite import store as sqlite_store
 

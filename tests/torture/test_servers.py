@@ -44,10 +44,10 @@ from worker_hand import LINES, ask, nobody_left, read_lines, thaw, until
 from worker_load import app
 
 from daybreak import Client
-from daybreak.events import Event
-from daybreak.store import Store
+from daybreak.core.events import Event
+from daybreak.store.protocol import Store
 from daybreak.testing.contract.builders import jobs_of
-from daybreak.worker import record
+from daybreak.worker.supervisor import worker_record
 
 pytestmark = pytest.mark.torture
 
@@ -399,7 +399,7 @@ def wait_ready(crew: Crew, name: str) -> None:
     worker = crew.workers[name]
 
     async def look(client: Client) -> list[datetime]:
-        found = [record.read(one) for one in await client.store.records(record.KIND)]
+        found = [worker_record.read(one) for one in await client.store.records(worker_record.KIND)]
         return [about.seen_at for about in found if about.pid == worker.pid]
 
     [says] = until(lambda: ask(app, look), "the worker is ready")

@@ -18,7 +18,7 @@ from herd import LONG, count
 from slots_load import SLOTS, app, hold
 from worker_hand import LINES, WorkerProcess, ask, nobody_left, read_lines, until
 
-from daybreak.model import UNFINISHED, State
+from daybreak.core.model import UNFINISHED, State
 
 pytestmark = pytest.mark.torture
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from herd import LONG, Herd, Player, count, told
 
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.torture

@@ -24,8 +24,8 @@ from worker_hand import LINES, WorkerProcess, ask, live_pids, nobody_left, read_
 from worker_load import aeffect, alimited, app, effect, limited
 
 from daybreak import Client, JobHandle
-from daybreak.events import Event, fold
-from daybreak.model import FINAL, UNFINISHED, Reason, State
+from daybreak.core.events import Event, fold
+from daybreak.core.model import FINAL, UNFINISHED, Reason, State
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.torture

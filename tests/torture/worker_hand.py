@@ -20,8 +20,8 @@ from typing import Any, Self, TypeVar
 from herd import missing
 
 from daybreak import Client, Daybreak
-from daybreak.units import moment
-from daybreak.worker import record
+from daybreak.core.units import moment
+from daybreak.worker.supervisor import worker_record
 
 T = TypeVar("T")
 
@@ -194,7 +194,7 @@ def live_pids(app: Daybreak) -> set[int]:
     """The workers that the store has seen of late."""
 
     async def look(client: Client) -> set[int]:
-        found = [record.read(one) for one in await client.store.records(record.KIND)]
+        found = [worker_record.read(one) for one in await client.store.records(worker_record.KIND)]
         return {worker.pid for worker in found if worker.is_live(moment(client.wall()))}
 
     return ask(app, look)

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import settings
 
-from daybreak.client import Client
+from daybreak.client.client import Client
+from daybreak.core.units import micros, span
 from daybreak.stores.memory import MemoryStore
-from daybreak.units import micros, span
 
 settings.register_profile("unit", deadline=None, max_examples=100)
 settings.load_profile("unit")

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from daybreak.errors import BadInput, TooLarge, Unsupported
-from daybreak.model import JobSpec, Need, Options
+from daybreak.core.errors import BadInput, TooLarge, Unsupported
+from daybreak.core.model import JobSpec, Need, Options
 from daybreak.policy.admit import ARGS_LIMIT, NAME_LIMIT, TAGS_LIMIT, admit, digest
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from daybreak import Daybreak, values
-from daybreak.worker import inside
-from daybreak.worker.cell import Cell
-from daybreak.worker.inside import AT_ONCE, AsyncChild
-from daybreak.worker.runner import Runner
+from daybreak.worker.child import loops
+from daybreak.worker.child.loops import AT_ONCE, AsyncChild
+from daybreak.worker.child.runner import Runner
+from daybreak.worker.slot_table import Cell
 from daybreak.worker.wire import Bye, Frames, Report, Run, Stop, Work, to_supervisor
 
 app = Daybreak("memory://")
@@ -171,8 +171,8 @@ async def test_one_that_leaves_begins_nothing_more():
 
 async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch):
     """To be woken by a job is to be in its way: for a while after the last it need not be."""
-    monkeypatch.setattr(inside, "STUCK_AFTER", 0.01)
-    monkeypatch.setattr(inside, "ALERT_FOR", 150)
+    monkeypatch.setattr(loops, "STUCK_AFTER", 0.01)
+    monkeypatch.setattr(loops, "ALERT_FOR", 150)
     async with child_of(slots=2) as (child, supervisor):
         assert not child._busy.is_set()
         for n in (2, 4):

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from daybreak.client import Client, filter_of
-from daybreak.errors import (
+from daybreak.client.client import Client, filter_of
+from daybreak.core.errors import (
     BadInput,
     JobNotFound,
     KeyConflict,
@@ -23,10 +23,10 @@ from daybreak.errors import (
     UniqueConflict,
     Unsupported,
 )
-from daybreak.events import fold
-from daybreak.model import DEFAULT_OPTIONS, Done, HandedBack, QueueSettings, Retry, State
+from daybreak.core.events import fold
+from daybreak.core.model import DEFAULT_OPTIONS, Done, HandedBack, QueueSettings, Retry, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Verdict
+from daybreak.store.protocol import Claim, Exchange, Verdict
 from daybreak.stores.memory import MemoryStore
 
 SECOND = timedelta(seconds=1)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from daybreak.coalesce import Coalescer
+from daybreak.client.coalescer import Coalescer
 
 
 class Gate:

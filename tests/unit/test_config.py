@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daybreak import config
-from daybreak.errors import BadInput, StoreUnavailable, Unsupported
+from daybreak.core.errors import BadInput, StoreUnavailable, Unsupported
 from daybreak.stores import store_for
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from daybreak import Daybreak
-from daybreak.connecting import SUBJECT, Connecting
-from daybreak.learning import Learning
+from daybreak.api.stats import stats_of
+from daybreak.client.connect_timeout import SUBJECT, Connecting
+from daybreak.client.duration_stats import Learning
 from daybreak.policy.timeouts import FEW, MANY, for_connecting
-from daybreak.stats import stats_of
-from daybreak.store import ConnectLimit, FixedLimit
+from daybreak.store.protocol import ConnectLimit, FixedLimit
 from daybreak.stores import store_for
 
 BASE = timedelta(seconds=5)
@@ -98,7 +98,7 @@ def test_without_anyone_who_sees_the_base_holds():
 
 def test_an_app_gives_its_server_store_a_limit_that_follows(monkeypatch):
     made = []
-    monkeypatch.setattr("daybreak.app.store_for", lambda *given: made.append(given) or store_for("memory://"))
+    monkeypatch.setattr("daybreak.api.app.store_for", lambda *given: made.append(given) or store_for("memory://"))
     app = Daybreak("redis://127.0.0.1:1")
     app.stats()
     app.close()

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from daybreak import values
-from daybreak.context import Context
-from daybreak.errors import LeaseLost, NotEncodable
+from daybreak.core.errors import LeaseLost, NotEncodable
+from daybreak.tasks.context import Context
 
 
 class Shelf:

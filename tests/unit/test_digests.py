@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from daybreak.digests import code_changed, source_digest
+from daybreak.system.code_digest import code_changed, source_digest
 
 PLAIN = "def double(x: int, times: int = 2) -> int:\n    return x * times\n"
 
@@ -80,7 +80,7 @@ def test_a_digest_is_the_same_in_every_process(tmp_path: Path) -> None:
         "def pick(x, opener=object(), names=frozenset({'a', 'b', 'c', 'd'})):\n    return x in {'p', 'q', 'r', 's'}\n"
     )
     (tmp_path / "picking.py").write_text(source)
-    script = "import picking; from daybreak.digests import source_digest; print(source_digest(picking.pick))"
+    script = "import picking; from daybreak.system.code_digest import source_digest; print(source_digest(picking.pick))"
     seen = set()
     for seed in ("1", "2", "3"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(tmp_path)}

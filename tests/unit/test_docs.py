@@ -19,16 +19,17 @@ from typing import Literal
 import pytest
 
 import daybreak
-from daybreak import Context, Daybreak, JobHandle, Task, errors, events
-from daybreak.client import BULK, Client
-from daybreak.events import Event
-from daybreak.model import Options, QueueSettings, Reason, Retry, State
-from daybreak.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
+from daybreak import Context, Daybreak, JobHandle, Task
+from daybreak.api.queues import QueueHandle
+from daybreak.client.client import BULK, Client
+from daybreak.core import errors, events
+from daybreak.core.events import Event
+from daybreak.core.model import Options, QueueSettings, Reason, Retry, State
+from daybreak.core.units import Priority
 from daybreak.policy.admit import ARGS_LIMIT, NAME_LIMIT, TAGS_LIMIT
 from daybreak.policy.retry import PRESETS
-from daybreak.queues import QueueHandle
-from daybreak.store import POSITION_EXACT_TO, PROMOTED_PER_CLAIM, Claim, Purge, Store
-from daybreak.units import Priority
+from daybreak.store.protocol import POSITION_EXACT_TO, PROMOTED_PER_CLAIM, Claim, Purge, Store
+from daybreak.tasks.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
 from daybreak.values import DEPTH_LIMIT
 
 ROOT = Path(__file__).parents[2]

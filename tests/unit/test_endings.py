@@ -11,16 +11,17 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak import Daybreak, platform
-from daybreak.context import Context
-from daybreak.errors import Permanent
-from daybreak.model import Cancelled, Failed, Failure, HandedBack, Lease, Lost, Suspended, TimedOut
+from daybreak import Daybreak
+from daybreak.core.errors import Permanent
+from daybreak.core.model import Cancelled, Failed, Failure, HandedBack, Lease, Lost, Suspended, TimedOut
+from daybreak.system import platform
+from daybreak.tasks.context import Context
 from daybreak.testing.contract.builders import NOON, spec
-from daybreak.worker.cell import Cell
-from daybreak.worker.child import Held
-from daybreak.worker.inside import AsyncChild
-from daybreak.worker.outcomes import as_asked
-from daybreak.worker.runner import Runner, told
+from daybreak.worker.child.loops import AsyncChild
+from daybreak.worker.child.runner import Runner, told
+from daybreak.worker.slot_table import Cell
+from daybreak.worker.supervisor.child import Held
+from daybreak.worker.supervisor.outcomes import as_asked
 from daybreak.worker.wire import Work
 
 STUMBLED = Failed(Failure(message="the door was shut", kinds=("ValueError",), traceback="line 7"), 1.0)

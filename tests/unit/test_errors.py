@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak import errors
-from daybreak.errors import BadInput, DaybreakError, JobFailed, Permanent, ResultTimeout, Transient
-from daybreak.worker.failures import failure_of
+from daybreak.core import errors
+from daybreak.core.errors import BadInput, DaybreakError, JobFailed, Permanent, ResultTimeout, Transient
+from daybreak.worker.child.failures import failure_of
 
 SECOND = timedelta(seconds=1)
 MADE = {

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from daybreak import events
-from daybreak.events import KINDS, Event, Folded, fold
-from daybreak.model import Failure, JobSpec, Reason, Settlement, State
+from daybreak.core import events
+from daybreak.core.events import KINDS, Event, Folded, fold
+from daybreak.core.model import Failure, JobSpec, Reason, Settlement, State
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 

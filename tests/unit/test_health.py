@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybreak.model import NO_HEALTH
+from daybreak.core.model import NO_HEALTH
 from daybreak.policy.health import HALVES_IN, after, is_calm, success
 from daybreak.policy.retry import USUAL
 

@@ -8,11 +8,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from daybreak.model import Done, Failed, Failure, Health, JobSpec, Lease, Need, Options, Put, Retry
+from daybreak.core.model import Done, Failed, Failure, Health, JobSpec, Lease, Need, Options, Put, Retry
 from daybreak.policy.retry import USUAL
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import NOON
-from daybreak.worker.healths import Healths
+from daybreak.worker.supervisor.health_reports import Healths
 
 OOPS = Failed(Failure(message="down", kinds=("ConnectionError",)))
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from datetime import timedelta
 
-from daybreak.stores.hub import Hub
+from daybreak.stores.wakeups import Hub
 
 LONG, SHORT = timedelta(minutes=1), timedelta(milliseconds=1)
 

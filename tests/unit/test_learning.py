@@ -9,13 +9,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from daybreak import learning as module
-from daybreak.errors import OutcomeUnknown, StoreUnavailable
-from daybreak.learning import A_FEW, KIND, MOST, NAME_LIMIT, Learning, decoded, execution_of, short
-from daybreak.model import Health, JobSpec, Lease, Need, Options, Put, Record
+from daybreak.client import duration_stats as module
+from daybreak.client.duration_stats import A_FEW, KIND, MOST, NAME_LIMIT, Learning, decoded, execution_of, short
+from daybreak.core.errors import OutcomeUnknown, StoreUnavailable
+from daybreak.core.model import Health, JobSpec, Lease, Need, Options, Put, Record
+from daybreak.core.units import moment
 from daybreak.policy.durations import NONE, Durations, Hour, class_of, hour_of
 from daybreak.services.janitor import Janitor
-from daybreak.units import moment
 
 MINUTE = timedelta(minutes=1)
 BAD = b'{"hours":3}'

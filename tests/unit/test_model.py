@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from daybreak.model import Done, HandedBack, Job, JobSpec, Lease, Settlement, State, Suspended
+from daybreak.core.model import Done, HandedBack, Job, JobSpec, Lease, Settlement, State, Suspended
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 KEPT = b'{"token":{"$":["secret","hunter2"]}}'

@@ -8,16 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.client import Client
-from daybreak.errors import BadInput
-from daybreak.events import fold
-from daybreak.model import Done, Failed, Failure, JobSpec, Put, QueueSettings, State
-from daybreak.moving import CHUNK, MARK, SIGN, Mover
+from daybreak.client.client import Client
+from daybreak.client.store_migration import CHUNK, MARK, SIGN, Mover
+from daybreak.core.errors import BadInput
+from daybreak.core.events import fold
+from daybreak.core.model import Done, Failed, Failure, JobSpec, Put, QueueSettings, State
+from daybreak.core.units import span
 from daybreak.policy.settle import settle
-from daybreak.store import Amend, Claim, Exchange, Filter, Query
+from daybreak.store.protocol import Amend, Claim, Exchange, Filter, Query
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import HandClock
-from daybreak.units import span
 
 HOUR = timedelta(hours=1)
 

@@ -10,7 +10,7 @@ import pytest
 
 import daybreak
 from daybreak import BadInput, Daybreak
-from daybreak.units import counted
+from daybreak.core.units import counted
 
 SOURCE = Path(daybreak.__file__).parent
 NOUNS = re.compile(
@@ -20,12 +20,12 @@ NOUNS = re.compile(
 # The number is a limit, or known to be more than one; or what stands before the noun is no number.
 FINE = {
     "cli/arguments.py: ARGS_LIMIT bytes", "cli/jobs/change.py: any_of jobs", "cli/jobs/show.py: len bytes",
-    "context.py: len bytes", "demo/measure.py: accepted jobs", "demo/story.py: submitted jobs",
-    "demo/story.py: len jobs", "demo/story.py: events events", "demo/story.py: started jobs", "events.py: n events",
+    "tasks/context.py: len bytes", "demo/measure.py: accepted jobs", "demo/story.py: submitted jobs",
+    "demo/story.py: len jobs", "demo/story.py: events events", "demo/story.py: started jobs", "core/events.py: n events",
     "policy/admit.py: len bytes", "policy/admit.py: len resources", "policy/admit.py: slots slots",
     "policy/resources.py: len resources", "policy/resources.py: slots slots", "policy/settle.py: lost times",
-    "stuck.py: slots slots",
-    "stores/redis/told.py: n events", "worker/children.py: kind tasks", "worker/runner.py: len bytes",
+    "api/stuck_waits.py: slots slots", "stores/redis/event_codec.py: n events",
+    "worker/supervisor/children.py: kind tasks", "worker/child/runner.py: len bytes",
     "worker/settings.py: memory_limit bytes",
 }  # fmt: skip
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybreak.model import QueueSettings
-from daybreak.rank import passed_over_for, place, turn, urgency
-from daybreak.units import span
+from daybreak.core.model import QueueSettings
+from daybreak.core.rank import passed_over_for, place, turn, urgency
+from daybreak.core.units import span
 
 FIFO = QueueSettings()
 MINUTE = timedelta(minutes=1)

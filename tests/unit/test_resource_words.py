@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybreak import BadInput, Breaker, Resource
-from daybreak.model import Need
+from daybreak.core.model import Need
 from daybreak.policy.resources import every_of, needs_of, rate_text, shares_of
 
 

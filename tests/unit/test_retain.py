@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.model import Options, State
+from daybreak.core.model import Options, State
 from daybreak.policy.retain import keep_for
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybreak.errors import BadInput
-from daybreak.model import Failure, Retry
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Failure, Retry
+from daybreak.core.units import LONGEST
 from daybreak.policy.retry import PRESETS, USUAL, classify, delay_for, may_retry, retrying, stretched
-from daybreak.units import LONGEST
 
 SECOND = timedelta(seconds=1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daybreak.errors import BadInput, NotAllowed, Refused
-from daybreak.rules import Admission, check_rule, judge
+from daybreak.core.errors import BadInput, NotAllowed, Refused
+from daybreak.tasks.admission_rules import Admission, check_rule, judge
 
 ASKED = Admission(task="apply", args={"branch": "main"}, by="ann", queue="default", priority=5)
 

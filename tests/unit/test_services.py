@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.errors import StoreUnavailable
-from daybreak.learning import Learning
-from daybreak.model import Reason, Settlement, State
-from daybreak.services import crew
+from daybreak.client.duration_stats import Learning
+from daybreak.core.errors import StoreUnavailable
+from daybreak.core.model import Reason, Settlement, State
+from daybreak.core.units import span
+from daybreak.services import runner
 from daybreak.services.janitor import Janitor
 from daybreak.services.reaper import CHUNK, Reaper, pace
 from daybreak.services.scheduler import Scheduler
-from daybreak.store import Beat, Claim, Exchange, Purge
+from daybreak.store.protocol import Beat, Claim, Exchange, Purge
 from daybreak.stores.memory import MemoryStore
-from daybreak.units import span
 
 SECOND = timedelta(seconds=1)
 LEASE = 10 * SECOND
@@ -184,7 +184,7 @@ async def test_a_reaper_with_more_to_do_goes_on_at_once(client, store, world):
 
 
 def reaper_of(store, world, lease_for=7 * SECOND) -> Reaper:
-    [reaper] = [each for each in crew.crew(store, world, name="r", lease_for=lease_for) if isinstance(each, Reaper)]
+    [reaper] = [each for each in runner.crew(store, world, name="r", lease_for=lease_for) if isinstance(each, Reaper)]
     return reaper
 
 
@@ -342,7 +342,7 @@ class Counting:
 
 
 async def run_until_enough(world, *services: Counting) -> None:
-    running = asyncio.ensure_future(crew.run(services, world))
+    running = asyncio.ensure_future(runner.run(services, world))
     everyone = asyncio.gather(*(service.enough.wait() for service in services))
     async with asyncio.timeout(10):
         await asyncio.wait([running, everyone], return_when=asyncio.FIRST_COMPLETED)
@@ -369,11 +369,11 @@ async def test_a_service_that_fails_is_tried_again_and_stops_no_other(world, cap
 async def test_the_pauses_of_a_failing_service_grow_and_are_bounded(world):
     await run_until_enough(world, Counting(StoreUnavailable("no answer")))
     assert world.slept[0] <= timedelta(milliseconds=150)
-    assert crew.LONGEST_PAUSE / 2 < max(world.slept) <= 1.5 * crew.LONGEST_PAUSE
+    assert runner.LONGEST_PAUSE / 2 < max(world.slept) <= 1.5 * runner.LONGEST_PAUSE
 
 
 def test_every_worker_runs_all_three(store, world):
-    names = [type(service).__name__ for service in crew.crew(store, world, name="w")]
+    names = [type(service).__name__ for service in runner.crew(store, world, name="w")]
     assert names == ["Reaper", "Scheduler", "Janitor"]
 
 
@@ -390,7 +390,7 @@ class Asked:
 
 async def test_the_crew_of_an_idle_worker_leaves_the_worker_a_quarter_of_one_question_a_second(store, world):
     asked = Asked(store)
-    for service in crew.crew(asked, world, name="w"):
+    for service in runner.crew(asked, world, name="w"):
         await tick_for(service, world, timedelta(minutes=10))
     assert asked.times / 600 < 0.75
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybreak.model import (
+from daybreak.core.model import (
     FINAL,
     Cancelled,
     Done,

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from daybreak import sync
-from daybreak.sync import BlockingIterator, Portal, blocking, blocking_iter
+from daybreak.api import portal as portal_module
+from daybreak.api.portal import BlockingIterator, Portal, blocking, blocking_iter
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ who = contextvars.ContextVar("who", default="nobody")
 @pytest.fixture
 def ctrl_c(monkeypatch):
     """Ctrl-C as a terminal sends it, once `when` is set; heard at once or, for this test, far too late."""
-    monkeypatch.setattr(sync, "GLANCE", 60.0)
+    monkeypatch.setattr(portal_module, "GLANCE", 60.0)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threads: list[threading.Thread] = []
 
@@ -66,7 +66,7 @@ def run_program(folder, program, *options, then=""):
     return subprocess.run(
         [sys.executable, *options, "-c", textwrap.dedent(program) + textwrap.dedent(then)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(sync.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(portal_module.__file__).parents[2])},
         capture_output=True,
         text=True,
         timeout=60,
@@ -250,7 +250,7 @@ def test_a_twin_of_an_iterator_too(portal):
 def test_the_types_of_a_twin_are_those_of_its_method(tmp_path):
     code = """
         from collections.abc import AsyncIterator
-        from daybreak.sync import BlockingIterator, Portal, blocking, blocking_iter
+        from daybreak.api.portal import BlockingIterator, Portal, blocking, blocking_iter
 
         class Face:
             def __init__(self) -> None:
@@ -271,7 +271,7 @@ def test_the_types_of_a_twin_are_those_of_its_method(tmp_path):
         Face().add("x")  # no int
     """
     (tmp_path / "typed.py").write_text(textwrap.dedent(code))
-    source = str(Path(sync.__file__).parents[1])
+    source = str(Path(portal_module.__file__).parents[2])
     cache = str(ROOT / ".mypy_cache" / "twins")
     told = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", cache, "typed.py"],
@@ -283,7 +283,7 @@ def test_the_types_of_a_twin_are_those_of_its_method(tmp_path):
     ).stdout
     told = told.replace("builtins.", "")
     assert 'Revealed type is "float"' in told
-    assert 'Revealed type is "daybreak.sync.BlockingIterator[bytes]"' in told
+    assert 'Revealed type is "daybreak.api.portal.BlockingIterator[bytes]"' in told
     lines = {int(line.split(":")[1]) for line in told.splitlines() if ": error:" in line}
     assert lines == {17, 21}, told
 
@@ -366,7 +366,7 @@ def test_ctrl_c_wakes_the_caller_at_once_and_ends_the_work_first(portal, ctrl_c)
 
 
 def test_ctrl_c_does_not_wait_long_for_work_that_will_not_end(portal, ctrl_c, monkeypatch):
-    monkeypatch.setattr(sync, "GIVEN_UP_WITHIN", timedelta(milliseconds=50))
+    monkeypatch.setattr(portal_module, "GIVEN_UP_WITHIN", timedelta(milliseconds=50))
     begun, leave = threading.Event(), asyncio.Event()
 
     async def stubborn():
@@ -404,7 +404,7 @@ def test_ctrl_c_ends_an_iterator(portal, ctrl_c):
 
 INTERRUPTED = """
     import asyncio, gc, signal
-    from daybreak.sync import Portal
+    from daybreak.api.portal import Portal
 
     armed = False
 
@@ -524,10 +524,10 @@ def test_what_is_to_be_closed_is_closed_in_the_loop_the_last_one_first(caplog):
 
 PROGRAM = """
     import asyncio, atexit, os, signal, sys, threading, time
-    from daybreak.client import Client
-    from daybreak.store import job_topic
+    from daybreak.client.client import Client
+    from daybreak.store.protocol import job_topic
     from daybreak.stores.sqlite import SqliteStore
-    from daybreak.sync import Portal
+    from daybreak.api.portal import Portal
 
     portal = Portal()
     store = portal.run(SqliteStore("jobs.db").open())
@@ -590,6 +590,6 @@ def test_ctrl_c_ends_a_program_that_waits(tmp_path):
 
 
 def test_an_interpreter_that_ends_begins_no_new_portal(monkeypatch):
-    monkeypatch.setattr(sync, "_is_ending", True)
+    monkeypatch.setattr(portal_module, "_is_ending", True)
     with pytest.raises(RuntimeError, match="the interpreter is ending"):
         Portal().run(answer())

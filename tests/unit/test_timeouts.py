@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybreak.errors import BadInput
-from daybreak.model import Options
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Options
+from daybreak.core.units import LONGEST
 from daybreak.policy.durations import (
     NONE,
     Durations,
@@ -41,7 +42,6 @@ from daybreak.policy.timeouts import (
     limit_for,
     multiplier,
 )
-from daybreak.units import LONGEST
 
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybreak.errors import BadInput
-from daybreak.units import LONGEST, Priority, bucket, clean, duration, instant, micros, moment, priority, span
+from daybreak.core.errors import BadInput
+from daybreak.core.units import LONGEST, Priority, bucket, clean, duration, instant, micros, moment, priority, span
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybreak.errors import BadInput, NotEncodable, TooLarge
-from daybreak.units import counted
+from daybreak.core.errors import BadInput, NotEncodable, TooLarge
+from daybreak.core.units import counted
 from daybreak.values import DEPTH_LIMIT, Secret, decode, encode, shown
-from daybreak.values.once import once
+from daybreak.values.lazy import once
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 leaves = st.one_of(

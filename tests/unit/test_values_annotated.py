@@ -30,9 +30,9 @@ from hypothesis import strategies as st
 from typing_extensions import TypeAliasType
 
 from daybreak import values
-from daybreak.errors import BadArguments, BadInput, NotEncodable, TooLarge
+from daybreak.core.errors import BadArguments, BadInput, NotEncodable, TooLarge
 from daybreak.values import Arguments, Result, Secret, decode, encode, shown
-from daybreak.values.sameness import difference
+from daybreak.values.equality import difference
 
 if typing.TYPE_CHECKING:
     from nowhere import Ghost
@@ -1005,7 +1005,7 @@ jsons = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["$", "x", "held", "item", "the_value", "1", "a"]), inner, max_size=3)
-        | st.tuples(st.sampled_from([*values.tags._READERS, "new"]), inner).map(lambda pair: {"$": list(pair)})
+        | st.tuples(st.sampled_from([*values.tagged_json._READERS, "new"]), inner).map(lambda pair: {"$": list(pair)})
     ),
     max_leaves=8,
 )

@@ -7,12 +7,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from daybreak.client import Client
-from daybreak.context import Context
-from daybreak.model import Put
-from daybreak.store import Claim, Exchange
+from daybreak.client.client import Client
+from daybreak.client.waits import KIND, Wait, all_waits, forget_waits
+from daybreak.core.model import Put
+from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.memory import MemoryStore
-from daybreak.waits import KIND, Wait, all_waits, forget_waits
+from daybreak.tasks.context import Context
 
 
 @pytest.fixture

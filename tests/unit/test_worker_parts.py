@@ -13,30 +13,30 @@ import msgspec
 import pytest
 
 from daybreak import Daybreak
-from daybreak.digests import source_digest
-from daybreak.errors import BadInput, CalledDuringImport, StoreUnavailable, TargetNotFound, Transient
-from daybreak.importing import importing
-from daybreak.model import DEFAULT_OPTIONS, JobSpec, Lease, Options
+from daybreak.core.errors import BadInput, CalledDuringImport, StoreUnavailable, TargetNotFound, Transient
+from daybreak.core.model import DEFAULT_OPTIONS, JobSpec, Lease, Options
+from daybreak.core.units import micros, span
 from daybreak.stores.memory import MemoryStore
-from daybreak.tasks import Definition, Program
-from daybreak.units import micros, span
-from daybreak.worker import record
-from daybreak.worker.cell import Cell
-from daybreak.worker.child import Held
-from daybreak.worker.failures import failure_of
-from daybreak.worker.inside import _Line
-from daybreak.worker.isolation import Body, ThreadBody
-from daybreak.worker.pace import BOUNDS, GOAL, SHORT_FOR, Pace
-from daybreak.worker.pool import Pool
-from daybreak.worker.reported import REMEMBERED, Reported
+from daybreak.system.code_digest import source_digest
+from daybreak.system.ports import RealWorld
+from daybreak.tasks.import_guard import importing
+from daybreak.tasks.registry import Definition, Program
+from daybreak.worker.child.failures import failure_of
+from daybreak.worker.child.loops import _Line
+from daybreak.worker.launcher import Body, ThreadBody
 from daybreak.worker.settings import WorkerSettings
-from daybreak.worker.source import Taken, Want
-from daybreak.worker.spares import KEPT_FOR, LATE, SEEN, Foresight, Spares
-from daybreak.worker.strays import EXPECTED_FOR, Strays
+from daybreak.worker.slot_table import Cell
+from daybreak.worker.supervisor import worker_record
+from daybreak.worker.supervisor.batch_size import BOUNDS, GOAL, SHORT_FOR, Pace
+from daybreak.worker.supervisor.child import Held
+from daybreak.worker.supervisor.lease_source import Taken, Want
+from daybreak.worker.supervisor.orphaned_leases import EXPECTED_FOR, Strays
+from daybreak.worker.supervisor.pool import Pool
+from daybreak.worker.supervisor.prefetch import KEPT_FOR, LATE, SEEN, Foresight, Spares
+from daybreak.worker.supervisor.quarantine_terms import FIRST, LONGER, Trial, lasts
+from daybreak.worker.supervisor.reported_leases import REMEMBERED, Reported
 from daybreak.worker.target import load, target_of
-from daybreak.worker.trial import FIRST, LONGER, Trial, lasts
 from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
-from daybreak.world import RealWorld
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -250,7 +250,7 @@ class TestTarget:
         with pytest.raises(TargetNotFound, match=rf"is no Daybreak app, its type is int; did you mean {file}:"):
             load(f"{file}:not_one")
         with pytest.raises(TargetNotFound, match="has no 'app'; there is no Daybreak app in it"):
-            load("daybreak.units:app")
+            load("daybreak.core.units:app")
 
     def test_an_error_in_the_users_code_goes_through(self, tmp_path):
         (tmp_path / "broken_code.py").write_text("1 / 0\n")
@@ -315,8 +315,8 @@ def test_settings_that_cannot_be_right_are_refused(settings):
         WorkerSettings(**settings).check()
 
 
-def about(name: str, seen_at: datetime) -> record.WorkerRecord:
-    return record.WorkerRecord(id=name, name=name, started_at=seen_at, seen_at=seen_at)
+def about(name: str, seen_at: datetime) -> worker_record.WorkerRecord:
+    return worker_record.WorkerRecord(id=name, name=name, started_at=seen_at, seen_at=seen_at)
 
 
 class AtNoon(RealWorld):
@@ -338,8 +338,8 @@ async def test_of_workers_long_dead_nothing_is_left_and_a_wrong_clock_forgets_no
     old = NOON - timedelta(days=2)
     async with MemoryStore() as store:
         await store.put([about("dead", old).put(), about("slow", old).put(), about("new", NOON).put()])
-        await record.forget_the_dead(store, AtNoon(lambda: store.put([about("slow", old).put()])))
-        assert sorted(found.name for found in await store.records(record.KIND)) == ["new", "slow"]
+        await worker_record.forget_the_dead(store, AtNoon(lambda: store.put([about("slow", old).put()])))
+        assert sorted(found.name for found in await store.records(worker_record.KIND)) == ["new", "slow"]
 
 
 async def test_children_that_cannot_be_started_are_tried_again():
@@ -371,7 +371,8 @@ async def pool():
     program.add(Definition(print))
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1,
-        start=lambda slots: ThreadBody(launch_hello(slots), program), settings=WorkerSettings(), trial=Trial({}),
+        start=lambda slots: ThreadBody(launch_hello(slots), program),
+        settings=WorkerSettings(), trial=Trial({}),
     )  # fmt: skip
     await pool.children.open(pool)
     async with asyncio.timeout(20):
@@ -631,7 +632,7 @@ def test_a_record_has_the_digest_of_each_tasks_code_and_of_no_more_than_so_many(
     app = Daybreak("memory://")
     for name in ("c", "a", "b"):
         app.task(name=name)(lambda: None)
-    monkeypatch.setattr(record, "MOST_CODE", 2)
-    found = record.code_of(app.program)
+    monkeypatch.setattr(worker_record, "MOST_CODE", 2)
+    found = worker_record.code_of(app.program)
     assert list(found) == ["a", "b"]
     assert found["a"] == source_digest(lambda: None)

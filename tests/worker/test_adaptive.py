@@ -9,18 +9,19 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from daybreak import Adaptive, Daybreak, JobFailed, Resource, Retry, learning
-from daybreak.learning import KIND
-from daybreak.model import Put
+from daybreak import Adaptive, Daybreak, JobFailed, Resource, Retry
+from daybreak.client import duration_stats
+from daybreak.client.duration_stats import KIND
+from daybreak.core.model import Put
+from daybreak.core.units import moment
 from daybreak.policy.durations import Durations, Hour, class_of, hour_of
-from daybreak.units import moment
 
 ONCE = Retry(attempts=1)
 
 
 @pytest.fixture
 def app(tmp_path, monkeypatch):
-    monkeypatch.setattr(learning, "EVERY", timedelta(milliseconds=200))
+    monkeypatch.setattr(duration_stats, "EVERY", timedelta(milliseconds=200))
     with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
         yield app
 
@@ -117,7 +118,7 @@ def test_what_a_worker_saw_is_there_when_it_has_gone(app):
 
 
 def test_a_record_that_cannot_be_read_stops_no_worker(app, monkeypatch):
-    monkeypatch.setattr("daybreak.learning.EVERY", timedelta(milliseconds=50))
+    monkeypatch.setattr("daybreak.client.duration_stats.EVERY", timedelta(milliseconds=50))
 
     nap = app.task(name="nap", timeout=Adaptive("1s"), retry=ONCE)(rest)
 

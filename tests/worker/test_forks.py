@@ -12,18 +12,18 @@ import apsw
 import pytest
 
 import daybreak
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 
 APP = """
     import asyncio, gc, multiprocessing, os, sys, threading, time, traceback
-    from daybreak.client import Client
-    from daybreak.errors import StoreUnavailable
-    from daybreak.store import work_topic
+    from daybreak.client.client import Client
+    from daybreak.core.errors import StoreUnavailable
+    from daybreak.store.protocol import work_topic
     from daybreak.stores.sqlite import SqliteStore, forks
-    from daybreak.sync import Portal
+    from daybreak.api.portal import Portal
 
     class App:
         '''As an app does it: the store is opened on first use, and after a fork dropped, unclosed.'''
@@ -274,7 +274,7 @@ def test_a_child_forked_in_the_middle_of_a_write_is_told_so(tmp_path):
 
 STRANGER = """
 import asyncio, os
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.stores.sqlite import SqliteStore
 store = asyncio.run(SqliteStore("jobs.db").open())
 store.insert_now([Client(store).spec("stranger")])

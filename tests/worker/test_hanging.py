@@ -18,13 +18,13 @@ import worker_hangs as hangs
 from worker_hand import ask
 
 from daybreak import Daybreak, JobFailed
-from daybreak.model import JobSpec, Lease, Options
-from daybreak.platform import Deeds, Glance
-from daybreak.worker import hanging
-from daybreak.worker.cell import Cell
-from daybreak.worker.child import Child, Held
-from daybreak.worker.hanging import CPU, Hanging
-from daybreak.worker.isolation import ProcessBody
+from daybreak.core.model import JobSpec, Lease, Options
+from daybreak.system.platform import Deeds, Glance
+from daybreak.worker.launcher import ProcessBody
+from daybreak.worker.slot_table import Cell
+from daybreak.worker.supervisor import hang_detector
+from daybreak.worker.supervisor.child import Child, Held
+from daybreak.worker.supervisor.hang_detector import CPU, Hanging
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only progress and log lines are seen")
 
@@ -172,7 +172,7 @@ BEFORE = {(7, 1): Deeds(5.0, 100), (8, 1): Deeds(1.0, 0)}
     ids=["nothing", "a trifle of CPU", "CPU of two", "bytes", "one more", "another", "one less"],
 )
 def test_what_is_a_sign_of_life(found, lives):
-    assert hanging._did_something(BEFORE, found) is lives
+    assert hang_detector._did_something(BEFORE, found) is lives
 
 
 def test_what_our_own_thread_in_a_child_does_is_none():
@@ -314,7 +314,7 @@ def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
         for one in both:
             known.update(Glance().family(one.pid, {}))
         time.sleep(0.7)
-    assert hanging._stood_in_line(before, now) > 0.1
+    assert hang_detector._stood_in_line(before, now) > 0.1
     assert [one.wait() for one in both] == [0, 0]
 
 
@@ -328,21 +328,21 @@ def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
     ids=["the longest", "not read now", "not read before"],
 )
 def test_only_what_was_read_twice_is_time_in_line(before, now, seconds):
-    assert hanging._stood_in_line({(7, 1): Deeds(waited=before)}, {(7, 1): Deeds(waited=now)}) == seconds
+    assert hang_detector._stood_in_line({(7, 1): Deeds(waited=before)}, {(7, 1): Deeds(waited=now)}) == seconds
 
 
 def test_nobody_is_excused_beyond_the_look():
     """Where the supervisor stood still, too, that time has been forgiven already."""
-    [job] = hanging._watched(still(hang=3.0))
+    [job] = hang_detector._watched(still(hang=3.0))
     now = job.since + 10
-    hanging._excuse([job], 50.0, at=now)
+    hang_detector._excuse([job], 50.0, at=now)
     assert job.held.alive_at == now
-    hanging._excuse([job], 50.0, at=now - 2)
+    hang_detector._excuse([job], 50.0, at=now - 2)
     assert job.held.alive_at == now
 
 
 async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkeypatch):
-    monkeypatch.setattr(hanging, "ANSWERS_WITHIN", 0.01)
+    monkeypatch.setattr(hang_detector, "ANSWERS_WITHIN", 0.01)
     child, other, ended = still(jobs=30, hang=0.0), still(hang=0.0), []
     found = Hanging(is_async=True, end=lambda _, held, __: ended.append(held))
     other.body.answers.set()

@@ -10,7 +10,7 @@ import worker_odd as odd
 
 from daybreak import Daybreak, JobFailed
 from daybreak.testing import inline
-from daybreak.worker.home import Home
+from daybreak.worker.child.working_directory import Home
 
 FAR = "/"
 

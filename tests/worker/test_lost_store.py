@@ -16,7 +16,7 @@ from worker_hand import read_lines, until
 from worker_stores import meddled
 
 from daybreak import State, StoreUnavailable
-from daybreak.errors import OutcomeUnknown, StoreFull
+from daybreak.core.errors import OutcomeUnknown, StoreFull
 
 LOCK = """
 import apsw, sys

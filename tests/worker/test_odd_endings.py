@@ -10,7 +10,7 @@ from worker_hand import is_alive, until
 from worker_stores import meddled
 
 from daybreak import JobFailed, State
-from daybreak.errors import StoreTooNew
+from daybreak.core.errors import StoreTooNew
 
 
 @pytest.fixture

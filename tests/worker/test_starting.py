@@ -15,7 +15,7 @@ from worker_deeds import app, noop
 from worker_hand import read_lines, until
 
 from daybreak import JobFailed, State
-from daybreak.errors import DaybreakError
+from daybreak.core.errors import DaybreakError
 
 HEAD = "from daybreak import Daybreak\napp = Daybreak()\n@app.task\ndef work() -> int:\n    return 1\n"
 

@@ -14,7 +14,7 @@ from worker_hand import is_alive, read_lines, until
 from worker_stores import meddled
 
 from daybreak import State
-from daybreak.worker.isolation import ProcessBody
+from daybreak.worker.launcher import ProcessBody
 
 HEARD = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 

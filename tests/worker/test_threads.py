@@ -12,7 +12,7 @@ import pytest
 from worker_hand import until
 
 from daybreak import Context, Daybreak, JobFailed, State
-from daybreak.errors import NotImportable
+from daybreak.core.errors import NotImportable
 
 
 @pytest.fixture

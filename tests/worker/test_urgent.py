@@ -8,8 +8,8 @@ import time
 from worker_deeds import anap, app
 from worker_stores import meddled
 
-from daybreak.worker.pace import Pace
-from daybreak.worker.tending import HURRIED, LONG
+from daybreak.worker.supervisor.batch_size import Pace
+from daybreak.worker.supervisor.claim_loop import HURRIED, LONG
 
 
 def test_an_urgent_job_does_not_wait_for_the_exchange_under_way(stage, began, monkeypatch):

@@ -10,7 +10,7 @@ from worker_deeds import app
 from worker_hand import ask, until
 
 from daybreak import State
-from daybreak.waits import KIND, all_waits
+from daybreak.client.waits import KIND, all_waits
 
 TASKS = """
 from daybreak import Daybreak

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from daybreak import Daybreak
-from daybreak.sessions import Sessions
+from daybreak.api.store_sessions import Sessions
 from daybreak.stores.sqlite import SqliteStore
 
 OPERATIONS = (

@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from daybreak import Admission, Daybreak, DaybreakError, JobHandle, LeaseLost, Priority
-from daybreak.errors import JobNotFound
-from daybreak.locks import Lock
-from daybreak.units import priority as as_priority
+from daybreak.api.locks import Lock
+from daybreak.core.errors import JobNotFound
+from daybreak.core.units import priority as as_priority
 from enhanced_locking.fixed import check_fixed
 from enhanced_locking.priorities import Project, PullRequest, lock_name
 

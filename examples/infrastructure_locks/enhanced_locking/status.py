@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from daybreak import Daybreak
-from daybreak.units import bucket
+from daybreak.core.units import bucket
 from enhanced_locking.queueing import LOCKS
 from enhanced_locking.timeouts import TimeoutManager
 

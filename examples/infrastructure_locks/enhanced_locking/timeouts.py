@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from daybreak import Daybreak, Retry, TooLate
-from daybreak.locks.limiting import TimeLimit
+from daybreak.api.locks.time_limit import TimeLimit
 from daybreak.policy.durations import NONE, WINDOW, Hour, added, merged, of_one
 from daybreak.policy.timeouts import BOUNDS, LEVELS, adapted
 from enhanced_locking.fixed import check_fixed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daybreak import values
-from daybreak.errors import BadInput, TooLarge
+from daybreak.core.errors import BadInput, TooLarge
 from daybreak.policy.admit import ARGS_LIMIT
 
 

@@ -12,13 +12,13 @@ import click
 
 from daybreak import config
 from daybreak.cli.options import Place
-from daybreak.cli.printing import console, say
+from daybreak.cli.output import console, say
 from daybreak.cli.root import store_options
 from daybreak.cli.session import is_there, missing, session
 from daybreak.cli.text import safe
 from daybreak.config import check_path
-from daybreak.errors import StoreUnavailable, Unsupported
-from daybreak.units import bytes_text
+from daybreak.core.errors import StoreUnavailable, Unsupported
+from daybreak.core.units import bytes_text
 
 
 @click.command("backup", short_help="Copy the store while it is in use.")

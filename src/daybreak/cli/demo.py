@@ -8,7 +8,7 @@ import click
 
 from daybreak.cli.options import Place
 from daybreak.cli.root import store_options
-from daybreak.errors import BadInput
+from daybreak.core.errors import BadInput
 
 
 @click.command("demo", short_help="See Daybreak at work in half a minute.")

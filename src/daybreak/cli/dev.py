@@ -16,13 +16,13 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from daybreak import platform
 from daybreak.cli.options import NAME
-from daybreak.cli.printing import note
+from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
 from daybreak.cli.text import safe
 from daybreak.cli.worker import words_of, worker_options
+from daybreak.system import platform
 
 LOOK_EVERY: Final = 0.5
 MOST_FILES: Final = 5000

@@ -8,18 +8,18 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from daybreak.cli.failing import Exit
+from daybreak.cli.errors import Exit
+from daybreak.cli.job_json import shown
 from daybreak.cli.options import Place, pairs
 from daybreak.cli.root import store_options
-from daybreak.cli.submitting import How, hand_in, job_options, run
+from daybreak.cli.submit_options import How, hand_in, job_options, run
 from daybreak.cli.text import safe
-from daybreak.cli.views import shown
-from daybreak.cli.waiting import say_outcome
-from daybreak.client import Client
+from daybreak.cli.wait import say_outcome
+from daybreak.client.client import Client
 from daybreak.config import here
-from daybreak.errors import BadInput
-from daybreak.model import DEFAULT_OPTIONS, Job, State
-from daybreak.units import clean
+from daybreak.core.errors import BadInput
+from daybreak.core.model import DEFAULT_OPTIONS, Job, State
+from daybreak.core.units import clean
 
 TASK = "exec"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from daybreak.cli.options import Place
-from daybreak.cli.printing import say
+from daybreak.cli.output import say
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import safe
-from daybreak.errors import BadInput
+from daybreak.core.errors import BadInput
 
 APP = "tasks.py:app"
 SETTINGS = """\

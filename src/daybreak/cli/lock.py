@@ -15,19 +15,19 @@ from typing import Final, Literal
 
 import click
 
-from daybreak import platform
-from daybreak.cli import completing
+from daybreak.api.locks import SHORTEST, Lock
+from daybreak.api.store_sessions import Sessions
+from daybreak.cli import completions
 from daybreak.cli.options import NAME, Duration, PriorityType
-from daybreak.cli.printing import note
+from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import lasted, safe
-from daybreak.connecting import Connecting
-from daybreak.errors import BadInput, LeaseLost, LockTimeout, StoreUnavailable
-from daybreak.locks import SHORTEST, Lock
-from daybreak.sessions import Sessions
+from daybreak.client.connect_timeout import Connecting
+from daybreak.core.errors import BadInput, LeaseLost, LockTimeout, StoreUnavailable
 from daybreak.stores import store_for
-from daybreak.world import RealWorld
+from daybreak.system import platform
+from daybreak.system.ports import RealWorld
 
 WAITED_TOO_LONG: Final = 75
 LOST: Final = 76
@@ -43,7 +43,7 @@ PASSED_ON: Final = tuple(
 @click.command(
     "lock", short_help="Run a command while holding a lock.", context_settings={"allow_interspersed_args": True}
 )
-@click.argument("name", type=NAME, shell_complete=completing.locks)
+@click.argument("name", type=NAME, shell_complete=completions.locks)
 @click.argument("argv", metavar="-- COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--also", type=NAME, metavar="NAME", multiple=True, help="Another lock, all or none; may be repeated.")
 @click.option("--wait", type=Duration(), default="5m", show_default=True, help="Give up after so long; exit code 75.")

@@ -8,20 +8,20 @@ from typing import Any
 import click
 import msgspec
 
-from daybreak.cli import completing
-from daybreak.cli.failing import NotFound
+from daybreak.api.locks import owned_locks
+from daybreak.api.locks.lock_job import Waiter, all_waiters
+from daybreak.cli import completions
+from daybreak.cli.errors import NotFound
 from daybreak.cli.lock import WAITED_TOO_LONG, leaving_on_signals
 from daybreak.cli.options import Duration, PriorityType, as_json
-from daybreak.cli.printing import Column, say, say_json, say_table
+from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import ago, counted, local, priority_name, safe
-from daybreak.client import Client
-from daybreak.errors import BadInput, LockTimeout
-from daybreak.locks import owners
-from daybreak.locks.jobs import Waiter, all_waiters
-from daybreak.model import Lease, State
-from daybreak.world import Ids, RealWorld
+from daybreak.client.client import Client
+from daybreak.core.errors import BadInput, LockTimeout
+from daybreak.core.model import Lease, State
+from daybreak.system.ports import Ids, RealWorld
 
 
 @click.group(
@@ -84,7 +84,7 @@ def _data(one: Waiter) -> dict[str, Any]:
 # -- of an owner -------------------------------------------------------------------------------------------------------
 
 _owner = click.option("--owner", metavar="WHO", help="Whom it belongs to: a pull request, a person, a machine.")
-_names = click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completing.locks)
+_names = click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completions.locks)
 
 
 @click.command(short_help="Take a lock for an owner, for so long.")
@@ -110,7 +110,7 @@ def take(
         new_id = Ids(RealWorld())()
         try:
             with leaving_on_signals():
-                lease = await owners.take(
+                lease = await owned_locks.take(
                     client, names, who, hold_for=hold_for, wait=wait, priority=priority, id=new_id
                 )
         except LockTimeout as trouble:
@@ -136,7 +136,7 @@ def extend(names: tuple[str, ...], owner: str | None, hold_for: timedelta, as_js
     who = _said(owner)
 
     async def apply(client: Client) -> int:
-        lease = await owners.extend(client, names, who, hold_for)
+        lease = await owned_locks.extend(client, names, who, hold_for)
         return _told(lease, names, who, hold_for, as_json=as_json)
 
     return session().run(apply)
@@ -159,7 +159,7 @@ def release(names: tuple[str, ...], owner: str | None, force: bool, as_json: boo
         raise BadInput("say whose lock it is with --owner WHO, or take it from anyone with --force")
 
     async def apply(client: Client) -> int:
-        released = await owners.release(client, names, owner)
+        released = await owned_locks.release(client, names, owner)
         if not released:
             raise NotFound(f"lock {', '.join(names)} is not held" + (f" by {owner}" if owner else ""))
         if as_json:

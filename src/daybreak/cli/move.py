@@ -7,15 +7,16 @@ import contextlib
 
 import click
 
-from daybreak import config, platform
-from daybreak.cli.printing import note, say
+from daybreak import config
+from daybreak.cli.output import note, say
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
 from daybreak.cli.text import counted, number, safe
-from daybreak.errors import BadInput
-from daybreak.moving import Mover, Report
+from daybreak.client.store_migration import Mover, Report
+from daybreak.core.errors import BadInput
 from daybreak.stores import store_for
-from daybreak.world import RealWorld
+from daybreak.system import platform
+from daybreak.system.ports import RealWorld
 
 
 @click.command("move", short_help="Move all jobs and settings to another store.")

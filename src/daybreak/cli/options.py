@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from daybreak import units
-from daybreak.cli import completing
-from daybreak.cli.failing import EMPTY
+from daybreak.cli import completions
+from daybreak.cli.errors import EMPTY
 from daybreak.cli.text import any_of, priority_name, safe
 from daybreak.config import closest
-from daybreak.errors import BadInput
-from daybreak.model import Adaptive, Job, Reason, State
+from daybreak.core import units
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Adaptive, Job, Reason, State
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -161,7 +161,7 @@ class PriorityType(ParamType):
             self.fail(str(trouble) + (f"; did you mean {hint}?" if hint else ""), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
-        return completing.words((one.name.lower() for one in units.Priority), incomplete)
+        return completions.words((one.name.lower() for one in units.Priority), incomplete)
 
 
 class OneOf(ParamType):
@@ -182,7 +182,7 @@ class OneOf(ParamType):
         return ",".join(said)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
-        return completing.words(self.known, incomplete)
+        return completions.words(self.known, incomplete)
 
 
 NAME = Name()
@@ -297,8 +297,8 @@ def filters(command: F) -> F:
 _FILTERS = [
     click.option("--state", type=STATES, multiple=True, help="Jobs in this state; may be repeated."),
     click.option("--reason", type=REASON, help="Failed jobs that failed for this reason."),
-    click.option("--queue", type=NAME, shell_complete=completing.queues, help="Jobs of this queue."),
-    click.option("--task", type=NAME, shell_complete=completing.tasks, help="Jobs of this task."),
+    click.option("--queue", type=NAME, shell_complete=completions.queues, help="Jobs of this queue."),
+    click.option("--task", type=NAME, shell_complete=completions.tasks, help="Jobs of this task."),
     click.option("--run", type=NAME, help="Jobs of this run."),
     click.option("--owner", type=NAME, help="Jobs of this owner."),
     click.option("--key", type=NAME, help="The job with this idempotency key."),

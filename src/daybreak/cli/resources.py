@@ -7,20 +7,20 @@ from typing import Any
 import click
 import msgspec
 
-from daybreak.cli import completing
-from daybreak.cli.failing import NotFound
+from daybreak.api.resources import ResourceInfo, all_resources, info_of, reset_resource, set_resource, settings_in
+from daybreak.cli import completions
+from daybreak.cli.errors import NotFound
 from daybreak.cli.options import NAME, as_json, pairs
-from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
+from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import counted, lasted, local, number, safe
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.config import closest, duration_said
-from daybreak.errors import BadInput
-from daybreak.model import Breaker, State
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Breaker, State
 from daybreak.policy.admit import MOST_SLOTS
 from daybreak.policy.resources import LOCK
-from daybreak.resources import ResourceInfo, all_resources, info_of, reset_resource, set_resource, settings_in
 
 SETTINGS = ("slots", "rate", "burst", "max_waiting", "breaker", "failures", "successes", "open_for", "probes")
 OF_BREAKER = ("failures", "successes", "open_for", "probes")
@@ -108,7 +108,7 @@ def _data(info: ResourceInfo) -> dict[str, Any]:
 
 
 @click.command(short_help="All about one resource: who holds it, who waits.")
-@click.argument("name", type=NAME, shell_complete=completing.resources)
+@click.argument("name", type=NAME, shell_complete=completions.resources)
 @as_json
 def show(name: str, as_json: bool) -> int:
     """All about one resource: its limits, who holds it and who waits for it.
@@ -176,7 +176,7 @@ async def _found(client: Client, name: str) -> ResourceInfo:
 
 
 @click.command("set", short_help="Change a resource while it is in use.")
-@click.argument("name", type=NAME, shell_complete=completing.resources)
+@click.argument("name", type=NAME, shell_complete=completions.resources)
 @click.argument("words", metavar="SETTING=VALUE...", nargs=-1, required=True)
 @as_json
 def set_(name: str, words: tuple[str, ...], as_json: bool) -> int:
@@ -252,7 +252,7 @@ def _whole(key: str, text: str) -> int | str:
 
 
 @click.command(short_help="Back to what the code declares; a breaker closes.")
-@click.argument("name", type=NAME, shell_complete=completing.resources)
+@click.argument("name", type=NAME, shell_complete=completions.resources)
 @as_json
 def reset(name: str, as_json: bool) -> int:
     """Take back what was set by hand: what the code declares holds again, and a breaker is closed.

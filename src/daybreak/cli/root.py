@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 from click.shell_completion import shell_complete
 
-from daybreak.cli import failing
+from daybreak.cli import errors
 
 PROGRAM: Final = "daybreak"
 COMPLETE: Final = "_DAYBREAK_COMPLETE"  # the variable by which a shell asks
@@ -85,7 +85,7 @@ class Root(Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any) -> NoReturn:  # type: ignore[override]
         """Run a command line and exit: 0, or the code of what went wrong, said in one sentence."""
-        failing.mend_streams()
+        errors.mend_streams()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # what the terminal cannot show is spelt out
                 stream.reconfigure(errors="backslashreplace")
@@ -95,9 +95,9 @@ class Root(Group):
             code = self._run(sys.argv[1:] if args is None else list(args), prog_name or PROGRAM)
             sys.stdout.flush()
         except Exception as trouble:  # noqa: BLE001 - the last place where it can become a sentence
-            code = failing.end(trouble)
+            code = errors.end(trouble)
         except KeyboardInterrupt as trouble:
-            code = failing.end(trouble)
+            code = errors.end(trouble)
         sys.exit(code)
 
     def _run(self, args: list[str], name: str) -> int:
@@ -135,7 +135,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 
     if value is not None:
         if not value and not ctx.resilient_parsing:
-            raise click.BadParameter(f"{failing.EMPTY}, or leave it out", ctx, param)
+            raise click.BadParameter(f"{errors.EMPTY}, or leave it out", ctx, param)
         root = ctx.find_root()
         root.obj = ctx.obj = ctx.obj or Session()
         setattr(ctx.obj, str(param.name), value)

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 import click
 
 from daybreak import config
-from daybreak.cli.printing import note
+from daybreak.cli.output import note
 from daybreak.cli.text import safe
-from daybreak.client import Client
-from daybreak.errors import BadInput, DaybreakError, StoreUnavailable, TargetNotFound
-from daybreak.platform import whoami
-from daybreak.store import Store
+from daybreak.client.client import Client
+from daybreak.core.errors import BadInput, DaybreakError, StoreUnavailable, TargetNotFound
+from daybreak.store.protocol import Store
 from daybreak.stores import store_for
+from daybreak.system.platform import whoami
 
 T = TypeVar("T")
 COMMANDS = "exec"  # the task of command lines, which only workers with --allow-commands run

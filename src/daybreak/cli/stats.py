@@ -8,19 +8,19 @@ from typing import Any
 import click
 import msgspec
 
-from daybreak.cli import completing
+from daybreak.api.stats import AdaptiveStats, QueueStats, RetryStats, Stats, TimeoutStats, by_queue, stats_of
+from daybreak.cli import completions
 from daybreak.cli.options import NAME, as_json
-from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
-from daybreak.cli.queues.reading import found
+from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
+from daybreak.cli.queues.queue_view import found
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import counted, lasted, local, number, priority_name, safe
-from daybreak.client import Client
-from daybreak.stats import AdaptiveStats, QueueStats, RetryStats, Stats, TimeoutStats, by_queue, stats_of
+from daybreak.client.client import Client
 
 
 @click.command(name="stats", short_help="Show what has happened so far, in numbers.")
-@click.argument("queue", type=NAME, required=False, shell_complete=completing.queues)
+@click.argument("queue", type=NAME, required=False, shell_complete=completions.queues)
 @as_json
 def command(queue: str | None, as_json: bool) -> int:
     """Show what has happened since the store was made: jobs, time limits and retries, of one queue or of all.

@@ -7,23 +7,23 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from daybreak.cli import arguments, completing
+from daybreak.api.resources import provide
+from daybreak.cli import arguments, completions
 from daybreak.cli.options import NAME, Whole, pairs
-from daybreak.cli.printing import note
+from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
-from daybreak.cli.submitting import How, hand_in, job_options, run
+from daybreak.cli.submit_options import How, hand_in, job_options, run
 from daybreak.cli.text import safe
-from daybreak.cli.waiting import say_outcome
-from daybreak.client import Client
-from daybreak.errors import BadInput
-from daybreak.model import DEFAULT_OPTIONS, JobSpec
+from daybreak.cli.wait import say_outcome
+from daybreak.client.client import Client
+from daybreak.core.errors import BadInput
+from daybreak.core.model import DEFAULT_OPTIONS, JobSpec
 from daybreak.policy.resources import Resource, needs_of
-from daybreak.resources import provide
 
 
 @click.command("submit", short_help="Submit a job and print its id.")
-@click.argument("task", type=NAME, shell_complete=completing.tasks)
+@click.argument("task", type=NAME, shell_complete=completions.tasks)
 @click.argument("words", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--args", "args_file", metavar="FILE", help="A JSON object with the arguments; - reads what is piped in.")
 @click.option("--version", type=Whole(0), help="The task's version; 1, or that of the app's code.")

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
-from daybreak.units import bucket
-from daybreak.units import counted as counted  # noqa: PLC0414 - with the other words for people
+from daybreak.core.units import bucket
+from daybreak.core.units import counted as counted  # noqa: PLC0414 - with the other words for people
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 

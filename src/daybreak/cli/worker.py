@@ -11,13 +11,13 @@ import click
 
 from daybreak import config
 from daybreak.cli import logs
-from daybreak.cli.failing import leave_stdout_to_tasks
+from daybreak.cli.errors import leave_stdout_to_tasks
 from daybreak.cli.options import DURATION, OneOf, ParamType, Whole
-from daybreak.cli.printing import tell
+from daybreak.cli.output import tell
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, is_there, session
 from daybreak.cli.text import safe
-from daybreak.errors import BadInput
+from daybreak.core.errors import BadInput
 
 if TYPE_CHECKING:
     from daybreak.worker.settings import WorkerSettings
@@ -118,7 +118,7 @@ def command(target: str | None, until_idle: bool, verbose: bool, how: dict[str, 
 
 store_options(command)
 
-BARE: Final = "daybreak.cli.bare:app"
+BARE: Final = "daybreak.cli.command_app:app"
 
 
 def _app(here: Session, how: dict[str, Any]) -> Any:

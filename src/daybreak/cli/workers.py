@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
+from daybreak.cli.job_json import instant
+from daybreak.cli.live_workers import Seen, workers
 from daybreak.cli.options import as_json
-from daybreak.cli.printing import Column, say, say_json, say_table
+from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import store_options
-from daybreak.cli.seen import Seen, workers
 from daybreak.cli.session import session
 from daybreak.cli.text import ago, counted, number, roughly, safe
-from daybreak.cli.views import instant
-from daybreak.client import Client
+from daybreak.client.client import Client
 
 
 @click.command("workers", short_help="List workers: who is there, who has gone.")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from daybreak.events import Event
-from daybreak.model import FINAL, State
-from daybreak.store import Store
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, State
+from daybreak.store.protocol import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

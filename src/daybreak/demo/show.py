@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from daybreak.model import State
+from daybreak.core.model import State
 
 PARTS: Final = 5  # so often, without a terminal, a line says how far it is
 BAR: Final = 40

@@ -14,19 +14,19 @@ from typing import Final
 
 from rich.console import Console
 
-from daybreak.client import Client
+from daybreak.api.job_handle import JobHandle
+from daybreak.client.client import Client
+from daybreak.core.errors import BadInput, DaybreakError
+from daybreak.core.model import UNFINISHED, State
+from daybreak.core.units import counted
 from daybreak.demo import licence
 from daybreak.demo.buck import FS, VI, C, Converter, L
-from daybreak.demo.crew import Crew, WorkerGone
 from daybreak.demo.measure import Measured, measure
 from daybreak.demo.plan import QUICK, SHOWN_LOAD, Plan, full
 from daybreak.demo.show import Seen, Show, seconds
 from daybreak.demo.tasks import app, simulate
-from daybreak.errors import BadInput, DaybreakError
-from daybreak.jobs import JobHandle
-from daybreak.model import UNFINISHED, State
-from daybreak.store import LATEST
-from daybreak.units import counted
+from daybreak.demo.workers import Crew, WorkerGone
+from daybreak.store.protocol import LATEST
 
 INTERRUPTED: Final = 130  # what shells answer for a program that Ctrl-C ended
 LOOK_EVERY: Final = 0.1

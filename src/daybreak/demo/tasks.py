@@ -6,10 +6,10 @@ import os
 from datetime import timedelta
 from typing import Final
 
-from daybreak.app import Daybreak
+from daybreak.api.app import Daybreak
+from daybreak.core.model import Retry
 from daybreak.demo import buck, licence
 from daybreak.demo.buck import Converter
-from daybreak.model import Retry
 
 PORT: Final = "DAYBREAK_DEMO_LICENCE_PORT"
 

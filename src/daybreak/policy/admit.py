@@ -7,11 +7,11 @@ import unicodedata
 from datetime import timedelta
 from typing import Final
 
-from daybreak.errors import BadInput, TooLarge, Unsupported
-from daybreak.model import DEFAULT_OPTIONS, JobSpec, Need, Options
+from daybreak.core.errors import BadInput, TooLarge, Unsupported
+from daybreak.core.model import DEFAULT_OPTIONS, JobSpec, Need, Options
+from daybreak.core.resource_gauge import spared_by
+from daybreak.core.units import duration, instant
 from daybreak.policy.retry import retrying
-from daybreak.sharing import spared_by
-from daybreak.units import duration, instant
 
 ARGS_LIMIT: Final = 1024 * 1024
 NAME_LIMIT: Final = 200

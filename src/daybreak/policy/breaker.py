@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from daybreak.model import NO_GATE, Breaker, Done, Failed, Gate, Lease, Outcome, TimedOut
+from daybreak.core.model import NO_GATE, Breaker, Done, Failed, Gate, Lease, Outcome, TimedOut
 from daybreak.policy.retry import classify
 
 

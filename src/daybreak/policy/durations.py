@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybreak.units import micros
+from daybreak.core.units import micros
 
 WINDOW: Final = timedelta(hours=24)
 HOUR: Final = timedelta(hours=1)

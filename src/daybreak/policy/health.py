@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from daybreak.model import NO_HEALTH, Health
+from daybreak.core.model import NO_HEALTH, Health
 
 HALVES_IN: Final = timedelta(seconds=10)
 MOST: Final = 100.0  # outcomes, by weight: what failed a thousand times is soon trusted again, too

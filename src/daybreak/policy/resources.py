@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from daybreak.errors import BadInput
-from daybreak.model import UNLIMITED, Breaker, Need, ResourceSettings
+from daybreak.core.errors import BadInput
+from daybreak.core.model import UNLIMITED, Breaker, Need, ResourceSettings
+from daybreak.core.resource_gauge import RETRIES_OF, spared_by
+from daybreak.core.units import LONGEST, ZERO, duration
 from daybreak.policy.admit import MOST_SLOTS, NEEDS_LIMIT, check_name
-from daybreak.sharing import RETRIES_OF, spared_by
-from daybreak.units import LONGEST, ZERO, duration
 
 LOCK: Final = "lock:"  # what the resources of locks are called by
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from daybreak.model import Options, State
+from daybreak.core.model import Options, State
 
 
 def keep_for(options: Options, state: State) -> timedelta | None:

@@ -8,9 +8,9 @@ from typing import Final, Literal, get_args, get_type_hints
 
 import msgspec
 
-from daybreak.errors import BadInput
-from daybreak.model import Failure, Retry
-from daybreak.units import LONGEST, ZERO
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Failure, Retry
+from daybreak.core.units import LONGEST, ZERO
 
 PRESETS: Final = {
     "default": Retry(),

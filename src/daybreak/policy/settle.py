@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from daybreak.model import (
+from daybreak.core.model import (
     Cancelled,
     Done,
     Failed,
@@ -22,7 +22,7 @@ from daybreak.model import (
     Suspended,
     TimedOut,
 )
-from daybreak.policy.counting import Word, called, waited_for
+from daybreak.policy.outcome_label import Word, called, waited_for
 from daybreak.policy.retain import keep_for
 from daybreak.policy.retry import USUAL, delay_for, may_retry
 from daybreak.policy.timeouts import described

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Literal, get_args
 
-from daybreak.errors import BadInput
-from daybreak.model import Options
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Options
+from daybreak.core.units import LONGEST
 from daybreak.policy.durations import Durations, classes_of, longest_of, smooth_quantile
-from daybreak.units import LONGEST
 
 LEVELS: Final = 5
 ESCALATE: Final = 1.5  # where nobody says otherwise, but for jobs, which are escalated after the first time

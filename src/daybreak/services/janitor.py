@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
-from daybreak.client import Client
-from daybreak.learning import forget_old
-from daybreak.model import Health, Put, QueueSettings, Record
-from daybreak.store import Purge, Store
-from daybreak.units import moment, span
-from daybreak.waits import forget_waits
-from daybreak.world import World
+from daybreak.client.client import Client
+from daybreak.client.duration_stats import forget_old
+from daybreak.client.waits import forget_waits
+from daybreak.core.model import Health, Put, QueueSettings, Record
+from daybreak.core.units import moment, span
+from daybreak.store.protocol import Purge, Store
+from daybreak.system.ports import World
 
 FORGET_EVERY: Final = timedelta(hours=1)
 HEALTHS: Final = ("health", "task health")

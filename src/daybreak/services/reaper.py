@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from daybreak import patience
-from daybreak.model import Lease, Lost, Settlement
+from daybreak.core.model import Lease, Lost, Settlement
+from daybreak.core.units import LONGEST, span
 from daybreak.policy.settle import settle
-from daybreak.store import Exchange, Reap, Store
-from daybreak.units import LONGEST, span
-from daybreak.world import World
+from daybreak.store.protocol import Exchange, Reap, Store
+from daybreak.system import patience
+from daybreak.system.ports import World
 
 CHUNK: Final = 100
 TICKS_PER_LEASE: Final = 3.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from daybreak.store import Store
+from daybreak.store.protocol import Store
 
 
 class Scheduler:

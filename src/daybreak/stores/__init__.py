@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote
 
-from daybreak.errors import Unsupported
-from daybreak.store import ConnectLimit, Store
+from daybreak.core.errors import Unsupported
+from daybreak.store.protocol import ConnectLimit, Store
 
 __all__ = ["store_for"]
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from daybreak.world import RealWorld
+from daybreak.system.ports import RealWorld
 
 FIRST: Final = 0.25  # seconds over which the first tries after a loss are spread: a lone client hardly notices
 SHORTEST: Final = 0.1

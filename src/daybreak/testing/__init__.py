@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daybreak.testing.clock import HandClock
     from daybreak.testing.contract import StoreContract
-    from daybreak.testing.inlining import Inline, inline
+    from daybreak.testing.inline_mode import Inline, inline
 
 __all__ = ["HandClock", "Inline", "StoreContract", "inline"]
 
-_PLACES = {"HandClock": "clock", "Inline": "inlining", "StoreContract": "contract", "inline": "inlining"}
+_PLACES = {"HandClock": "clock", "Inline": "inline_mode", "StoreContract": "contract", "inline": "inline_mode"}
 
 if (_pytest := sys.modules.get("pytest")) is not None:
     # Asserts are rewritten only in what is imported later.
-    _pytest.register_assert_rewrite("daybreak.testing.contract", "daybreak.testing.beside")
+    _pytest.register_assert_rewrite("daybreak.testing.contract", "daybreak.testing.differential")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 
-from daybreak.units import duration, micros, moment, span
+from daybreak.core.units import duration, micros, moment, span
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from daybreak.app import Daybreak
+    from daybreak.api.app import Daybreak
     from daybreak.testing.clock import HandClock
-    from daybreak.testing.inlining import Inline
+    from daybreak.testing.inline_mode import Inline
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def daybreak_clock() -> HandClock:
 @pytest.fixture
 def daybreak_inline(daybreak_clock: HandClock) -> Iterator[Callable[[Daybreak], Inline]]:
     """Called with an app: until the test ends, its jobs run at once, by `daybreak_clock`."""
-    from daybreak.testing.inlining import inline  # noqa: PLC0415
+    from daybreak.testing.inline_mode import inline  # noqa: PLC0415
 
     with contextlib.ExitStack() as around:
         yield lambda app: around.enter_context(inline(app, clock=daybreak_clock))

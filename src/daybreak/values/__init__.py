@@ -8,6 +8,6 @@ from daybreak.values.arguments import Arguments
 from daybreak.values.result import Result
 from daybreak.values.secret import Secret
 from daybreak.values.show import shown
-from daybreak.values.tags import DEPTH_LIMIT, decode, encode
+from daybreak.values.tagged_json import DEPTH_LIMIT, decode, encode
 
 __all__ = ["DEPTH_LIMIT", "Arguments", "Result", "Secret", "decode", "encode", "shown"]

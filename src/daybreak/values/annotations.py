@@ -14,13 +14,13 @@ import msgspec
 
 from daybreak.values.choices import Choice, Member
 from daybreak.values.codec import Anything, Codec, Instance
-from daybreak.values.hidden import Hidden, Veiled
+from daybreak.values.containers import Many, OneOf, Row, Table
+from daybreak.values.errors import numpy_class
 from daybreak.values.hints import Unresolved, hints_of, spelt
-from daybreak.values.holders import Many, OneOf, Row, Table
 from daybreak.values.records import Adapted, Fields, Keyed, Model, Record, Root
-from daybreak.values.refusal import numpy_class
 from daybreak.values.scalars import SCALARS, NumpyScalar, PathLike
 from daybreak.values.secret import Secret
+from daybreak.values.secrets import Hidden, Veiled
 
 _ANY: Final = Anything()
 _MANY: Final[Mapping[Any, tuple[type, ...]]] = {

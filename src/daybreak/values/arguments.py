@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from daybreak.errors import BadArguments, TooLarge
-from daybreak.values.once import once
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal, short, step
-from daybreak.values.tags import TAG, escaped, opened_dict, plain, read_json, text, write_json
+from daybreak.core.errors import BadArguments, TooLarge
+from daybreak.values.errors import DEPTH_LIMIT, Refusal, short, step
+from daybreak.values.lazy import once
+from daybreak.values.tagged_json import TAG, escaped, opened_dict, plain, read_json, text, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec
-    from daybreak.values.shape import Shape
+    from daybreak.values.signature import Shape
 
 
 class Arguments:
@@ -32,7 +32,7 @@ class Arguments:
     def _shape(self) -> Shape:
         # Imported when a task is first used: many programs import daybreak, and only look at jobs.
         from daybreak.values.hints import parameters_of  # noqa: PLC0415
-        from daybreak.values.shape import shaped  # noqa: PLC0415
+        from daybreak.values.signature import shaped  # noqa: PLC0415
 
         return shaped(parameters_of(self._function)[1 if self._context else 0 :])
 

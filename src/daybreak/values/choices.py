@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from daybreak.values.codec import Codec
-from daybreak.values.refusal import Refusal, short
-from daybreak.values.tags import named_class, plain, rich
+from daybreak.values.errors import Refusal, short
+from daybreak.values.tagged_json import named_class, plain, rich
 
 
 class Member(Codec):

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from daybreak.errors import BadArguments, NotEncodable
-from daybreak.values.refusal import Refusal, short, unfit
-from daybreak.values.sameness import difference
+from daybreak.core.errors import BadArguments, NotEncodable
+from daybreak.values.equality import difference
+from daybreak.values.errors import Refusal, short, unfit
 from daybreak.values.secret import HIDDEN
-from daybreak.values.tags import plain, read_json, rich
+from daybreak.values.tagged_json import plain, read_json, rich
 
 
 class Codec:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from daybreak.errors import BadArguments
+from daybreak.core.errors import BadArguments
 from daybreak.values.codec import Codec, Instance
-from daybreak.values.once import once
-from daybreak.values.refusal import DEPTH_LIMIT, Refusal, extended, step, too_deep
-from daybreak.values.sameness import difference
-from daybreak.values.tags import escaped, named_class, opened_dict, plain, rich, text
+from daybreak.values.equality import difference
+from daybreak.values.errors import DEPTH_LIMIT, Refusal, extended, step, too_deep
+from daybreak.values.lazy import once
+from daybreak.values.tagged_json import escaped, named_class, opened_dict, plain, rich, text
 
 # Codecs of fields are made on first use: a class may hold itself.
 Fields = Callable[[], Mapping[str, Codec]]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from daybreak.errors import BadArguments
-from daybreak.values.once import once
-from daybreak.values.refusal import Refusal
-from daybreak.values.tags import TAG, Write, decode, opened, plain, read_json, write_json
+from daybreak.core.errors import BadArguments
+from daybreak.values.errors import Refusal
+from daybreak.values.lazy import once
+from daybreak.values.tagged_json import TAG, Write, decode, opened, plain, read_json, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec

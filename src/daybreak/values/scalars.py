@@ -11,10 +11,10 @@ from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
 
-from daybreak.units import duration
+from daybreak.core.units import duration
 from daybreak.values.codec import Codec
-from daybreak.values.refusal import unfit
-from daybreak.values.tags import HIGHEST, LOWEST, TAG, big, from_numpy, opened, plain, rich, text
+from daybreak.values.errors import unfit
+from daybreak.values.tagged_json import HIGHEST, LOWEST, TAG, big, from_numpy, opened, plain, rich, text
 
 
 class Scalar(Codec):

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from daybreak.units import counted
-from daybreak.values.refusal import Refusal
+from daybreak.core.units import counted
+from daybreak.values.errors import Refusal
 from daybreak.values.secret import HIDDEN
-from daybreak.values.tags import opened, read_json
+from daybreak.values.tagged_json import opened, read_json
 
 
 def shown(data: bytes) -> object:

@@ -14,14 +14,15 @@ import traceback
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from daybreak import platform, values
-from daybreak.tasks import Program
-from daybreak.worker.cell import Cell, size_for
-from daybreak.worker.inside import AsyncChild, SyncChild
-from daybreak.worker.runner import Runner
-from daybreak.worker.setup import entered
+from daybreak import values
+from daybreak.system import platform
+from daybreak.tasks.registry import Program
+from daybreak.worker.child.exact_timers import exact_loop
+from daybreak.worker.child.loops import AsyncChild, SyncChild
+from daybreak.worker.child.runner import Runner
+from daybreak.worker.child.setup import entered
+from daybreak.worker.slot_table import Cell, size_for
 from daybreak.worker.target import load, load_modules, sentence
-from daybreak.worker.timers import exact_loop
 from daybreak.worker.wire import Broken, Frames, Hello, Ready, frame, to_child
 
 _log = logging.getLogger("daybreak.worker")
@@ -72,7 +73,7 @@ def _find(hello: Hello) -> Program:
     if hello.url and hasattr(app, "use"):
         app.use(hello.url)
     if hello.commands:
-        from daybreak.worker.commands import add_commands  # noqa: PLC0415
+        from daybreak.worker.child.commands import add_commands  # noqa: PLC0415
 
         add_commands(app.program)
     return app.program  # type: ignore[no-any-return]

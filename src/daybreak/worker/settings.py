@@ -8,9 +8,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from daybreak.errors import BadInput
+from daybreak.core.errors import BadInput
+from daybreak.core.units import ZERO
 from daybreak.policy.admit import check_name
-from daybreak.units import ZERO
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):

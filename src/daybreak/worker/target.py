@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from daybreak.errors import DaybreakError, TargetNotFound
-from daybreak.importing import importing
-from daybreak.tasks import Program
+from daybreak.core.errors import DaybreakError, TargetNotFound
+from daybreak.tasks.import_guard import importing
+from daybreak.tasks.registry import Program
 
 
 class HasProgram(Protocol):

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from daybreak.model import Failure
+from daybreak.core.model import Failure
 
 _LENGTH: Final = struct.Struct("!I")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daybreak.model import State
-from daybreak.sharing import spared_by
+from daybreak.core.model import State
+from daybreak.core.resource_gauge import spared_by
 from daybreak.stores.memory.counts import Counts
 from daybreak.stores.memory.ledger import Ledger
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from daybreak.model import FINAL, State
-from daybreak.rank import Rank
-from daybreak.store import Extended, Verdict
+from daybreak.core.model import FINAL, State
+from daybreak.core.rank import Rank
+from daybreak.store.protocol import Extended, Verdict
 from daybreak.stores.memory.ledger import Key, Ledger, Now
 
 # -- 1 accepted jobs ---------------------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daybreak.errors import CursorExpired
-from daybreak.model import State
-from daybreak.store import Exchange, Feed, Filter, Page, Verdict
-from daybreak.stores.hub import HubWatch
+from daybreak.core.errors import CursorExpired
+from daybreak.core.model import State
+from daybreak.core.units import moment
+from daybreak.store.protocol import Exchange, Feed, Filter, Page, Verdict
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.memory.ledger import Now
-from daybreak.units import moment
+from daybreak.stores.wakeups import HubWatch
 
 
 class OneBadItemSinksTheBatch(MemoryStore):

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from postgres_servers import URL, served_clock
 
-from daybreak.store import Claim, Exchange, Reap
+from daybreak.store.protocol import Claim, Exchange, Reap
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.statements import quoted

@@ -10,11 +10,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from daybreak.events import Event, fold
-from daybreak.model import Done, Failed, Failure, HandedBack, State
+from daybreak.core.events import Event, fold
+from daybreak.core.model import Done, Failed, Failure, HandedBack, State
 from daybreak.policy.settle import settle
-from daybreak.store import Beat, Claim, Exchange, Filter, Verdict
-from daybreak.stores.postgres import PostgresStore, arrays, fast, faults
+from daybreak.store.protocol import Beat, Claim, Exchange, Filter, Verdict
+from daybreak.stores.postgres import PostgresStore, arrays, faults, plain_path
 from daybreak.testing.contract.builders import act, assert_sound, configure, folded, spec
 
 LEASE = timedelta(minutes=1)
@@ -219,7 +219,7 @@ async def test_a_limit_set_while_a_claim_is_under_way_counts_what_it_takes(store
     with psycopg.connect(store.place.conninfo) as db:
         arrays.register(db.adapters)
         under_way = Exchange(claim=Claim(worker="w1", limit=3, lease_for=LEASE))
-        taken = db.execute(store._opened._sql.call_exchange, fast.exchange_params(under_way, None), binary=True)
+        taken = db.execute(store._opened._sql.call_exchange, plain_path.exchange_params(under_way, None), binary=True)
         assert len(taken.fetchall()) == 1 + 3
         limiting = asyncio.create_task(configure(store, max_running=1))
         _, waits = await asyncio.wait([limiting], timeout=0.3)

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from daybreak import Daybreak
-from daybreak.connecting import Connecting
-from daybreak.errors import BadInput, StoreUnavailable
+from daybreak.client.connect_timeout import Connecting
+from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.policy.timeouts import MANY
 from daybreak.stores.postgres import PostgresStore
-from daybreak.stores.postgres.place import place_of
-from daybreak.world import RealWorld
+from daybreak.stores.postgres.address import place_of
+from daybreak.system.ports import RealWorld
 
 
 @pytest.fixture

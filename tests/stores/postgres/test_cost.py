@@ -8,8 +8,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from daybreak.store import Beat, Claim, Exchange
-from daybreak.stores.postgres import PostgresStore, fast, link
+from daybreak.store.protocol import Beat, Claim, Exchange
+from daybreak.stores.postgres import PostgresStore, link, plain_path
 from daybreak.testing.contract.builders import configure, spec
 
 LARGE = b'{"a":"' + b"x" * 100_000 + b'"}'
@@ -85,7 +85,9 @@ async def test_a_large_claim_compares_each_job_once_whatever_the_table_is_taken_
         for setting in ("log_min_duration = 0", "log_analyze = on", "log_nested_statements = on", "log_level = notice"):
             db.execute("LOAD 'auto_explain'")
             db.execute(f"SET auto_explain.{setting}")
-        taken = db.execute(store._opened._sql.call_exchange, fast.exchange_params(claim, None), binary=True).fetchall()
+        taken = db.execute(
+            store._opened._sql.call_exchange, plain_path.exchange_params(claim, None), binary=True
+        ).fetchall()
     assert len(taken) == 501
     assert any("Delete on ready" in plan for plan in plans)
     removed = [int(n) for plan in plans for n in re.findall(r"Rows Removed by Join Filter: (\d+)", plan)]

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from postgres_private import private_server
 
-from daybreak.errors import OutcomeUnknown, StoreUnavailable
-from daybreak.model import Done, State
+from daybreak.core.errors import OutcomeUnknown, StoreUnavailable
+from daybreak.core.model import Done, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Reap, Verdict
+from daybreak.store.protocol import Claim, Exchange, Reap, Verdict
 from daybreak.stores.postgres import PostgresStore
 from daybreak.testing.contract.builders import assert_sound, spec, state_of
 

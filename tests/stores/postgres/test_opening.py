@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from postgres_servers import URL, with_schema
 
-from daybreak.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
-from daybreak.store import Examines, InsertsNow, Verdict
+from daybreak.core.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
+from daybreak.store.protocol import Examines, InsertsNow, Verdict
 from daybreak.stores.postgres import PostgresStore
+from daybreak.stores.postgres.address import place_of
 from daybreak.stores.postgres.faults import without_password
-from daybreak.stores.postgres.place import place_of
 from daybreak.stores.postgres.schema import VERSION
 from daybreak.testing.contract.builders import accept, spec, take_ids
 

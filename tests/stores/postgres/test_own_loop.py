@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from postgres_servers import URL, with_schema
 
-from daybreak.errors import OutcomeUnknown, StoreUnavailable
-from daybreak.model import Done
+from daybreak.core.errors import OutcomeUnknown, StoreUnavailable
+from daybreak.core.model import Done
 from daybreak.policy.settle import settle
-from daybreak.store import EVENTS_TOPIC, Claim, Exchange, OwnLoop
+from daybreak.store.protocol import EVENTS_TOPIC, Claim, Exchange, OwnLoop
 from daybreak.stores.postgres import PostgresStore
 from daybreak.testing.contract import builders
 from daybreak.testing.contract.builders import LEASE

@@ -13,11 +13,11 @@ from datetime import timedelta
 import pytest
 from postgres_private import children_of, private_server
 
-from daybreak import patience
-from daybreak.client import Client
-from daybreak.errors import OutcomeUnknown, StoreUnavailable, StoreUnsuitable
+from daybreak.client.client import Client
+from daybreak.core.errors import OutcomeUnknown, StoreUnavailable, StoreUnsuitable
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.faults import connecting
+from daybreak.system import patience
 from daybreak.testing.contract.builders import spec
 
 SHORT = timedelta(milliseconds=500)

@@ -18,9 +18,9 @@ import psycopg
 import pytest
 from postgres_servers import URL, refuse
 
-from daybreak.model import Done
+from daybreak.core.model import Done
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, work_topic
+from daybreak.store.protocol import Claim, Exchange, work_topic
 from daybreak.stores.postgres import PostgresStore
 from daybreak.testing.contract.builders import assert_sound, spec
 

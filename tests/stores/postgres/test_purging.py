@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.model import Done
+from daybreak.core.model import Done
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Purge
+from daybreak.store.protocol import Claim, Exchange, Purge
 from daybreak.testing.contract.builders import spec
 
 NOTHING = timedelta()

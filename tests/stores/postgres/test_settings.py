@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from postgres_servers import URL, need_server, with_schema
 
-from daybreak.errors import BadInput, OutcomeUnknown, StoreReadOnly
-from daybreak.model import Done, Failed, Failure, Retry, State
+from daybreak.core.errors import BadInput, OutcomeUnknown, StoreReadOnly
+from daybreak.core.model import Done, Failed, Failure, Retry, State
 from daybreak.policy.settle import settle
-from daybreak.store import LATEST, Claim, Exchange
-from daybreak.stores.postgres import PostgresStore, link, onloop
-from daybreak.stores.postgres.calls import call_of
+from daybreak.store.protocol import LATEST, Claim, Exchange
+from daybreak.stores.postgres import PostgresStore, link, loop_connection
 from daybreak.stores.postgres.clock import HOW_LATE
+from daybreak.stores.postgres.prepared_calls import call_of
 from daybreak.stores.postgres.statements import named, quoted
 from daybreak.testing.contract.builders import (
     LEASE,
@@ -225,7 +225,7 @@ async def test_a_session_that_began_read_only_is_not_kept():
 
 
 async def test_a_session_on_the_loop_that_began_read_only_is_not_kept(monkeypatch):
-    monkeypatch.setattr(onloop.Backoff, "pause", lambda *_: 0.0)
+    monkeypatch.setattr(loop_connection.Backoff, "pause", lambda *_: 0.0)
     claim = Exchange(claim=Claim(worker="w", limit=1, lease_for=LEASE))
     with database() as url:
         async with PostgresStore(url, connections=2) as store:

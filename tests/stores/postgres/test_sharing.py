@@ -12,9 +12,9 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from daybreak.model import Done, HandedBack, Outcome, Settlement, State
+from daybreak.core.model import Done, HandedBack, Outcome, Settlement, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Filter
+from daybreak.store.protocol import Claim, Exchange, Filter
 from daybreak.stores.postgres import PostgresStore, faults
 from daybreak.testing.contract.builders import act, assert_sound, needs, provide, set_gate, spec
 

@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.crowding import SHORTENED
-from daybreak.events import LONG
-from daybreak.model import Done
+from daybreak.core.events import LONG
+from daybreak.core.model import Done
+from daybreak.core.wait_limit import SHORTENED
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange
+from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.link import Link
 from daybreak.testing.contract.builders import NOON, act, assert_sound, configure, counted, needs, spec

@@ -10,8 +10,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from daybreak.store import Claim, Exchange
-from daybreak.stores.postgres import PostgresStore, sweep
+from daybreak.store.protocol import Claim, Exchange
+from daybreak.stores.postgres import PostgresStore, vacuum
 from daybreak.stores.postgres.link import Link
 from daybreak.testing.contract.builders import spec
 
@@ -20,8 +20,8 @@ HOUR = timedelta(hours=1)
 
 @pytest.mark.parametrize(("table", "delay"), [("ready", None), ("delayed", timedelta(microseconds=1))])
 async def test_entries_of_jobs_that_left_are_swept(store, monkeypatch, table, delay):
-    monkeypatch.setattr(sweep, "SWEEP_AFTER", 500)
-    monkeypatch.setattr(sweep, "FEWEST", 100)
+    monkeypatch.setattr(vacuum, "SWEEP_AFTER", 500)
+    monkeypatch.setattr(vacuum, "FEWEST", 100)
     before = _sweeps(store, table)
     async with asyncio.timeout(60):  # the server says a second later what is dead
         while _sweeps(store, table) == before:
@@ -32,7 +32,7 @@ async def test_entries_of_jobs_that_left_are_swept(store, monkeypatch, table, de
 
 
 async def test_without_many_that_left_nothing_is_swept(store, monkeypatch):
-    monkeypatch.setattr(sweep, "FEWEST", 1)
+    monkeypatch.setattr(vacuum, "FEWEST", 1)
     before = _sweeps(store, "ready")
     for _ in range(5):
         await _pass(store, 300)
@@ -41,8 +41,8 @@ async def test_without_many_that_left_nothing_is_swept(store, monkeypatch):
 
 
 async def test_what_one_exchange_brings_and_takes_has_left_too(store, monkeypatch):
-    monkeypatch.setattr(sweep, "SWEEP_AFTER", 500)
-    monkeypatch.setattr(sweep, "FEWEST", 100)
+    monkeypatch.setattr(vacuum, "SWEEP_AFTER", 500)
+    monkeypatch.setattr(vacuum, "FEWEST", 100)
     before = _sweeps(store, "ready")
     async with asyncio.timeout(60):
         while _sweeps(store, "ready") == before:
@@ -51,7 +51,7 @@ async def test_what_one_exchange_brings_and_takes_has_left_too(store, monkeypatc
 
 
 async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
-    monkeypatch.setattr(sweep, "SWEEP_AFTER", 1)
+    monkeypatch.setattr(vacuum, "SWEEP_AFTER", 1)
     under_way, at_it = threading.Event(), []
 
     def hang(link, statement, params=()):
@@ -74,7 +74,7 @@ async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
 
 
 async def test_a_sweep_that_failed_disturbs_nobody_and_is_left_alone_for_a_while(store, monkeypatch):
-    monkeypatch.setattr(sweep, "SWEEP_AFTER", 100)
+    monkeypatch.setattr(vacuum, "SWEEP_AFTER", 100)
     tried = []
 
     def fail(link, statement):
@@ -82,7 +82,7 @@ async def test_a_sweep_that_failed_disturbs_nobody_and_is_left_alone_for_a_while
         raise RuntimeError
 
     monkeypatch.setattr(Link, "order", fail)
-    monkeypatch.setattr(sweep, "FEWEST", 0)
+    monkeypatch.setattr(vacuum, "FEWEST", 0)
     async with asyncio.timeout(60):
         while not tried:
             await _pass(store, 300)

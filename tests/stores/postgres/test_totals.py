@@ -9,10 +9,10 @@ from datetime import timedelta
 import psycopg
 from msgspec.structs import replace
 
-from daybreak.model import Done, Failed, Failure, HandedBack, Retry
+from daybreak.core.model import Done, Failed, Failure, HandedBack, Retry
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, Total
-from daybreak.stores.postgres import PostgresStore, fast
+from daybreak.store.protocol import Claim, Exchange, Total
+from daybreak.stores.postgres import PostgresStore, plain_path
 from daybreak.testing.contract.builders import NOON, SECOND, act, counted, exchange, spec, take
 
 LEASE = timedelta(minutes=1)
@@ -72,8 +72,8 @@ async def test_the_short_way_counts_as_the_long_way_does(store, monkeypatch):
     with psycopg.connect(store.place.conninfo, autocommit=True) as db:
         for table in ("total", "tally", "done", "job"):
             db.execute(f"DELETE FROM {store.place.schema}.{table}")
-    monkeypatch.setattr(fast, "are_plain", lambda _: False)
-    monkeypatch.setattr(fast, "is_plain", lambda _: False)
+    monkeypatch.setattr(plain_path, "are_plain", lambda _: False)
+    monkeypatch.setattr(plain_path, "is_plain", lambda _: False)
     await tell_a_story(store)
     assert await store.totals() == short
 

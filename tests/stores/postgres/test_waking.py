@@ -8,7 +8,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from daybreak.store import job_topic, work_topic
+from daybreak.store.protocol import job_topic, work_topic
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres import wake as waking
 from daybreak.testing.contract.builders import spec

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from postgres_servers import URL
 
-from daybreak.errors import BadInput
-from daybreak.model import State
-from daybreak.store import Claim, Exchange, work_topic
+from daybreak.core.errors import BadInput
+from daybreak.core.model import State
+from daybreak.store.protocol import Claim, Exchange, work_topic
 from daybreak.stores.postgres import PostgresStore
-from daybreak.stores.postgres.incoming import encode
+from daybreak.stores.postgres.outbox import encode
 from daybreak.testing.contract.builders import find_all, look, spec
 
 MINUTE = timedelta(minutes=1)

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from redis_servers import REDIS, fresh, need_redis
 
-from daybreak.events import KINDS
-from daybreak.model import Done, HandedBack, State, Suspended
-from daybreak.store import Moved, Purge
+from daybreak.core.events import KINDS
+from daybreak.core.model import Done, HandedBack, State, Suspended
+from daybreak.store.protocol import Moved, Purge
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.redis import RedisStore, codes
 from daybreak.testing.contract.builders import (

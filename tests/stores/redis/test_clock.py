@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 from redis_servers import REDIS, FollowsHand, Proxy, fresh, need_redis, wire
 
+from daybreak.core.units import span
 from daybreak.services.reaper import Reaper
-from daybreak.store import Beat, Claim, Exchange, Reap
+from daybreak.store.protocol import Beat, Claim, Exchange, Reap
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.builders import DAY, HOUR, LEASE, MINUTE, SECOND, accept, look, spec, state_of
-from daybreak.units import span
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from datetime import timedelta
 import pytest
 from redis_servers import REDIS, Proxy, fresh, need_redis
 
-from daybreak.errors import StoreUnavailable
+from daybreak.core.errors import StoreUnavailable
 from daybreak.stores.redis import RedisStore
 from daybreak.stores.redis.address import parse
-from daybreak.stores.redis.caller import Wire
-from daybreak.stores.redis.link import Link
+from daybreak.stores.redis.blocking_client import Wire
+from daybreak.stores.redis.connection import Link
 from daybreak.testing.contract.builders import jobs_of, spec
 
 SOON = timedelta(milliseconds=200)

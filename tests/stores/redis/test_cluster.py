@@ -9,9 +9,9 @@ import time
 import pytest
 from redis_servers import free_port, private, wire
 
-from daybreak.model import Done
+from daybreak.core.model import Done
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, work_topic
+from daybreak.store.protocol import Claim, Exchange, work_topic
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.contract.builders import MINUTE, accept_all, assert_sound, spec
 

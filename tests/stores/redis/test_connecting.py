@@ -10,13 +10,13 @@ import pytest
 from redis_servers import REDIS, fresh, need_redis
 
 from daybreak import Daybreak
-from daybreak.connecting import Connecting
-from daybreak.errors import BadInput, StoreUnavailable
+from daybreak.client.connect_timeout import Connecting
+from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.policy.timeouts import MANY
 from daybreak.stores.redis import RedisStore
 from daybreak.stores.redis.address import parse
-from daybreak.stores.redis.caller import Wire
-from daybreak.world import RealWorld
+from daybreak.stores.redis.blocking_client import Wire
+from daybreak.system.ports import RealWorld
 
 USUAL = 5.0  # seconds, if nobody says otherwise: what ends earlier was ended by something else
 

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 from redis_servers import REDIS, fresh, need_redis
 
-from daybreak.crowding import SHORTENED, cut
-from daybreak.model import Done, State
+from daybreak.core.model import Done, State
+from daybreak.core.units import MICROSECOND, span
+from daybreak.core.wait_limit import SHORTENED, cut
 from daybreak.policy.settle import settle
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.redis import RedisStore
@@ -28,7 +29,6 @@ from daybreak.testing.contract.builders import (
     spec,
     take,
 )
-from daybreak.units import MICROSECOND, span
 
 
 @pytest.fixture

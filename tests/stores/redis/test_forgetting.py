@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from redis_servers import REDIS, fresh, keys_of, need_redis, wire
 
-from daybreak.model import Done, State
+from daybreak.core.model import Done, State
 from daybreak.policy.settle import settle
-from daybreak.store import Beat
+from daybreak.store.protocol import Beat
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.contract.builders import NOON, OOPS, SECOND, accept, exchange, look, spec, take_one
 

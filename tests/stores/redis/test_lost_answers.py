@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 from redis_servers import REDIS, Proxy, fresh, keys_of, need_redis, private, wire
 
-from daybreak.errors import OutcomeUnknown, StoreFull, StoreUnavailable
-from daybreak.model import Done, State
+from daybreak.core.errors import OutcomeUnknown, StoreFull, StoreUnavailable
+from daybreak.core.model import Done, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange
+from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.contract.builders import accept_all, assert_sound, follow, jobs_of, spec
 

@@ -10,10 +10,10 @@ from datetime import timedelta
 import pytest
 from redis_servers import REDIS, Proxy, fresh, need_redis
 
-from daybreak.errors import BadInput
-from daybreak.model import Done, State
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Done, State
 from daybreak.policy.settle import settle
-from daybreak.store import EVENTS_TOPIC, Claim, Exchange, InsertsNow, Verdict, job_topic, work_topic
+from daybreak.store.protocol import EVENTS_TOPIC, Claim, Exchange, InsertsNow, Verdict, job_topic, work_topic
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.contract.builders import accept, accept_all, assert_sound, configure, follow, jobs_of, spec
 

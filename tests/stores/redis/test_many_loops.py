@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from redis_servers import REDIS, fresh, need_redis
 
-from daybreak.model import Put
-from daybreak.store import work_topic
+from daybreak.core.model import Put
+from daybreak.store.protocol import work_topic
 from daybreak.stores.redis import RedisStore, wake
 from daybreak.testing.contract.builders import accept
 

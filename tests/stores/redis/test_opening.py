@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 from redis_servers import REDIS, free_port, fresh, need_redis, private, wire
 
-from daybreak.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
-from daybreak.store import Examines
-from daybreak.stores.redis import RedisStore, library
+from daybreak.core.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
+from daybreak.store.protocol import Examines
+from daybreak.stores.redis import RedisStore, hiredis
 from daybreak.stores.redis.address import parse
 from daybreak.testing.contract.builders import accept, jobs_of, spec
 
@@ -155,7 +155,7 @@ async def test_a_namespace_written_by_a_newer_daybreak_is_refused_and_left_alone
 
 
 def test_a_missing_library_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(library, "_pack", None)
+    monkeypatch.setattr(hiredis, "_pack", None)
     with pytest.raises(StoreUnsuitable, match=r"pip install 'daybreak\[redis\]'"):
         RedisStore(REDIS)
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from redis_servers import REDIS, Proxy, fresh, need_redis
 
-from daybreak import patience
-from daybreak.client import Client
-from daybreak.errors import OutcomeUnknown, StoreUnavailable
+from daybreak.client.client import Client
+from daybreak.core.errors import OutcomeUnknown, StoreUnavailable
 from daybreak.stores.redis import RedisStore
+from daybreak.system import patience
 from daybreak.testing.contract.builders import jobs_of, spec
 
 SHORT = timedelta(milliseconds=400)

@@ -7,9 +7,9 @@ import random
 import pytest
 from redis_servers import REDIS, fresh, keys_of, need_redis, wire
 
-from daybreak.model import Done
+from daybreak.core.model import Done
 from daybreak.policy.settle import settle
-from daybreak.store import Claim
+from daybreak.store.protocol import Claim
 from daybreak.stores.redis import RedisStore, scripts
 from daybreak.stores.redis.scripts import Script
 from daybreak.testing.contract.builders import (

@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 from redis_servers import REDIS, fresh, keys_of, need_redis, wire
 
-from daybreak.model import Done, HandedBack, Settlement, State
+from daybreak.core.model import Done, HandedBack, Settlement, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Exchange, job_topic
+from daybreak.store.protocol import Claim, Exchange, job_topic
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.contract.builders import (

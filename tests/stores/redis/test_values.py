@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 from redis_servers import REDIS, fresh, need_redis, wire
 
-from daybreak.errors import BadInput, TooLarge
-from daybreak.model import Done, Options, Put
+from daybreak.core.errors import BadInput, TooLarge
+from daybreak.core.model import Done, Options, Put
 from daybreak.policy.settle import settle
-from daybreak.store import Amend, Beat, Claim, Exchange, Purge, Query, Reap
+from daybreak.store.protocol import Amend, Beat, Claim, Exchange, Purge, Query, Reap
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.contract.builders import (
     DAY,

@@ -7,10 +7,10 @@ from datetime import datetime
 from itertools import combinations
 from typing import Final
 
-from daybreak.cli.seen import Seen
+from daybreak.cli.live_workers import Seen
 from daybreak.cli.text import ago, counted, safe
-from daybreak.digests import code_changed
-from daybreak.store import Finding
+from daybreak.store.protocol import Finding
+from daybreak.system.code_digest import code_changed
 
 _NAMED: Final = 5  # tasks in one finding
 

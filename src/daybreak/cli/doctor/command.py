@@ -10,16 +10,16 @@ from rich.text import Text
 
 from daybreak.cli.doctor.place import about_settings, about_store, about_writing
 from daybreak.cli.doctor.work import about_work
-from daybreak.cli.failing import Exit
+from daybreak.cli.errors import Exit
 from daybreak.cli.options import as_json
-from daybreak.cli.printing import console, say, say_json
+from daybreak.cli.output import console, say, say_json
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
 from daybreak.cli.text import counted, safe
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.config import shown
-from daybreak.errors import StoreError
-from daybreak.store import Finding
+from daybreak.core.errors import StoreError
+from daybreak.store.protocol import Finding
 
 
 @click.command("doctor", short_help="Find what is wrong, and say the cure.")

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from daybreak.api.locks.lock_job import QUEUE as LOCKS
 from daybreak.cli.session import Session
 from daybreak.cli.text import counted, number, safe
-from daybreak.client import Client
-from daybreak.locks.jobs import QUEUE as LOCKS
-from daybreak.model import Reason, State
-from daybreak.store import Finding, well
+from daybreak.client.client import Client
+from daybreak.core.model import Reason, State
+from daybreak.store.protocol import Finding, well
 
 RECENT: Final = timedelta(days=1)
 SINCE: Final = "1d"  # the same, as a command line says it

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from daybreak import config
 from daybreak.cli.session import Session
-from daybreak.client import Client
-from daybreak.errors import DaybreakError, StoreError
-from daybreak.model import Put
-from daybreak.store import Examines, Finding, Store, well
+from daybreak.client.client import Client
+from daybreak.core.errors import DaybreakError, StoreError
+from daybreak.core.model import Put
+from daybreak.store.protocol import Examines, Finding, Store, well
 
 
 def about_settings(session: Session) -> Iterator[Finding]:

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Final
 
-from daybreak.cli.seen import Seen
+from daybreak.cli.live_workers import Seen
 from daybreak.cli.session import Session
 from daybreak.cli.text import counted, safe
-from daybreak.client import Client
-from daybreak.model import Job, State
-from daybreak.store import Finding
-from daybreak.waits import all_waits
+from daybreak.client.client import Client
+from daybreak.client.waits import all_waits
+from daybreak.core.model import Job, State
+from daybreak.store.protocol import Finding
 
 _RUNNING: Final = 10_000  # running jobs that are looked at; with more, nothing is claimed
 _PAGE: Final = 1000

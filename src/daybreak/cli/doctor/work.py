@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from daybreak.api.locks.lock_job import QUEUE as LOCKS
+from daybreak.api.resources import ResourceInfo, all_resources
 from daybreak.cli.doctor.code import about_code
 from daybreak.cli.doctor.failures import about_failures
 from daybreak.cli.doctor.slots import about_slots
-from daybreak.cli.queues.reading import Queue, read_queues
-from daybreak.cli.seen import Seen, known_tasks, workers
+from daybreak.cli.live_workers import Seen, known_tasks, workers
+from daybreak.cli.queues.queue_view import Queue, read_queues
 from daybreak.cli.session import COMMANDS, Session
 from daybreak.cli.text import ago, counted, number, safe
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.config import closest
-from daybreak.locks.jobs import QUEUE as LOCKS
-from daybreak.model import UNFINISHED, State
-from daybreak.resources import ResourceInfo, all_resources
-from daybreak.store import Finding, Tally, well
+from daybreak.core.model import UNFINISHED, State
+from daybreak.store.protocol import Finding, Tally, well
 
 RECENT: Final = timedelta(hours=24)
 SKEW: Final = timedelta(seconds=30)

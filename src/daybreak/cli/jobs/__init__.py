@@ -1,7 +1,7 @@
 """`daybreak jobs`: list jobs, look at them and change them."""
 
 from daybreak.cli.jobs.change import cancel, priority, remove, resume, retry, suspend
-from daybreak.cli.jobs.listing import command
+from daybreak.cli.jobs.list import command
 from daybreak.cli.jobs.result import result
 from daybreak.cli.jobs.show import show
 

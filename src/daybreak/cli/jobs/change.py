@@ -12,17 +12,17 @@ from typing import Any
 import click
 from msgspec.structs import replace as with_changes
 
-from daybreak.cli import completing
-from daybreak.cli.failing import Exit
-from daybreak.cli.jobs.matching import all_jobs
+from daybreak.cli import completions
+from daybreak.cli.errors import Exit
+from daybreak.cli.jobs.match import all_jobs
 from daybreak.cli.options import PRIORITY, Where, as_json, filters
-from daybreak.cli.printing import console, is_person, note, say, say_json
+from daybreak.cli.output import console, is_person, note, say, say_json
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import any_of, counted, number, priority_name, safe
-from daybreak.client import Client, filter_of
-from daybreak.model import FINAL, UNFINISHED, WAITING, State
-from daybreak.store import Action, Amend, Amendment
+from daybreak.client.client import Client, filter_of
+from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
+from daybreak.store.protocol import Action, Amend, Amendment
 
 CHUNK = 500
 
@@ -62,7 +62,7 @@ def _targets(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--yes", "-y", is_flag=True, help="Do not ask before many jobs are changed."),
         click.option("--dry-run", is_flag=True, help="Only say how many jobs it would be."),
         filters,
-        click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=completing.jobs),
+        click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=completions.jobs),
     ):
         command = option(command)
     return command

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from daybreak.cli.live_workers import live_workers
 from daybreak.cli.options import Where
-from daybreak.cli.seen import live_workers
 from daybreak.cli.session import COMMANDS, session
 from daybreak.cli.text import number, safe
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.config import closest
-from daybreak.model import UNFINISHED, Job, State
+from daybreak.core.model import UNFINISHED, Job, State
 
 _ACTIONS = {
     State.FAILED: ("Retry with", "retry"),

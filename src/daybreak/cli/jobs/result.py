@@ -6,17 +6,17 @@ from datetime import timedelta
 
 import click
 
-from daybreak.cli import completing
+from daybreak.cli import completions
 from daybreak.cli.jobs.show import found
 from daybreak.cli.options import DURATION
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.waiting import say_outcome, wait_for
-from daybreak.client import Client
+from daybreak.cli.wait import say_outcome, wait_for
+from daybreak.client.client import Client
 
 
 @click.command(short_help="What a job returned.")
-@click.argument("job_id", metavar="ID", shell_complete=completing.jobs)
+@click.argument("job_id", metavar="ID", shell_complete=completions.jobs)
 @click.option("--wait", is_flag=True, help="Wait until the job has ended.")
 @click.option("--timeout-wait", type=DURATION, help="Wait at most so long, such as 30s.")
 @click.option("--raw", is_flag=True, help="Print a text without its quotes.")

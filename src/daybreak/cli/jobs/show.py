@@ -6,26 +6,26 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from daybreak.cli import completing
+from daybreak.cli import completions
+from daybreak.cli.job_json import attempts, event_data, job_data, ran_for, shown, waited_for
 from daybreak.cli.options import as_json
-from daybreak.cli.printing import Column, heading, say, say_json, say_pairs, say_table
-from daybreak.cli.printing import as_json as to_json
+from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
+from daybreak.cli.output import as_json as to_json
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import ago, clock, first_line, lasted, local, percent, priority_name, safe
-from daybreak.cli.views import attempts, event_data, job_data, ran_for, shown, waited_for
-from daybreak.client import Client
-from daybreak.errors import JobNotFound
-from daybreak.events import Event
-from daybreak.learning import execution_of
-from daybreak.model import FINAL, Job, Need, Reason, State
+from daybreak.client.client import Client
+from daybreak.client.duration_stats import execution_of
+from daybreak.core.errors import JobNotFound
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, Job, Need, Reason, State
 from daybreak.policy.timeouts import described, in_seconds, limit_for
 
 LONGEST_VALUE = 4000
 
 
 @click.command(short_help="All about one job.")
-@click.argument("job_id", metavar="ID", shell_complete=completing.jobs)
+@click.argument("job_id", metavar="ID", shell_complete=completions.jobs)
 @click.option("--history", "with_history", is_flag=True, help="With --json: its events too.")
 @as_json
 def show(job_id: str, with_history: bool, as_json: bool) -> int:

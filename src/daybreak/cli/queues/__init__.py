@@ -1,7 +1,7 @@
 """`daybreak queues`: list queues, look at them, change them while they run."""
 
 from daybreak.cli.queues.change import pause, resume, set_
-from daybreak.cli.queues.listing import command, show
+from daybreak.cli.queues.list import command, show
 
 for subcommand in (show, set_, pause, resume):
     command.add_command(subcommand)

@@ -7,30 +7,30 @@ from typing import Any, Final
 
 import click
 
-from daybreak.cli import completing
-from daybreak.cli.failing import NotFound
+from daybreak.cli import completions
+from daybreak.cli.errors import NotFound
 from daybreak.cli.options import NAME, as_json, pairs
-from daybreak.cli.printing import note, say, say_json
-from daybreak.cli.queues.reading import SETTINGS, found, read_queues, unknown
+from daybreak.cli.output import note, say, say_json
+from daybreak.cli.queues.queue_view import SETTINGS, found, read_queues, unknown
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import lasted, number, safe
-from daybreak.client import Client
+from daybreak.client.client import Client
 from daybreak.config import closest, duration_said
-from daybreak.errors import BadInput
-from daybreak.model import QueueSettings
+from daybreak.core.errors import BadInput
+from daybreak.core.model import QueueSettings
 
 MOST: Final = 2**31
 _LEAST: Final = {"max_running": 0, "capacity": 0, "weight": 1}
 
 _names = click.argument(
-    "names", type=NAME, metavar="NAME...", nargs=-1, required=True, shell_complete=completing.queues
+    "names", type=NAME, metavar="NAME...", nargs=-1, required=True, shell_complete=completions.queues
 )
 _new = click.option("--new", is_flag=True, help="The name is right, though much like that of another queue.")
 
 
 @click.command("set", short_help="Change a queue while it runs.")
-@click.argument("name", type=NAME, shell_complete=completing.queues)
+@click.argument("name", type=NAME, shell_complete=completions.queues)
 @click.argument("words", metavar="SETTING=VALUE...", nargs=-1, required=True)
 @_new
 @as_json

@@ -12,16 +12,16 @@ from rich.live import Live
 from rich.text import Text
 
 from daybreak.cli.options import DURATION
-from daybreak.cli.printing import console
+from daybreak.cli.output import console
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import safe
 from daybreak.cli.top.frame import frame
 from daybreak.cli.top.keys import quitting
-from daybreak.cli.top.look import Look, Rates, look
-from daybreak.client import Client
+from daybreak.cli.top.snapshot import Look, Rates, look
+from daybreak.client.client import Client
 from daybreak.config import shown
-from daybreak.errors import BadInput, StoreUnavailable
+from daybreak.core.errors import BadInput, StoreUnavailable
 
 
 @click.command("top", short_help="Watch what is waiting, running and failing.")

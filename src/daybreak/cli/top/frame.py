@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from daybreak.cli.printing import Column, table_lines
-from daybreak.cli.queues.reading import by_bucket, described
+from daybreak.cli.output import Column, table_lines
+from daybreak.cli.queues.queue_view import by_bucket, described
 from daybreak.cli.text import ago, bar, counted, first_line, local, number, percent, priority_name, roughly, safe
-from daybreak.model import WAITING, Job, State
+from daybreak.core.model import WAITING, Job, State
 
 if TYPE_CHECKING:
-    from daybreak.cli.queues.reading import Queue
-    from daybreak.cli.top.look import Look
+    from daybreak.cli.queues.queue_view import Queue
+    from daybreak.cli.top.snapshot import Look
 
 BAR = 20
 MOST = {"queues": 10, "running": 20, "failed": 5}  # rows of each table

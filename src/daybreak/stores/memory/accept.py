@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from daybreak import events
-from daybreak.crowding import SHORTENED, cut
-from daybreak.model import (
-    UNFINISHED,
-    WAITING,
-    JobSpec,
-    QueueSettings,
-    Reason,
-    State,
-)
-from daybreak.rank import place
-from daybreak.store import (
-    Inserted,
-    Moved,
-    Verdict,
-    job_topic,
-    jumped_by,
-    kept_until,
-)
+from daybreak.core import events
+from daybreak.core.model import UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
+from daybreak.core.rank import place
+from daybreak.core.units import micros, moment, span
+from daybreak.core.wait_limit import SHORTENED, cut
+from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, jumped_by, kept_until
 from daybreak.stores.memory.book import Book, Key, Now, due_at
 from daybreak.stores.memory.entry import Entry
-from daybreak.units import micros, moment, span
 
 _MAY_BE_EARLY = (State.SCHEDULED, State.SUSPENDED)
 

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from daybreak.model import (
-    FINAL,
-    WAITING,
-    State,
-)
-from daybreak.store import (
-    Amend,
-    Amendment,
-    worker_topic,
-)
+from daybreak.core.model import FINAL, WAITING, State
+from daybreak.store.protocol import Amend, Amendment, worker_topic
 from daybreak.stores.memory.book import Book, Now, due_at
 from daybreak.stores.memory.entry import Entry
 

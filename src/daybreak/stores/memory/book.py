@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
-from daybreak import events
-from daybreak.errors import BadInput
-from daybreak.events import Event
-from daybreak.model import (
+from daybreak.core import events
+from daybreak.core.errors import BadInput
+from daybreak.core.events import Event
+from daybreak.core.model import (
     DEFAULT_QUEUE,
     NO_GATE,
     NO_HEALTH,
@@ -29,18 +29,14 @@ from daybreak.model import (
     ResourceSettings,
     State,
 )
-from daybreak.rank import place
-from daybreak.sharing import RETRIES_OF, Gauge
-from daybreak.store import (
-    EVENTS_TOPIC,
-    job_topic,
-    work_topic,
-)
+from daybreak.core.rank import place
+from daybreak.core.resource_gauge import RETRIES_OF, Gauge
+from daybreak.core.units import moment, span
+from daybreak.store.protocol import EVENTS_TOPIC, job_topic, work_topic
 from daybreak.stores.memory.counts import Counts
 from daybreak.stores.memory.entry import QUEUED, RUNNING, Entry
 from daybreak.stores.memory.ready import Lane, Ready
 from daybreak.stores.memory.timeline import Timeline
-from daybreak.units import moment, span
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daybreak.store import MAXIMA
+from daybreak.store.protocol import MAXIMA
 
 
 class Counts:

@@ -6,11 +6,11 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from daybreak.events import Event, last_holder
-from daybreak.model import FINAL, Failure, Job, JobSpec, Lease, Need, Reason, State
-from daybreak.rank import Rank
-from daybreak.store import Filter
-from daybreak.units import moment, period
+from daybreak.core.events import Event, last_holder
+from daybreak.core.model import FINAL, Failure, Job, JobSpec, Lease, Need, Reason, State
+from daybreak.core.rank import Rank
+from daybreak.core.units import moment, period
+from daybreak.store.protocol import Filter
 
 # Of every job that runs: looked up once, because Python 3.11 searches for a member of an enum each time it is named.
 QUEUED: Final = State.QUEUED

@@ -6,27 +6,16 @@ from datetime import timedelta
 
 import msgspec
 
-from daybreak import events
-from daybreak.events import Event
-from daybreak.model import (
-    FINAL,
-    Reason,
-    Settlement,
-    State,
-)
-from daybreak.rank import turn, urgency
-from daybreak.sharing import PARKED_PER_CLAIM
-from daybreak.store import (
-    PROMOTED_PER_CLAIM,
-    Beat,
-    Claim,
-    Extended,
-    Reap,
-)
+from daybreak.core import events
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, Reason, Settlement, State
+from daybreak.core.rank import turn, urgency
+from daybreak.core.resource_gauge import PARKED_PER_CLAIM
+from daybreak.core.units import moment, span
+from daybreak.store.protocol import PROMOTED_PER_CLAIM, Beat, Claim, Extended, Reap
 from daybreak.stores.memory.book import Now, due_at
 from daybreak.stores.memory.entry import COMPLETED, RUNNING, Entry
-from daybreak.stores.memory.share import Sharing
-from daybreak.units import moment, span
+from daybreak.stores.memory.resource_queue import Sharing
 
 
 class Leasing(Sharing):

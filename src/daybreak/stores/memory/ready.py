@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from daybreak.rank import Rank
+from daybreak.core.rank import Rank
 
 Lane = tuple[str, str, int]
 

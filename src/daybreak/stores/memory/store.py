@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Self
 
-from daybreak.cleaning import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
-from daybreak.errors import BadInput, CursorExpired
-from daybreak.events import Event
-from daybreak.model import FINAL, Job, JobSpec, Lease, Put, Record, State
-from daybreak.store import (
+from daybreak.core.errors import BadInput, CursorExpired
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, Job, JobSpec, Lease, Put, Record, State
+from daybreak.core.units import clean, micros, span
+from daybreak.store.protocol import (
     LATEST,
     POSITION_EXACT_TO,
     SCANNED_PER_CHUNK,
@@ -39,11 +39,11 @@ from daybreak.store import (
     Usage,
     Watch,
 )
-from daybreak.stores.hub import Hub
+from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
 from daybreak.stores.memory.entry import Entry
 from daybreak.stores.memory.ledger import Ledger, Now, check
-from daybreak.units import clean, micros, span
-from daybreak.world import RealWorld, World
+from daybreak.stores.wakeups import Hub
+from daybreak.system.ports import RealWorld, World
 
 
 class MemoryStore:

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from daybreak.model import FINAL, UNFINISHED, Job, State
-from daybreak.rank import place
-from daybreak.store import Inserted, Moved, Verdict, job_topic, kept_until
-from daybreak.stores.postgres import lines, places
+from daybreak.core.model import FINAL, UNFINISHED, Job, State
+from daybreak.core.rank import place
+from daybreak.core.units import clean, micros, moment
+from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, kept_until
+from daybreak.stores.postgres import event_lines, job_moves
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.insert import KEYS, NAMES, write_jobs
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import WALL, Carry, Row, pack_extra, pack_options, text_bytes
-from daybreak.stores.postgres.within import check
-from daybreak.units import clean, micros, moment
+from daybreak.stores.postgres.transactional_submit import check
 
 
 def pack(ledger: Ledger, jobs: Sequence[str]) -> list[Moved | None]:
     asked = [clean(job) for job in jobs]
     seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(asked),)))
-    rows = places.look(ledger, list(seqs.values())) if seqs else {}
+    rows = job_moves.look(ledger, list(seqs.values())) if seqs else {}
     keys: dict[str, dict[str, str]] = {}
     for job, key, digest in ledger.rows(ledger.sql.keys_of_jobs, (Texts(asked),)):
         keys.setdefault(job, {})[key] = digest
@@ -67,16 +67,16 @@ def adopt(ledger: Ledger, moved: Sequence[Moved], by: str) -> list[Inserted]:
 
 def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
     job, spec, sql = moved.job, moved.job.spec, ledger.sql
-    if (known := places.load_id(ledger, spec.id)) is not None:
+    if (known := job_moves.load_id(ledger, spec.id)) is not None:
         return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
     for _, _, other, seq, until in ledger.rows(sql.keys_of, (Texts(list(moved.keys)),)) if moved.keys else ():
         is_over = seq is None and (until is None or until <= ledger.steady)
         if other != spec.id and not is_over:
-            there = None if seq is None else places.look(ledger, [seq]).get(seq)
+            there = None if seq is None else job_moves.look(ledger, [seq]).get(seq)
             return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
     if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         seq = ledger.value(sql.holder_of, (spec.unique,))
-        holder = None if seq is None else places.load(ledger, seq)
+        holder = None if seq is None else job_moves.load(ledger, seq)
         if holder is not None and holder.state not in FINAL:
             return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
     return None
@@ -87,16 +87,16 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     [seq] = ledger.next_seqs(1)
     row = _arrived(ledger, seq, job)
     if row.state is State.BLOCKED:  # on what, this store finds out for itself
-        places.stand_first(ledger, row)
-    row.history = "\n".join(lines.write(event) for event in moved.history)
+        job_moves.stand_first(ledger, row)
+    row.history = "\n".join(event_lines.write(event) for event in moved.history)
     write_jobs(ledger, [row])
     if moved.keys:
         _know_keys(ledger, spec.id, moved.keys)
     if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         ledger.run(sql.insert_uniques, (Texts([spec.unique]), Bigints([seq])))
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
-    places.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
-    places.enter(ledger, row)
+    job_moves.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
+    job_moves.enter(ledger, row)
     if job.is_final:
         ledger.wake(job_topic(job.id))
     return Inserted(Verdict.NEW, spec.id, seq, row.state)

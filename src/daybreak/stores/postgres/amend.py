@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from daybreak.model import FINAL, WAITING, State
-from daybreak.store import SCANNED_PER_CHUNK, Amend, Amended, Amendment, worker_topic
-from daybreak.stores.postgres import places, read
+from daybreak.core.model import FINAL, WAITING, State
+from daybreak.core.units import clean
+from daybreak.store.protocol import SCANNED_PER_CHUNK, Amend, Amended, Amendment, worker_topic
+from daybreak.stores.postgres import job_moves, read
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.insert import NAMES
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import Row, text_bytes
-from daybreak.units import clean
 
 Answer = Literal["done", "requested", "refused", "missing"]
 
@@ -44,7 +44,7 @@ def find_chunk(ledger: Ledger, wanted: Amend) -> tuple[list[int], str | None]:
     chunk: list[int] = []
     seqs = read.newest_first(ledger, wanted.filter, before, SCANNED_PER_CHUNK)
     for batch in read.in_batches(seqs):
-        rows = places.look(ledger, batch)
+        rows = job_moves.look(ledger, batch)
         for seq in batch:
             if seq in rows and read.matches(rows[seq], wanted.filter):
                 chunk.append(seq)
@@ -54,7 +54,7 @@ def find_chunk(ledger: Ledger, wanted: Amend) -> tuple[list[int], str | None]:
 
 
 def _load(ledger: Ledger, wanted: Amend, seqs: list[int]) -> dict[int, Row]:
-    rows = places.load_all(ledger, seqs) if seqs else {}
+    rows = job_moves.load_all(ledger, seqs) if seqs else {}
     names = [row.uniq for row in rows.values() if row.uniq is not None] if wanted.action == "retry" else []
     if names:
         ledger.rows(ledger.sql.lock_names, (NAMES, Texts(names)))
@@ -74,10 +74,10 @@ def _cancel(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state is State.RUNNING:
         if row.cancelling is None:
             row.cancelling = wanted.by.encode()
-            places.tell(ledger, row, "cancel_requested", wanted.by, note=wanted.note)
+            job_moves.tell(ledger, row, "cancel_requested", wanted.by, note=wanted.note)
             _ask(ledger, row)
         return "requested"
-    places.finish(ledger, row, State.CANCELLED, by=wanted.by, note=wanted.note)
+    job_moves.finish(ledger, row, State.CANCELLED, by=wanted.by, note=wanted.note)
     return "done"
 
 
@@ -87,34 +87,34 @@ def _suspend(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state is State.RUNNING:
         if not row.suspending:
             row.suspending = True
-            places.tell(ledger, row, "suspend_requested", wanted.by, note=wanted.note)
+            job_moves.tell(ledger, row, "suspend_requested", wanted.by, note=wanted.note)
             _ask(ledger, row)
         return "requested"
-    places.wait_no_more(ledger, row)
-    places.leave(ledger, row)
+    job_moves.wait_no_more(ledger, row)
+    job_moves.leave(ledger, row)
     row.state, row.note = State.SUSPENDED, text_bytes(wanted.note)
-    places.tell(ledger, row, "suspended", wanted.by, state=State.SUSPENDED, note=wanted.note)
-    places.enter(ledger, row)
+    job_moves.tell(ledger, row, "suspended", wanted.by, state=State.SUSPENDED, note=wanted.note)
+    job_moves.enter(ledger, row)
     return "done"
 
 
 def _resume(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state is State.RUNNING and row.suspending:
         row.suspending = False
-        places.tell(ledger, row, "resumed", wanted.by)
+        job_moves.tell(ledger, row, "resumed", wanted.by)
         _ask(ledger, row)
         return "done"
     if row.state is not State.SUSPENDED:
         return "refused"
-    places.leave(ledger, row)
+    job_moves.leave(ledger, row)
     row.note = None
-    if places.is_early(ledger, row):
+    if job_moves.is_early(ledger, row):
         row.state = State.SCHEDULED
     else:
         row.clock = row.due = None
-        places.stand_first(ledger, row)
-    places.tell(ledger, row, "resumed", wanted.by, state=row.state, run_at=row.due_at)
-    places.enter(ledger, row)
+        job_moves.stand_first(ledger, row)
+    job_moves.tell(ledger, row, "resumed", wanted.by, state=row.state, run_at=row.due_at)
+    job_moves.enter(ledger, row)
     return "done"
 
 
@@ -133,36 +133,36 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
         if seq is not None and not _gives_up_its_name(ledger, seq, row):
             return "refused"
         ledger.run(ledger.sql.insert_uniques, (Texts([row.uniq]), Bigints([row.seq])))
-    places.leave(ledger, row)
+    job_moves.leave(ledger, row)
     row.state, row.reason, row.note = State.QUEUED, None, None
     row.attempt = row.carry.lost = row.carry.timeouts = 0
     row.carry.since = None
     row.finished = row.purge_at = row.result = None
-    places.put_in_place(ledger, row)
-    places.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)
-    places.enter(ledger, row)
+    job_moves.put_in_place(ledger, row)
+    job_moves.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)
+    job_moves.enter(ledger, row)
     return "done"
 
 
 def _gives_up_its_name(ledger: Ledger, seq: int, row: Row) -> bool:
     if row.spec.unique_while != "waiting":
         return False
-    holder = places.load(ledger, seq)
+    holder = job_moves.load(ledger, seq)
     return holder is not None and holder.state is State.RUNNING
 
 
 def _remove(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state not in FINAL:
         return "refused"
-    places.tell(ledger, row, "removed", wanted.by, note=wanted.note)
-    places.drop(ledger, row, keys_for=None)
+    job_moves.tell(ledger, row, "removed", wanted.by, note=wanted.note)
+    job_moves.drop(ledger, row, keys_for=None)
     return "done"
 
 
 def _rerank(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state not in WAITING:
         return "refused"
-    places.rerank(ledger, row, wanted.priority, by=wanted.by)
+    job_moves.rerank(ledger, row, wanted.priority, by=wanted.by)
     return "done"
 
 

@@ -7,16 +7,16 @@ from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
-from daybreak.events import Event
-from daybreak.model import Lease, Need, QueueSettings, State
-from daybreak.rank import turn, urgency
-from daybreak.sharing import PARKED_PER_CLAIM
-from daybreak.store import PROMOTED_PER_CLAIM, Claim
-from daybreak.stores.postgres import lines, pass_time, places, share
+from daybreak.core.events import Event
+from daybreak.core.model import Lease, Need, QueueSettings, State
+from daybreak.core.rank import turn, urgency
+from daybreak.core.resource_gauge import PARKED_PER_CLAIM
+from daybreak.core.units import moment, span
+from daybreak.store.protocol import PROMOTED_PER_CLAIM, Claim
+from daybreak.stores.postgres import event_lines, job_moves, pass_time, resource_queue
 from daybreak.stores.postgres.arrays import Bigints, Ints, Smallints
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import Row, Values, pack_carry, spec_of, unpack_carry, unpack_needs
-from daybreak.units import moment, span
 
 
 class Head(NamedTuple):
@@ -132,7 +132,7 @@ class Claiming:
             is_dry = not self._take(lines, leases)
         self._write()
         self.again = due == PROMOTED_PER_CLAIM if is_dry else True
-        self.again = share.offer_freed(ledger) or self.again
+        self.again = resource_queue.offer_freed(ledger) or self.again
         if len(leases) < claim.limit:
             self.next_in = pass_time.next_in(ledger)
         return leases
@@ -182,7 +182,7 @@ class Claiming:
         gauges, steady = self._ledger.gauges, self._ledger.steady
         gauges.know_needs(heads)
         stopped = [head.seq for head in heads if gauges.shut(head.needs, steady) is not None]
-        self._hasty.update(share.hasty(self._ledger, stopped))
+        self._hasty.update(resource_queue.hasty(self._ledger, stopped))
 
     def _take(self, lines: list[Line], leases: list[Lease]) -> bool:
         """Choose in order, then lock what was chosen and no more: a lock on more would make others pass over jobs
@@ -213,13 +213,13 @@ class Claiming:
             line.room, line.served = room, served
         locked = self._lock([one.head for one in chosen if one.lacking is None])
         parking = [one.head.seq for one in chosen if one.lacking is not None]
-        rows = places.look(self._ledger, parking) if parking else {}
+        rows = job_moves.look(self._ledger, parking) if parking else {}
         begins = self._claim.begins
         for one in chosen:
             line, head = one.line, one.head
             self._met.append(head.seq)
             if one.lacking is not None:
-                share.block(self._ledger, rows[head.seq], one.lacking)
+                resource_queue.block(self._ledger, rows[head.seq], one.lacking)
                 self._parked.append(rows[head.seq])
             elif (body := locked.get(head.seq)) is None:
                 continue
@@ -260,19 +260,19 @@ class Claiming:
 
     def _end(self, one: Chosen) -> None:
         self._ended += 1
-        row = places.load(self._ledger, one.head.seq)
+        row = job_moves.load(self._ledger, one.head.seq)
         assert row is not None
         if one.fails_fast:
-            share.fail_fast(self._ledger, row)
+            resource_queue.fail_fast(self._ledger, row)
         else:
-            places.expire(self._ledger, row)
+            job_moves.expire(self._ledger, row)
 
     def _taken_before(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim
         if not claim.repeats or claim.call is None:
             return []
         seqs = [seq for (seq,) in ledger.rows(ledger.sql.leases_of_call, (claim.worker, claim.call))]
-        rows = places.load_all(ledger, seqs)
+        rows = job_moves.load_all(ledger, seqs)
         return [
             row.as_lease()
             for _, row in sorted(rows.items())
@@ -298,9 +298,9 @@ class Claiming:
                 fence=fence,
             )
         )  # fmt: skip
-        history = lines.joined(body.history, told)
-        if lines.may_shorten(n):
-            history = lines.shorten(places.look(ledger, [head.seq])[head.seq].first_event(), history)
+        history = event_lines.joined(body.history, told)
+        if event_lines.may_shorten(n):
+            history = event_lines.shorten(job_moves.look(ledger, [head.seq])[head.seq].first_event(), history)
         self._taken.append(head)
         self._rows.append((
             head.seq, head.lane, head.priority, body.uniq, attempt, fence, n, claim.worker, ledger.steady + self._term,
@@ -326,11 +326,11 @@ class Claiming:
 
     def _write(self) -> None:
         ledger, sql = self._ledger, self._ledger.sql
-        places.move_all(ledger, self._parked, State.BLOCKED)
+        job_moves.move_all(ledger, self._parked, State.BLOCKED)
         if not self._rows:
             return
         ledger.run(sql.delete_ready, _columns(self._taken))
-        places.enter_leases(ledger, self._rows)
+        job_moves.enter_leases(ledger, self._rows)
         if first := [head.seq for head in self._taken if head.expires is not None]:
             ledger.run(sql.forget_expiry, (Bigints(first),))
         for (of, at), count in Counter((head.lane, head.priority) for head in self._taken).items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from daybreak.stores.steady import SteadyClock
-from daybreak.world import World
+from daybreak.stores.steady_clock import SteadyClock
+from daybreak.system.ports import World
 
 HOW_LATE = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 READ_EVERY: Final = 10_000_000  # microseconds after which the offset is read again

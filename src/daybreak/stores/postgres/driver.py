@@ -1,6 +1,6 @@
 """psycopg, or a sentence that says how to get it."""
 
-from daybreak.errors import StoreUnsuitable
+from daybreak.core.errors import StoreUnsuitable
 
 try:
     import psycopg

@@ -6,20 +6,30 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from daybreak.model import JobSpec, Lease, Put, Record
-from daybreak.store import EVENTS_TOPIC, Advanced, Exchange, Exchanged, Inserted, Purge, Purged, Reap, work_topic
-from daybreak.stores.postgres import fast, faults, incoming, pass_time, purge, records, settle, share
+from daybreak.core.model import JobSpec, Lease, Put, Record
+from daybreak.core.units import span
+from daybreak.store.protocol import (
+    EVENTS_TOPIC,
+    Advanced,
+    Exchange,
+    Exchanged,
+    Inserted,
+    Purge,
+    Purged,
+    Reap,
+    work_topic,
+)
+from daybreak.stores.postgres import faults, outbox, pass_time, plain_path, purge, records, resource_queue, settle
 from daybreak.stores.postgres.arrays import Texts
-from daybreak.stores.postgres.calls import Call
 from daybreak.stores.postgres.claim import Claiming
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.insert import Inserting
 from daybreak.stores.postgres.ledger import Drawn, Lanes, Ledger
 from daybreak.stores.postgres.link import Link
+from daybreak.stores.postgres.prepared_calls import Call
 from daybreak.stores.postgres.settle import Settling
 from daybreak.stores.postgres.statements import Statements
-from daybreak.units import span
 
 T = TypeVar("T")
 
@@ -46,7 +56,7 @@ class Engine:
         lanes: Lanes,
         clock: ServerClock,
         news: News,
-        habits: fast.Habits,
+        habits: plain_path.Habits,
         insert_one: Call,
     ) -> None:
         self.link = link
@@ -77,7 +87,7 @@ class Engine:
             if alone:
                 ledger.be_alone()
             answer = run(ledger)
-            share.offer_freed(ledger)
+            resource_queue.offer_freed(ledger)
             ledger.flush()
             return answer, ledger
 
@@ -96,7 +106,7 @@ class Engine:
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def insert(self, specs: Sequence[JobSpec], now: int | None) -> list[Inserted]:
-        if specs and fast.are_plain(specs) and (answers := self._insert_fast(specs, now)) is not None:
+        if specs and plain_path.are_plain(specs) and (answers := self._insert_fast(specs, now)) is not None:
             return answers
         return self.write(lambda ledger: Inserting(ledger, specs).insert(), now, alone=_have_holders(specs))
 
@@ -105,7 +115,7 @@ class Engine:
             return self._insert_one(specs[0], now)
         topics = {EVENTS_TOPIC, *(work_topic(queue) for queue in {spec.queue for spec in specs})}
         lanes, hands = self._lanes_of(specs), self._clock.hands(now)
-        params, statement = fast.insert_params(specs, lanes, now, hands), self._sql.call_insert
+        params, statement = plain_path.insert_params(specs, lanes, now, hands), self._sql.call_insert
         if (telling := self._news.within()) is not None:
             channel, who = telling
             params, statement = (*params, channel, Texts(sorted(topics)), who), self._sql.call_insert_and_tell
@@ -119,12 +129,12 @@ class Engine:
         if seqs is None:
             return None
         self._news.committed(topics, told or ())
-        return fast.inserted(specs, seqs)
+        return plain_path.inserted(specs, seqs)
 
     def _insert_one(self, spec: JobSpec, now: int | None) -> list[Inserted] | None:
         topics = {EVENTS_TOPIC, work_topic(spec.queue)}
         [lane], hands = self._lanes_of([spec]), self._clock.hands(now)
-        params = fast.one_params(spec, lane, now, self._news.within(), topics, hands)
+        params = plain_path.one_params(spec, lane, now, self._news.within(), topics, hands)
         asked = self._clock.steady()
         try:
             [(at, seq, told)] = self.link.call(self._one, params)
@@ -135,7 +145,7 @@ class Engine:
         if seq is None:
             return None
         self._news.committed(topics, told or ())
-        return fast.inserted([spec], [seq])
+        return plain_path.inserted([spec], [seq])
 
     def _lanes_of(self, specs: Sequence[JobSpec]) -> list[int]:
         numbers = self._lanes.numbers
@@ -146,7 +156,7 @@ class Engine:
 
     def exchange(self, exchange: Exchange, now: int | None, *, is_plain: bool = True) -> Exchanged:
         """`is_plain` False: it was tried, and is not."""
-        if is_plain and fast.is_plain(exchange) and (answer := self._exchange_fast(exchange, now)) is not None:
+        if is_plain and plain_path.is_plain(exchange) and (answer := self._exchange_fast(exchange, now)) is not None:
             return answer
         alone = self._habits.are_shared(exchange) or _is_shared(exchange)
         return self.write(lambda ledger: _exchange(ledger, exchange), now, alone=alone)
@@ -155,24 +165,24 @@ class Engine:
         alone = self._habits.are_shared(exchange)
         hands = self._clock.hands(now)
         rows = self._call_exchange(exchange, now, hands, alone=alone)
-        if rows and rows[0][0] == fast.SHARED and not alone:
+        if rows and rows[0][0] == plain_path.SHARED and not alone:
             self._habits.note(exchange, are_shared=True)
             hands = self._clock.hands(now)
             rows = self._call_exchange(exchange, now, hands, alone=True)
-        if not rows or rows[0][0] != fast.DONE:
+        if not rows or rows[0][0] != plain_path.DONE:
             return None
         if alone:
             self._habits.note(exchange, are_shared=bool(rows[0][4]))
-        if topics := fast.topics_of(exchange, rows):
+        if topics := plain_path.topics_of(exchange, rows):
             self._news.committed(topics, left=len(rows) - 1)
-        if not fast.knows_lanes(rows, self._lanes):
+        if not plain_path.knows_lanes(rows, self._lanes):
             self.know_lanes()
-        return fast.exchanged(exchange, rows, self._lanes, hands[0])
+        return plain_path.exchanged(exchange, rows, self._lanes, hands[0])
 
-    def _call_exchange(self, exchange: Exchange, now: int | None, hands: fast.Hands, *, alone: bool) -> list[Any]:
+    def _call_exchange(self, exchange: Exchange, now: int | None, hands: plain_path.Hands, *, alone: bool) -> list[Any]:
         asked = self._clock.steady()
         try:
-            rows = self.link.ask(self._sql.call_exchange, fast.exchange_params(exchange, now, hands, alone=alone))
+            rows = self.link.ask(self._sql.call_exchange, plain_path.exchange_params(exchange, now, hands, alone=alone))
         except psycopg.Error as trouble:
             if faults.is_passing(trouble):
                 return []
@@ -242,10 +252,10 @@ class Engine:
                 return Advanced(next_in=None if next_due is None else timedelta(microseconds=next_due - at))
 
         def run(ledger: Ledger) -> Advanced:
-            incoming.accept(ledger, limit)
+            outbox.accept(ledger, limit)
             expired = pass_time.expire(ledger, limit)
             due = pass_time.promote(ledger, limit)
-            share.offer_freed(ledger)
+            resource_queue.offer_freed(ledger)
             return Advanced(due=due, expired=expired, next_in=pass_time.next_in(ledger), again=limit in (due, expired))
 
         return self.write(run, now)
@@ -285,10 +295,10 @@ def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
         records.put(ledger, settling.puts)
     inserted = Inserting(ledger, exchange.insert).insert() if exchange.insert else []
     put = records.put(ledger, exchange.put) if exchange.put else []
-    share.offer_freed(ledger)
+    resource_queue.offer_freed(ledger)
     if exchange.claim is None:
         return Exchanged(settled=settled, inserted=inserted, put=put)
-    incoming.accept(ledger, exchange.claim.limit + 100)
+    outbox.accept(ledger, exchange.claim.limit + 100)
     claiming = Claiming(ledger, exchange.claim)
     leases = claiming.claim()
     return Exchanged(

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from daybreak.store import Finding
+from daybreak.core.units import counted, moment
+from daybreak.store.protocol import Finding
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.statements import Statements
-from daybreak.units import counted, moment
 
 OLD_SNAPSHOT = 60  # seconds
 MANY_DEAD = 200_000  # rows

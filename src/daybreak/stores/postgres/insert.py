@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from daybreak import events
-from daybreak.crowding import NOT_URGENT, SHORTENED, cut
-from daybreak.errors import BadInput
-from daybreak.model import FINAL, UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
-from daybreak.rank import place
-from daybreak.store import Inserted, Verdict
-from daybreak.stores.postgres import places
+from daybreak.core import events
+from daybreak.core.errors import BadInput
+from daybreak.core.model import FINAL, UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
+from daybreak.core.rank import place
+from daybreak.core.units import moment, span
+from daybreak.core.wait_limit import NOT_URGENT, SHORTENED, cut
+from daybreak.store.protocol import Inserted, Verdict
+from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
+from daybreak.stores.postgres.event_lines import SEPARATOR
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.lines import SEPARATOR
 from daybreak.stores.postgres.rows import Carry, Row, first_due, pack_extra, pack_options
-from daybreak.units import moment, span
 
 KEYS, NAMES = 0x44424B, 0x44424E  # of advisory locks
 
@@ -139,11 +139,11 @@ class Inserting:
             return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._leaves(holder)
-            places.finish(self._ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
+            job_moves.finish(self._ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
         if victim and not (holder and victim.seq == holder.seq):
             self._leaves(victim)
             note = f"pushed out by {spec.id}"
-            places.finish(self._ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
+            job_moves.finish(self._ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
         self._accept(spec, settings, victim.id if victim else "")
         return None
 
@@ -163,7 +163,7 @@ class Inserting:
             last = self._last[spec.queue]
             if last is None or last[1] <= spec.priority:
                 return None
-            row = places.load(ledger, last[0])
+            row = job_moves.load(ledger, last[0])
             if row is not None and row.state is State.QUEUED and row.priority == last[1]:
                 return row
             del self._last[spec.queue]  # it was claimed, or changed, while one waited for it
@@ -207,7 +207,7 @@ class Inserting:
         self._write()
         seq = seq or self._seqs[job]
         assert seq is not None
-        return places.look(self._ledger, [seq]).get(seq)
+        return job_moves.look(self._ledger, [seq]).get(seq)
 
     def _holder(self, spec: JobSpec) -> Row | None:
         assert spec.unique is not None
@@ -216,7 +216,7 @@ class Inserting:
         self._write()
         seq = self._holders[spec.unique]
         assert seq is not None
-        row = places.load(self._ledger, seq)
+        row = job_moves.load(self._ledger, seq)
         # It may have ended while one waited for it; then the name is free.
         return None if row is None or row.state in FINAL else row
 
@@ -224,7 +224,7 @@ class Inserting:
         if spec.on_conflict == "refuse":
             return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
-            places.rerank(self._ledger, holder, spec.priority, by=spec.by)
+            job_moves.rerank(self._ledger, holder, spec.priority, by=spec.by)
             self._last.clear()
         if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
             self._know_key(spec.key, spec.digest, holder.id, holder.seq, self._ledger.steady)
@@ -254,7 +254,7 @@ class Inserting:
             seqs = ledger.next_seqs(len(self._new))
             rows = [self._row(seq, new) for seq, new in zip(seqs, self._new, strict=True)]
             write_jobs(ledger, rows)
-            places.enter_all(ledger, rows)
+            job_moves.enter_all(ledger, rows)
             for row, new in zip(rows, self._new, strict=True):
                 answer = Inserted(Verdict.NEW, row.id, row.seq, row.state, "", new.evicted)
                 if new.at == len(self._answers):  # looked for before its own answer was kept
@@ -289,7 +289,7 @@ class Inserting:
             suspending=None, cancelling=None, reason=None, finished=None, purge_at=None, result=None,
         )  # fmt: skip
         if due is None:
-            places.stand_first(ledger, row)
+            job_moves.stand_first(ledger, row)
         run_at = None if due is None else moment(due[1])
         ledger.totals.count(row.lane, row.priority, "submitted")
         if new.is_shortened:

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
-from daybreak.events import Event
-from daybreak.model import DEFAULT_QUEUE, QueueSettings, State
-from daybreak.store import EVENTS_TOPIC
-from daybreak.stores.postgres import faults, lines
+from daybreak.core.events import Event
+from daybreak.core.model import DEFAULT_QUEUE, QueueSettings, State
+from daybreak.core.units import moment
+from daybreak.store.protocol import EVENTS_TOPIC
+from daybreak.stores.postgres import event_lines, faults
 from daybreak.stores.postgres.arrays import Bigints, Ints, Smallints, Texts
 from daybreak.stores.postgres.clock import HOW_LATE
-from daybreak.stores.postgres.gauges import Gauges
+from daybreak.stores.postgres.gauge_rows import Gauges
 from daybreak.stores.postgres.rows import LaneName
 from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.totals import Totals
-from daybreak.units import moment
 
 LINES_PER_ROW = 500
 IN_LINE = frozenset({State.QUEUED, State.SCHEDULED})
@@ -256,7 +256,7 @@ class Ledger:
 
     def tell(self, event: Event) -> str:
         """Publish an event; its line is what the job's history keeps."""
-        line = lines.write(event)
+        line = event_lines.write(event)
         self.lines.append((event.job, line))
         return line
 
@@ -277,7 +277,7 @@ class Ledger:
         if self.totals:
             self.run(self.sql.add_total, self.totals.take_columns())
         for start in range(0, len(self.lines), LINES_PER_ROW):
-            ids, runs, texts = lines.feed_row(self.lines[start : start + LINES_PER_ROW])
+            ids, runs, texts = event_lines.feed_row(self.lines[start : start + LINES_PER_ROW])
             self.run(self.sql.insert_feed, (self.steady, ids, Ints(runs), texts))
         if self.lines:
             self.topics.add(EVENTS_TOPIC)

@@ -20,16 +20,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from psycopg.generators import execute
 
-from daybreak import patience
-from daybreak.errors import StoreUnavailable, StoreUnsuitable
+from daybreak.core.errors import StoreUnavailable, StoreUnsuitable
 from daybreak.stores.backoff import Backoff
 from daybreak.stores.postgres import arrays, faults
-from daybreak.stores.postgres.calls import Call, Calls, Packed
+from daybreak.stores.postgres.address import Place
 from daybreak.stores.postgres.clock import HOW_LATE, ServerClock
 from daybreak.stores.postgres.driver import psycopg
-from daybreak.stores.postgres.place import Place
+from daybreak.stores.postgres.prepared_calls import Call, Calls, Packed
 from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.watchdog import Waiting
+from daybreak.system import patience
 
 T = TypeVar("T")
 _log = logging.getLogger("daybreak.postgres")

@@ -11,27 +11,27 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from daybreak import patience
-from daybreak.errors import StoreError, StoreUnavailable
-from daybreak.model import JobSpec
-from daybreak.store import EVENTS_TOPIC, Exchange, Exchanged, Inserted
-from daybreak.stores.hub import HubWatch
-from daybreak.stores.postgres import fast, faults, schema
-from daybreak.stores.postgres.calls import call_of
+from daybreak.core.errors import StoreError, StoreUnavailable
+from daybreak.core.model import JobSpec
+from daybreak.store.protocol import EVENTS_TOPIC, Exchange, Exchanged, Inserted
+from daybreak.stores.postgres import faults, plain_path, schema
+from daybreak.stores.postgres.address import Place
+from daybreak.stores.postgres.blocking_insert import Together
 from daybreak.stores.postgres.clock import ServerClock
-from daybreak.stores.postgres.crew import Crew, deliver
+from daybreak.stores.postgres.connection_threads import Crew, deliver
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.engine import Engine
 from daybreak.stores.postgres.ledger import Lanes
 from daybreak.stores.postgres.link import Link
-from daybreak.stores.postgres.now import Together
-from daybreak.stores.postgres.onloop import OnLoop
-from daybreak.stores.postgres.place import Place
+from daybreak.stores.postgres.loop_connection import OnLoop
+from daybreak.stores.postgres.prepared_calls import call_of
 from daybreak.stores.postgres.statements import Statements
-from daybreak.stores.postgres.sweep import Sweep
+from daybreak.stores.postgres.vacuum import Sweep
 from daybreak.stores.postgres.wake import ListenedHub, Wake
 from daybreak.stores.postgres.watchdog import Watchdog
-from daybreak.world import RealWorld, World
+from daybreak.stores.wakeups import HubWatch
+from daybreak.system import patience
+from daybreak.system.ports import RealWorld, World
 
 T = TypeVar("T")
 FOLD_AFTER = 300  # writes of this process; others fold, too
@@ -45,7 +45,7 @@ class Opened:
         self._hub = hub
         self._sql = Statements("sql", place.schema)
         self._lanes = Lanes()
-        self._habits = fast.Habits()
+        self._habits = plain_path.Habits()
         self._insert_one = call_of("insert_one", self._sql.call_insert_one)
         self._writes = 0
         self._watchdog = Watchdog()
@@ -118,7 +118,7 @@ class Opened:
     async def exchange(self, wanted: Exchange, now: int | None) -> Exchanged:
         on_loop, link = self._on_loop, None
         is_here = on_loop is not None and on_loop.loop is asyncio.get_running_loop() and now is None
-        is_plain = fast.is_plain(wanted) and not self._habits.are_shared(wanted)
+        is_plain = plain_path.is_plain(wanted) and not self._habits.are_shared(wanted)
         if on_loop is not None and is_here and is_plain and not self.clock.must_be_read():
             link = on_loop.free()
         if on_loop is None or link is None:
@@ -127,21 +127,21 @@ class Opened:
         # Not told by whoever waits for it: those who gave up have changed what others wait for all the same.
         tell = functools.partial(self._tell_of, wanted)
         try:
-            rows = await link.ask(on_loop.call, fast.packed(fast.exchange_params(wanted, now, hands)), tell)
+            rows = await link.ask(on_loop.call, plain_path.packed(plain_path.exchange_params(wanted, now, hands)), tell)
         except psycopg.Error:  # others were in the way, and nothing was written
             return await self.do(lambda engine: engine.exchange(wanted, now, is_plain=False))
         said = rows[0][0]
         self.clock.note(rows[0][1] + hands[0], asked)
-        if said != fast.DONE:
-            if said == fast.SHARED:
+        if said != plain_path.DONE:
+            if said == plain_path.SHARED:
                 self._habits.note(wanted, are_shared=True)
-            return await self.do(lambda engine: engine.exchange(wanted, now, is_plain=said == fast.SHARED))
-        if not fast.knows_lanes(rows, self._lanes):
+            return await self.do(lambda engine: engine.exchange(wanted, now, is_plain=said == plain_path.SHARED))
+        if not plain_path.knows_lanes(rows, self._lanes):
             await self.do(lambda engine: engine.know_lanes())
-        return fast.exchanged(wanted, rows, self._lanes, hands[0])
+        return plain_path.exchanged(wanted, rows, self._lanes, hands[0])
 
     def _tell_of(self, wanted: Exchange, rows: list[Any]) -> None:
-        if rows[0][0] == fast.DONE and (topics := fast.topics_of(wanted, rows)):
+        if rows[0][0] == plain_path.DONE and (topics := plain_path.topics_of(wanted, rows)):
             self.committed(topics, left=len(rows) - 1)
             if self._writes >= FOLD_AFTER:
                 with contextlib.suppress(StoreError):  # closed meanwhile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from daybreak.model import State
-from daybreak.stores.postgres import places, share
+from daybreak.core.model import State
+from daybreak.stores.postgres import job_moves, resource_queue
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import STEADY, WALL, Row
 
@@ -14,8 +14,8 @@ def promote(ledger: Ledger, limit: int) -> int:
     """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
     steady, wall, look = _next_due(ledger)
     if look is not None and look <= ledger.steady:
-        share.free_what_time_freed(ledger)
-    share.offer_freed(ledger)
+        resource_queue.free_what_time_freed(ledger)
+    resource_queue.offer_freed(ledger)
     due: list[int] = []
     if steady is not None and steady <= ledger.steady:
         due += [seq for (seq,) in ledger.rows(ledger.sql.due_jobs, (STEADY, ledger.steady, limit))]
@@ -23,26 +23,26 @@ def promote(ledger: Ledger, limit: int) -> int:
         due += [seq for (seq,) in ledger.rows(ledger.sql.due_jobs, (WALL, ledger.wall, limit - len(due)))]
     if due:
         ledger.locked.update(dict.fromkeys(due, State.SCHEDULED))
-        rows = places.load_all(ledger, due)
+        rows = job_moves.load_all(ledger, due)
         moved: list[Row] = []
         for seq in due:
             row = rows[seq]
-            places.leave(ledger, row)
+            job_moves.leave(ledger, row)
             row.state, row.clock, row.due = State.QUEUED, None, None
-            places.tell(ledger, row, "due", "", state=State.QUEUED)
+            job_moves.tell(ledger, row, "due", "", state=State.QUEUED)
             moved.append(row)
-        places.enter_all(ledger, moved)
+        job_moves.enter_all(ledger, moved)
     return len(due)
 
 
 def expire(ledger: Ledger, limit: int) -> int:
     overdue = [seq for (seq,) in ledger.rows(ledger.sql.overdue_jobs, (ledger.steady, limit))]
-    rows = places.load_all(ledger, overdue) if overdue else {}
+    rows = job_moves.load_all(ledger, overdue) if overdue else {}
     expired = 0
     for seq in overdue:
         # While one waited for it someone else may have ended or started it.
         if (row := rows.get(seq)) is not None and row.expires is not None and row.state is not State.RUNNING:
-            places.expire(ledger, row)
+            job_moves.expire(ledger, row)
             expired += 1
     return expired
 

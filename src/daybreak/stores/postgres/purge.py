@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Any
 
-from daybreak.model import FINAL, State
-from daybreak.store import Purge, Purged
-from daybreak.stores.postgres import places
+from daybreak.core.model import FINAL, State
+from daybreak.core.units import span
+from daybreak.store.protocol import Purge, Purged
+from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Bigints
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.units import span
 
 
 def purge(ledger: Ledger, wanted: Purge) -> Purged:
@@ -20,9 +20,9 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
     old = [seq for (seq,) in ledger.rows(sql.stale_jobs, (ledger.steady, wanted.limit))]
     if old:
         ledger.locked.update(dict.fromkeys(old, State.COMPLETED))
-        for row in places.load_all(ledger, old).values():
+        for row in job_moves.load_all(ledger, old).values():
             assert row.state in FINAL
-            places.drop(ledger, row, keys_for=span(wanted.keys_for))
+            job_moves.drop(ledger, row, keys_for=span(wanted.keys_for))
     stale = _stale_feed(ledger, ledger.steady - span(wanted.events_for), wanted.limit)
     if stale:
         # What was purged: a follower who has not seen the latest of it has missed something.
@@ -46,21 +46,21 @@ def _stale_feed(ledger: Ledger, before: int, limit: int) -> list[Any]:
 
 
 def _forward(ledger: Ledger, wanted: Purge) -> list[bool]:
-    rows = places.load_all(ledger, (seq for seq, _ in wanted.forwarded)) if wanted.forwarded else {}
+    rows = job_moves.load_all(ledger, (seq for seq, _ in wanted.forwarded)) if wanted.forwarded else {}
     answers = []
     for seq, fence in wanted.forwarded:
         row = rows.get(seq)
         is_held = row is not None and row.state is State.RUNNING and row.fence == fence
         if row is not None and is_held:
-            places.drop(ledger, row, keys_for=span(wanted.keys_for), lives_on=True)
+            job_moves.drop(ledger, row, keys_for=span(wanted.keys_for), lives_on=True)
             del rows[seq]
         answers.append(is_held)
     return answers
 
 
 def _moved(ledger: Ledger, job: str, revision: int, keys_for: int) -> bool:
-    row = places.load_id(ledger, job)
+    row = job_moves.load_id(ledger, job)
     if row is None or row.state is State.RUNNING or row.n != revision:
         return False
-    places.drop(ledger, row, keys_for=keys_for, lives_on=True)
+    job_moves.drop(ledger, row, keys_for=keys_for, lives_on=True)
     return True

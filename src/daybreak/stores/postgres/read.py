@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from daybreak.errors import BadInput
-from daybreak.events import Event
-from daybreak.model import FINAL, UNFINISHED, Job, State
-from daybreak.store import (
+from daybreak.core.errors import BadInput
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, UNFINISHED, Job, State
+from daybreak.core.units import clean, moment
+from daybreak.store.protocol import (
     POSITION_EXACT_TO,
     SCANNED_PER_PAGE,
     Filter,
@@ -21,12 +22,11 @@ from daybreak.store import (
     Total,
     Usage,
 )
-from daybreak.stores.postgres import places
+from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Ints, Texts
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import Row
 from daybreak.stores.postgres.totals import told
-from daybreak.units import clean, moment
 
 Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
 T = TypeVar("T")
@@ -38,7 +38,7 @@ UNHAPPY = frozenset({State.FAILED, State.CANCELLED})
 def get(ledger: Ledger, jobs: Sequence[str]) -> list[Job | None]:
     asked = [clean(job) for job in jobs]
     seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(asked),)))
-    rows = places.look(ledger, list(seqs.values())) if seqs else {}
+    rows = job_moves.look(ledger, list(seqs.values())) if seqs else {}
     return [rows[seq].as_job() if (seq := seqs.get(job)) in rows else None for job in asked]
 
 
@@ -47,7 +47,7 @@ def find(ledger: Ledger, query: Query) -> Page:
     last: Key = ()
     keys = _walk(ledger, query.filter, query.cursor)
     for batch in in_batches(keys, query.limit + 1):
-        rows = places.look(ledger, [key[-1] for key in batch])
+        rows = job_moves.look(ledger, [key[-1] for key in batch])
         for key in batch:
             row = rows.get(key[-1])
             if row is not None and matches(row, query.filter):
@@ -152,7 +152,7 @@ def _recount(ledger: Ledger, where: Filter) -> Counter[tuple[str, str, int, int,
     cells: Counter[tuple[str, str, int, int, str]] = Counter()
     before = NEWEST
     while seqs := newest_first(ledger, where, before, 1000):
-        for row in places.look(ledger, seqs).values():
+        for row in job_moves.look(ledger, seqs).values():
             if matches(row, where):
                 cells[(*row.name, row.priority, row.state.value)] += 1
         before = seqs[-1]
@@ -165,7 +165,7 @@ def totals(ledger: Ledger, queue: str | None) -> list[Total]:
 
 def position(ledger: Ledger, job: str) -> Position | None:
     seq = ledger.value(ledger.sql.seq_of_id, (clean(job),))
-    row = None if seq is None else places.look(ledger, [seq]).get(seq)
+    row = None if seq is None else job_moves.look(ledger, [seq]).get(seq)
     if row is None or row.state not in (State.QUEUED, State.BLOCKED):
         return None
     lanes, most = Ints(ledger.lanes_of(row.queue)), POSITION_EXACT_TO + 1
@@ -196,7 +196,7 @@ def known_keys(ledger: Ledger, keys: Sequence[str], now: int | None) -> list[Kno
 
 def history(ledger: Ledger, job: str) -> list[Event]:
     seq = ledger.value(ledger.sql.seq_of_id, (clean(job),))
-    row = None if seq is None else places.look(ledger, [seq]).get(seq)
+    row = None if seq is None else job_moves.look(ledger, [seq]).get(seq)
     return row.events() if row else []
 
 

@@ -7,14 +7,24 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from daybreak import events
-from daybreak.errors import BadInput
-from daybreak.model import NO_GATE, NO_HEALTH, UNLIMITED, Gate, Health, Put, QueueSettings, Record, ResourceSettings
-from daybreak.store import work_topic
-from daybreak.stores.postgres import share
+from daybreak.core import events
+from daybreak.core.errors import BadInput
+from daybreak.core.model import (
+    NO_GATE,
+    NO_HEALTH,
+    UNLIMITED,
+    Gate,
+    Health,
+    Put,
+    QueueSettings,
+    Record,
+    ResourceSettings,
+)
+from daybreak.core.units import span
+from daybreak.store.protocol import work_topic
+from daybreak.stores.postgres import resource_queue
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.units import span
 
 RECORDS = 0x444252  # of advisory locks
 # Those by which others go.
@@ -64,11 +74,11 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
         case "queue":
             _put_queue(ledger, put.name, _decoded(put, QueueSettings))
         case "resource":
-            share.set_resource(ledger, put.name, _decoded(put, ResourceSettings) or UNLIMITED)
+            resource_queue.set_resource(ledger, put.name, _decoded(put, ResourceSettings) or UNLIMITED)
         case "gate":
-            share.set_gate(ledger, put.name, _decoded(put, Gate) or NO_GATE)
+            resource_queue.set_gate(ledger, put.name, _decoded(put, Gate) or NO_GATE)
         case "health":
-            share.set_health(ledger, put.name, _decoded(put, Health) or NO_HEALTH)
+            resource_queue.set_health(ledger, put.name, _decoded(put, Health) or NO_HEALTH)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 

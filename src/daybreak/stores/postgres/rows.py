@@ -9,11 +9,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from daybreak.errors import BadInput
-from daybreak.events import Event, submitted
-from daybreak.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Need, Options, Reason, State
-from daybreak.stores.postgres import lines
-from daybreak.units import clean, micros, moment, span
+from daybreak.core.errors import BadInput
+from daybreak.core.events import Event, submitted
+from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Need, Options, Reason, State
+from daybreak.core.units import clean, micros, moment, span
+from daybreak.stores.postgres import event_lines
 
 STEADY, WALL = 0, 1
 HOLD_FOR = JobSpec(id="", task="").hold_for
@@ -269,7 +269,7 @@ class Row:
             expires_at=_moment(self.expires),
             started_at=_moment(self.started),
             finished_at=_moment(self.finished),
-            worker=lines.last_holder(self.history or "") if self.state in FINAL else self.worker,
+            worker=event_lines.last_holder(self.history or "") if self.state in FINAL else self.worker,
             leased_until=_moment(self.until),
             progress=self.progress,
             message=(self.message or b"").decode(),
@@ -316,7 +316,7 @@ class Row:
         return submitted(self.spec, state, moment(self.created), None if due is None else moment(due[1]))
 
     def events(self) -> list[Event]:
-        return lines.whole(self.first_event(), self.history)
+        return event_lines.whole(self.first_event(), self.history)
 
 
 def first_due(spec: JobSpec, wall: int, steady: int) -> tuple[int, int] | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Final
 
-from daybreak import patience
-from daybreak.errors import StoreError, StoreReadOnly, StoreUnsuitable
+from daybreak.core.errors import StoreError, StoreReadOnly, StoreUnsuitable
 from daybreak.stores.postgres import faults
+from daybreak.stores.postgres.address import Place
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.link import Link
-from daybreak.stores.postgres.place import Place
 from daybreak.stores.postgres.statements import Statements, quoted, spelt
+from daybreak.system import patience
 
 VERSION: Final = 2
 # The oldest program that can work on what we write: one version apart must do. A function that changes gets a new

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from daybreak import events
-from daybreak.events import Event
-from daybreak.model import FINAL, JobSpec, Lease, Put, Settlement, State
-from daybreak.store import Beat, Extended, Reap
-from daybreak.stores.postgres import places
+from daybreak.core import events
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, JobSpec, Lease, Put, Settlement, State
+from daybreak.core.units import span
+from daybreak.store.protocol import Beat, Extended, Reap
+from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import STEADY, Carry, Row, pack_carry, text_bytes, unpack_carry
-from daybreak.units import span
 
 
 class Settling:
@@ -25,12 +25,12 @@ class Settling:
         self.puts: list[Put] = []
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        rows = places.load_all(self._ledger, (settlement.seq for settlement in settlements))
+        rows = job_moves.load_all(self._ledger, (settlement.seq for settlement in settlements))
         if any(row.needs for row in rows.values()) and self._ledger.is_alone:
             self._ledger.gauges.know_needs(rows.values())
         moved: list[Row] = []
         answers = [self._settle(settlement, rows.get(settlement.seq), moved) for settlement in settlements]
-        places.enter_all(self._ledger, moved)
+        job_moves.enter_all(self._ledger, moved)
         return answers
 
     def _settle(self, settlement: Settlement, row: Row | None, moved: list[Row]) -> bool:
@@ -43,7 +43,7 @@ class Settling:
         if row.cancelling is not None:
             # Whoever was told that a running job is being cancelled never sees it complete or run again.
             row.attempt = settlement.attempt
-            places.finish(self._ledger, row, State.CANCELLED, by=row.cancelling.decode())
+            job_moves.finish(self._ledger, row, State.CANCELLED, by=row.cancelling.decode())
             return True
         if row.suspending and settlement.state in (State.QUEUED, State.SCHEDULED):
             settlement = msgspec.structs.replace(settlement, state=State.SUSPENDED, delay=None)
@@ -56,7 +56,7 @@ class Settling:
     def _write(self, settlement: Settlement, row: Row) -> None:
         ledger = self._ledger
         ledger.totals.settle(row.lane, row.priority, settlement, ledger.wall)
-        places.leave(ledger, row)
+        job_moves.leave(ledger, row)
         row.attempt, row.carry.lost, row.carry.timeouts = settlement.attempt, settlement.lost, settlement.timeouts
         if settlement.checkpoint is not None:
             row.carry.checkpoint = settlement.checkpoint
@@ -72,10 +72,10 @@ class Settling:
         if settlement.state in FINAL:
             keep = settlement.keep_for
             row.purge_at = None if keep is None else ledger.steady + span(keep)
-            places.close(ledger, row)
+            job_moves.close(ledger, row)
         else:
-            places.put_in_place(ledger, row)
-        places.remember(ledger, row, events.settled(settlement, row.n + 1, ledger.at, row.due_at))
+            job_moves.put_in_place(ledger, row)
+        job_moves.remember(ledger, row, events.settled(settlement, row.n + 1, ledger.at, row.due_at))
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ def reap(ledger: Ledger, wanted: Reap, asked_at: int, watched_for: int) -> list[
     found = ledger.rows(ledger.sql.lapsed_leases, (asked_at, watched_for, wanted.limit))
     seqs = [seq for (seq,) in found]
     ledger.locked.update(dict.fromkeys(seqs, State.RUNNING))
-    rows = places.load_all(ledger, seqs)
+    rows = job_moves.load_all(ledger, seqs)
     return [_take_over(ledger, rows[seq], wanted) for seq in seqs]
 
 
@@ -165,6 +165,6 @@ def _take_over(ledger: Ledger, row: Row, wanted: Reap) -> Lease:
     row.worker, row.call, row.reaped = wanted.worker, None, True
     row.term = span(wanted.lease_for)
     row.until = ledger.steady + row.term
-    places.tell(ledger, row, "lease_expired", wanted.worker, fence=row.fence)
+    job_moves.tell(ledger, row, "lease_expired", wanted.worker, fence=row.fence)
     ledger.run(ledger.sql.take_over_lease, (row.fence, row.n, row.worker, row.until, row.term, row.history, row.seq))
     return row.as_lease()

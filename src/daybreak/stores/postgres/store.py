@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from daybreak import patience
-from daybreak.cleaning import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
-from daybreak.errors import StoreUnavailable
-from daybreak.events import Event
-from daybreak.model import Job, JobSpec, Lease, Put, Record
-from daybreak.store import (
+from daybreak.core.errors import StoreUnavailable
+from daybreak.core.events import Event
+from daybreak.core.model import Job, JobSpec, Lease, Put, Record
+from daybreak.core.units import clean, micros, span
+from daybreak.store.protocol import (
     Advanced,
     Amend,
     Amended,
@@ -40,16 +39,17 @@ from daybreak.store import (
     Usage,
     Watch,
 )
-from daybreak.stores.postgres import amend, feed, incoming, read, records, settle
+from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
+from daybreak.stores.postgres import amend, event_feed, outbox, read, records, settle
+from daybreak.stores.postgres.address import place_of
 from daybreak.stores.postgres.adopt import adopt, pack
 from daybreak.stores.postgres.examine import examine
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.opened import Opened, in_thread
-from daybreak.stores.postgres.place import place_of
+from daybreak.stores.postgres.transactional_submit import insert_within, insert_within_async
 from daybreak.stores.postgres.wake import ListenedHub
-from daybreak.stores.postgres.within import insert_within, insert_within_async
-from daybreak.units import clean, micros, span
-from daybreak.world import RealWorld, World
+from daybreak.system import patience
+from daybreak.system.ports import RealWorld, World
 
 TRIES: Final = 100
 
@@ -199,9 +199,9 @@ class PostgresStore:
     async def _take_in(self) -> None:
         """Accept what was committed within other transactions, so that people see it also while nobody claims."""
         for _ in range(TRIES):
-            if not await self._read(incoming.is_there):
+            if not await self._read(outbox.is_there):
                 return
-            if not await self._write(lambda ledger: incoming.accept(ledger, 500), None):
+            if not await self._write(lambda ledger: outbox.accept(ledger, 500), None):
                 await asyncio.sleep(0.01)  # someone else is at it
 
     async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
@@ -227,7 +227,7 @@ class PostgresStore:
         return await self._read(lambda ledger: read.usage(ledger, name))  # type: ignore[no-any-return]
 
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
-        return await self._read(lambda ledger: feed.events(ledger, after, limit))  # type: ignore[no-any-return]
+        return await self._read(lambda ledger: event_feed.events(ledger, after, limit))  # type: ignore[no-any-return]
 
     async def history(self, job: str) -> list[Event]:
         return await self._read(lambda ledger: read.history(ledger, job))  # type: ignore[no-any-return]

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from daybreak.model import Settlement
-from daybreak.store import MAXIMA, Total
+from daybreak.core.model import Settlement
+from daybreak.store.protocol import MAXIMA, Total
 from daybreak.stores.postgres.arrays import Bigints, Ints, Smallints, Texts
 
 Cell = tuple[int, int, str]  # lane, priority, what

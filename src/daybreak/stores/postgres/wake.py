@@ -20,17 +20,17 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from daybreak import patience
-from daybreak.errors import StoreError
+from daybreak.core.errors import StoreError
 from daybreak.stores.backoff import Backoff
-from daybreak.stores.hub import ANY, Hub
+from daybreak.stores.postgres.address import Place
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.link import connect, meet
-from daybreak.stores.postgres.place import Place
 from daybreak.stores.postgres.statements import Statements, quoted
+from daybreak.stores.postgres.transactional_submit import channel_of
 from daybreak.stores.postgres.watchdog import Waiting, Watchdog
-from daybreak.stores.postgres.within import channel_of
+from daybreak.stores.wakeups import ANY, Hub
+from daybreak.system import patience
 
 SLOW_LOOK: Final = 10.0  # seconds; a broken connection is noticed at once
 QUICK_LOOK: Final = 0.15

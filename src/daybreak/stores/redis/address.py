@@ -9,8 +9,8 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
-from daybreak.errors import BadInput
-from daybreak.units import ZERO, duration
+from daybreak.core.errors import BadInput
+from daybreak.core.units import ZERO, duration
 
 SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix")
 _SECURE = ("rediss", "valkeys")

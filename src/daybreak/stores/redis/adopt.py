@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from daybreak.model import State
-from daybreak.store import Moved
+from daybreak.core.model import State
+from daybreak.core.units import micros, moment
+from daybreak.store.protocol import Moved
 from daybreak.stores.redis import codes
+from daybreak.stores.redis.event_codec import pack_event, sized
 from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.rows import HEAD, Whole, pack_failure, pack_progress, pack_spec, squeeze
 from daybreak.stores.redis.specs import Args, check_priority, kept, pack_ties, task_of
-from daybreak.stores.redis.told import pack_event, sized
-from daybreak.units import micros, moment
 
 _STATE: Final = struct.Struct("<3BIIII8d")
 WALL: Final = 2  # how a delay is counted, as in prelude.lua

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from daybreak.model import Reason, State
-from daybreak.store import Verdict
+from daybreak.core.model import Reason, State
+from daybreak.store.protocol import Verdict
 
 STATES: Final = (
     State.SCHEDULED, State.BLOCKED, State.QUEUED, State.RUNNING, State.SUSPENDED, State.COMPLETED, State.FAILED,

@@ -6,12 +6,12 @@ import asyncio
 import time
 from typing import Any
 
-from daybreak.errors import BadInput, StoreUnsuitable
-from daybreak.store import Finding, well
+from daybreak.core.errors import BadInput, StoreUnsuitable
+from daybreak.store.protocol import Finding, well
 from daybreak.stores.redis import faults
-from daybreak.stores.redis.library import Refusal
-from daybreak.stores.redis.line import Line
-from daybreak.stores.redis.link import Link, Lost
+from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.connection import Link, Lost
+from daybreak.stores.redis.hiredis import Refusal
 
 OLDEST = (6, 2)
 KEEPS = "noeviction"

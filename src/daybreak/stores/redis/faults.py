@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from daybreak.errors import (
+from daybreak.core.errors import (
     OutcomeUnknown,
     StoreError,
     StoreFull,

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from daybreak.model import Gate, Health, JobSpec, ResourceSettings
-from daybreak.store import Usage
+from daybreak.core.model import Gate, Health, JobSpec, ResourceSettings
+from daybreak.core.units import clean, moment, span
+from daybreak.store.protocol import Usage
 from daybreak.stores.redis import codes, scripts
-from daybreak.stores.redis.line import Line
-from daybreak.stores.redis.told import SHORT, sized
-from daybreak.units import clean, moment, span
+from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.event_codec import SHORT, sized
 
 _HOLDER: Final = struct.Struct("<BdH")
 _SLOTS: Final = struct.Struct("<d")

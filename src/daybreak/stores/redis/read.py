@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Final, Literal
 
-from daybreak.errors import BadInput, CursorExpired
-from daybreak.events import Event
-from daybreak.model import Job, State
-from daybreak.store import (
+from daybreak.core.errors import BadInput, CursorExpired
+from daybreak.core.events import Event
+from daybreak.core.model import Job, State
+from daybreak.core.units import clean
+from daybreak.store.protocol import (
     LATEST,
     SCANNED_PER_CHUNK,
     SCANNED_PER_PAGE,
@@ -24,12 +25,11 @@ from daybreak.store import (
     Total,
 )
 from daybreak.stores.redis import codes, scripts
-from daybreak.stores.redis.ask import filtered, seq_of
-from daybreak.stores.redis.line import Line
+from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.event_codec import unpack_names, unpack_row
+from daybreak.stores.redis.requests import filtered, seq_of
 from daybreak.stores.redis.rows import Whole
 from daybreak.stores.redis.specs import Args
-from daybreak.stores.redis.told import unpack_names, unpack_row
-from daybreak.units import clean
 
 PIECE: Final = 250
 _TOTAL: Final = struct.Struct("<2d")

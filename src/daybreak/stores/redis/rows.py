@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from daybreak.events import Event, submitted
-from daybreak.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, State
-from daybreak.sharing import RETRIES_OF
+from daybreak.core.events import Event, submitted
+from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, State
+from daybreak.core.resource_gauge import RETRIES_OF
+from daybreak.core.units import EPOCH, micros, moment, span
 from daybreak.stores.redis import codes
-from daybreak.stores.redis.told import SHORT, last_holder, moment_or_none, short, unfold, unpack_event
-from daybreak.units import EPOCH, micros, moment, span
+from daybreak.stores.redis.event_codec import SHORT, last_holder, moment_or_none, short, unfold, unpack_event
 
 LARGE: Final = 4096
 _CREATED: Final = struct.Struct("<d")

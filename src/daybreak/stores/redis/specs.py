@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from daybreak.errors import BadInput
-from daybreak.model import JobSpec
+from daybreak.core.errors import BadInput
+from daybreak.core.model import JobSpec
+from daybreak.core.units import micros, span
 from daybreak.stores.redis import codes
+from daybreak.stores.redis.event_codec import SHORT, Tail, pack_end, pack_tail, sized
 from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.rows import pack_spec
-from daybreak.stores.redis.told import SHORT, Tail, pack_end, pack_tail, sized
-from daybreak.units import micros, span
 
 Arg = bytes | str | int
 Args = list[Arg]

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, Self
 
-from daybreak import patience
-from daybreak.cleaning import cleaned_amend, cleaned_moved
-from daybreak.errors import StoreUnavailable
-from daybreak.events import Event
-from daybreak.model import Job, JobSpec, Lease, Put, Record
-from daybreak.store import (
+from daybreak.core.errors import StoreUnavailable
+from daybreak.core.events import Event
+from daybreak.core.model import Job, JobSpec, Lease, Put, Record
+from daybreak.core.units import clean, span
+from daybreak.store.protocol import (
     POSITION_EXACT_TO,
     Advanced,
     Amend,
@@ -40,17 +39,18 @@ from daybreak.store import (
     Usage,
     Watch,
 )
-from daybreak.stores.redis import adopt, answers, ask, examine, faults, gauges, read, scripts
+from daybreak.store.sanitize import cleaned_amend, cleaned_moved
+from daybreak.stores.redis import adopt, examine, faults, gauges, read, replies, requests, scripts
 from daybreak.stores.redis.address import parse
-from daybreak.stores.redis.caller import Caller
-from daybreak.stores.redis.hands import Hands
-from daybreak.stores.redis.library import need_library
-from daybreak.stores.redis.line import Line
+from daybreak.stores.redis.blocking_client import Caller
+from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.hiredis import need_library
+from daybreak.stores.redis.plain_submit import ShortWay
 from daybreak.stores.redis.rows import leases_of
-from daybreak.stores.redis.short import ShortWay
+from daybreak.stores.redis.server_clock import Hands
 from daybreak.stores.redis.wake import Wake
-from daybreak.units import clean, span
-from daybreak.world import RealWorld, World
+from daybreak.system import patience
+from daybreak.system.ports import RealWorld, World
 
 NAMESPACE = "daybreak"
 
@@ -144,8 +144,8 @@ class RedisStore:
             accepted = self._short.answered(specs, await line.run(scripts.SUBMIT, short, now))
             if accepted is not None:
                 return accepted
-        reply = await line.run(scripts.EXCHANGE, ask.insert(specs), now)
-        return answers.inserted(specs, reply[2])
+        reply = await line.run(scripts.EXCHANGE, requests.insert(specs), now)
+        return replies.inserted(specs, reply[2])
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         """`insert` for a thread that waits: those who wait at the same time are sent together."""
@@ -154,22 +154,22 @@ class RedisStore:
         return self._caller.insert(specs)
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
-        reply = await self._in_use().run(scripts.EXCHANGE, ask.exchange(exchange), now)
-        return answers.exchanged(exchange, reply)
+        reply = await self._in_use().run(scripts.EXCHANGE, requests.exchange(exchange), now)
+        return replies.exchanged(exchange, reply)
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
-        _, held = await self._in_use().run(scripts.EXTEND, ask.beats(beats), now)
-        return [answers.EXTENDED[code] for code in held]
+        _, held = await self._in_use().run(scripts.EXTEND, requests.beats(beats), now)
+        return [replies.EXTENDED[code] for code in held]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        line, watched, asked, even = self._in_use(), span(reap.watched_for), ask.LATER, None
+        line, watched, asked, even = self._in_use(), span(reap.watched_for), requests.LATER, None
         if now is None:
             # By the time of asking: whoever could not report while the question was on its way is not given up.
             before = line.hands.asked_at()
             await line.link()
             asked = before or line.hands.asked_at() or asked
             watched, even = line.hands.watched_for(watched), line.hands.even_since()
-        _, taken = await line.run(scripts.REAP, ask.reap(reap, asked, watched, even), now)
+        _, taken = await line.run(scripts.REAP, requests.reap(reap, asked, watched, even), now)
         return leases_of(reap.worker, None, taken)
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
@@ -181,15 +181,15 @@ class RedisStore:
         names: Sequence[str | bytes] = [clean(job) for job in wanted.jobs]
         if wanted.filter is not None:
             names, cursor = await read.find_chunk(line, wanted)
-        _, amended = await line.run(scripts.AMEND, ask.amend(wanted, names), now)
-        return Amended(answers.amended(wanted, amended), cursor)
+        _, amended = await line.run(scripts.AMEND, requests.amend(wanted, names), now)
+        return Amended(replies.amended(wanted, amended), cursor)
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
         return [None if found is None else found.job for found in await read.get(self._in_use(), jobs)]
 
     async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
         _, found = await self._in_use().run(scripts.KEYS, (len(keys), *(clean(key) for key in keys)), now)
-        return [None if said is None else answers.known_key(said) for said in found]
+        return [None if said is None else replies.known_key(said) for said in found]
 
     async def find(self, query: Query) -> Page:
         return await read.find(self._in_use(), query)
@@ -215,7 +215,7 @@ class RedisStore:
         return [] if found is None else found.history()
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
-        return answers.purged(await self._in_use().run(scripts.PURGE, ask.purge(purge), now))
+        return replies.purged(await self._in_use().run(scripts.PURGE, requests.purge(purge), now))
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
         line = self._in_use()
@@ -225,7 +225,7 @@ class RedisStore:
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
         cleaned = [cleaned_moved(one) for one in moved]
         _, adopted = await self._in_use().run(scripts.ADOPT, adopt.adopt(cleaned, clean(by)), now)
-        return answers.inserted([one.job.spec for one in moved], adopted)
+        return replies.inserted([one.job.spec for one in moved], adopted)
 
     async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
         return (await self.exchange(Exchange(put=puts), now=now)).put
@@ -233,7 +233,7 @@ class RedisStore:
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         one: Literal[0, 1] = 0 if name is None else 1
         _, found = await self._in_use().run(scripts.RECORDS, (clean(kind), clean(name or ""), one))
-        return answers.records(kind, found)
+        return replies.records(kind, found)
 
     async def examine(self) -> list[Finding]:
         """Also when it is not open."""

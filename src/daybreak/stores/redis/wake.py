@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
 
-from daybreak import patience
-from daybreak.errors import StoreError
+from daybreak.core.errors import StoreError
 from daybreak.stores.backoff import Backoff
-from daybreak.stores.hub import ANY, Hub, HubWatch
-from daybreak.stores.redis.line import Line
-from daybreak.stores.redis.link import Link
-from daybreak.stores.redis.told import unpack_names
+from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.connection import Link
+from daybreak.stores.redis.event_codec import unpack_names
+from daybreak.stores.wakeups import ANY, Hub, HubWatch
+from daybreak.system import patience
 
 SLOW_LOOK: Final = timedelta(seconds=10)
 FORGOTTEN: Final = 100  # so many channels may be listened to in vain before they are given up

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from daybreak.events import encode
-from daybreak.model import UNFINISHED, State
-from daybreak.rank import place
-from daybreak.store import Inserted, Moved, Verdict, job_topic, jumped_by, kept_until
-from daybreak.stores.sqlite import gauges, places
+from daybreak.core.events import encode
+from daybreak.core.model import UNFINISHED, State
+from daybreak.core.rank import place
+from daybreak.core.units import clean, micros, moment
+from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, jumped_by, kept_until
+from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import WALL, Carry, Row, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import clean, micros, moment
 
 
 def pack(ledger: Ledger, jobs: Sequence[str]) -> list[Moved | None]:
@@ -22,7 +22,7 @@ def pack(ledger: Ledger, jobs: Sequence[str]) -> list[Moved | None]:
 
 
 def _pack(ledger: Ledger, job: str) -> Moved | None:
-    row = places.load_id(ledger, job)
+    row = job_moves.load_id(ledger, job)
     if row is None:
         return None
     packed, jumped = row.as_job(), jumped_by(ledger.wall, ledger.steady)
@@ -44,18 +44,18 @@ def adopt(ledger: Ledger, moved: Sequence[Moved], by: str) -> list[Inserted]:
 
 def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
     job, spec = moved.job, moved.job.spec
-    if (known := places.load_id(ledger, spec.id)) is not None:
+    if (known := job_moves.load_id(ledger, spec.id)) is not None:
         return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
     for key in moved.keys:
         known_as = ledger.execute(sql.key_of, (key,)).fetchone()
         if known_as is not None and known_as[2] is None and (known_as[3] is None or known_as[3] <= ledger.steady):
             continue  # it was spent, and its time is over
         if known_as is not None and (other := known_as[1]) != spec.id:
-            there = places.load_id(ledger, other)
+            there = job_moves.load_id(ledger, other)
             return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
     if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         seq = ledger.value(sql.holder_of, (spec.unique,))
-        holder = None if seq is None else places.load(ledger, seq)
+        holder = None if seq is None else job_moves.load(ledger, seq)
         if holder is not None:
             return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
     return None
@@ -102,11 +102,11 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     ledger.known.last_id = None
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
     if row.state is State.BLOCKED:  # on what, this store finds out for itself
-        row.state = places.first_state(ledger, row)
+        row.state = job_moves.first_state(ledger, row)
     if spec.options.resources:
-        gauges.refuse_older_programs(ledger)
-    places.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
-    places.enter(ledger, row)
+        gauge_rows.refuse_older_programs(ledger)
+    job_moves.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
+    job_moves.enter(ledger, row)
     if job.is_final:
         ledger.wake(job_topic(job.id))
     return Inserted(Verdict.NEW, spec.id, seq, row.state)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from daybreak.model import FINAL, WAITING, State
-from daybreak.store import SCANNED_PER_CHUNK, Amend, Amended, Amendment, worker_topic
-from daybreak.stores.sqlite import gauges, places, read
+from daybreak.core.model import FINAL, WAITING, State
+from daybreak.core.units import clean
+from daybreak.store.protocol import SCANNED_PER_CHUNK, Amend, Amended, Amendment, worker_topic
+from daybreak.stores.sqlite import gauge_rows, job_moves, read
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import Row
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import clean
 
 Answer = Literal["done", "requested", "refused", "missing"]
 
@@ -22,7 +22,9 @@ def amend(ledger: Ledger, wanted: Amend) -> Amended:
 def amend_chunk(ledger: Ledger, wanted: Amend, seqs: list[int], cursor: str | None) -> Amended:
     """Change what was found, if it still matches: between the look and the write others may have been at it."""
     assert wanted.filter is not None
-    rows = [row for seq in seqs if (row := places.load(ledger, seq)) is not None and read.matches(row, wanted.filter)]
+    rows = [
+        row for seq in seqs if (row := job_moves.load(ledger, seq)) is not None and read.matches(row, wanted.filter)
+    ]
     answers = [_amend(ledger, row, wanted) for row in rows]
     return Amended([a for a in answers if a.verdict in ("done", "requested")], cursor)
 
@@ -35,7 +37,7 @@ def find_chunk(ledger: Ledger, wanted: Amend) -> tuple[list[int], str | None]:
     chunk: list[int] = []
     seq = 0
     for scanned, (seq,) in enumerate(read.newest_first(ledger, wanted.filter, before), 1):
-        row = places.load(ledger, seq)
+        row = job_moves.load(ledger, seq)
         if row is not None and read.matches(row, wanted.filter):
             chunk.append(seq)
         if len(chunk) == wanted.limit or scanned == SCANNED_PER_CHUNK:
@@ -44,7 +46,7 @@ def find_chunk(ledger: Ledger, wanted: Amend) -> tuple[list[int], str | None]:
 
 
 def _amend_id(ledger: Ledger, job: str, wanted: Amend) -> Amendment:
-    row = places.load_id(ledger, clean(job))
+    row = job_moves.load_id(ledger, clean(job))
     return _amend(ledger, row, wanted) if row else Amendment(job, "missing")
 
 
@@ -58,10 +60,10 @@ def _cancel(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state is State.RUNNING:
         if row.cancelling is None:
             row.cancelling = wanted.by
-            places.tell(ledger, row, "cancel_requested", wanted.by, note=wanted.note)
+            job_moves.tell(ledger, row, "cancel_requested", wanted.by, note=wanted.note)
             _ask(ledger, row)
         return "requested"
-    places.finish(ledger, row, State.CANCELLED, by=wanted.by, note=wanted.note)
+    job_moves.finish(ledger, row, State.CANCELLED, by=wanted.by, note=wanted.note)
     return "done"
 
 
@@ -71,33 +73,33 @@ def _suspend(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state is State.RUNNING:
         if not row.suspending:
             row.suspending = True
-            places.tell(ledger, row, "suspend_requested", wanted.by, note=wanted.note)
+            job_moves.tell(ledger, row, "suspend_requested", wanted.by, note=wanted.note)
             _ask(ledger, row)
         return "requested"
-    gauges.wait_no_more(ledger, row)
-    places.leave(ledger, row)
+    gauge_rows.wait_no_more(ledger, row)
+    job_moves.leave(ledger, row)
     row.state, row.carry.note = State.SUSPENDED, wanted.note
-    places.tell(ledger, row, "suspended", wanted.by, state=State.SUSPENDED, note=wanted.note)
-    places.enter(ledger, row)
+    job_moves.tell(ledger, row, "suspended", wanted.by, state=State.SUSPENDED, note=wanted.note)
+    job_moves.enter(ledger, row)
     return "done"
 
 
 def _resume(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state is State.RUNNING and row.suspending:
         row.suspending = False
-        places.tell(ledger, row, "resumed", wanted.by)
+        job_moves.tell(ledger, row, "resumed", wanted.by)
         _ask(ledger, row)
         return "done"
     if row.state is not State.SUSPENDED:
         return "refused"
-    places.leave(ledger, row)
+    job_moves.leave(ledger, row)
     row.carry.note = ""
-    if places.is_early(ledger, row):
+    if job_moves.is_early(ledger, row):
         row.state = State.SCHEDULED
     else:
-        row.state, row.clock, row.due = places.first_state(ledger, row), None, None
-    places.tell(ledger, row, "resumed", wanted.by, state=row.state, run_at=places.due_at(row))
-    places.enter(ledger, row)
+        row.state, row.clock, row.due = job_moves.first_state(ledger, row), None, None
+    job_moves.tell(ledger, row, "resumed", wanted.by, state=row.state, run_at=job_moves.due_at(row))
+    job_moves.enter(ledger, row)
     return "done"
 
 
@@ -114,34 +116,34 @@ def _retry(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
         if seq is not None and not _gives_up_its_name(ledger, seq, row):
             return "refused"
         ledger.execute(sql.insert_unique, (row.uniq, row.seq))
-    places.leave(ledger, row)
+    job_moves.leave(ledger, row)
     row.state, row.reason, row.carry.note = State.QUEUED, None, ""
     row.attempt = row.carry.lost = row.carry.timeouts = 0
     row.carry.blocked_since = None
     row.finished = row.purge_at = row.result = None
-    places.put_in_place(ledger, row)
-    places.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)
-    places.enter(ledger, row)
+    job_moves.put_in_place(ledger, row)
+    job_moves.tell(ledger, row, "retried", wanted.by, state=State.QUEUED, attempt=0, note=wanted.note)
+    job_moves.enter(ledger, row)
     return "done"
 
 
 def _gives_up_its_name(ledger: Ledger, seq: int, row: Row) -> bool:
-    holder = places.load(ledger, seq)
+    holder = job_moves.load(ledger, seq)
     return row.spec.unique_while == "waiting" and holder is not None and holder.state is State.RUNNING
 
 
 def _remove(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state not in FINAL:
         return "refused"
-    places.tell(ledger, row, "removed", wanted.by, note=wanted.note)
-    places.drop(ledger, row, keys_for=None)
+    job_moves.tell(ledger, row, "removed", wanted.by, note=wanted.note)
+    job_moves.drop(ledger, row, keys_for=None)
     return "done"
 
 
 def _rerank(ledger: Ledger, row: Row, wanted: Amend) -> Answer:
     if row.state not in WAITING:
         return "refused"
-    places.rerank(ledger, row, wanted.priority, by=wanted.by)
+    job_moves.rerank(ledger, row, wanted.priority, by=wanted.by)
     return "done"
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import apsw
 
-from daybreak.errors import BadInput, StoreCorrupt, StoreUnavailable
+from daybreak.core.errors import BadInput, StoreCorrupt, StoreUnavailable
 from daybreak.stores.sqlite import schema
 from daybreak.stores.sqlite.faults import translate
 

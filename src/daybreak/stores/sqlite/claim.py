@@ -8,16 +8,16 @@ from datetime import timedelta
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
-from daybreak.events import Event
-from daybreak.model import Lease, QueueSettings, State
-from daybreak.rank import turn, urgency
-from daybreak.sharing import PARKED_PER_CLAIM
-from daybreak.store import PROMOTED_PER_CLAIM, Claim
-from daybreak.stores.sqlite import gauges, pass_time, places, share
+from daybreak.core.events import Event
+from daybreak.core.model import Lease, QueueSettings, State
+from daybreak.core.rank import turn, urgency
+from daybreak.core.resource_gauge import PARKED_PER_CLAIM
+from daybreak.core.units import moment, span
+from daybreak.store.protocol import PROMOTED_PER_CLAIM, Claim
+from daybreak.stores.sqlite import gauge_rows, job_moves, pass_time, resource_queue
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import LaneName, Row, Values, pack_carry, spec_of, unpack_carry, unpack_options
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import moment, span
 
 # Looked up once: a member of an enum is found by calling code, at every access.
 QUEUED, RUNNING = State.QUEUED, State.RUNNING
@@ -101,7 +101,7 @@ class Claiming:
                 line.close()
         self._write()
         is_freed = bool(ledger.freed) or (coming.look is not None and coming.look <= ledger.steady)
-        is_offered = share.offer_freed(ledger)
+        is_offered = resource_queue.offer_freed(ledger)
         self.again = is_offered or (due == PROMOTED_PER_CLAIM if dry else True)
         if len(leases) < claim.limit:
             is_as_before = not (due or is_freed or self._ended or self._parked or self._shares)
@@ -131,23 +131,23 @@ class Claiming:
         end: what is kept for this one is not for those behind it."""
         ledger, seq, expires, options = self._ledger, found[2], found[12], found[18]
         if expires is not None and expires <= ledger.steady:
-            places.expire(ledger, self._load(seq))
+            job_moves.expire(ledger, self._load(seq))
             self._ended += 1
             return True
         if options is None or not (needs := unpack_options(options).resources):
             return False
-        if (shut := gauges.refusing(ledger, unpack_options(options))) is not None:
-            share.fail_fast(ledger, self._load(seq), shut)
+        if (shut := gauge_rows.refusing(ledger, unpack_options(options))) is not None:
+            resource_queue.fail_fast(ledger, self._load(seq), shut)
             self._ended += 1
             return True
-        lacking = gauges.lacking(ledger, needs, seq, found[9], is_retry=found[3] > 0)
+        lacking = gauge_rows.lacking(ledger, needs, seq, found[9], is_retry=found[3] > 0)
         if lacking is not None:
-            share.park(ledger, self._load(seq), lacking)
+            resource_queue.park(ledger, self._load(seq), lacking)
             self._parked += 1
         return lacking is not None
 
     def _load(self, seq: int) -> Row:
-        row = places.load(self._ledger, seq)
+        row = job_moves.load(self._ledger, seq)
         assert row is not None
         return row
 
@@ -155,7 +155,7 @@ class Claiming:
         ledger, claim = self._ledger, self._claim
         if not claim.repeats or claim.call is None:
             return []
-        rows = (places.load(ledger, seq) for (seq,) in ledger.rows(sql.leases_of_call, (claim.worker, claim.call)))
+        rows = (job_moves.load(ledger, seq) for (seq,) in ledger.rows(sql.leases_of_call, (claim.worker, claim.call)))
         return [row.as_lease() for row in rows if row is not None]
 
     def _lease(self, lane: int, row: Values, *, ahead: bool) -> Lease:
@@ -179,15 +179,15 @@ class Claiming:
             brought.blocked_since = None
             carry = pack_carry(brought)
         if options is not None and (needs := unpack_options(options).resources):
-            gauges.keep_no_more(ledger, needs, seq)
-            gauges.take(ledger, needs, is_retry=attempt > 1)
-            packed_needs = gauges.pack_needs(needs)
+            gauge_rows.keep_no_more(ledger, needs, seq)
+            gauge_rows.take(ledger, needs, is_retry=attempt > 1)
+            packed_needs = gauge_rows.pack_needs(needs)
             self._shares = True
         if expires is not None:
             ledger.execute(sql.forget_expiry, (seq,))
         self._rows.append((
             seq, lane, priority, uniq, attempt, fence, n, claim.worker, ledger.steady + self._term, self._term,
-            ledger.wall, claim.call, carry, places.grown(ledger, seq, n, history, line), packed_needs,
+            ledger.wall, claim.call, carry, job_moves.grown(ledger, seq, n, history, line), packed_needs,
             ahead,
         ))  # fmt: skip
         return Lease(

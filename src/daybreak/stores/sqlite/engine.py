@@ -15,20 +15,16 @@ from typing import Any, Self
 import apsw
 from msgspec import Struct
 
-from daybreak.errors import (
-    OutcomeUnknown,
-    StoreError,
-    StoreUnavailable,
-)
-from daybreak.model import JobSpec
-from daybreak.stores.sqlite import forks, gauges, schema, share
+from daybreak.core.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from daybreak.core.model import JobSpec
+from daybreak.core.units import micros
+from daybreak.stores.sqlite import forks, gauge_rows, resource_queue, schema
 from daybreak.stores.sqlite.faults import Translated, translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
-from daybreak.stores.sqlite.log import Log
-from daybreak.stores.sqlite.turn import Turn
-from daybreak.units import micros
-from daybreak.world import World
+from daybreak.stores.sqlite.wal import Log
+from daybreak.stores.sqlite.write_lock import Turn
+from daybreak.system.ports import World
 
 
 class Request(Struct, frozen=True):
@@ -200,8 +196,8 @@ class Engine:
                 db.execute("SAVEPOINT request")
             try:
                 answers += _run_group(group, ledger)
-                share.offer_freed(ledger)
-                gauges.write(ledger)
+                resource_queue.offer_freed(ledger)
+                gauge_rows.write(ledger)
                 parts.append(ledger.changes)
             except Exception as trouble:
                 if isinstance(trouble, _FATAL) or len(requests) == 1 or not db.in_transaction:

@@ -11,9 +11,9 @@ from typing import Final
 
 import apsw
 
-from daybreak import platform
-from daybreak.store import Finding, well
-from daybreak.units import bytes_text
+from daybreak.core.units import bytes_text
+from daybreak.store.protocol import Finding, well
+from daybreak.system import platform
 
 LEAST_SPACE: Final = 500 * 1024**2
 LARGE_LOG: Final = 256 * 1024**2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from daybreak.errors import DaybreakError, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from daybreak.core.errors import DaybreakError, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 
 _FAULTS = (apsw.Error, OSError)
 

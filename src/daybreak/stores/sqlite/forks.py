@@ -17,7 +17,7 @@ from typing import Protocol
 
 import apsw
 
-from daybreak.errors import StoreUnavailable
+from daybreak.core.errors import StoreUnavailable
 
 PATIENCE = 2.0  # seconds a fork waits for those who are inside SQLite
 

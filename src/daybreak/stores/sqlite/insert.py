@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from daybreak import events
-from daybreak.crowding import SHORTENED, cut
-from daybreak.model import WAITING, JobSpec, QueueSettings, Reason, State
-from daybreak.rank import place
-from daybreak.store import Inserted, Verdict, work_topic
-from daybreak.stores.sqlite import gauges, places
+from daybreak.core import events
+from daybreak.core.model import WAITING, JobSpec, QueueSettings, Reason, State
+from daybreak.core.rank import place
+from daybreak.core.units import moment, span
+from daybreak.core.wait_limit import SHORTENED, cut
+from daybreak.store.protocol import Inserted, Verdict, work_topic
+from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Cell, Ledger
 from daybreak.stores.sqlite.rows import Carry, Row, Values, first_due, pack_carry, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import moment, span
 
 # Looked up once: a member of an enum is found by calling code, at every access.
 NEW, QUEUED, SCHEDULED, BLOCKED = Verdict.NEW, State.QUEUED, State.SCHEDULED, State.BLOCKED
@@ -57,16 +57,16 @@ class Inserting:
                 if victim is None:
                     return Inserted(Verdict.FULL, spec.id)
         if spec.options.resources:
-            gauges.refuse_older_programs(ledger)
+            gauge_rows.refuse_older_programs(ledger)
             if self._bounded and any(self._is_crowded(need.resource) for need in spec.options.resources):
                 return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._make_way(holder)
-            places.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
+            job_moves.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
         if victim and not (holder and holder.seq == victim.seq):
             self._make_way(victim)
             note = f"pushed out by {spec.id}"
-            places.finish(ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
+            job_moves.finish(ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
         return self._accept(spec, settings, victim.id if victim else "")
 
     def _last_in_line(self, spec: JobSpec) -> Row | None:
@@ -75,7 +75,7 @@ class Inserting:
         ledger = self._ledger
         lasts = [ledger.execute(sql.last_in_lane, (lane,)).fetchone() for lane in ledger.lanes_of(spec.queue, None)]
         last = max((last for last in lasts if last is not None), default=None)
-        row = None if last is None else places.load(ledger, last[2])
+        row = None if last is None else job_moves.load(ledger, last[2])
         return row if row is not None and row.priority > spec.priority else None
 
     def _make_way(self, row: Row) -> None:
@@ -83,7 +83,7 @@ class Inserting:
             self._counted[row.queue] -= 1
 
     def _is_crowded(self, resource: str) -> bool:
-        most = gauges.gauge_of(self._ledger, resource).settings.max_waiting
+        most = gauge_rows.gauge_of(self._ledger, resource).settings.max_waiting
         if most is None:
             return False
         self._write()
@@ -103,7 +103,7 @@ class Inserting:
             known.last_id = ledger.value(sql.last_id) or ""
         if spec.id <= known.last_id:
             self._write()
-            if row := places.load_id(ledger, spec.id):
+            if row := job_moves.load_id(ledger, spec.id):
                 return Inserted(Verdict.DUPLICATE, spec.id, row.seq, row.state, "id")
         if spec.key is not None:
             self._write()
@@ -120,7 +120,7 @@ class Inserting:
             if until is None or until <= self._ledger.steady:
                 return None
             return Inserted(Verdict.SPENT if is_same else Verdict.CONFLICT, job, same="key")
-        row = places.load(self._ledger, seq)
+        row = job_moves.load(self._ledger, seq)
         assert row is not None
         verdict = Verdict.DUPLICATE if is_same else Verdict.CONFLICT
         return Inserted(verdict, job, row.seq, row.state, "key", code=row.spec.code)
@@ -128,13 +128,13 @@ class Inserting:
     def _holder(self, spec: JobSpec) -> Row | None:
         self._write()
         seq = self._ledger.value(sql.holder_of, (spec.unique,))
-        return None if seq is None else places.load(self._ledger, seq)
+        return None if seq is None else job_moves.load(self._ledger, seq)
 
     def _defer_to(self, holder: Row, spec: JobSpec) -> Inserted:
         if spec.on_conflict == "refuse":
             return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
-            places.rerank(self._ledger, holder, spec.priority, by=spec.by)
+            job_moves.rerank(self._ledger, holder, spec.priority, by=spec.by)
         if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
             self._ledger.execute(sql.insert_key, (spec.key, spec.digest, holder.id, self._ledger.steady))
         return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")

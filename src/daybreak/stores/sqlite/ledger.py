@@ -11,14 +11,14 @@ from typing import Any
 import apsw
 import msgspec
 
-from daybreak import events
-from daybreak.events import Event
-from daybreak.model import DEFAULT_QUEUE, UNFINISHED, QueueSettings, State
-from daybreak.sharing import Gauge
-from daybreak.store import EVENTS_TOPIC, MAXIMA
+from daybreak.core import events
+from daybreak.core.events import Event
+from daybreak.core.model import DEFAULT_QUEUE, UNFINISHED, QueueSettings, State
+from daybreak.core.resource_gauge import Gauge
+from daybreak.core.units import moment
+from daybreak.store.protocol import EVENTS_TOPIC, MAXIMA
 from daybreak.stores.sqlite.rows import LaneName, Totals, Values, pack_totals, unpack_totals
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import moment
 
 LINES_PER_ROW = 500
 

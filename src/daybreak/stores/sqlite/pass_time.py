@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple
 
-from daybreak.model import State
-from daybreak.stores.sqlite import gauges, places, share
+from daybreak.core.model import State
+from daybreak.stores.sqlite import gauge_rows, job_moves, resource_queue
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, WALL
 from daybreak.stores.sqlite.statements import sql
@@ -21,7 +21,7 @@ class Next(NamedTuple):
 
 
 def coming(ledger: Ledger) -> Next:
-    gauges.write(ledger)
+    gauge_rows.write(ledger)
     return Next(*(ledger.execute(sql.next_due).fetchone() or (None, None, None)))
 
 
@@ -29,28 +29,28 @@ def promote(ledger: Ledger, limit: int, coming_next: Next | None = None) -> int:
     """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
     steady, wall, look = coming_next or coming(ledger)
     if look is not None and look <= ledger.steady:
-        share.offer_what_time_freed(ledger)
+        resource_queue.offer_what_time_freed(ledger)
     due: list[int] = []
     if steady is not None and steady <= ledger.steady:
         due += [seq for (seq,) in ledger.execute(sql.due_jobs, (STEADY, ledger.steady, limit))]
     if wall is not None and wall <= ledger.wall:
         due += [seq for (seq,) in ledger.execute(sql.due_jobs, (WALL, ledger.wall, limit - len(due)))]
     for seq in due:
-        row = places.load(ledger, seq)
+        row = job_moves.load(ledger, seq)
         assert row is not None
-        places.leave(ledger, row)
+        job_moves.leave(ledger, row)
         row.state, row.clock, row.due = State.QUEUED, None, None
-        places.tell(ledger, row, "due", "", state=State.QUEUED)
-        places.enter(ledger, row)
+        job_moves.tell(ledger, row, "due", "", state=State.QUEUED)
+        job_moves.enter(ledger, row)
     return len(due)
 
 
 def expire(ledger: Ledger, limit: int) -> int:
     overdue = ledger.rows(sql.overdue_jobs, (ledger.steady, limit))
     for (seq,) in overdue:
-        row = places.load(ledger, seq)
+        row = job_moves.load(ledger, seq)
         assert row is not None
-        places.expire(ledger, row)
+        job_moves.expire(ledger, row)
     return len(overdue)
 
 

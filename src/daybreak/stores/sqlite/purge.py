@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Any
 
-from daybreak.model import State
-from daybreak.store import Purge, Purged
-from daybreak.stores.sqlite import places
+from daybreak.core.model import State
+from daybreak.core.units import span
+from daybreak.store.protocol import Purge, Purged
+from daybreak.stores.sqlite import job_moves
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import span
 
 
 def purge(ledger: Ledger, wanted: Purge) -> Purged:
@@ -19,9 +19,9 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
     moved = [_moved(ledger, job, revision, keys_for) for job, revision in wanted.moved]
     old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.steady, wanted.limit))]
     for seq in old:
-        row = places.load(ledger, seq)
+        row = job_moves.load(ledger, seq)
         assert row is not None
-        places.drop(ledger, row, keys_for=keys_for)
+        job_moves.drop(ledger, row, keys_for=keys_for)
     stale = _stale_feed(ledger, ledger.steady - span(wanted.events_for), wanted.limit)
     if stale:
         ledger.execute(sql.purge_feed, (stale[-1][0],))
@@ -54,16 +54,16 @@ def _give_back(ledger: Ledger) -> None:
 
 
 def _forward(ledger: Ledger, seq: int, fence: int, keys_for: int) -> bool:
-    row = places.load(ledger, seq)
+    row = job_moves.load(ledger, seq)
     if row is None or row.state is not State.RUNNING or row.fence != fence:
         return False
-    places.drop(ledger, row, keys_for=keys_for, lives_on=True)
+    job_moves.drop(ledger, row, keys_for=keys_for, lives_on=True)
     return True
 
 
 def _moved(ledger: Ledger, job: str, revision: int, keys_for: int) -> bool:
-    row = places.load_id(ledger, job)
+    row = job_moves.load_id(ledger, job)
     if row is None or row.state is State.RUNNING or row.n != revision:
         return False
-    places.drop(ledger, row, keys_for=keys_for, lives_on=True)
+    job_moves.drop(ledger, row, keys_for=keys_for, lives_on=True)
     return True

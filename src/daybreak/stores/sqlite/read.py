@@ -8,10 +8,11 @@ from datetime import datetime
 from heapq import merge
 from typing import Any
 
-from daybreak.errors import BadInput, CursorExpired
-from daybreak.events import Event, decode_lines
-from daybreak.model import FINAL, UNFINISHED, Job, State
-from daybreak.store import (
+from daybreak.core.errors import BadInput, CursorExpired
+from daybreak.core.events import Event, decode_lines
+from daybreak.core.model import FINAL, UNFINISHED, Job, State
+from daybreak.core.units import clean, micros, moment
+from daybreak.store.protocol import (
     LATEST,
     POSITION_EXACT_TO,
     SCANNED_PER_PAGE,
@@ -25,11 +26,10 @@ from daybreak.store import (
     Total,
     Usage,
 )
-from daybreak.stores.sqlite import places
+from daybreak.stores.sqlite import job_moves
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, WALL, Row, unpack_totals
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import clean, micros, moment
 
 Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
 NEWEST = (1 << 62,)
@@ -38,7 +38,7 @@ UNHAPPY = frozenset({State.FAILED, State.CANCELLED})
 
 
 def get(ledger: Ledger, jobs: list[str]) -> list[Job | None]:
-    rows = [places.load_id(ledger, clean(job)) for job in jobs]
+    rows = [job_moves.load_id(ledger, clean(job)) for job in jobs]
     return [row.as_job() if row else None for row in rows]
 
 
@@ -47,7 +47,7 @@ def find(ledger: Ledger, query: Query) -> Page:
     last: Key = ()
     keys = _walk(ledger, query.filter, query.cursor)
     for scanned, key in enumerate(keys, 1):
-        row = places.load(ledger, key[-1])
+        row = job_moves.load(ledger, key[-1])
         if row is not None and matches(row, query.filter):
             if len(jobs) == query.limit:
                 break
@@ -138,7 +138,7 @@ def count(ledger: Ledger, where: Filter) -> list[Tally]:
             (lane, priority, state): n for lane, priority, state, n in ledger.execute(sql.all_tallies)
         }
     else:
-        rows = (places.load(ledger, key[-1]) for key in newest_first(ledger, where, NEWEST))
+        rows = (job_moves.load(ledger, key[-1]) for key in newest_first(ledger, where, NEWEST))
         cells = Counter((row.lane, row.priority, row.state.value) for row in rows if row and matches(row, where))
     return sorted(
         Tally(*names[lane], priority, State(state), n)
@@ -159,7 +159,7 @@ def totals(ledger: Ledger, of_queue: str | None) -> list[Total]:
 
 
 def position(ledger: Ledger, job: str) -> Position | None:
-    row = places.load_id(ledger, clean(job))
+    row = job_moves.load_id(ledger, clean(job))
     if row is None or row.state not in (State.QUEUED, State.BLOCKED):
         return None
     ahead = 0
@@ -193,7 +193,7 @@ def known_keys(ledger: Ledger, keys: Sequence[str], now: datetime | None) -> lis
 
 
 def history(ledger: Ledger, job: str) -> list[Event]:
-    row = places.load_id(ledger, clean(job))
+    row = job_moves.load_id(ledger, clean(job))
     return row.events() if row else []
 
 

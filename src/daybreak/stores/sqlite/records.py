@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from daybreak import events
-from daybreak.errors import BadInput
-from daybreak.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
-from daybreak.sharing import RETRIES_OF
-from daybreak.store import work_topic
-from daybreak.stores.sqlite import gauges, places
+from daybreak.core import events
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
+from daybreak.core.resource_gauge import RETRIES_OF
+from daybreak.store.protocol import work_topic
+from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.statements import sql
 
@@ -40,23 +40,23 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             ledger.known.settings[put.name] = settings
             ledger.wake(work_topic(put.name))
         case ResourceSettings():
-            gauges.refuse_older_programs(ledger)
-            gauges.changed(ledger, put.name).set_up(settings)
+            gauge_rows.refuse_older_programs(ledger)
+            gauge_rows.changed(ledger, put.name).set_up(settings)
             ledger.freed.add(put.name)
         case Gate():
             _shut(ledger, put.name, settings)
         case Health():
-            gauges.changed(ledger, put.name).spare(settings.spare_for, ledger.steady)
+            gauge_rows.changed(ledger, put.name).spare(settings.spare_for, ledger.steady)
             ledger.freed.add(RETRIES_OF + put.name)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 
 def _shut(ledger: Ledger, resource: str, gate: Gate) -> None:
-    gauge = gauges.changed(ledger, resource)
+    gauge = gauge_rows.changed(ledger, resource)
     gauge.shut(gate, ledger.steady)
-    if gauge.kept is not None and gauge.shut_until and (row := places.load(ledger, gauge.kept.seq)):
+    if gauge.kept is not None and gauge.shut_until and (row := job_moves.load(ledger, gauge.kept.seq)):
         # Others should not wait for what will not come soon.
-        gauges.keep_no_more(ledger, gauges.needs_of(row), row.seq)
+        gauge_rows.keep_no_more(ledger, gauge_rows.needs_of(row), row.seq)
     ledger.freed.add(resource)
 
 

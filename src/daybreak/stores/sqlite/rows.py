@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from daybreak.crowding import SHORTENED
-from daybreak.events import KEPT, LONG, Event, decode_lines, encode, last_holder_in, shortened, submitted
-from daybreak.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, Reason, State
-from daybreak.units import micros, moment, span
+from daybreak.core.events import KEPT, LONG, Event, decode_lines, encode, last_holder_in, shortened, submitted
+from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, Reason, State
+from daybreak.core.units import micros, moment, span
+from daybreak.core.wait_limit import SHORTENED
 
 STEADY, WALL = 0, 1
 

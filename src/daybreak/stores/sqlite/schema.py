@@ -9,10 +9,10 @@ from typing import Final
 
 import apsw
 
-from daybreak import platform
-from daybreak.errors import StoreReadOnly, StoreTooNew, StoreUnsuitable
+from daybreak.core.errors import StoreReadOnly, StoreTooNew, StoreUnsuitable
 from daybreak.stores.sqlite.faults import Translated
 from daybreak.stores.sqlite.statements import migrations, sql
+from daybreak.system import platform
 
 VERSION: Final = 3
 # The oldest program that can work on what we write: one version apart must do.

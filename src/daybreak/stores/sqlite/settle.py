@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from daybreak import events
-from daybreak.events import Event
-from daybreak.model import FINAL, JobSpec, Lease, Put, Settlement, State
-from daybreak.store import Beat, Extended, Reap, job_topic, work_topic
-from daybreak.stores.sqlite import gauges, places
+from daybreak.core import events
+from daybreak.core.events import Event
+from daybreak.core.model import FINAL, JobSpec, Lease, Put, Settlement, State
+from daybreak.core.units import span
+from daybreak.store.protocol import Beat, Extended, Reap, job_topic, work_topic
+from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, Carry, Row, Totals, Values, pack_carry, unpack_carry
 from daybreak.stores.sqlite.statements import sql
-from daybreak.units import span
 
 # Looked up once: a member of an enum is found by calling code, at every access.
 RUNNING, COMPLETED = State.RUNNING, State.COMPLETED
@@ -54,7 +54,7 @@ class Settling:
             return False
         self._ended[seq] = fence
         if settlement.unused and needs is not None:
-            gauges.give_starts(ledger, gauges.unpack_needs(needs), started)
+            gauge_rows.give_starts(ledger, gauge_rows.unpack_needs(needs), started)
         if settlement.state is not COMPLETED or cancelling is not None:
             if cancelling is None:
                 self._others[lane, priority, settlement.counts_as].append(settlement)
@@ -67,11 +67,11 @@ class Settling:
         self._done.append((
             seq, "completed", None, settlement.attempt, fence, n + 1, started, ledger.wall,
             None if keep is None else ledger.steady + span(keep), settlement.result, carry,
-            places.grown(ledger, seq, n + 1, history, line),
+            job_moves.grown(ledger, seq, n + 1, history, line),
         ))  # fmt: skip
         self._completed[lane, priority, settlement.counts_as].append(settlement)
         if needs is not None:
-            gauges.give(ledger, gauges.unpack_needs(needs))
+            gauge_rows.give(ledger, gauge_rows.unpack_needs(needs))
         if uniq is not None:
             ledger.execute(sql.delete_unique, (uniq, seq))
         ledger.wake(job_topic(settlement.job))
@@ -90,16 +90,16 @@ class Settling:
 
     def _write_other(self, settlement: Settlement, cancelling: str | None, suspending: int) -> None:
         ledger = self._ledger
-        row = places.load(ledger, settlement.seq)
+        row = job_moves.load(ledger, settlement.seq)
         assert row is not None
         if cancelling is not None:
             # Whoever was told that a running job is being cancelled never sees it complete or run again.
             row.attempt = settlement.attempt
-            places.finish(ledger, row, State.CANCELLED, by=cancelling)
+            job_moves.finish(ledger, row, State.CANCELLED, by=cancelling)
             return
         if suspending and settlement.state in (State.QUEUED, State.SCHEDULED):
             settlement = msgspec.structs.replace(settlement, state=State.SUSPENDED, delay=None)
-        places.leave(ledger, row)
+        job_moves.leave(ledger, row)
         row.attempt, row.carry.lost, row.carry.timeouts = settlement.attempt, settlement.lost, settlement.timeouts
         if settlement.checkpoint is not None:
             row.carry.checkpoint = settlement.checkpoint
@@ -112,10 +112,10 @@ class Settling:
         if settlement.state in FINAL:
             self._close(row, settlement)
         else:
-            places.put_in_place(ledger, row)
-        event = events.settled(settlement, row.n + 1, ledger.at, places.due_at(row))
-        places.remember(ledger, row, event)
-        places.enter(ledger, row)
+            job_moves.put_in_place(ledger, row)
+        event = events.settled(settlement, row.n + 1, ledger.at, job_moves.due_at(row))
+        job_moves.remember(ledger, row, event)
+        job_moves.enter(ledger, row)
         self._follow(settlement)
 
     def _close(self, row: Row, settlement: Settlement) -> None:
@@ -123,7 +123,7 @@ class Settling:
         row.clock = row.due = None
         row.finished = ledger.wall
         row.purge_at = None if settlement.keep_for is None else ledger.steady + span(settlement.keep_for)
-        places.release_unique(ledger, row)
+        job_moves.release_unique(ledger, row)
         ledger.wake(job_topic(row.id))
 
     def _follow(self, settlement: Settlement) -> None:
@@ -211,12 +211,12 @@ def reap(ledger: Ledger, wanted: Reap, asked_at: int) -> list[Lease]:
 
 
 def _take_over(ledger: Ledger, seq: int, wanted: Reap) -> Lease:
-    row = places.load(ledger, seq)
+    row = job_moves.load(ledger, seq)
     assert row is not None
     row.fence += 1
     row.worker, row.call, row.reaped = wanted.worker, None, True
     row.term = span(wanted.lease_for)
     row.until = ledger.steady + row.term
-    places.tell(ledger, row, "lease_expired", wanted.worker, fence=row.fence)
+    job_moves.tell(ledger, row, "lease_expired", wanted.worker, fence=row.fence)
     ledger.execute(sql.take_over_lease, (row.fence, row.n, row.worker, row.until, row.term, row.history, seq))
     return row.as_lease()

@@ -10,12 +10,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from daybreak import platform
-from daybreak.cleaning import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
-from daybreak.errors import StoreError, StoreUnavailable
-from daybreak.events import Event
-from daybreak.model import Job, JobSpec, Lease, Put, Record
-from daybreak.store import (
+from daybreak.core.errors import StoreError, StoreUnavailable
+from daybreak.core.events import Event
+from daybreak.core.model import Job, JobSpec, Lease, Put, Record
+from daybreak.core.units import clean
+from daybreak.store.protocol import (
     Advanced,
     Amend,
     Amended,
@@ -41,22 +40,23 @@ from daybreak.store import (
     Usage,
     Watch,
 )
-from daybreak.stores.hub import ANY, Hub, HubWatch
-from daybreak.stores.sqlite import amend, pass_time, read, records, schema, settle, share
+from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
+from daybreak.stores.sqlite import amend, pass_time, read, records, resource_queue, schema, settle
 from daybreak.stores.sqlite.adopt import adopt, pack
 from daybreak.stores.sqlite.claim import Claiming
+from daybreak.stores.sqlite.connections import Opened, in_thread
 from daybreak.stores.sqlite.engine import Engine, Place, Request
 from daybreak.stores.sqlite.examine import examine
 from daybreak.stores.sqlite.faults import translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.opened import Opened, in_thread
 from daybreak.stores.sqlite.purge import purge as purge_chunk
 from daybreak.stores.sqlite.settle import Settling
-from daybreak.stores.sqlite.turn import turn_for
 from daybreak.stores.sqlite.wake import Wake
-from daybreak.units import clean
-from daybreak.world import RealWorld, World
+from daybreak.stores.sqlite.write_lock import turn_for
+from daybreak.stores.wakeups import ANY, Hub, HubWatch
+from daybreak.system import platform
+from daybreak.system.ports import RealWorld, World
 
 SLOW_LOOK = timedelta(seconds=1)
 QUICK_LOOK = timedelta(milliseconds=20)  # where there are no datagrams
@@ -279,7 +279,7 @@ def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:
         records.put(ledger, settling.puts)
     inserted = Inserting(ledger).insert(exchange.insert) if exchange.insert else []
     put = records.put(ledger, exchange.put) if exchange.put else []
-    share.offer_freed(ledger)
+    resource_queue.offer_freed(ledger)
     if exchange.claim is None:
         return Exchanged(settled=settled, inserted=inserted, put=put)
     claiming = Claiming(ledger, exchange.claim)
@@ -296,5 +296,5 @@ def _weight(exchange: Exchange) -> int:
 def _advance(ledger: Ledger, limit: int) -> Advanced:
     expired = pass_time.expire(ledger, limit)
     due = pass_time.promote(ledger, limit)
-    share.offer_freed(ledger)
+    resource_queue.offer_freed(ledger)
     return Advanced(due=due, expired=expired, next_in=pass_time.next_in(ledger), again=limit in (due, expired))

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from uuid import uuid4
 
-from daybreak import platform
-from daybreak.stores.hub import ANY
+from daybreak.stores.wakeups import ANY
+from daybreak.system import platform
 
 LONGEST = 8000
 BUSY = 0.005  # seconds between two datagrams

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final
 
-from daybreak.errors import StoreUnavailable
+from daybreak.core.errors import StoreUnavailable
 from daybreak.stores.sqlite.engine import Engine, Request
 
 _log = logging.getLogger("daybreak.sqlite")

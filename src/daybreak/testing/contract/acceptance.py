@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta, timezone
 
-from daybreak.model import FINAL, Options, Retry, State
-from daybreak.store import Store, Verdict
+from daybreak.core.model import FINAL, Options, Retry, State
+from daybreak.store.protocol import Store, Verdict
 from daybreak.testing.contract.builders import (
     HOUR,
     MINUTE,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daybreak.model import Done, HandedBack, Lost, Reason, State, Suspended, TimedOut
-from daybreak.store import Store
+from daybreak.core.model import Done, HandedBack, Lost, Reason, State, Suspended, TimedOut
+from daybreak.store.protocol import Store
 from daybreak.testing.contract.builders import (
     FATAL,
     HOUR,

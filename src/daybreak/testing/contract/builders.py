@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from daybreak.events import Event, Folded, fold
-from daybreak.model import (
+from daybreak.core.events import Event, Folded, fold
+from daybreak.core.model import (
     Done,
     Failed,
     Failure,
@@ -29,7 +29,7 @@ from daybreak.model import (
 )
 from daybreak.policy.admit import digest
 from daybreak.policy.settle import settle
-from daybreak.store import (
+from daybreak.store.protocol import (
     MAXIMA,
     Action,
     Amend,

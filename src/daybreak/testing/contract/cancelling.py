@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daybreak.model import Lost, State
-from daybreak.store import Amend, Amendment, Store
+from daybreak.core.model import Lost, State
+from daybreak.store.protocol import Amend, Amendment, Store
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daybreak.model import Reason, State
-from daybreak.store import Store, job_topic
+from daybreak.core.model import Reason, State
+from daybreak.store.protocol import Store, job_topic
 from daybreak.testing.contract.builders import (
     HOUR,
     MINUTE,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from daybreak.model import Done, HandedBack, Lease, Lost, Outcome, Reason, Settlement, State, Suspended
+from daybreak.core.model import Done, HandedBack, Lease, Lost, Outcome, Reason, Settlement, State, Suspended
 from daybreak.policy.settle import settle
-from daybreak.store import Beat, Claim, Exchange, Extended, Store
+from daybreak.store.protocol import Beat, Claim, Exchange, Extended, Store
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,

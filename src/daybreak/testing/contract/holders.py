@@ -5,13 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from daybreak.model import (
-    Lease,
-    Lost,
-    Settlement,
-    State,
-)
-from daybreak.store import Store, job_topic
+from daybreak.core.model import Lease, Lost, Settlement, State
+from daybreak.store.protocol import Store, job_topic
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from daybreak.model import Done, Lease, State
+from daybreak.core.model import Done, Lease, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Store
+from daybreak.store.protocol import Claim, Store
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,

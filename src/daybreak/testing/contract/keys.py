@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from daybreak.model import Failed, Failure, State
-from daybreak.store import Amend, Filter, KnownKey, Purge, Store, Verdict
+from daybreak.core.model import Failed, Failure, State
+from daybreak.store.protocol import Amend, Filter, KnownKey, Purge, Store, Verdict
 from daybreak.testing.contract.builders import (
     DAY,
     HOUR,

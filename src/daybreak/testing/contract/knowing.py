@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daybreak.model import State
-from daybreak.store import Store
+from daybreak.core.model import State
+from daybreak.store.protocol import Store
 from daybreak.testing.contract.builders import accept, accept_all, configure, look, take, take_ids
 
 KNOWN = frozenset({("known", 1)})

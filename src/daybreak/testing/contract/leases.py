@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from daybreak.model import Done, Lost, Put, State
+from daybreak.core.model import Done, Lost, Put, State
 from daybreak.policy.settle import settle
-from daybreak.store import Beat, Extended, Store
+from daybreak.store.protocol import Beat, Extended, Store
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from daybreak.model import Cancelled, Done, HandedBack, Lost, Outcome, State, Suspended, TimedOut
+from daybreak.core.model import Cancelled, Done, HandedBack, Lost, Outcome, State, Suspended, TimedOut
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Purge, Store
+from daybreak.store.protocol import Claim, Purge, Store
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,

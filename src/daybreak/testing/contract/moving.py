@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from daybreak.errors import BadInput
-from daybreak.model import Done, State
-from daybreak.store import Moved, Purge, Store, Verdict
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Done, State
+from daybreak.store.protocol import Moved, Purge, Store, Verdict
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,

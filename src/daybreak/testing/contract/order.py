@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from daybreak.model import HandedBack, Suspended
-from daybreak.rank import passed_over_for
-from daybreak.store import Filter, Position, Store
+from daybreak.core.model import HandedBack, Suspended
+from daybreak.core.rank import passed_over_for
+from daybreak.store.protocol import Filter, Position, Store
 from daybreak.testing.contract.builders import (
     HOUR,
     MINUTE,

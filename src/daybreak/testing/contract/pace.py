@@ -6,14 +6,9 @@ import random
 from datetime import timedelta
 from typing import Final
 
-from daybreak.model import (
-    Done,
-    HandedBack,
-    Lease,
-    State,
-)
+from daybreak.core.model import Done, HandedBack, Lease, State
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Store
+from daybreak.store.protocol import Claim, Store
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,

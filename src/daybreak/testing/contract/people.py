@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from daybreak.model import Done, HandedBack, State
-from daybreak.store import Amend, Amendment, Filter, Store
+from daybreak.core.model import Done, HandedBack, State
+from daybreak.store.protocol import Amend, Amendment, Filter, Store
 from daybreak.testing.contract.builders import (
     DAY,
     HOUR,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from daybreak.model import State
-from daybreak.store import Filter, Query, Store
+from daybreak.core.model import State
+from daybreak.store.protocol import Filter, Query, Store
 from daybreak.testing.contract.builders import (
     FATAL,
     HOUR,

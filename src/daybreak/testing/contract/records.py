@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from daybreak.errors import BadInput
-from daybreak.model import Done, Put, State
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Done, Put, State
 from daybreak.policy.settle import settle
-from daybreak.store import LATEST, Claim, Store
-from daybreak.testing.contract.builders import (
-    NOON,
-    accept,
-    end,
-    exchange,
-    find_all,
-    follow,
-    spec,
-    state_of,
-    take_one,
-)
+from daybreak.store.protocol import LATEST, Claim, Store
+from daybreak.testing.contract.builders import NOON, accept, end, exchange, find_all, follow, spec, state_of, take_one
 
 
 def note(value: bytes | None, *, expect: int | None = None, name: str = "n", kind: str = "note") -> Put:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from daybreak.model import Reason, State
-from daybreak.store import Purge, Store
+from daybreak.core.model import Reason, State
+from daybreak.store.protocol import Purge, Store
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from daybreak.model import (
-    State,
-)
-from daybreak.store import Claim, Store
+from daybreak.core.model import State
+from daybreak.store.protocol import Claim, Store
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,

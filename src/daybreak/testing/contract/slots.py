@@ -7,20 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.errors import BadInput
-from daybreak.model import (
-    Cancelled,
-    Done,
-    HandedBack,
-    Lost,
-    Outcome,
-    Put,
-    State,
-    Suspended,
-    TimedOut,
-)
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Cancelled, Done, HandedBack, Lost, Outcome, Put, State, Suspended, TimedOut
 from daybreak.policy.settle import settle
-from daybreak.store import Action, Claim, Purge, Store, work_topic
+from daybreak.store.protocol import Action, Claim, Purge, Store, work_topic
 from daybreak.testing.contract.builders import (
     FATAL,
     HOUR,

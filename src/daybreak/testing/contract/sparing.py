@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from daybreak.model import HandedBack, Health, Lease, Put, Reason, Retry, State
-from daybreak.store import Claim, Store
+from daybreak.core.model import HandedBack, Health, Lease, Put, Reason, Retry, State
+from daybreak.store.protocol import Claim, Store
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,

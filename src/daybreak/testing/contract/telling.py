@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from daybreak.errors import CursorExpired
-from daybreak.events import KINDS, fold
-from daybreak.model import Failed, Failure, HandedBack, Lost, Put, State, Suspended
-from daybreak.store import LATEST, Beat, Filter, Purge, Store, Tally
+from daybreak.core.errors import CursorExpired
+from daybreak.core.events import KINDS, fold
+from daybreak.core.model import Failed, Failure, HandedBack, Lost, Put, State, Suspended
+from daybreak.store.protocol import LATEST, Beat, Filter, Purge, Store, Tally
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from daybreak.model import Done, Lease, Outcome, Reason, State
+from daybreak.core.model import Done, Lease, Outcome, Reason, State
 from daybreak.policy.settle import settle
 from daybreak.services.reaper import Reaper
-from daybreak.store import PROMOTED_PER_CLAIM, Claim, Exchange, Purge, Reap, Store
+from daybreak.store.protocol import PROMOTED_PER_CLAIM, Claim, Exchange, Purge, Reap, Store
 from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.builders import (
     DAY,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from daybreak.model import Cancelled, Done, Failed, Failure, HandedBack, Lost, Suspended, TimedOut
+from daybreak.core.model import Cancelled, Done, Failed, Failure, HandedBack, Lost, Suspended, TimedOut
+from daybreak.core.units import micros
 from daybreak.policy.settle import settle
-from daybreak.store import Claim, Purge, Store
+from daybreak.store.protocol import Claim, Purge, Store
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,
@@ -32,7 +33,6 @@ from daybreak.testing.contract.builders import (
     take_one,
     verdicts,
 )
-from daybreak.units import micros
 
 MILLION = 1_000_000
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from daybreak.model import HandedBack, Lost
-from daybreak.store import EVENTS_TOPIC, Purge, Store, job_topic, work_topic, worker_topic
+from daybreak.core.model import HandedBack, Lost
+from daybreak.store.protocol import EVENTS_TOPIC, Purge, Store, job_topic, work_topic, worker_topic
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,

@@ -1,0 +1,1 @@
+"""The Python face: the app, its tasks, job handles, queues, locks, hooks, resources and statistics."""

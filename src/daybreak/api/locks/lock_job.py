@@ -1,0 +1,175 @@
+"""A lock as a job: how it is asked for, kept and given back, whoever it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from daybreak.api.resources import provide
+from daybreak.client.client import Client
+from daybreak.core.errors import BadInput
+from daybreak.core.model import Done, Failed, Failure, Job, JobSpec, Lease, Need, Options, Retry, State
+from daybreak.core.units import priority as as_priority
+from daybreak.policy.resources import LOCK, Resource, check_resource, needs_of, shares_of
+from daybreak.policy.settle import settle
+from daybreak.store.protocol import Beat, Exchange, Inserted
+
+QUEUE: Final = "lock"
+TASK: Final = "lock"
+NESTED: Final = "nested"  # the tag of those whose caller holds other locks meanwhile
+HOLDS: Final = "holds"  # in their meta: which
+KEEP: Final = timedelta(days=1)
+SHORTEST_WAIT: Final = timedelta(milliseconds=1)  # what is free is granted at once, also to those who do not wait
+ONCE: Final = Retry(attempts=1)
+
+
+class Waiter(Struct, frozen=True, kw_only=True):
+    """Who holds a lock, or waits for it."""
+
+    job: str
+    locks: tuple[str, ...]
+    who: str
+    state: State
+    priority: int
+    since: datetime
+    fence: int
+    until: datetime | None
+    position: int | None = None
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        raise BadInput("a lock needs a name: app.lock('prod/network')")
+    found = tuple(check_resource(name) for name in names)
+    if len(set(found)) < len(found):
+        raise BadInput(f"lock {', '.join(found)}: a name stands there twice")
+    return tuple(sorted(found))
+
+
+def resources_of(names: Sequence[str]) -> list[Resource]:
+    return [Resource(LOCK + name, slots=1) for name in names]
+
+
+def needs_of_locks(names: Sequence[str]) -> tuple[Need, ...]:
+    return needs_of(shares_of(resources_of(names)))
+
+
+def spec_for(
+    client: Client,
+    id: str,  # noqa: A002
+    needs: tuple[Need, ...],
+    *,
+    holder: str,
+    owner: str,
+    priority: object,
+    wait: timedelta | None,
+    hold_for: timedelta,
+    holds: Sequence[str] = (),
+    unique: str | None = None,
+) -> JobSpec:
+    return JobSpec(
+        id=id,
+        task=TASK,
+        queue=QUEUE,
+        by=client.by,
+        priority=as_priority(priority),
+        owner=owner,
+        holder=holder,
+        hold_for=hold_for,
+        unique=unique,
+        tags=(NESTED,) if holds else (),
+        meta={HOLDS: " ".join(holds)} if holds else {},
+        options=Options(
+            retry=ONCE,
+            expires_in=None if wait is None else max(wait, SHORTEST_WAIT),
+            keep_completed=KEEP,
+            keep_failed=KEEP,
+            resources=needs,
+        ),
+    )
+
+
+async def ask(client: Client, spec: JobSpec, declared: Sequence[Resource], provided: dict[str, object]) -> Inserted:
+    """Stand in line. A lock that nobody has heard of is there from now on."""
+    if new := [resource for resource in declared if provided.get(resource.name) != resource.settings]:
+        await provide(client, new)
+        provided.update((resource.name, resource.settings) for resource in new)
+    [answer] = await client.submit_many([spec])
+    return answer
+
+
+def names_of(job: Job) -> tuple[str, ...]:
+    return tuple(need.resource.removeprefix(LOCK) for need in job.spec.options.resources)
+
+
+def lease_of(job: Job) -> Lease:
+    assert job.worker is not None
+    assert job.leased_until is not None
+    assert job.started_at is not None
+    return Lease(
+        seq=job.seq,
+        spec=job.spec,
+        fence=job.fence,
+        attempt=job.attempt,
+        priority=job.priority,
+        worker=job.worker,
+        until=job.leased_until,
+        lease_for=job.spec.hold_for,
+        started_at=job.started_at,
+        created_at=job.created_at,
+    )
+
+
+async def give_back(client: Client, lease: Lease, *, forced_by: str = "", held_for: float = 0.0) -> bool:
+    """False: it was lost before, or taken away."""
+    released = Failed(Failure(message=f"released by {forced_by}", verdict="permanent"))
+    outcome = released if forced_by else Done(ran=held_for)
+    settlement = settle(lease, outcome, chance=0.5, by=forced_by or lease.worker)
+    if not (await client.store.exchange(Exchange(settle=[settlement]))).settled[0]:
+        return False
+    # A settlement that comes second is taken for a repeated one: whose it was, the job tells.
+    [job] = await client.store.get([lease.job])
+    return job is not None and job.state is settlement.state
+
+
+async def renew(client: Client, lease: Lease, lease_for: timedelta) -> bool:
+    [answer] = await client.store.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=lease_for, job=lease.job)])
+    return answer.held and not answer.cancel
+
+
+async def who_holds(client: Client, **where: Any) -> list[Job]:
+    return [job async for job in client.find_all(queue=QUEUE, state=State.RUNNING, **where)]
+
+
+async def who_waits(client: Client, **where: Any) -> list[Job]:
+    """The first in line first."""
+    waiting = [job async for job in client.find_all(queue=QUEUE, state=State.BLOCKED, **where)]
+    return sorted(waiting, key=lambda job: (job.priority, job.seq))
+
+
+async def all_waiters(client: Client) -> list[Waiter]:
+    """Everyone who holds a lock, then everyone who waits, the first in line first."""
+    ahead: dict[str, int] = {}
+    found = [waiter_of(job) for job in await who_holds(client)]
+    for job in await who_waits(client):
+        place = ahead.get(job.blocked_on or "", 0)
+        ahead[job.blocked_on or ""] = place + 1
+        found.append(msgspec.structs.replace(waiter_of(job), position=place))
+    return found
+
+
+def waiter_of(job: Job) -> Waiter:
+    return Waiter(
+        job=job.id,
+        locks=names_of(job),
+        who=job.spec.owner or job.spec.holder or "",
+        state=job.state,
+        priority=job.priority,
+        since=job.started_at or job.created_at,
+        fence=job.fence,
+        until=job.leased_until,
+    )

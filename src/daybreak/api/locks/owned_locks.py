@@ -1,0 +1,93 @@
+"""Locks that belong to an owner, not to a process: taken here, extended there, released from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from daybreak.api.locks import lock_job
+from daybreak.api.locks.lock_job import check_names
+from daybreak.api.locks.lock_wait import Waiting
+from daybreak.client.client import Client
+from daybreak.core.errors import BadInput, WrongState
+from daybreak.core.model import Job, Lease
+from daybreak.policy.admit import NAME_LIMIT, check_name
+from daybreak.services.runner import crew, run
+from daybreak.system.ports import RealWorld
+
+OWNER = "owner:"
+
+
+async def take(
+    client: Client,
+    names: Sequence[str],
+    owner: str,
+    *,
+    hold_for: timedelta,
+    wait: timedelta | None,
+    priority: object,
+    id: str,  # noqa: A002
+) -> Lease:
+    """For so long, whoever's process ends meanwhile. An owner that has it already has it for so long from now."""
+    names = check_names(names)
+    if not owner:
+        raise BadInput("a lock of an owner needs the owner's name")
+    check_name("owner", owner)
+    if (held := await _held(client, names, owner)) is not None:
+        lease = lock_job.lease_of(held)
+        if await lock_job.renew(client, lease, hold_for):
+            return lease
+    for other in await lock_job.who_holds(client, owner=owner):
+        if both := sorted(set(names) & set(lock_job.names_of(other))):
+            raise BadInput(f"{owner} holds {', '.join(both)} already, with others: release it first, then take all")
+    spec = lock_job.spec_for(
+        client, id, lock_job.needs_of_locks(names), holder=OWNER + owner, owner=owner, priority=priority, wait=wait,
+        hold_for=hold_for, unique=f"{OWNER}{owner} {' '.join(names)}"[:NAME_LIMIT],
+    )  # fmt: skip
+    services = asyncio.create_task(run(crew(client.store, RealWorld(), name=f"locks-{id}"), RealWorld()))
+    try:  # who died with it in hand is found also where no worker runs
+        return await Waiting(client, spec, wait, lock_job.resources_of(names)).until_granted({})
+    finally:
+        services.cancel()
+        await asyncio.gather(services, return_exceptions=True)
+
+
+async def extend(client: Client, names: Sequence[str], owner: str, hold_for: timedelta) -> Lease:
+    job = await _own(client, check_names(names), owner)
+    lease = lock_job.lease_of(job)
+    if not await lock_job.renew(client, lease, hold_for):
+        raise WrongState(job.id, "lost", "the lock has run out and was given to another")
+    return lease
+
+
+async def release(client: Client, names: Sequence[str], owner: str | None) -> list[Job]:
+    """Those that were released. Without an owner: whoever holds it loses it."""
+    names = check_names(names)
+    held = [job for job in await lock_job.who_holds(client) if set(lock_job.names_of(job)) & set(names)]
+    if owner is not None:
+        others = [job for job in held if job.spec.owner != owner]
+        held = [job for job in held if job.spec.owner == owner]
+        if not held and others:
+            raise WrongState(
+                others[0].id, "running", f"the lock is held by {others[0].spec.owner}, not by {owner}; --force takes it"
+            )
+    return [
+        job for job in held if await lock_job.give_back(client, lock_job.lease_of(job), forced_by=_by(client, owner))
+    ]
+
+
+def _by(client: Client, owner: str | None) -> str:
+    return "" if owner is not None else client.by or "someone"
+
+
+async def _own(client: Client, names: Sequence[str], owner: str) -> Job:
+    if (found := await _held(client, names, owner)) is None:
+        raise BadInput(f"{owner} does not hold lock {', '.join(names)}")
+    return found
+
+
+async def _held(client: Client, names: Sequence[str], owner: str) -> Job | None:
+    held = await lock_job.who_holds(client, owner=owner)
+    mine = (job for job in held if job.spec.holder == OWNER + owner and set(names) <= set(lock_job.names_of(job)))
+    return next(mine, None)

@@ -1,0 +1,182 @@
+"""Adaptive time limits around code that is no job."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from daybreak.api.portal import Portal
+from daybreak.api.store_sessions import Sessions, homed
+from daybreak.client.duration_stats import ANSWERED_WITHIN
+from daybreak.core.errors import BadInput, StoreError, TooLate
+from daybreak.core.units import ZERO, duration
+from daybreak.policy.admit import check_name
+from daybreak.policy.timeouts import ESCALATE, ESCALATE_AFTER, base_of
+
+_log = logging.getLogger("daybreak")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TimeLimit:
+    """`async with` ends the block where it waits. Code that blocks cannot be ended from outside: in a `with` block hand
+    `seconds` on to what it calls, or `check()` between two steps."""
+
+    def __init__(
+        self,
+        sessions: Callable[[], Sessions],
+        kind: str,
+        resource: str,
+        *,
+        base: object = None,
+        escalate: float = ESCALATE,
+        escalate_after: int = ESCALATE_AFTER,
+    ) -> None:
+        check_name("resource", resource)
+        self.kind, self.resource = kind, resource
+        usual = base_of(kind)
+        self.base = usual if base is None else duration(base, "base")
+        if self.base <= ZERO:
+            raise BadInput("base must be longer than nothing")
+        if not 1 <= escalate <= 100 or escalate_after < 1:
+            raise BadInput("escalate must lie between 1 and 100, escalate_after must be 1 or more")
+        self.seconds = self.base.total_seconds()
+        self._escalate, self._escalate_after = escalate, escalate_after
+        self._find_sessions = sessions
+        self._in_use = threading.Lock()
+        self._began = 0.0
+        self._timeout: asyncio.Timeout | None = None
+
+    @property
+    def _subject(self) -> str:
+        return f"{self.kind} {self.resource}"
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._find_sessions()
+
+    @property
+    def _portal(self) -> Portal:
+        return self._sessions.portal
+
+    def __repr__(self) -> str:
+        return f"<time limit of {self._subject}, {self.seconds:.3g} s>"
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that are left, 0 at the least."""
+        return max(self._began + self.seconds - time.monotonic(), 0.0)
+
+    def check(self) -> None:
+        """TooLate once the time is up."""
+        if not self.remaining:
+            raise TooLate(self.kind, self.resource, self.seconds, self.base.total_seconds())
+
+    @homed
+    async def _find(self) -> timedelta:
+        """The base where the store does not answer: it is not the store that the block needs."""
+        try:
+            client = await self._sessions.client_within(ANSWERED_WITHIN)
+        except StoreError as trouble:
+            _log.warning("how long %s takes is not known: %s", self._subject, trouble)
+            client = None
+        if client is None:
+            return self.base
+        return await client.learning.limit(
+            self._subject, self.base, escalate=self._escalate, escalate_after=self._escalate_after
+        )
+
+    @homed
+    async def _note(self, seconds: float, late: bool) -> None:
+        """Told later, beside whatever comes next; without a store that is open, not at all."""
+        client = self._sessions.client_if_open()
+        if client is not None:
+            client.learning.note(self._subject, self.base, seconds, late=late)
+            client.learning.tend_soon()
+
+    # -- as a block ----------------------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        if not self._in_use.acquire(blocking=False):
+            raise BadInput(
+                f"the time limit of {self._subject} is in use: make one for each use, with app.limit_time(...)"
+            )
+
+    def __enter__(self) -> Self:
+        self._take()
+        try:
+            self.seconds = self._portal.run(self._find()).total_seconds()
+        except BaseException:
+            self._in_use.release()
+            raise
+        self._began = time.monotonic()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # What failed by itself, be it by a time limit of its own, does not say how long it takes.
+        took, late = self._took(), not self.remaining
+        self._in_use.release()
+        if trouble is None or (late and isinstance(trouble, Exception)):
+            self._portal.run(self._note(took, late))
+
+    async def __aenter__(self) -> Self:
+        self._take()
+        try:
+            self.seconds = (await self._find()).total_seconds()
+            self._timeout = asyncio.timeout(self.seconds)
+            self._began = time.monotonic()
+            await self._timeout.__aenter__()
+        except BaseException:
+            self._in_use.release()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        timeout, took, seconds = self._timeout, self._took(), self.seconds
+        assert timeout is not None
+        self._in_use.release()
+        try:
+            await timeout.__aexit__(kind, trouble, traceback)
+        except TimeoutError:
+            await self._note(took, late=True)
+            raise TooLate(self.kind, self.resource, seconds, self.base.total_seconds()) from None
+        if trouble is None or timeout.expired():
+            await self._note(took, late=timeout.expired())
+
+    def _took(self) -> float:
+        return time.monotonic() - self._began
+
+    # -- as a decorator ------------------------------------------------------------------------------------------------
+
+    def __call__(self, function: F) -> F:
+        """Limit every call of an async function."""
+        if not inspect.iscoroutinefunction(function):
+            raise BadInput(
+                f"limit_time is a decorator for async functions: {getattr(function, '__name__', function)!r} blocks, "
+                "and cannot be ended from outside; write `with app.limit_time(...) as limit:` and use limit.seconds"
+            )
+
+        @functools.wraps(function)
+        async def limited(*args: Any, **kwargs: Any) -> Any:
+            async with self._another():
+                return await function(*args, **kwargs)
+
+        return limited  # type: ignore[return-value]
+
+    def _another(self) -> TimeLimit:
+        return TimeLimit(
+            self._find_sessions, self.kind, self.resource, base=self.base, escalate=self._escalate,
+            escalate_after=self._escalate_after,
+        )  # fmt: skip

@@ -1,0 +1,79 @@
+"""What stands in a queue, as people see it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Struct
+
+from daybreak import values
+from daybreak.core.model import Job, Reason, State
+
+TASK: Final = "item"  # of what is added to a queue without a task: workers never claim it, take() nothing else
+VERSION: Final = 1
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """One item of a queue as it was when it was asked for. Of a job of another task, `data` are its arguments."""
+
+    id: str
+    data: Any
+    state: State
+    reason: Reason | None = None
+    priority: int
+    attempt: int = 0
+    max_attempts: int
+    metadata: dict[str, str] = {}
+    result: Any = None
+    error: str = ""
+    note: str = ""
+    created_at: datetime
+    run_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class QueueStats(Struct, frozen=True, kw_only=True):
+    """A queue in numbers. States and priorities without items count 0.
+
+    `by_priority` and `active` count what is unfinished; `success_rate` is the share of completed among completed and
+    failed, None while there are neither; `oldest_wait` is how long the oldest queued item has been there."""
+
+    by_state: dict[str, int]
+    by_priority: dict[str, int]
+    active: int
+    total: int
+    success_rate: float | None
+    oldest_wait: timedelta | None
+
+
+def encoded(data: object) -> bytes:
+    """An item's data as a job's arguments."""
+    return values.encode({"data": data}, "item")
+
+
+def data_of(task: str, args: bytes) -> Any:
+    stored = values.decode(args)
+    return stored["data"] if task == TASK else stored
+
+
+def item_of(job: Job) -> Item:
+    spec = job.spec
+    return Item(
+        id=job.id,
+        data=data_of(spec.task, spec.args),
+        state=job.state,
+        reason=job.reason,
+        priority=job.priority,
+        attempt=job.attempt,
+        max_attempts=spec.options.retry.attempts,
+        metadata=spec.meta,
+        result=None if job.result is None else values.decode(job.result),
+        error=str(job.failure) if job.failure else "",
+        note=job.note,
+        created_at=job.created_at,
+        run_at=job.run_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+    )

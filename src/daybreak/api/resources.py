@@ -1,0 +1,146 @@
+"""What jobs share, as people see and change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from daybreak.client.client import Client
+from daybreak.core.errors import RecordChanged
+from daybreak.core.model import NO_GATE, UNLIMITED, Breaker, Gate, Put, ResourceSettings
+from daybreak.core.resource_gauge import RETRIES_OF, spared_by
+from daybreak.policy.resources import Resource, check_resource, rate_text, settings_of
+from daybreak.store.protocol import Store, Usage
+
+DECLARED: Final = "declared resource"  # the records that say what the code says
+KINDS: Final = ("resource", DECLARED, "gate")
+TRIES: Final = 20
+
+
+class ResourceInfo(Struct, frozen=True, kw_only=True):
+    """A resource as it is now. `breaker` is how its breaker stands, `breaker_settings` when it opens and closes.
+    `retries_waiting`: because it fails, its retries are few, and so many wait. `differs`: a
+    person has set it otherwise than the code declares it."""
+
+    name: str
+    slots: int | None
+    used: int
+    waiting: int
+    retries_waiting: int
+    rate: str
+    burst: int
+    max_waiting: int | None
+    breaker: str
+    failures: int
+    opened: int
+    shut_until: datetime | None
+    set_by: str
+    differs: bool
+    breaker_settings: Breaker | None = None
+
+
+async def all_resources(client: Client) -> list[ResourceInfo]:
+    return await _infos(client.store, await client.store.usage())
+
+
+async def info_of(client: Client, name: str) -> ResourceInfo:
+    [usage] = await client.store.usage(name) or [Usage(name=name)]
+    [info] = await _infos(client.store, [usage, *await client.store.usage(RETRIES_OF + name)], name)
+    return info
+
+
+async def settings_in(client: Client, name: str) -> ResourceSettings:
+    return (await _read(client.store, "resource", name))[0]
+
+
+async def set_resource(client: Client, name: str, **changes: Any) -> ResourceSettings:
+    for _ in range(TRIES):
+        before, revision = await _read(client.store, "resource", check_resource(name))
+        changed = settings_of(name, before, **changes)
+        changed = msgspec.structs.replace(changed, set_by=client.by or "someone")
+        value = msgspec.json.encode(changed)
+        puts = [Put(kind="resource", name=name, value=value, expect=revision)]
+        if (await client.store.put([*puts, *_without_breaker(before, changed, name)]))[0] is not None:
+            return changed
+    raise RecordChanged("resource", name)
+
+
+async def reset_resource(client: Client, name: str) -> ResourceSettings:
+    declared, is_declared = await _read(client.store, DECLARED, name)
+    value = msgspec.json.encode(declared) if is_declared else None
+    await client.store.put([
+        Put(kind="resource", name=name, value=value), Put(kind="gate", name=name, value=None)
+    ])  # fmt: skip
+    return declared
+
+
+async def _infos(store: Store, usages: Sequence[Usage], name: str | None = None) -> list[ResourceInfo]:
+    """Of one, or of all that there are: so many questions, however many they are."""
+    kinds = [{record.name: record.value for record in await store.records(kind, name)} for kind in KINDS]
+    retries = {spared: usage.waiting for usage in usages if (spared := spared_by(usage.name)) is not None}
+    own = {usage.name: usage for usage in usages if spared_by(usage.name) is None}
+    own |= {spared: Usage(name=spared) for spared in retries if spared not in own}
+    return [
+        _info(own[one], retries.get(one, 0), *(kind.get(one) for kind in kinds))
+        for one in sorted(own)
+    ]  # fmt: skip
+
+
+def _info(usage: Usage, retries: int, found: bytes | None, said: bytes | None, shut: bytes | None) -> ResourceInfo:
+    settings = UNLIMITED if found is None else msgspec.json.decode(found, type=ResourceSettings)
+    declared = None if said is None else msgspec.json.decode(said, type=ResourceSettings)
+    gate = NO_GATE if shut is None else msgspec.json.decode(shut, type=Gate)
+    return ResourceInfo(
+        name=usage.name,
+        slots=settings.slots,
+        used=usage.used,
+        waiting=usage.waiting,
+        retries_waiting=retries,
+        rate=rate_text(settings.every),
+        burst=settings.burst,
+        max_waiting=settings.max_waiting,
+        breaker="none" if settings.breaker is None else gate.state,
+        failures=gate.failures,
+        opened=gate.opened,
+        shut_until=usage.shut_until,
+        set_by=settings.set_by,
+        breaker_settings=settings.breaker,
+        differs=declared is not None and msgspec.structs.replace(settings, set_by="") != declared,
+    )
+
+
+async def provide(client: Client, resources: Iterable[Resource]) -> None:
+    """Tell the store what the code says of these. What a person has set stays."""
+    for resource in resources:
+        await _provide(client.store, resource)
+
+
+async def _provide(store: Store, resource: Resource) -> None:
+    """Both records in one: killed between two, the next who comes would believe that all was said."""
+    for _ in range(TRIES):
+        declared, is_declared = await _read(store, DECLARED, resource.name)
+        settings, revision = await _read(store, "resource", resource.name)
+        if is_declared and revision and declared == resource.settings:
+            return
+        puts = [Put(kind=DECLARED, name=resource.name, value=msgspec.json.encode(resource.settings))]
+        if not settings.set_by and (not revision or settings != resource.settings):
+            value = msgspec.json.encode(resource.settings)
+            puts.insert(0, Put(kind="resource", name=resource.name, value=value, expect=revision))
+            puts += _without_breaker(settings, resource.settings, resource.name)
+        if (await store.put(puts))[0] is not None:
+            return
+
+
+def _without_breaker(before: ResourceSettings, after: ResourceSettings, name: str) -> list[Put]:
+    """A gate without a breaker would stay as it is for ever."""
+    return [Put(kind="gate", name=name, value=None)] if before.breaker and not after.breaker else []
+
+
+async def _read(store: Store, kind: str, name: str) -> tuple[ResourceSettings, int]:
+    for record in await store.records(kind, name):
+        return msgspec.json.decode(record.value, type=ResourceSettings), record.revision
+    return UNLIMITED, 0

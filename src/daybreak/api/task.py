@@ -1,0 +1,350 @@
+"""A task as people use it: call it, or submit it, with options before the arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
+
+import msgspec
+
+from daybreak.api.job_handle import JobHandle
+from daybreak.api.portal import Portal, blocking
+from daybreak.api.resources import provide
+from daybreak.api.store_sessions import Sessions, homed
+from daybreak.core.errors import BadInput, KeyConflict, KeySpent, QueueFull, UniqueConflict
+from daybreak.core.model import JobSpec, Need, Options
+from daybreak.core.units import counted
+from daybreak.policy.admit import check_name, check_size, digest
+from daybreak.policy.resources import Resource, needs_of
+from daybreak.store.protocol import Inserted, Verdict
+from daybreak.tasks.admission_rules import Admission, judge
+from daybreak.tasks.context import Context, current
+from daybreak.tasks.import_guard import refuse_during_import
+from daybreak.tasks.options import JobOptions, check_job_options
+from daybreak.tasks.registry import Definition, Program, Upgrade
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CHUNK: Final = 5000
+
+
+class Task(Generic[P, R]):
+    """A registered function. `task(...)` runs it here and now; `task.submit(...)` makes it a job."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        program: Program,
+        sessions: Callable[[], Sessions],
+        make: Callable[..., JobSpec],
+        command: Callable[[], str],
+        submitted: Callable[[JobSpec, str], None],
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.definition = definition
+        self._program = program
+        self._find_sessions = sessions
+        self._make = make
+        self._command = command
+        self._submitted = submitted
+        self._options = dict(options or {})
+        key = self._options.get("key")
+        self._key_by: Callable[..., object] | None = key if callable(key) else None
+        self._template: JobSpec | None = None
+        self._shared: dict[tuple[Need, ...], Options] = {}
+        self._declared: dict[str, Resource] = {}
+        functools.update_wrapper(self, definition.function)
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self._find_sessions()
+
+    @property
+    def _portal(self) -> Portal:
+        return self._sessions.portal
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The plain function, here and now, outside any queue."""
+        if not self.definition.takes_context:
+            return self.definition.function(*args, **kwargs)
+        return self.definition.function(current.get(None) or Context(task=self.name), *args, **kwargs)
+
+    def using(self, **options: Unpack[JobOptions]) -> Task[P, R]:
+        """The same task with other options for what is submitted through it."""
+        check_job_options(options)
+        return Task(
+            self.definition,
+            self._program,
+            self._find_sessions,
+            self._make,
+            self._command,
+            self._submitted,
+            {**self._options, **options},
+        )
+
+    def upgrade(self, from_version: int) -> Callable[[Upgrade], Upgrade]:
+        """Say how stored arguments of an older version become those of the next: `def up(args: dict) -> dict`."""
+
+        def register(function: Upgrade) -> Upgrade:
+            if not 0 <= from_version < self.definition.version:
+                raise BadInput(
+                    f"task {self.name!r} is at version {self.definition.version}: "
+                    f"an upgrade from {from_version} leads nowhere"
+                )
+            self.definition.upgrades[from_version] = function
+            return function
+
+        return register
+
+    # -- submitting ----------------------------------------------------------------------------------------------------
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
+        refuse_during_import("submit")
+        made = self._spec(check_size(self.name, self.definition.arguments.encode(args, kwargs)), args, kwargs)
+        spec = self._sharing(made, args, kwargs)
+        if spec.options.resources:
+            self._provide(spec)
+        if (connection := self._options.get("tx")) is not None:
+            [job] = self._portal.run(self._sessions.client()).submit_within([spec], connection)
+            return self._handle(job)
+        like = self._template if spec is made and "id" not in self._options else None
+        accepted = self._sessions.insert(spec, like)
+        self._submitted(spec, accepted)
+        return self._handle(accepted)
+
+    async def asubmit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
+        refuse_during_import("submit")
+        spec = self._sharing(self._spec(self.definition.arguments.encode(args, kwargs), args, kwargs), args, kwargs)
+        if spec.options.resources:
+            await self._sessions.here(self._aprovide(spec))
+        if (connection := self._options.get("tx")) is not None:
+            [job] = await (await self._sessions.client()).submit_within_async([spec], connection)
+            return self._handle(job)
+        accepted = await self._sessions.here(self._accept(spec))
+        self._submitted(spec, accepted)
+        return self._handle(accepted)
+
+    async def _accept(self, spec: JobSpec) -> str:
+        return await (await self._sessions.client()).submit(spec)
+
+    @homed
+    async def asubmit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
+        """Submit one job for each row of named arguments, in few transactions. All rows and their keys are checked
+        before the first is sent; what a full queue or a conflict refuses is an error that names the row."""
+        refuse_during_import("submit_many")
+        specs = list(self._rows(rows))
+        if "id" in self._options and len(specs) > 1:
+            raise BadInput("using(id=...) names one job; submit_many and map make one for each row: leave the id out")
+        if "tx" in self._options:
+            raise BadInput("submit_many and map have transactions of their own: submit(...) the rows of using(tx=...)")
+        _check_rows(specs)
+        sessions = self._sessions
+        client = await sessions.client()
+        if any(spec.key is not None for spec in specs):
+            await client.check_keys(specs)
+        if any(spec.options.resources for spec in specs):
+            await self._aprovide(*specs)
+        handles: list[JobHandle[R]] = []
+        for start in range(0, len(specs), CHUNK):
+            chunk = specs[start : start + CHUNK]
+            # What rules have judged may differ in more than its arguments.
+            many = client.submit_many if self._program.rules else partial(client.submit_like, self._template)
+            for spec, answer in zip(chunk, await many(chunk), strict=True):
+                job = answer.job if answer.verdict is Verdict.NEW else _accepted(spec, answer, len(handles))
+                handles.append(JobHandle(sessions, self._program, job, self._command))
+                self._submitted(spec, job)
+        return handles
+
+    def _rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[JobSpec]:
+        encode = self.definition.arguments.encode_named
+        for number, given in enumerate(_each("submit_many", rows)):
+            if (row := _named(given)) is None:
+                wanted = ", ".join(f"{name!r}: ..." for name in self.definition.parameters)
+                raise BadInput(
+                    f"row {number} of submit_many is {type(given).__name__}, not arguments by their names:"
+                    f" give {{{wanted}}}, or bare values to map(...)"
+                )
+            try:
+                named = dict(row)
+                yield self._sharing(self._spec(check_size(self.name, encode(row)), (), named), (), named)
+            except BadInput as trouble:
+                raise type(trouble)(f"row {number}: {trouble}") from None
+
+    submit_many = blocking(asubmit_many)
+
+    async def amap(self, *columns: Iterable[Any], timeout: object = None) -> list[R]:  # noqa: ASYNC109
+        """Submit one job for each element, or for each set of them, as `map` does; the results in the same order."""
+        names = self.definition.parameters
+        if len(columns) > len(names):
+            takes, given = counted(len(names), "argument"), counted(len(columns), "column")
+            raise BadInput(f"task {self.name!r} takes {takes}; map was given {given}")
+        handles = await self.asubmit_many(dict(zip(names, row, strict=False)) for row in _side_by_side(columns))
+        return [await handle.aresult(timeout) for handle in handles]
+
+    map = blocking(amap)
+
+    def _spec(self, args: bytes, positional: tuple[Any, ...], named: dict[str, Any]) -> JobSpec:
+        """Options are read once; only the id, the arguments and the key differ from job to job."""
+        if self._template is None:
+            own = ("tx", "resource") if self._key_by is None else ("tx", "resource", "key")
+            said = {name: value for name, value in self._options.items() if name not in own}
+            self._template = self._make(self.definition, said)
+        template = self._template
+        new_id = self._options.get("id") or self._sessions.new_id()
+        new = msgspec.structs.replace(template, id=new_id, args=args)
+        key = template.key if self._key_by is None else self._key_of(self._key_by, positional, named)
+        if key is None:
+            return new
+        return msgspec.structs.replace(new, key=key, digest=digest(new), code=self.definition.code)
+
+    def _key_of(self, key_by: Callable[..., object], positional: tuple[Any, ...], named: dict[str, Any]) -> str:
+        key = key_by(**self.definition.named(positional, named))
+        if not isinstance(key, str) or not key:
+            raise BadInput(f"using(key=...) of task {self.name!r} returned {key!r:.60}: it must return a text")
+        check_name("key", key)
+        return key
+
+    # -- what its jobs share -------------------------------------------------------------------------------------------
+
+    def _sharing(self, spec: JobSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
+        """The spec as the app's rules leave it, with what this job needs, which may follow from its arguments."""
+        resource = self._options.get("resource", self.definition.resource)
+        if self._program.rules:
+            spec, resource = self._judged(spec, resource, args, kwargs)
+        if resource is None:
+            return spec
+        shares = self.definition.shares(resource, args, kwargs)
+        needs = needs_of(shares)
+        options = self._shared.get(needs)
+        if options is None:
+            if len(self._shared) >= CHUNK:
+                self._shared.clear()
+            options = self._shared[needs] = msgspec.structs.replace(spec.options, resources=needs)
+        for share in shares:
+            if isinstance(share.resource, Resource):
+                self._declared[share.resource.name] = share.resource
+        return msgspec.structs.replace(spec, options=options)
+
+    def _judged(
+        self, spec: JobSpec, resource: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[JobSpec, object]:
+        asked = Admission(
+            task=spec.task,
+            args=self.definition.named(args, kwargs),
+            by=spec.by,
+            queue=spec.queue,
+            priority=spec.priority,
+            owner=spec.owner,
+            tags=spec.tags,
+            meta=spec.meta,
+            resource=resource,
+            said=frozenset(self._options),
+        )
+        found = judge(self._program.rules, asked)
+        if found is asked:
+            return spec, resource
+        # What its key stands for is what was asked: rules may answer otherwise tomorrow.
+        judged = msgspec.structs.replace(
+            spec, queue=found.queue, priority=found.priority, owner=found.owner, tags=found.tags, meta=dict(found.meta)
+        )
+        return judged, found.resource
+
+    def _provide(self, *specs: JobSpec) -> None:
+        if any(self._new(spec) for spec in specs):
+            self._portal.run(self._aprovide(*specs))
+
+    async def _aprovide(self, *specs: JobSpec) -> None:
+        """What the code says of resources is there before the first job that needs them."""
+        new = {name: self._declared[name] for spec in specs for name in self._new(spec)}
+        if new:
+            sessions = self._sessions
+            await provide(await sessions.client(), new.values())
+            sessions.provided.update((name, resource.settings) for name, resource in new.items())
+
+    def _new(self, spec: JobSpec) -> list[str]:
+        """Those of its resources of which the store does not know yet what the code says."""
+        provided, declared = self._sessions.provided, self._declared
+        return [name for name in _names(spec) if name in declared and provided.get(name) != declared[name].settings]
+
+    def _handle(self, id: str) -> JobHandle[R]:  # noqa: A002
+        return JobHandle(self._sessions, self._program, id, self._command)
+
+
+def _names(spec: JobSpec) -> list[str]:
+    return [need.resource for need in spec.options.resources]
+
+
+def _each(what: str, rows: Iterable[Any]) -> Iterator[Any]:
+    kind = type(rows)
+    if isinstance(rows, str | bytes | bytearray | Mapping):
+        raise BadInput(f"{what} was given one {kind.__name__}: give a list of what it should go through")
+    if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+        raise BadInput(f"{what} was given {kind.__name__}, which is nothing to go through: give a list")
+    return iter(rows)
+
+
+_ENDED: Final = object()
+
+
+def _side_by_side(columns: tuple[Iterable[Any], ...]) -> Iterator[tuple[Any, ...]]:
+    """One of each for a job. Columns may be endless, if not all are."""
+    if not columns:
+        raise BadInput("map was given no columns: give the values of the first parameter, and of those that follow")
+    for number, row in enumerate(zip_longest(*[_each("map", column) for column in columns], fillvalue=_ENDED)):
+        for column, value in enumerate(row, 1):
+            if value is _ENDED:
+                raise BadInput(
+                    f"column {column} of map ends after {counted(number, 'element')} and another goes on:"
+                    " it takes one of each for a job"
+                )
+        yield row
+
+
+def _named(row: Any) -> Mapping[str, Any] | None:
+    """Arguments by their names, also in a row of a database or a table, which is no Mapping by its class."""
+    if isinstance(row, Mapping):
+        return row
+    return dict(row) if hasattr(type(row), "keys") and hasattr(type(row), "__getitem__") else None
+
+
+def _check_rows(specs: Sequence[JobSpec]) -> None:
+    """Two rows with one key are one job, if they have the same content."""
+    rows: dict[str, int] = {}
+    for number, spec in enumerate(specs):
+        if spec.key is None:
+            continue
+        first = rows.setdefault(spec.key, number)
+        if specs[first].digest != spec.digest:
+            note = f"rows {first} and {number} have the same idempotency key {spec.key!r} but other content"
+            raise KeyConflict(spec.key, "", f"{note}: nothing was submitted")
+
+
+def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:
+    match answer.verdict:
+        case Verdict.FULL:
+            raise QueueFull(spec.queue, note=_refused(row), resources=_names(spec))
+        case Verdict.CONFLICT if answer.same == "unique":
+            raise UniqueConflict(spec.unique or "", answer.job)
+        case Verdict.CONFLICT:
+            raise KeyConflict(spec.key or "", answer.job, _refused(row))
+        case Verdict.SPENT:
+            raise KeySpent(spec.key or "", answer.job, _refused(row))
+        case _:
+            return answer.job
+
+
+def _refused(row: int) -> str:
+    return f"row {row} was refused, the rows before it were accepted"

@@ -1,5 +1,0 @@
-"""An app without tasks, for workers that only run command lines: their children must find it by importing."""
-
-from daybreak.app import Daybreak
-
-app = Daybreak()

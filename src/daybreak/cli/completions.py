@@ -1,0 +1,72 @@
+"""What a shell can complete: names and ids from the store, if it is there and answers at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import click
+from click.shell_completion import CompletionItem
+
+from daybreak.cli.session import Session
+from daybreak.client.client import Client
+
+_PATIENCE = 1.0  # seconds; a person waits with a finger on the key
+
+
+def words(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in known if word.startswith(incomplete) and word.isprintable()]
+
+
+def queues(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words(_ask(ctx, _queues), incomplete)
+
+
+def tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words(_ask(ctx, _tasks), incomplete)
+
+
+def jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words(_ask(ctx, _jobs), incomplete)
+
+
+def resources(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words(_ask(ctx, _resources), incomplete)
+
+
+def locks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words([name[5:] for name in _ask(ctx, _resources) if name.startswith("lock:")], incomplete)
+
+
+async def _resources(client: Client) -> list[str]:
+    return [usage.name for usage in await client.store.usage()]
+
+
+async def _queues(client: Client) -> list[str]:
+    named = {record.name for record in await client.store.records("queue")}
+    return sorted(named | {tally.queue for tally in await client.tallies()})
+
+
+async def _tasks(client: Client) -> list[str]:
+    from daybreak.cli.live_workers import known_tasks, workers  # noqa: PLC0415 - it reads what this module completes
+
+    known = {task for task, _ in known_tasks(await workers(client))}
+    return sorted(known | {tally.task for tally in await client.tallies()})
+
+
+async def _jobs(client: Client) -> list[str]:
+    return [job.id for job in (await client.find(limit=100)).jobs]
+
+
+def _ask(ctx: click.Context, question: Callable[[Client], Awaitable[list[str]]]) -> list[str]:
+    """The answer, or nothing: a completion that fails must not disturb the line being typed."""
+    session = ctx.find_object(Session) or Session()
+
+    async def bounded(client: Client) -> list[str]:
+        async with asyncio.timeout(_PATIENCE):
+            return await question(client)
+
+    try:
+        return session.run(bounded)
+    except Exception:  # noqa: BLE001
+        return []

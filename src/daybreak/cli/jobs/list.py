@@ -1,0 +1,140 @@
+"""`daybreak jobs`: a page of jobs, and what to do with them next."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from daybreak.cli.job_json import job_data
+from daybreak.cli.jobs.hints import next_step, nothing_found
+from daybreak.cli.jobs.match import first_jobs
+from daybreak.cli.options import NAME, Where, Whole, as_json, filters
+from daybreak.cli.output import Column, say, say_json, say_table
+from daybreak.cli.root import Group, store_options
+from daybreak.cli.session import session
+from daybreak.cli.text import ago, first_line, percent, priority_name, roughly, safe
+from daybreak.client.client import Client
+from daybreak.core.model import Job, State
+
+LIMIT = 50  # jobs, unless the command line says how many
+_WHEN = {
+    State.SCHEDULED: "DUE", State.QUEUED: "WAITS", State.RUNNING: "RUNS", State.COMPLETED: "COMPLETED",
+    State.FAILED: "FAILED", State.CANCELLED: "CANCELLED",
+}  # fmt: skip
+
+
+class Jobs(Group):
+    def hint(self, ctx: click.Context, name: str) -> str:
+        if len(name) == 36 and name.count("-") == 4:
+            return f"to look at a job: daybreak jobs show {name}"
+        return super().hint(ctx, name)
+
+
+@click.group(cls=Jobs, name="jobs", invoke_without_command=True, short_help="List jobs, look at them and change them.")
+@filters
+@click.option("--limit", type=Whole(1), default=LIMIT, show_default=True, help="At most so many.")
+@click.option("--cursor", type=NAME, help="Go on where the last page ended.")
+@as_json
+@click.pass_context
+def command(ctx: click.Context, where: Where, limit: int, cursor: str | None, as_json: bool) -> int | None:
+    """List jobs, newest first; queued ones in the order in which they will run.
+
+    Examples:
+      daybreak jobs --queue mail --state failed --since 1d
+      daybreak jobs show 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
+      daybreak jobs retry --queue mail --state failed --dry-run
+
+    """
+    if ctx.invoked_subcommand is not None:
+        if not where.is_empty or as_json or cursor:
+            ctx.fail(
+                f"write options after the command: daybreak jobs {ctx.invoked_subcommand} {' '.join(where.words())}"
+            )
+        return None
+    return session().run(lambda client: _list(client, where, limit, cursor, as_json=as_json))
+
+
+store_options(command)
+
+
+async def _list(client: Client, where: Where, limit: int, cursor: str | None, *, as_json: bool) -> int:
+    now = datetime.now(UTC)
+    jobs, cursor = await first_jobs(client, where, limit, cursor)
+    if as_json:
+        histories = await asyncio.gather(*(client.store.history(job.id) for job in jobs))
+        data = [job_data(job, history, now) for job, history in zip(jobs, histories, strict=True)]
+        say_json({"jobs": data, "cursor": cursor})
+        return 0
+    if not jobs and cursor is None:
+        say(await nothing_found(client, where))
+        return 0
+    if jobs:
+        say_jobs(jobs, where, now)
+        say()
+    said = () if limit == LIMIT else ("--limit", str(limit))
+    say(await next_step(client, where, jobs, () if cursor is None else (*said, "--cursor", cursor)))
+    return 0
+
+
+def say_jobs(jobs: list[Job], where: Where, now: datetime) -> None:
+    """A table for people; what the filter says of all of them is not repeated in every line."""
+    state = where.states[0] if len(where.states) == 1 else None
+    columns = [
+        Column("ID"),
+        Column("TASK"),
+        Column("QUEUE", drop=4),
+        Column("STATE"),
+        Column("PRIORITY", drop=3),
+        Column("ATTEMPT", drop=2),
+        Column(_WHEN.get(state, "WHEN") if state else "WHEN"),
+        Column("REASON", drop=1),
+        Column("DONE"),
+        Column("ERROR" if state is State.FAILED else "DETAIL", gives=True),
+    ]
+    say_table(columns, [_row(job, where, now) for job in jobs])
+
+
+def _row(job: Job, where: Where, now: datetime) -> list[str]:
+    spec = job.spec
+    return [
+        safe(job.id),
+        "" if where.task else first_line(spec.task, 60),
+        "" if where.queue else safe(spec.queue),
+        "" if len(where.states) == 1 else job.state.value,
+        "" if where.priority is not None else priority_name(job.priority),
+        f"{job.attempt}/{spec.options.retry.attempts}",
+        when(job, now),
+        job.reason.value if job.reason and not where.reason else "",
+        percent(job.progress) if job.state is State.RUNNING else "",
+        detail(job),
+    ]
+
+
+def when(job: Job, now: datetime) -> str:
+    """The time that matters in this state."""
+    match job.state:
+        case State.SCHEDULED:
+            return ago(max(job.run_at or now, now), now)
+        case State.RUNNING:
+            return f"for {roughly(now - (job.started_at or now))}"
+        case State.COMPLETED | State.FAILED | State.CANCELLED:
+            return ago(job.finished_at, now)
+        case _:
+            return f"for {roughly(now - job.created_at)}"
+
+
+def detail(job: Job) -> str:
+    """What there is to say of this job in a line."""
+    said: list[Any] = []
+    if job.state is State.RUNNING:
+        said = ["asked to stop" if job.cancelling else "asked to pause" if job.suspending else "", job.message]
+    elif job.state is State.BLOCKED:
+        said = [f"waits for {job.blocked_on}"]
+    elif job.state is State.SUSPENDED:
+        said = [job.note]
+    elif job.state is not State.COMPLETED:
+        said = [str(job.failure) if job.failure else "", job.note]
+    return first_line(next((text for text in said if text), ""))

@@ -1,0 +1,236 @@
+"""What jobs share: who must wait for a resource, and who may try when it is free."""
+
+from __future__ import annotations
+
+from daybreak.core.events import Event
+from daybreak.core.model import Reason, State
+from daybreak.core.rank import Rank
+from daybreak.core.resource_gauge import OFFERED_AT_ONCE, RETRIES_OF, Gauge, Kept, is_passed_over, need_of, spared_by
+from daybreak.core.units import moment, span
+from daybreak.store.protocol import Usage, job_topic
+from daybreak.stores.memory.accept import Accepting
+from daybreak.stores.memory.book import Now
+from daybreak.stores.memory.entry import RUNNING, Entry
+from daybreak.stores.memory.ready import Ready
+
+
+class Sharing(Accepting):
+    __slots__ = ()
+
+    def lacking(self, entry: Entry, now: Now) -> str | None:
+        """The first of what it needs that it cannot have now; None when it can have all of it."""
+        for need in entry.needs:
+            gauge = self.gauge(need.resource)
+            if gauge.lacks(need.slots, now.steady, seq=entry.seq, priority=entry.priority):
+                return need.resource
+        if entry.attempt:
+            for need in entry.needs:
+                if not self.gauge(need.resource).retries(now.steady):
+                    return RETRIES_OF + need.resource
+        return None
+
+    def fails_fast(self, entry: Entry, now: Now) -> bool:
+        """One that will not wait for a breaker ends where it meets an open one."""
+        if not entry.spec.options.fail_fast:
+            return False
+        for need in entry.needs:
+            if self.gauge(need.resource).is_shut(now.steady):
+                note = f"the breaker of resource {need.resource} is open"
+                self._finish(entry, State.FAILED, now, by="", reason=Reason.ERROR, note=note)
+                return True
+        return False
+
+    def _lease(self, entry: Entry, now: Now, *, worker: str, term: int, call: str | None = None) -> None:
+        self._keep_no_more(entry)
+        self._exit(entry)
+        for need in entry.needs:
+            gauge = self.gauge(need.resource)
+            if gauge.take(need.slots, now.steady, wall=now.wall, is_retry=entry.attempt > 0):
+                self.freed.add(RETRIES_OF + need.resource)
+        entry.blocked_on = entry.blocked_since = None
+        entry.state, entry.due, entry.note = RUNNING, None, ""
+        self._enter(entry)
+        self._forget_expiry(entry)
+        entry.attempt += 1
+        entry.fence += 1
+        if entry.spec.holder is not None:
+            self._fence(entry)
+        entry.worker, entry.call = worker, call
+        entry.term, entry.until = term, now.steady + term
+        entry.started = now.wall
+        entry.progress, entry.message = None, ""
+        self._tell(
+            entry,
+            Event(
+                n=entry.n + 1, kind="started", job=entry.spec.id, at=moment(now.wall), by=worker,
+                state=RUNNING, attempt=entry.attempt, fence=entry.fence,
+            ),
+            now,
+        )  # fmt: skip
+
+    def _fence(self, entry: Entry) -> None:
+        """Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before."""
+        gauges = [self.gauge(need.resource) for need in entry.needs]
+        entry.fence = max(entry.fence, *(gauge.fence + 1 for gauge in gauges))
+        for gauge in gauges:
+            gauge.fence = entry.fence
+
+    def usage(self, resource: str) -> Usage:
+        gauge = self.gauge(resource)
+        return Usage(
+            name=resource,
+            used=gauge.used,
+            waiting=len(self.blocked.get(resource, ())),
+            shut_until=moment(gauge.shut_until) if gauge.shut_until else None,
+        )
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def park(self, entry: Entry, resource: str, now: Now) -> None:
+        """Let it wait for this resource, out of the way of claims; what else it was offered is for others."""
+        self._wait_no_more(entry)
+        self.freed.discard(resource)
+        self._exit(entry)
+        entry.state, entry.blocked_on = State.BLOCKED, resource
+        if entry.blocked_since is None:
+            entry.blocked_since = now.steady
+        self._enter(entry)
+        self._change(entry, "blocked", now, "", state=State.BLOCKED, note=resource)
+        if (spared := spared_by(resource)) is not None:
+            self._count(entry, "spared")
+            self.gauge(resource).look = self.gauge(spared).look_at_retries(now.steady, offered=0, more=False)
+            return
+        self._keep_for(entry, now)
+        self.gauge(resource).plan(now.steady, offered=0, more=False)
+
+    def _may_keep_for(self, entry: Entry, now: Now) -> bool:
+        return is_passed_over(entry.needs, entry.blocked_since, now.steady) and all(
+            self.gauge(need.resource).may_keep(need.slots, now.steady, seq=entry.seq, priority=entry.priority)
+            for need in entry.needs
+        )
+
+    def _keep_for(self, entry: Entry, now: Now) -> None:
+        """Those that need much are passed over by those that need little. After a while what they need is kept for
+        them as it comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no
+        two wait for one another."""
+        if not self._may_keep_for(entry, now):
+            return
+        for need in entry.needs:
+            gauge = self.gauge(need.resource)
+            if gauge.limit is not None:
+                if gauge.kept is not None:
+                    self._keep_no_more(self.jobs[gauge.kept.seq])
+                gauge.kept = Kept(entry.seq, entry.priority, need.slots)
+
+    # -- offering ------------------------------------------------------------------------------------------------------
+
+    def offer_freed(self, now: Now) -> bool:
+        """Before a transaction ends: whatever it freed is offered to those who wait for it. Was there anyone?"""
+        any_tried = False
+        while self.freed:
+            resource = min(self.freed)
+            self.freed.discard(resource)
+            is_for_retries = spared_by(resource) is not None
+            offer = self._offer_retries if is_for_retries else self._offer
+            any_tried = offer(resource, now) or any_tried
+        return any_tried
+
+    def offer_what_time_freed(self, now: Now) -> None:
+        looks = ((gauge.look, name) for name, gauge in self.gauges.items() if gauge.look is not None)
+        due = [name for _, name in sorted((look, name) for look, name in looks if look <= now.steady)][:OFFERED_AT_ONCE]
+        kept = {kept.seq for name in due if (kept := self.gauge(name).kept) is not None}
+        for seq in sorted(kept):
+            self._ask_for(self.jobs[seq], now)
+        self.freed.update(due)
+        self.offer_freed(now)
+
+    def _ask_for(self, entry: Entry, now: Now) -> None:
+        """Nothing is kept for long for a job that no claim may have: its queue is paused, say. Let a claim find it,
+        which keeps the slots for it again. If none has come until the next look, they are for others."""
+        if entry.state is State.QUEUED:
+            self._keep_no_more(entry)
+        elif entry.spec.holder is None:
+            self._unblock(entry, now)
+
+    def _offer(self, resource: str, now: Now) -> bool:
+        """The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task
+        without a worker sits on what others could use."""
+        gauge, waiting = self.gauge(resource), self.blocked.get(resource)
+        offered, more = 0, False
+        if waiting and now.steady >= gauge.shut_until:
+            for ranks in waiting.lanes().values():
+                tried, rest = self._offer_lane(resource, gauge, ranks, now)
+                offered, more = max(offered, tried), more or rest
+        elif waiting:
+            self._fail_those_in_haste(waiting, now)
+        if waiting:
+            gauge.plan(now.steady, offered=offered, more=more)
+        else:
+            gauge.look = None
+            self.blocked.pop(resource, None)
+        return offered > 0
+
+    def _offer_lane(self, resource: str, gauge: Gauge, ranks: list[Rank], now: Now) -> tuple[int, bool]:
+        """How many were told to try, and whether others might be who were not looked at."""
+        starts, tried, beside = gauge.starts(now.steady), 0, 0
+        for rank in ranks[:OFFERED_AT_ONCE]:
+            if tried >= starts or gauge.is_full(beside):
+                return tried, False
+            entry = self.jobs[rank.seq]
+            if self._is_overdue(entry, now):
+                self._finish(entry, State.FAILED, now, by="", reason=Reason.EXPIRED, kind="expired")
+            elif entry.spec.holder is not None:
+                self._grant(entry, now)
+                starts = min(starts, tried + gauge.starts(now.steady))
+            elif gauge.lacks(
+                beside + need_of(entry.spec, resource), now.steady, seq=entry.seq, priority=entry.priority
+            ):
+                if not tried and self._may_keep_for(entry, now):
+                    self._unblock(entry, now)  # the claim that finds it keeps slots for it: so somebody would run it
+                    return 1, False
+            else:
+                beside += need_of(entry.spec, resource)
+                tried += 1
+                self._unblock(entry, now)
+        return tried, len(ranks) > OFFERED_AT_ONCE
+
+    def _fail_those_in_haste(self, waiting: Ready, now: Now) -> None:
+        for ranks in waiting.lanes().values():
+            for rank in ranks[:OFFERED_AT_ONCE]:
+                self.fails_fast(self.jobs[rank.seq], now)
+
+    def _offer_retries(self, cause: str, now: Now) -> bool:
+        """As `_offer`, to retries that wait because their resource fails."""
+        spared = spared_by(cause)
+        assert spared is not None
+        gauge, waiting = self.gauge(spared), self.blocked.get(cause)
+        offered, more = 0, False
+        for ranks in waiting.lanes().values() if waiting else ():
+            may_start = gauge.retries(now.steady)
+            for rank in ranks[:may_start]:
+                self._unblock(self.jobs[rank.seq], now)
+            offered, more = max(offered, min(may_start, len(ranks))), more or len(ranks) > may_start
+        if waiting:
+            self.gauge(cause).look = gauge.look_at_retries(now.steady, offered=offered, more=more)
+        else:
+            self.gauge(cause).look = None
+            self.blocked.pop(cause, None)
+        return offered > 0
+
+    def _unblock(self, entry: Entry, now: Now) -> None:
+        self._exit(entry)
+        entry.state = State.QUEUED
+        self._enter(entry)
+        self._change(entry, "unblocked", now, "", state=State.QUEUED)
+
+    def _grant(self, entry: Entry, now: Now) -> None:
+        """To its holder, who waits to be told."""
+        assert entry.spec.holder is not None
+        lacking = self.lacking(entry, now)
+        if lacking is None:
+            self._lease(entry, now, worker=entry.spec.holder, term=span(entry.spec.hold_for))
+            self.topics.add(job_topic(entry.spec.id))
+        elif lacking != entry.blocked_on:
+            self.park(entry, lacking, now)
+        else:
+            self._keep_for(entry, now)

@@ -1,0 +1,154 @@
+"""How events are packed: in a job's history and in the feed. The client says what it knows, the script the times."""
+
+from __future__ import annotations
+
+import struct
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from daybreak.core.errors import TooLarge
+from daybreak.core.events import Event, Folded, fold
+from daybreak.core.units import micros, moment
+from daybreak.stores.redis import codes
+
+LONGEST_NAME: Final = 16_384
+SHORT: Final = struct.Struct("<H")
+_LONG: Final = struct.Struct("<I")
+_pack = msgspec.msgpack.Encoder().encode
+_STARTED: Final = codes.KIND["started"]
+
+
+# -- names and times ---------------------------------------------------------------------------------------------------
+
+
+def sized(name: bytes) -> int:
+    """The size of a name; three of them stand in 64 KiB."""
+    if len(name) > LONGEST_NAME:
+        raise TooLarge("names, ids and keys may be 16 KiB long at most")
+    return len(name)
+
+
+def short(packed: bytes, at: int) -> tuple[bytes, int]:
+    (size,) = SHORT.unpack_from(packed, at)
+    return packed[at + 2 : at + 2 + size], at + 2 + size
+
+
+def unpack_names(packed: bytes) -> list[str]:
+    names, at = [], 0
+    while at < len(packed):
+        name, at = short(packed, at)
+        names.append(name.decode())
+    return names
+
+
+def moment_or_none(value: float) -> datetime | None:
+    return None if value == codes.NONE else moment(int(value))
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+EVENT: Final = struct.Struct("<4BIdddI")
+EVENT_START: Final = struct.Struct("<4B")  # kind, state, reason, priority
+EVENT_END: Final = struct.Struct("<dI")  # fence, attempt; then by and the tail
+ROW: Final = struct.Struct("<dI")
+_TIMES: Final = struct.Struct("<Idd")  # n, at, run_at
+
+
+class Tail(Struct, omit_defaults=True):
+    """What few events tell."""
+
+    task: str | None = None
+    queue: str | None = None
+    progress: float | None = None
+    note: str = ""
+    error: str = ""
+
+
+_unpack_tail = msgspec.msgpack.Decoder(Tail).decode
+
+
+def pack_tail(tail: Tail) -> bytes:
+    packed = _pack(tail)
+    return b"" if packed == b"\x80" else packed
+
+
+def pack_end(fence: int | None, attempt: int | None, by: str, tail: bytes = b"") -> bytes:
+    """The part of an event that the client knows beforehand: whatever comes after its times."""
+    name = by.encode()
+    return b"".join((
+        EVENT_END.pack(codes.NONE if fence is None else fence, codes.NO_ATTEMPT if attempt is None else attempt),
+        SHORT.pack(sized(name)), name, _LONG.pack(len(tail)), tail,
+    ))  # fmt: skip
+
+
+def pack_event(event: Event) -> bytes:
+    """An event that was told elsewhere, word for word."""
+    tail = Tail(event.task, event.queue, event.progress, event.note, event.error)
+    if event.kind == "folded":  # says it by its number
+        tail = _NO_TAIL
+    head = EVENT_START.pack(
+        codes.KIND[event.kind], codes.NO_STATE if event.state is None else codes.STATE[event.state],
+        codes.REASON[event.reason], codes.NO_PRIORITY if event.priority is None else event.priority,
+    )  # fmt: skip
+    times = _TIMES.pack(event.n, micros(event.at), codes.NONE if event.run_at is None else micros(event.run_at))
+    return head + times + pack_end(event.fence, event.attempt, event.by, pack_tail(tail))
+
+
+def unpack_event(job: str, packed: bytes, at: int) -> tuple[Event, int]:
+    kind, state, reason, priority, n, told_at, run_at, fence, attempt = EVENT.unpack_from(packed, at)
+    by, at = short(packed, at + EVENT.size)
+    (size,) = _LONG.unpack_from(packed, at)
+    at += 4 + size
+    tail = _unpack_tail(packed[at - size : at]) if size else _NO_TAIL
+    event = Event(
+        n=n, kind=codes.KINDS[kind], job=job, at=moment(int(told_at)), by=by.decode(),
+        state=None if state == codes.NO_STATE else codes.STATES[state], reason=codes.REASONS[reason],
+        priority=None if priority == codes.NO_PRIORITY else priority,
+        attempt=None if attempt == codes.NO_ATTEMPT else attempt,
+        fence=None if fence == codes.NONE else int(fence), run_at=moment_or_none(run_at),
+        task=tail.task, queue=tail.queue, progress=tail.progress, note=tail.note, error=tail.error,
+    )  # fmt: skip
+    return event, at
+
+
+_NO_TAIL: Final = Tail()
+
+
+def last_holder(packed: bytes) -> str | None:
+    """The worker of the latest attempt that a packed history tells of; None if there was none."""
+    at, found = 0, None
+    while at < len(packed):
+        kind = packed[at]
+        by, at = short(packed, at + EVENT.size)
+        (size,) = _LONG.unpack_from(packed, at)
+        at += 4 + size
+        if kind == _STARTED:
+            found = by
+    return None if found is None else found.decode()
+
+
+def unpack_row(row: bytes) -> list[Event]:
+    """The events of one row of the feed."""
+    at, events = ROW.size, []
+    while at < len(row):
+        job, at = short(row, at)
+        event, at = unpack_event(job.decode(), row, at)
+        events.append(event)
+    return events
+
+
+def unfold(first: Event, event: Event) -> Event:
+    """Many events in one; what none of them told is as the first event said."""
+    start: Folded = fold([first])
+    return replace(
+        event,
+        state=event.state or start.state,
+        priority=start.priority if event.priority is None else event.priority,
+        attempt=event.attempt or 0,
+        fence=start.fence if event.fence is None else event.fence,
+        note=f"{event.n - 1} events in one",
+    )

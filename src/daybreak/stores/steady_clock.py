@@ -1,0 +1,140 @@
+"""A server's clock compared with our own, so that a jump of it can be told from time that passes.
+
+A server offers wall time alone. The store keeps an **offset**, agreed on by all processes: its steady time is the
+server's wall time minus that offset. Each process compares every answer with its own monotonic clock. One that sees the
+server's clock jump asks the store to add the jump to the offset; see docs/decisions/0016."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Final, NamedTuple
+
+from daybreak.system.ports import RealWorld, World
+
+JUMP: Final = 1_000_000  # microseconds beyond the round trips: a reaper counts its contact anew
+CORRECTED: Final = 5_000_000  # beyond this a jump is corrected
+DRIFT: Final = 1000  # two clocks that are not set may differ by one part in so many
+
+# A clock that also counts the time in which the machine was suspended, where there is one.
+_COUNTS_SLEEP: Final = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+class Reading(NamedTuple):
+    """The server's time, the offset at that time, and between which local times it was read. All in microseconds."""
+
+    wall: int
+    offset: int
+    asked: int
+    received: int
+    slept: int
+
+    @property
+    def steady(self) -> int:
+        return self.wall - self.offset
+
+
+class Jump(NamedTuple):
+    """The server's clock jumped `by` so much between two readings of the store's steady time, while `offset` held."""
+
+    offset: int
+    by: int
+    since: int
+    seen: int
+
+    @property
+    def corrected(self) -> int:
+        """The offset with which steady time goes on as if the clock had not jumped."""
+        return self.offset + self.by
+
+
+class SteadyClock:
+    """Safe to use from several threads."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lock = threading.Lock()
+        self._reading: Reading | None = None
+        self._newest: Reading | None = None
+        self._jump: Jump | None = None
+        self._jumped_at: int | None = None
+        self._even_since: int | None = None
+
+    def steady(self) -> int:
+        """Our own monotonic clock."""
+        return self._world.steady()
+
+    @property
+    def offset(self) -> int:
+        reading = self._reading
+        return 0 if reading is None else reading.offset
+
+    @property
+    def jump(self) -> Jump | None:
+        """A jump that was seen and is not corrected yet."""
+        return self._jump
+
+    def note(self, wall: int, asked: int, offset: int | None = None) -> None:
+        """An answer that was asked for then said this time, and that this offset holds; None: it said nothing of it."""
+        received, slept_so_far = self._world.steady(), _slept(self._world)
+        with self._lock:
+            before = self._reading
+            if offset is None:
+                offset = 0 if before is None else before.offset
+            self._newest = now = Reading(wall, offset, asked, received, slept_so_far)
+            if before is None:
+                self._begin(now)
+                return
+            # In steady time where the offset has changed: then someone else has corrected a jump.
+            is_same = offset == before.offset
+            passed = now.wall - before.wall if is_same else now.steady - before.steady
+            at_least, at_most = now.asked - before.received, now.received - before.asked
+            if not at_least - JUMP <= passed <= at_most + JUMP:
+                self._jumped_at = now.received
+            slept, slack = now.slept - before.slept, CORRECTED + at_most // DRIFT
+            is_even = at_least + slept - slack <= passed <= at_most + slept + slack
+            if is_even or not is_same:
+                self._reading, self._jump = now, None
+                if not is_even:
+                    self._even_since = now.steady
+                return
+            by = passed - slept - (at_least + at_most) // 2
+            self._jump = Jump(before.offset, by, before.steady, now.steady)
+
+    def believe(self) -> None:
+        """The store knows better: not its clock has jumped, this process stood still. Contact begins anew."""
+        with self._lock:
+            if self._newest is not None:
+                self._begin(self._newest)
+
+    def _begin(self, now: Reading) -> None:
+        self._reading, self._jump, self._even_since = now, None, now.steady
+
+    def about(self) -> int | None:
+        """What the store's steady time should be now; None before the first answer."""
+        reading = self._reading
+        if reading is None:
+            return None
+        return reading.steady + self._world.steady() - reading.received + _slept(self._world) - reading.slept
+
+    def at_the_earliest(self) -> int | None:
+        """The store's steady time now: too early by as long as an answer takes, never too late."""
+        reading = self._reading
+        return None if reading is None else reading.steady + self._world.steady() - reading.received
+
+    def even_since(self) -> int | None:
+        """From which steady time on this process has seen the server's clock run evenly."""
+        return self._even_since
+
+    def even_for(self) -> int | None:
+        """For how long the server's clock has run without a jump; None if it was never seen to jump."""
+        with self._lock:
+            return None if self._jumped_at is None else self._world.steady() - self._jumped_at
+
+
+def _slept(world: World) -> int:
+    """For how long the machine was suspended since it was started, which its monotonic clock does not count."""
+    if sys.platform == "win32" or _COUNTS_SLEEP is None or not isinstance(world, RealWorld):
+        return 0
+    return (time.clock_gettime_ns(_COUNTS_SLEEP) - time.monotonic_ns()) // 1000

@@ -1,0 +1,1 @@
+"""What the program takes from its surroundings: clocks, sleep, randomness, and the operating system."""

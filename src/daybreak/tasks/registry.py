@@ -1,0 +1,210 @@
+"""What an app's code declares: its tasks, and what is done around them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, ClassVar
+
+from daybreak.core.errors import BadArguments, BadInput, UnknownTask
+from daybreak.core.model import DEFAULT_OPTIONS, Options
+from daybreak.core.units import Priority
+from daybreak.policy.admit import check_name, check_options, check_version
+from daybreak.policy.resources import Resource, Share, needs_of, shares_of
+from daybreak.system.code_digest import source_digest
+from daybreak.tasks.admission_rules import Rule
+from daybreak.tasks.context import Context
+from daybreak.values import Arguments, Result
+from daybreak.values.lazy import once
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+Setup = Callable[..., Any]
+
+
+class Definition:
+    """A registered function with its defaults. Its name is the function's own, never its module: code may move."""
+
+    OWN: ClassVar = ("name", "version", "aliases", "queue", "priority", "resource")  # the rest are `options`
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        version: int = 1,
+        aliases: tuple[str, ...] = (),
+        queue: str = "default",
+        priority: int = Priority.NORMAL.value,
+        options: Options = DEFAULT_OPTIONS,
+        resource: object = None,
+    ) -> None:
+        if not callable(function):
+            raise BadInput(f"{function!r} is no function: write @app.task above a def, or @app.task(retry=3)")
+        for what in ("__name__", "__qualname__", "__module__"):
+            if not isinstance(getattr(function, what, None), str):  # a functools.partial, an object that can be called
+                raise BadInput(
+                    f"{function!r:.80} has no {what}, so no worker could find it again: "
+                    "def a function at the top of a module that calls it, and write @app.task above that"
+                )
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise BadInput(f"task {function.__name__!r} is a generator: a task returns its result, it does not yield")
+        self.function = function
+        self.name = name or function.__name__
+        if self.name == "<lambda>":
+            raise BadInput("a lambda has no name that would outlive this process: define the task with def")
+        self.version = version
+        self.aliases = aliases
+        self.queue = queue
+        self.priority = priority
+        self.options = options
+        self.resource = resource
+        if not callable(resource):
+            needs_of(shares_of(resource))  # what is wrong with it is said here, not at the first job
+        self.upgrades: dict[int, Upgrade] = {}
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.takes_context = _takes_context(function)
+        for called in (self.name, *aliases):
+            check_name("task", called)
+            if not called:
+                raise BadInput(f"task {self.name!r}: an alias without a name")
+        check_name("queue", queue)
+        if not queue:
+            raise BadInput(f"task {self.name!r}: a queue without a name; leave it out for 'default'")
+        check_version(f"task {self.name!r}", version)
+        check_options(f"task {self.name!r}", options)
+
+    @once
+    def arguments(self) -> Arguments:
+        return Arguments(self.function, context=self.takes_context)
+
+    @once
+    def result(self) -> Result:
+        return Result.of(self.function)
+
+    @once
+    def parameters(self) -> list[str]:
+        """The names of its own parameters, in order, without the injected context."""
+        return list(inspect.signature(self.function).parameters)[self.takes_context :]
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of a call, each by the name of its parameter, defaults included."""
+        given = (None, *args) if self.takes_context else args
+        bound = inspect.signature(self.function).bind(*given, **kwargs)
+        bound.apply_defaults()
+        return {name: bound.arguments[name] for name in self.parameters if name in bound.arguments}
+
+    def shares(self, resource: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Share]:
+        """What a job with these arguments needs, where `resource` may be a function of them."""
+        return shares_of(resource(**self.named(args, kwargs)) if callable(resource) else resource)
+
+    @once
+    def code(self) -> str:
+        """The digest of its code, to tell whether a stored job was submitted by the same."""
+        return source_digest(self.function)
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """Which stored versions this code can run: its own, and those from which upgrades lead to it without a gap."""
+        oldest = self.version
+        while oldest - 1 in self.upgrades:
+            oldest -= 1
+        return tuple(range(self.version, oldest - 1, -1))
+
+    @property
+    def is_nested(self) -> bool:
+        """Defined inside another function: a child process could not find it again by importing."""
+        return "<locals>" in self.function.__qualname__
+
+    def upgraded(self, arguments: dict[str, Any], version: int) -> dict[str, Any]:
+        """Stored arguments of an older version, brought up to this one step by step."""
+        while version != self.version:
+            try:
+                upgrade = self.upgrades[version]
+            except KeyError:
+                raise BadArguments(
+                    f"task {self.name!r} is at version {self.version} and has no upgrade from {version}"
+                ) from None
+            arguments = upgrade(arguments)
+            if not isinstance(arguments, dict):
+                raise BadArguments(
+                    f"the upgrade of task {self.name!r} from version {version} returned "
+                    f"{type(arguments).__name__}: it must return the arguments as a dict"
+                )
+            version += 1
+        return arguments
+
+
+class Program:
+    """Everything that a worker's children must find again when they import the user's code."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Definition] = {}
+        self._by_name: dict[str, Definition] = {}
+        self.setups: list[Setup] = []
+        self.wraps: list[Callable[[Context], AbstractContextManager[Any]]] = []
+        self.rules: list[Rule] = []
+        self.lifespans: list[Callable[[], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]] = []
+
+    def add(self, definition: Definition) -> None:
+        for name in (definition.name, *definition.aliases):
+            before = self._by_name.get(name)
+            if before is not None and not _same(before.function, definition.function):
+                raise BadInput(
+                    f"two tasks are named {name!r}: {_place(before.function)} and {_place(definition.function)}; "
+                    "give one of them another name with @app.task(name=...)"
+                )
+        self._tasks[definition.name] = definition
+        for name in (definition.name, *definition.aliases):
+            self._by_name[name] = definition
+
+    def __getitem__(self, name: str) -> Definition:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnknownTask(name, self._by_name) from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(self._tasks.values())
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def known(self, *, is_async: bool | None = None) -> frozenset[tuple[str, int]]:
+        """The (task, version) pairs that this code can run, old names and versions included."""
+        return frozenset(
+            (name, version)
+            for name, definition in self._by_name.items()
+            if is_async is None or definition.is_async is is_async
+            for version in definition.versions
+        )
+
+    def resources(self) -> list[Resource]:
+        """Those that are declared where a task is; which others its jobs need shows when they are submitted."""
+        named = (share.resource for task in self if not callable(task.resource) for share in shares_of(task.resource))
+        return [resource for resource in named if isinstance(resource, Resource)]
+
+    def queues(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(("default", *(definition.queue for definition in self))))
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated `Context`. Annotations may be text, also of names not yet imported."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None:
+        return False
+    if isinstance(first.annotation, str):
+        return first.annotation.rsplit(".", 1)[-1].strip("'\"") == "Context"
+    return isinstance(first.annotation, type) and issubclass(first.annotation, Context)
+
+
+def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    # A notebook cell run again, or a module reloaded, defines the same task anew.
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

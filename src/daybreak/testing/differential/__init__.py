@@ -1,0 +1,13 @@
+"""Run any store beside the memory store, which is the specification: same operations, same times, same answers.
+
+    @given(story())
+    def test_beside_memory(steps):
+        asyncio.run(play(steps, lambda: MyStore(...)))
+
+`Sometimes` counts what really happened, so that a test can assert that the stories were broad enough.
+"""
+
+from daybreak.testing.differential.player import Sometimes, play
+from daybreak.testing.differential.story import story
+
+__all__ = ["Sometimes", "play", "story"]

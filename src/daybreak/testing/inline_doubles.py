@@ -1,0 +1,203 @@
+"""What stands in for an app's inner parts while its jobs run inline: nothing of it waits for another thread."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import threading
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from daybreak.api.portal import Portal
+from daybreak.api.queues.heartbeats import Taker, takers
+from daybreak.api.store_sessions import Sessions
+from daybreak.client.client import Client
+from daybreak.core.errors import DaybreakError, LeaseLost, WrongState
+from daybreak.core.model import Job, JobSpec, Lease
+from daybreak.store.protocol import Beat, Inserted, InsertsNow
+from daybreak.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from daybreak.testing.inline_mode import Inline
+
+T = TypeVar("T")
+
+
+class InlineStore(MemoryStore):
+    """A memory store whose jobs can be inserted without a loop."""
+
+    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        return driven(self.insert(specs))
+
+
+class InlineClient(Client):
+    def __init__(self, run: Inline, by: str) -> None:
+        super().__init__(run.store, by=by, world=run.clock)
+        self._run = run
+
+    async def _insert(self, specs: list[JobSpec], within: float) -> list[Inserted]:
+        answers = await self.store.insert(specs)
+        self._run.accepted(specs, answers)
+        return answers
+
+    def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
+        return super().submit_now(spec, _Telling(self._run, store), like)
+
+    async def wait(self, job: str, timeout: timedelta | None = None) -> Job:  # noqa: ASYNC109
+        """Waiting brings nothing about here: what is not final now will not be, unless the test moves the clock."""
+        found = await self.get(job)
+        if found.is_final:
+            return found
+        if timeout is not None:
+            raise TimeoutError
+        raise WrongState(job, found.state.value, "inline, waiting does not help; let time pass with run.advance(...)")
+
+
+class _Telling:
+    def __init__(self, run: Inline, store: InsertsNow) -> None:
+        self._run = run
+        self._store = store
+
+    def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
+        answers = self._store.insert_now(specs)
+        self._run.accepted(specs, answers)
+        return answers
+
+
+class InlineSessions(Sessions):
+    """One store for all loops; after whatever was asked, what is due is run."""
+
+    def __init__(self, run: Inline, portal: Portal, by: str) -> None:
+        super().__init__(lambda: run.store, run.clock, by)
+        self.portal = portal
+        self._run = run
+        self._client = InlineClient(run, by)
+        takers[self] = _IdleTaker(self)
+
+    async def here(self, work: Coroutine[Any, Any, T]) -> T:
+        answer = await work
+        await self._run.awork()
+        return answer
+
+    async def client(self) -> Client:
+        return self._client
+
+    def insert(self, spec: JobSpec, like: JobSpec | None = None) -> str:
+        accepted = self._client.submit_now(spec, self._run.store, like)
+        self._run.work()
+        return accepted
+
+    def close(self) -> None:
+        """The store lives as long as the block."""
+
+    async def aclose(self) -> None: ...
+
+
+class _IdleTaker(Taker):
+    """By a clock that stands still no lease runs out."""
+
+    def begin(self) -> None: ...
+
+
+class InlinePortal(Portal):
+    """Runs coroutines in the thread that asks, on a loop of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        if on_a_loop():  # that stands still meanwhile
+            return _in_thread(work)
+        if self._is_closed:
+            return asyncio.run(work)
+        if self._own is None:
+            self._own = asyncio.new_event_loop()
+        return self._own.run_until_complete(work)
+
+    def run_here(self, work: Coroutine[Any, Any, T]) -> T:
+        """Never in another thread."""
+        return driven(work) if on_a_loop() else self.run(work)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        work.close()
+        raise DaybreakError("inside inline(app) nothing runs in the background")
+
+    def close(self) -> None:
+        self._is_closed = True
+        own, self._own = self._own, None
+        if own is None:
+            return
+        closing = threading.Thread(target=_close, args=(own,), name="daybreak-inline")
+        closing.start()  # in a thread: another loop may be running here
+        closing.join()
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_until_complete(_end_all())
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+async def _end_all() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+class InlineVoice:
+    """What a job says goes straight to the store."""
+
+    def __init__(self, store: MemoryStore, lease: Lease) -> None:
+        self._store = store
+        self._lease = lease
+
+    def progress(self, fraction: float, message: str) -> None:
+        self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message))
+
+    def keep(self, checkpoint: bytes) -> None:
+        if not self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, checkpoint=checkpoint)):
+            raise LeaseLost(self._lease.job, self._lease.fence)
+
+    async def akeep(self, checkpoint: bytes) -> None:
+        self.keep(checkpoint)
+
+    def _say(self, beat: Beat) -> bool:
+        return driven(self._store.extend([beat]))[0].held
+
+
+def driven(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing, as all of the memory store's do."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    work.close()
+    raise DaybreakError("this waits for something: inside a running loop, write 'async with inline(app)'")
+
+
+def _in_thread(work: Coroutine[Any, Any, T]) -> T:
+    answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def serve() -> None:
+        try:
+            answer.set_result(asyncio.run(work))
+        except BaseException as trouble:  # noqa: BLE001 - for the one who waits
+            answer.set_exception(trouble)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(serve,), name="daybreak-inline")
+    thread.start()
+    thread.join()
+    return answer.result()
+
+
+def on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""What it takes to start children: where the user's code is, and how many of which kind are wanted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from daybreak import values
+from daybreak.tasks.registry import Program
+from daybreak.worker.launcher import Body, ProcessBody, ThreadBody
+from daybreak.worker.settings import WorkerSettings
+from daybreak.worker.supervisor.pool import Pool
+from daybreak.worker.supervisor.quarantine_terms import Trial
+from daybreak.worker.wire import Hello
+
+
+class Launch(Struct, frozen=True, kw_only=True):
+    """`target` and `imports` tell a child process where the user's code is; a thread has it already."""
+
+    program: Program
+    settings: WorkerSettings
+    target: str = ""
+    imports: list[str] = []
+    url: str = ""
+
+    def pools(self, shared: dict[str, Any]) -> list[Pool]:
+        """One for sync tasks and one for async tasks, as far as there are any; `shared` is what the lifespan gave."""
+        on_trial: dict[int, float] = {}
+        return [
+            Pool(
+                is_async=is_async,
+                tasks=tasks,
+                children=1 if is_async else self.settings.slots,
+                slots=self.settings.async_jobs if is_async else 1,
+                start=self._starter(is_async, shared),
+                settings=self.settings,
+                trial=Trial(on_trial),
+            )
+            for is_async in (False, True)
+            if (tasks := self.program.known(is_async=is_async))
+        ]
+
+    def _starter(self, is_async: bool, shared: dict[str, Any]) -> Callable[[int], Body]:
+        encoded = values.encode(shared, "lifespan")
+
+        def start(slots: int) -> Body:
+            hello = Hello(
+                target=self.target,
+                imports=self.imports,
+                path=[path or os.getcwd() for path in sys.path],  # noqa: PTH109
+                url=self.url,
+                shared=encoded,
+                slots=slots,
+                is_async=is_async,
+                commands=self.settings.allow_commands,
+                log_level=logging.getLogger("daybreak.job").getEffectiveLevel(),
+                scratch=str(Path(tempfile.gettempdir()) / f"daybreak-{secrets.token_hex(8)}"),
+            )
+            return ThreadBody(hello, self.program) if self.settings.isolation == "thread" else ProcessBody(hello)
+
+        return start

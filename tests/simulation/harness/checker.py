@@ -1,0 +1,37 @@
+"""Judges a history: every commit in its order against the book, then the store as it stands at the end.
+
+I1  no accepted job lost                 I2  no job from nowhere              I3  one key, one job
+I4  one accepted outcome per lease       I5  fences rise                      I6  stale holders are refused
+I7  final is final                       I8  transitions legal                I9  events are the state
+I10 priority, then first in first out    I11 aging starves nobody             I12 limits never exceeded
+I14 attempts exact                       I15 only a death alone ends a job    I16 cancelled is cancelled
+I17 nothing before its time              I20 recovery within two leases       I24 counts are a recount
+P8  time without contact counts for nobody
+"""
+
+from __future__ import annotations
+
+from daybreak.core.model import Job
+from daybreak.store.protocol import Store
+from harness import rules_end, rules_lease, rules_submit
+from harness.book import Book, Violation
+from harness.history import History
+from harness.replay import replay
+
+__all__ = ["Violation", "judge"]
+
+
+def judge(history: History, store: Store, unfinished: list[Job]) -> list[Violation]:
+    book = Book(history)
+    recoveries = rules_lease.Recoveries(history)
+    for index, commit in enumerate(history.commits):
+        recoveries.before(index, book)
+        book.at = index
+        replay(book, commit)
+        recoveries.after(commit, book)
+    rules_submit.check(book)
+    rules_end.check(book, store, unfinished)
+    rules_lease.check_handlers(book)
+    rules_lease.check_suspects(book)
+    rules_lease.check_begun(book)
+    return book.violations

@@ -1,0 +1,120 @@
+"""What happened, as nobody inside the system can see it: every call, every commit, every handler, every fault."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from daybreak.core.events import Event
+from daybreak.core.model import Lease
+from harness.world import SimWorld
+
+Phase = Literal["ok", "fail", "unknown"]
+Held = tuple[
+    int, int
+]  # a lease by seq and fence: a job that was removed and submitted again starts with the old fences
+
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=repr).encode
+
+
+@dataclass(slots=True)
+class Call:
+    """One request as its sender saw it. `phase` is None while, or when, no answer came."""
+
+    n: int
+    process: str
+    op: str
+    request: Any
+    invoked: int
+    phase: Phase | None = None
+    answer: Any = None
+    ended: int | None = None
+    after: int = 0  # how many commits there were when it was sent, and when it ended
+    before: int | None = None
+
+
+@dataclass(slots=True)
+class Commit:
+    """One request as the store performed it, whether or not the answer arrived; in the order of performing."""
+
+    at: int
+    wall: int
+    call: Call
+    answer: Any
+    events: list[Event]
+
+
+@dataclass(slots=True)
+class Window:
+    """A time in which nobody could reach the store."""
+
+    start: int
+    end: int
+    what: str
+
+
+@dataclass(slots=True)
+class History:
+    world: SimWorld
+    calls: list[Call] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
+    outcomes: dict[Held, str] = field(default_factory=dict)
+    starts: list[tuple[str, Lease, int]] = field(default_factory=list)  # by whom, and after how many commits
+    crashes: list[tuple[int, int, str]] = field(default_factory=list)
+    followed: list[Event] = field(default_factory=list)
+    quiet_from: int | None = None
+    lines: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def invoke(self, process: str, op: str, request: Any) -> Call:
+        call = Call(len(self.calls), process, op, request, self.world.steady(), after=len(self.commits))
+        self.calls.append(call)
+        self.lines.append((call.invoked, process, call.n, op, "invoke", request))
+        return call
+
+    def end(self, call: Call, phase: Phase, answer: Any) -> None:
+        call.phase, call.answer, call.ended, call.before = phase, answer, self.world.steady(), len(self.commits)
+        self.lines.append((call.ended, call.process, call.n, call.op, phase, answer))
+
+    def commit(self, call: Call, answer: Any, events: list[Event], wall: int) -> None:
+        commit = Commit(self.world.steady(), wall, call, answer, events)
+        self.commits.append(commit)
+        self.lines.append((commit.at, "store", call.n, call.op, "commit", answer, events))
+
+    def handler_starts(self, worker: str, lease: Lease) -> None:
+        self.starts.append((worker, lease, len(self.commits)))
+        self.note(worker, "handler starts", lease.job, lease.fence)
+
+    def handler_ends(self, worker: str, lease: Lease, outcome: str) -> None:
+        self.outcomes[lease.seq, lease.fence] = outcome
+        self.note(worker, "handler ends", lease.job, lease.fence, outcome)
+
+    def crash(self, process: str) -> None:
+        self.crashes.append((self.world.steady(), len(self.commits), process))
+        self.note(process, "crashes")
+
+    def note(self, who: str, what: str, *more: Any) -> None:
+        self.lines.append((self.world.steady(), who, None, what, "note", *more))
+
+    def digest(self) -> str:
+        """Equal digests mean equal stories, to the last byte."""
+        digest = hashlib.blake2b(digest_size=16)
+        for line in self.lines:
+            digest.update(_encode(line))
+        for event in self.followed:
+            digest.update(_encode(event))
+        return digest.hexdigest()
+
+    def story(self, job: str | None = None) -> list[str]:
+        """The lines, or those that mention a job, to be read by a person."""
+        found = []
+        for at, who, n, what, phase, *more in self.lines:
+            text = " ".join(_encode(part).decode() for part in more)
+            if job is None or (job in text and what != "audit"):
+                found.append(
+                    f"{at / 1e6:12.6f} {who:<12} {'' if n is None else n:>5} {what:<16} {phase:<8} {text[:1500]}"
+                )
+        return found
