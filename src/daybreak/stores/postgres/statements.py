@@ -1,4 +1,4 @@
-"""The SQL, one statement a file; `sql.load_jobs` is the text of sql/load_jobs.sql.
+"""The SQL of the store. `sql.load_jobs` is the statement that stands under `-- name: load_jobs` in one of sql/*.sql.
 
 The files say `daybreak.` for the schema; another name is put in its place."""
 
@@ -9,6 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+_NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 # Signs that drivers take for parameters, or that end the body of a function: in a statement they are spelt by number.
 _ODD: Final = re.compile(r"[%{}:$?\\]")
 
@@ -43,7 +44,7 @@ class Statements:
         try:
             return self._texts[name]
         except KeyError:
-            raise AttributeError(f"there is no statement {name}.sql") from None
+            raise AttributeError(f"there is no statement named {name}") from None
 
     def names(self) -> list[str]:
         return sorted(self._texts)
@@ -67,8 +68,19 @@ def named(text: str, schema: str) -> str:
 @cache
 def _texts(folder: str) -> dict[str, str]:
     here = files(__package__).joinpath(folder)
-    return {
+    texts = {
         file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
         for file in here.iterdir()
         if file.name.endswith(".sql")
     }
+    return texts if folder == "migrations" else _statements(texts)
+
+
+def _statements(texts: dict[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts.values():
+        _, *parts = _NAME.split(text)
+        for name, statement in zip(parts[::2], parts[1::2], strict=True):
+            assert name not in found, f"two statements are named {name}"
+            found[name] = statement.strip() + "\n"
+    return found

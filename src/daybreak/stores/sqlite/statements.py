@@ -1,26 +1,45 @@
-"""The SQL, one statement a file; `sql.insert_job` is the text of sql/insert_job.sql."""
+"""The SQL of the store. `sql.insert_job` is the statement that stands under `-- name: insert_job` in one of sql/*.sql;
+`migrations` holds whole files."""
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
+from typing import Final
+
+_NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 class Statements:
-    def __init__(self, folder: str) -> None:
-        here = files(__package__).joinpath(folder)
-        self._texts = {
-            file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
-            for file in here.iterdir()
-            if file.name.endswith(".sql")
-        }
-        vars(self).update(self._texts)  # every request asks for a dozen: they are found without a call
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._texts = texts
+        vars(self).update(texts)  # every request uses a dozen statements: found as plain attributes, without a call
 
     def __getattr__(self, name: str) -> str:
-        raise AttributeError(f"there is no statement {name}.sql")
+        raise AttributeError(f"there is no statement named {name}")
 
     def names(self) -> list[str]:
         return sorted(self._texts)
 
 
-sql = Statements("sql")
-migrations = Statements("migrations")
+def _files(folder: str) -> dict[str, str]:
+    here = files(__package__).joinpath(folder)
+    return {
+        file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
+        for file in here.iterdir()
+        if file.name.endswith(".sql")
+    }
+
+
+def _statements(folder: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in _files(folder).values():
+        _, *parts = _NAME.split(text)
+        for name, statement in zip(parts[::2], parts[1::2], strict=True):
+            assert name not in found, f"two statements are named {name}"
+            found[name] = statement.strip() + "\n"
+    return found
+
+
+sql = Statements(_statements("sql"))
+migrations = Statements(_files("migrations"))

@@ -1,1 +1,0 @@
-SELECT l.id, l.queue, l.task, l.version FROM daybreak.lane l

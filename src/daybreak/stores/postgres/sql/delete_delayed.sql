@@ -1,1 +1,0 @@
-DELETE FROM daybreak.delayed p WHERE p.seq = ANY (%b::bigint[])

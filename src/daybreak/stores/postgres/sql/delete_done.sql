@@ -1,1 +1,0 @@
-DELETE FROM daybreak.done p WHERE p.seq = ANY (%b::bigint[])

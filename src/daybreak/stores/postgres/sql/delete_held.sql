@@ -1,1 +1,0 @@
-DELETE FROM daybreak.held p WHERE p.seq = ANY (%b::bigint[])

@@ -1,1 +1,0 @@
-DELETE FROM daybreak.job j WHERE j.seq = %b::bigint

@@ -1,1 +1,0 @@
-DELETE FROM daybreak.idem i WHERE i.id = %b::text

@@ -1,1 +1,0 @@
-DELETE FROM daybreak.lease p WHERE p.seq = ANY (%b::bigint[])

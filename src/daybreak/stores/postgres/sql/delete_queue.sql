@@ -1,1 +1,0 @@
-DELETE FROM daybreak.queue q WHERE q.name = %b::text

@@ -1,1 +1,0 @@
-DELETE FROM daybreak.uniq u WHERE u.name = %b::text AND u.seq = %b::bigint

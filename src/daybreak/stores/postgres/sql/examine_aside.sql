@@ -1,1 +1,0 @@
-SELECT count(*), min(a.why) FROM daybreak.aside a

@@ -1,1 +1,0 @@
-SELECT daybreak.fold_1()

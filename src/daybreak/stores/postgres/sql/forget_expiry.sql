@@ -1,1 +1,0 @@
-UPDATE daybreak.job j SET expires = NULL WHERE j.seq = ANY (%b::bigint[])

@@ -1,1 +1,0 @@
-SELECT u.seq FROM daybreak.uniq u WHERE u.name = %b::text

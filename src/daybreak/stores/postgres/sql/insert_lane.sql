@@ -1,1 +1,0 @@
-INSERT INTO daybreak.lane (queue, task, version) VALUES (%b::text, %b::text, %b::integer) ON CONFLICT DO NOTHING

@@ -1,0 +1,50 @@
+-- The immutable part of a job.
+
+-- name: delete_job
+DELETE FROM daybreak.job j WHERE j.seq = %b::bigint
+
+-- name: insert_job
+INSERT INTO daybreak.job (seq, id, lane, band, ord, priority, asked, created, arrived, expires, by, run, owner, key, uniq,
+                          options, extra, args)
+SELECT * FROM unnest(%b::bigint[], %b::text[], %b::integer[], %b::smallint[], %b::bigint[], %b::smallint[], %b::smallint[],
+    %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::bytea[],
+    %b::bytea[], %b::bytea[])
+
+-- name: load_jobs
+-- Jobs wherever they stand. In one snapshot each is in exactly one of the moving tables.
+SELECT j.seq, j.id, j.lane, j.band, j.ord, j.priority, j.asked, j.created, j.arrived, j.expires, j.by, j.run, j.owner,
+       j.key, j.uniq, j.options, j.extra, j.args,
+       CASE WHEN l.seq IS NOT NULL THEN 'running' WHEN r.seq IS NOT NULL THEN 'queued'
+            WHEN w.seq IS NOT NULL THEN 'scheduled' ELSE coalesce(d.state, h.state) END,
+       coalesce(l.attempt, r.attempt, d.attempt, w.attempt, h.attempt),
+       coalesce(l.fence, r.fence, d.fence, w.fence, h.fence),
+       coalesce(l.n, r.n, d.n, w.n, h.n),
+       coalesce(l.started, r.started, d.started, w.started, h.started),
+       coalesce(l.progress, r.progress, d.progress, w.progress, h.progress),
+       coalesce(l.carry, r.carry, d.carry, w.carry, h.carry),
+       coalesce(r.note, d.note, w.note, h.note),
+       coalesce(l.message, r.message, d.message, w.message, h.message),
+       coalesce(l.history, r.history, d.history, w.history, h.history),
+       coalesce(w.clock, h.clock), coalesce(w.due, h.due),
+       l.worker, l.until, l.term, l.call, l.reaped, l.alone, l.suspending, l.cancelling,
+       d.reason, d.finished, d.purge_at, d.result, h.cause, l.ahead
+FROM unnest(%b::bigint[]) AS asked(seq)
+CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = asked.seq OFFSET 0) j
+LEFT JOIN LATERAL (SELECT * FROM daybreak.lease l WHERE l.seq = j.seq OFFSET 0) l ON true
+LEFT JOIN LATERAL (
+    SELECT * FROM daybreak.ready r WHERE r.lane = j.lane AND r.band = j.band AND r.ord = j.ord AND r.seq = j.seq OFFSET 0) r ON true
+LEFT JOIN LATERAL (SELECT * FROM daybreak.done d WHERE d.seq = j.seq OFFSET 0) d ON true
+LEFT JOIN LATERAL (SELECT * FROM daybreak.delayed w WHERE w.seq = j.seq OFFSET 0) w ON true
+LEFT JOIN LATERAL (SELECT * FROM daybreak.held h WHERE h.seq = j.seq OFFSET 0) h ON true
+
+-- name: next_seqs
+SELECT nextval('daybreak.seq') FROM generate_series(1, %b::integer)
+
+-- name: rerank_job
+UPDATE daybreak.job j SET band = %b::smallint, ord = %b::bigint, priority = %b::smallint WHERE j.seq = %b::bigint
+
+-- name: seq_of_id
+SELECT j.seq FROM daybreak.job j WHERE j.id = %b::text
+
+-- name: seqs_of_ids
+SELECT j.id, j.seq FROM daybreak.job j WHERE j.id = ANY (%b::text[])

@@ -1,0 +1,48 @@
+-- Leases: begun, extended, taken over, ended.
+
+-- name: ask_lease
+UPDATE daybreak.lease l SET cancelling = %b::bytea, suspending = %b::boolean, n = %b::integer, history = %b::text WHERE l.seq = %b::bigint
+
+-- name: delete_lease
+DELETE FROM daybreak.lease p WHERE p.seq = ANY (%b::bigint[])
+
+-- name: extend_lease
+UPDATE daybreak.lease l SET until = a.until, term = a.term, alone = coalesce(a.alone, l.alone), ahead = coalesce(a.ahead, l.ahead),
+    progress = coalesce(a.progress, l.progress), carry = CASE WHEN a.carries THEN a.carry ELSE l.carry END,
+    message = CASE WHEN a.progress IS NULL THEN l.message ELSE a.message END
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::boolean[], %b::boolean[], %b::double precision[], %b::bytea[], %b::boolean[],
+            %b::bytea[]) AS a(seq, until, term, alone, ahead, progress, message, carries, carry)
+WHERE l.seq = a.seq
+
+-- name: insert_lease
+INSERT INTO daybreak.lease (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history,
+                            needs, ahead)
+SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::smallint[], %b::text[], %b::integer[], %b::integer[], %b::integer[],
+    %b::text[], %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::bytea[], %b::text[],
+    %b::text[], %b::boolean[])
+
+-- name: lapsed_leases
+-- What another reaper takes over at this moment is his.
+SELECT l.seq FROM daybreak.lease l WHERE l.until <= %b::bigint AND l.term <= %b::bigint ORDER BY l.until, l.seq LIMIT %b::bigint
+FOR UPDATE SKIP LOCKED
+
+-- name: leases_of_call
+SELECT l.seq FROM daybreak.lease l WHERE l.worker = %b::text AND l.call = %b::text ORDER BY l.seq
+
+-- name: lock_beats
+-- Leases that are to be extended, in the order in which everyone locks them.
+SELECT l.seq, l.fence, l.n, l.worker, l.suspending, l.cancelling IS NOT NULL, l.carry, j.id
+FROM daybreak.lease l CROSS JOIN LATERAL (SELECT j.id FROM daybreak.job j WHERE j.seq = l.seq OFFSET 0) j
+WHERE l.seq = ANY (%b::bigint[]) ORDER BY l.seq FOR UPDATE OF l
+
+-- name: lock_lease
+SELECT p.seq FROM daybreak.lease p WHERE p.seq = ANY (%b::bigint[]) ORDER BY p.seq FOR UPDATE
+
+-- name: may_reap
+SELECT t.now, EXISTS (SELECT 1 FROM daybreak.lease l WHERE l.until <= t.now OR l.until > t.now + l.term)
+FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - %b::bigint AS now) t
+
+-- name: take_over_lease
+UPDATE daybreak.lease l SET fence = %b::integer, n = %b::integer, worker = %b::text, until = %b::bigint, term = %b::bigint,
+    call = NULL, reaped = true, history = %b::text
+WHERE l.seq = %b::bigint

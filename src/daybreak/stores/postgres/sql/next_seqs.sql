@@ -1,1 +1,0 @@
-SELECT nextval('daybreak.seq') FROM generate_series(1, %b::integer)

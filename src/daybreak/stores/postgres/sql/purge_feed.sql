@@ -1,1 +1,0 @@
-DELETE FROM daybreak.feed f WHERE f.pos = ANY (%b::bigint[])

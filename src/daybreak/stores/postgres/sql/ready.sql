@@ -1,0 +1,57 @@
+-- Queued jobs in rank order, and the lanes they stand in.
+
+-- name: all_lanes
+SELECT l.id, l.queue, l.task, l.version FROM daybreak.lane l
+
+-- name: claim_lane
+-- The first jobs of some lanes, in rank order. Nothing is locked, and of each only what its rank needs: see claim.py.
+SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry
+FROM unnest(%b::integer[]) AS a(lane)
+CROSS JOIN LATERAL (
+    SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs,
+           CASE WHEN r.needs IS NOT NULL THEN r.carry END AS carry
+    FROM daybreak.ready r
+    WHERE r.lane = a.lane AND r.seq <> ALL (%b::bigint[]) ORDER BY r.band, r.ord, r.seq LIMIT %b::bigint) r
+ORDER BY r.lane, r.band, r.ord, r.seq
+
+-- name: delete_ready
+DELETE FROM daybreak.ready p USING unnest(%b::integer[], %b::smallint[], %b::bigint[], %b::bigint[]) AS a(lane, band, ord, seq)
+WHERE p.lane = a.lane AND p.band = a.band AND p.ord = a.ord AND p.seq = a.seq
+
+-- name: insert_lane
+INSERT INTO daybreak.lane (queue, task, version) VALUES (%b::text, %b::text, %b::integer) ON CONFLICT DO NOTHING
+
+-- name: insert_ready
+INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n, started, progress, carry, note,
+                            message, history, needs)
+SELECT * FROM unnest(%b::integer[], %b::smallint[], %b::smallint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::integer[],
+    %b::integer[], %b::integer[], %b::bigint[], %b::double precision[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[],
+    %b::text[])
+
+-- name: lock_claims
+-- Until the end nobody claims: a claim locks no queue that it saw without a limit.
+SELECT pg_advisory_xact_lock(4473428, hashtext('daybreak.ready'))
+
+-- name: lock_ready
+SELECT p.seq FROM daybreak.job j
+JOIN daybreak.ready p ON p.lane = j.lane AND p.band = j.band AND p.ord = j.ord AND p.seq = j.seq
+WHERE j.seq = ANY (%b::bigint[]) ORDER BY p.seq FOR UPDATE OF p
+
+-- name: lock_ready_free
+-- Those of the chosen that nobody else holds, with all that a lease carries.
+SELECT l.seq, l.attempt, l.fence, l.n, l.carry, l.history, j.id, j.asked, j.created, j.by, j.run, j.owner, j.key, j.uniq,
+       j.options, j.extra, j.args
+FROM unnest(%b::integer[], %b::smallint[], %b::bigint[], %b::bigint[]) AS a(lane, band, ord, seq)
+CROSS JOIN LATERAL (
+    SELECT p.seq, p.attempt, p.fence, p.n, p.carry, p.history FROM daybreak.ready p
+    WHERE p.lane = a.lane AND p.band = a.band AND p.ord = a.ord AND p.seq = a.seq FOR UPDATE SKIP LOCKED) l
+CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = l.seq OFFSET 0) j
+
+-- name: next_due
+SELECT (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
+       (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 1),
+       (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL)
+
+-- name: share_claims
+-- Beside all who claim, and not while a queue is being set.
+SELECT pg_advisory_xact_lock_shared(4473428, hashtext('daybreak.ready'))

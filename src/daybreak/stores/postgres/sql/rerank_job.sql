@@ -1,1 +1,0 @@
-UPDATE daybreak.job j SET band = %b::smallint, ord = %b::bigint, priority = %b::smallint WHERE j.seq = %b::bigint

@@ -1,1 +1,0 @@
-SELECT t.seq FROM daybreak.job t WHERE t.run = %b::text AND t.seq < %b::bigint ORDER BY t.seq DESC LIMIT %b::bigint

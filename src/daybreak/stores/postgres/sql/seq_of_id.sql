@@ -1,1 +1,0 @@
-SELECT j.seq FROM daybreak.job j WHERE j.id = %b::text

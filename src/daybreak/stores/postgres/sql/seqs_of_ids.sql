@@ -1,1 +1,0 @@
-SELECT j.id, j.seq FROM daybreak.job j WHERE j.id = ANY (%b::text[])

@@ -1,1 +1,0 @@
-SELECT count(*) FROM (SELECT 1 FROM ready WHERE lane = ? AND (band, ord, seq) < (?, ?, ?) LIMIT ?)

@@ -1,1 +1,0 @@
-SELECT id, queue, task, version FROM lane

@@ -1,1 +1,0 @@
-SELECT lane, priority, state, n FROM tally WHERE n <> 0

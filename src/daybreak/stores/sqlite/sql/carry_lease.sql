@@ -1,1 +1,0 @@
-UPDATE lease SET carry = ? WHERE seq = ?

@@ -1,1 +1,0 @@
-SELECT count(*) FROM (SELECT 1 FROM held WHERE cause = ? LIMIT ?)

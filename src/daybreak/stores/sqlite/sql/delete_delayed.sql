@@ -1,1 +1,0 @@
-DELETE FROM delayed WHERE seq = ?

@@ -1,1 +1,0 @@
-DELETE FROM held WHERE seq = ?

@@ -1,1 +1,0 @@
-DELETE FROM job WHERE seq = ?

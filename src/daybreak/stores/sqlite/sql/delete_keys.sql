@@ -1,1 +1,0 @@
-DELETE FROM idem WHERE id = ?

@@ -1,1 +1,0 @@
-DELETE FROM lease WHERE seq = ?

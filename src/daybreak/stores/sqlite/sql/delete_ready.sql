@@ -1,1 +1,0 @@
-DELETE FROM ready WHERE lane = ? AND band = ? AND ord = ? AND seq = ?

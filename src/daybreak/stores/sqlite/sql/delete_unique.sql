@@ -1,1 +1,0 @@
-DELETE FROM uniq WHERE name = ? AND seq = ?

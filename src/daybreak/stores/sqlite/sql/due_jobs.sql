@@ -1,1 +1,0 @@
-SELECT seq FROM delayed WHERE clock = ? AND due <= ? ORDER BY due, seq LIMIT ?

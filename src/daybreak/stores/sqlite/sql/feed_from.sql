@@ -1,1 +1,0 @@
-SELECT pos, lines FROM feed WHERE pos >= ? ORDER BY pos

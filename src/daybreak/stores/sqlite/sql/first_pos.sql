@@ -1,1 +1,0 @@
-SELECT min(pos) FROM feed WHERE length(lines) > 0

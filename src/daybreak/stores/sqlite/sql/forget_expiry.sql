@@ -1,1 +1,0 @@
-UPDATE job SET expires = NULL WHERE seq = ?

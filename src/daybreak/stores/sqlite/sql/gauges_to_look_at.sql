@@ -1,1 +1,0 @@
-SELECT name FROM gauge WHERE look <= ? ORDER BY look, name LIMIT ?

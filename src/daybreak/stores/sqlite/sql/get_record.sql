@@ -1,1 +1,0 @@
-SELECT revision, value FROM record WHERE kind = ? AND name = ?

@@ -1,1 +1,0 @@
-INSERT INTO delayed (seq, clock, due, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

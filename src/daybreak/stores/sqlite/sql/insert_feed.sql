@@ -1,1 +1,0 @@
-INSERT INTO feed (pos, at, lines) VALUES (?, ?, ?)

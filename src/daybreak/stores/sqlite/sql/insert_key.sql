@@ -1,1 +1,0 @@
-INSERT OR REPLACE INTO idem (key, digest, id, at) VALUES (?, ?, ?, ?)

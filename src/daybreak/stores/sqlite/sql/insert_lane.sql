@@ -1,1 +1,0 @@
-INSERT INTO lane (queue, task, version) VALUES (?, ?, ?) RETURNING id

@@ -1,1 +1,0 @@
-INSERT OR REPLACE INTO uniq (name, seq) VALUES (?, ?)

@@ -1,1 +1,0 @@
-SELECT key, digest FROM idem WHERE id = ? ORDER BY key

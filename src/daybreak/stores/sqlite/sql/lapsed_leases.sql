@@ -1,1 +1,0 @@
-SELECT seq FROM lease WHERE until <= ? AND term <= ? ORDER BY until, seq LIMIT ?

@@ -1,1 +1,0 @@
-SELECT max(id) FROM job

@@ -1,1 +1,0 @@
-SELECT coalesce(max(pos), 0) FROM feed

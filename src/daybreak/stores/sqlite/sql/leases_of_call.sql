@@ -1,1 +1,0 @@
-SELECT seq FROM lease WHERE worker = ? AND call = ? ORDER BY seq

@@ -1,1 +1,0 @@
-SELECT attempt, fence, n, carry, history, clock, due FROM delayed WHERE seq = ?

@@ -1,1 +1,0 @@
-SELECT attempt, fence, n, carry, history, state, clock, due, cause FROM held WHERE seq = ?

@@ -1,2 +1,0 @@
-SELECT seq, id, lane, band, ord, priority, asked, created, arrived, expires, by, run, owner, key, uniq, options, extra, args
-FROM job WHERE seq = ?

@@ -1,3 +1,0 @@
-SELECT attempt, fence, n, carry, history, worker, until, term, started, call, reaped, alone, suspending, cancelling,
-    ahead
-FROM lease WHERE seq = ?

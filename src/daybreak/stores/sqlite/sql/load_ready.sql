@@ -1,1 +1,0 @@
-SELECT attempt, fence, n, carry, history FROM ready WHERE lane = ? AND band = ? AND ord = ? AND seq = ?

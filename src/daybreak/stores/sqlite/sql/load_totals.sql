@@ -1,1 +1,0 @@
-SELECT totals FROM tally WHERE lane = ? AND priority = ? AND state = 'totals'

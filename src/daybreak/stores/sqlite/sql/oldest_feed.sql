@@ -1,1 +1,0 @@
-SELECT pos, at, lines FROM feed WHERE length(lines) > 0 ORDER BY pos LIMIT ?

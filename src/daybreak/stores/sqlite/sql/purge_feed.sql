@@ -1,1 +1,0 @@
-DELETE FROM feed WHERE pos <= ? AND pos < (SELECT max(pos) FROM feed)

@@ -1,0 +1,36 @@
+-- Queued jobs in rank order, and the lanes they stand in.
+
+-- name: all_lanes
+SELECT id, queue, task, version FROM lane
+
+-- name: claim_lane
+-- The first jobs of one lane, in rank order, with all that a lease carries.
+-- CROSS JOIN keeps the walk on the clustered index of ready; the planner may not turn it round.
+SELECT r.band, r.ord, r.seq, r.attempt, r.fence, r.n, r.carry, r.history,
+       j.id, j.priority, j.asked, j.created, j.expires, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra, j.args
+FROM ready r CROSS JOIN job j ON j.seq = r.seq
+WHERE r.lane = ?
+ORDER BY r.band, r.ord, r.seq
+LIMIT ?
+
+-- name: delete_ready
+DELETE FROM ready WHERE lane = ? AND band = ? AND ord = ? AND seq = ?
+
+-- name: insert_lane
+INSERT INTO lane (queue, task, version) VALUES (?, ?, ?) RETURNING id
+
+-- name: insert_ready
+INSERT INTO ready (lane, band, ord, seq, attempt, fence, n, carry, history) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: load_ready
+SELECT attempt, fence, n, carry, history FROM ready WHERE lane = ? AND band = ? AND ord = ? AND seq = ?
+
+-- name: next_due
+SELECT
+    (SELECT min(due) FROM delayed WHERE clock = 0),
+    (SELECT min(due) FROM delayed WHERE clock = 1),
+    (SELECT min(look) FROM gauge WHERE look IS NOT NULL)
+
+-- name: take_from_lane
+-- What was claimed is a prefix of the lane: one range delete for the whole batch.
+DELETE FROM ready WHERE lane = ? AND (band, ord, seq) <= (?, ?, ?)

@@ -1,1 +1,0 @@
-UPDATE job SET band = ?, ord = ?, priority = ? WHERE seq = ?

@@ -1,1 +1,0 @@
-SELECT due, seq FROM delayed WHERE clock = ? AND (due, seq) > (?, ?) ORDER BY due, seq LIMIT ?

@@ -1,1 +1,0 @@
-SELECT seq FROM done WHERE seq < ? ORDER BY seq DESC LIMIT ?

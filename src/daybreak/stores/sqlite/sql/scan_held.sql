@@ -1,1 +1,0 @@
-SELECT seq FROM held WHERE seq < ? ORDER BY seq DESC LIMIT ?

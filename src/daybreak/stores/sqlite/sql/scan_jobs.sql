@@ -1,1 +1,0 @@
-SELECT seq FROM job WHERE seq < ? ORDER BY seq DESC LIMIT ?

@@ -1,1 +1,0 @@
-SELECT seq FROM lease WHERE seq < ? ORDER BY seq DESC LIMIT ?

@@ -1,1 +1,0 @@
-SELECT seq FROM job WHERE owner = ? AND seq < ? ORDER BY seq DESC LIMIT ?

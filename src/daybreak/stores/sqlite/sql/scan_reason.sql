@@ -1,1 +1,0 @@
-SELECT seq FROM done WHERE reason = ? AND seq < ? ORDER BY seq DESC LIMIT ?

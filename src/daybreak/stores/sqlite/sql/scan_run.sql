@@ -1,1 +1,0 @@
-SELECT seq FROM job WHERE run = ? AND seq < ? ORDER BY seq DESC LIMIT ?

@@ -1,2 +1,0 @@
-SELECT seq FROM job WHERE seq < ? AND NOT EXISTS (SELECT 1 FROM done WHERE done.seq = job.seq)
-ORDER BY seq DESC LIMIT ?

@@ -1,1 +1,0 @@
-SELECT seq FROM done INDEXED BY done_unhappy WHERE state = ? AND state <> 'completed' AND seq < ? ORDER BY seq DESC LIMIT ?

@@ -1,1 +1,0 @@
-UPDATE idem SET dropped = ? + coalesce(?, at, ?) WHERE id = ?

@@ -1,1 +1,0 @@
-SELECT seq FROM done WHERE purge_at <= ? ORDER BY purge_at, seq LIMIT ?

@@ -1,1 +1,0 @@
-SELECT seq FROM held WHERE cause = ? AND lane = ? ORDER BY band, ord, seq LIMIT ?
