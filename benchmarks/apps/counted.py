@@ -13,7 +13,7 @@ import apsw
 
 from benchmarks.starts import PLACE
 from daybreak.cli import main
-from daybreak.stores.sqlite.connections import Opened
+from daybreak.stores.sqlite.connections import OpenStore
 
 COUNTS = "counts"
 KINDS = ("calls", "looks", "statements")
@@ -36,13 +36,13 @@ class Counts:
 
 
 def _count(counts: Counts, kind: str, name: str) -> None:
-    before = getattr(Opened, name)
+    before = getattr(OpenStore, name)
 
-    def counted(self: Opened, *args: Any, **kwargs: Any) -> Any:
+    def counted(self: OpenStore, *args: Any, **kwargs: Any) -> Any:
         counts.add(kind)
         return before(self, *args, **kwargs)
 
-    setattr(Opened, name, counted)
+    setattr(OpenStore, name, counted)
 
 
 def _counted_main() -> None:

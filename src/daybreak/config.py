@@ -223,12 +223,12 @@ def check_path(path: Path, told: str = "") -> None:
         ) from None
     try:
         path.stat()
-    except OSError as trouble:
-        if trouble.errno == errno.ENAMETOOLONG:
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
             raise BadInput(
                 f"{_short(str(path))}{told}: the name is longer than this system allows; write a shorter one"
             ) from None
-        if trouble.errno == errno.ELOOP:
+        if error.errno == errno.ELOOP:
             raise StoreUnavailable(
                 f"{path}{told} leads over a link that leads back to itself: mend it, or name another store"
             ) from None
@@ -243,9 +243,9 @@ def _server(scheme: str, rest: str, told: str) -> str:
         raise BadInput(f"{scheme}://{told}: a URL has no spaces: write them as %20")
     try:
         urlsplit(f"{scheme}://{rest}").port  # noqa: B018 - raises if it is none
-    except ValueError as trouble:
+    except ValueError as error:
         # What stands in the URL may be a password that was not quoted.
-        what = "its port is no number" if "ort" in str(trouble) else "it is no URL"
+        what = "its port is no number" if "ort" in str(error) else "it is no URL"
         raise BadInput(
             f"{scheme}://{told}: {what}; write special characters of a password as %XX, such as %40 for @"
         ) from None
@@ -305,8 +305,8 @@ def _is_usable(path: Path, folder: Path, start: Path) -> bool:
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as trouble:
-        raise BadInput(f"{path} cannot be read: {trouble.strerror}") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -314,8 +314,8 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(_bytes(path).decode())
     except UnicodeDecodeError:
         raise BadInput(f"{path} is no UTF-8 text: save it as such") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as trouble:
-        raise BadInput(f"{path} is no valid TOML: {trouble}") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadInput(f"{path} is no valid TOML: {error}") from None
 
 
 def _table(value: object, file: Path, name: str) -> dict[str, Any]:
@@ -415,8 +415,8 @@ def duration_said(value: object, what: str) -> timedelta:
         raise BadInput(f"{what}: a bare number has no unit; write '{value}s', '{value}m' or '{value}h'")
     try:
         return duration(value, what)
-    except BadInput as trouble:
-        raise BadInput(str(trouble).replace(" or a timedelta", "")) from None
+    except BadInput as error:
+        raise BadInput(str(error).replace(" or a timedelta", "")) from None
 
 
 def _isolation(value: object, what: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from daybreak import Client, Daybreak, Event
 from daybreak.api.hooks import Hooks, durable
-from daybreak.api.hooks.durable import Place
+from daybreak.api.hooks.durable import HookCursor
 from daybreak.core.errors import CursorExpired, StoreUnavailable
 from daybreak.core.model import Put
 from daybreak.store.protocol import Purge
@@ -77,9 +77,9 @@ async def wait_for(condition) -> None:
             await asyncio.sleep(0.002)
 
 
-async def place(client: Client) -> Place | None:
+async def place(client: Client) -> HookCursor | None:
     for record in await client.store.records("hook", "mail"):
-        return msgspec.json.decode(record.value, type=Place)
+        return msgspec.json.decode(record.value, type=HookCursor)
     return None
 
 
@@ -230,7 +230,9 @@ async def test_another_goes_on_at_once_when_the_first_stops(client, monkeypatch)
 
 
 async def test_another_takes_over_after_a_silence_and_repeats_what_was_not_finished(client):
-    await client.store.put([Put(kind="hook", name="mail", value=msgspec.json.encode(Place("0", "dead")), expect=0)])
+    await client.store.put(
+        [Put(kind="hook", name="mail", value=msgspec.json.encode(HookCursor("0", "dead")), expect=0)]
+    )
     jobs = [await client.submit("t") for _ in range(3)]
     async with Follow(client).following() as hook:
         await wait_for(lambda: len(hook.heard) == 3)
@@ -241,7 +243,7 @@ async def test_one_that_was_overtaken_stops(client):
     hook = Follow(client)
     async with hook.following():
         [record] = await client.store.records("hook", "mail")
-        taken = Place(msgspec.json.decode(record.value, type=Place).cursor, "someone")
+        taken = HookCursor(msgspec.json.decode(record.value, type=HookCursor).cursor, "someone")
 
         async def take() -> bool:
             [now] = await client.store.records("hook", "mail")

@@ -17,7 +17,7 @@ import pytest
 
 from daybreak import BadInput, Daybreak, LeaseLost, LockCycle, LockTimeout, State
 from daybreak.api.locks import lock_job, owned_locks
-from daybreak.api.locks.lock_wait import Waiting
+from daybreak.api.locks.lock_wait import LockWait
 from daybreak.core.errors import StoreUnavailable, WrongState
 
 SECONDS = 20
@@ -517,7 +517,7 @@ def test_who_a_lock_is_for_may_be_said(app):
 
 
 def test_a_lock_that_was_granted_and_could_not_be_kept_is_given_back(app, monkeypatch):
-    granted = Waiting.until_granted
+    granted = LockWait.until_granted
 
     async def noticed_late(self, provided):
         lease = await granted(self, provided)
@@ -527,7 +527,7 @@ def test_a_lock_that_was_granted_and_could_not_be_kept_is_given_back(app, monkey
     async def renew(*_):
         raise StoreUnavailable("gone")
 
-    monkeypatch.setattr(Waiting, "until_granted", noticed_late)
+    monkeypatch.setattr(LockWait, "until_granted", noticed_late)
     monkeypatch.setattr(lock_job, "renew", renew)
     lock = app.lock("x")
     with pytest.raises(StoreUnavailable):

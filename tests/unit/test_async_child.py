@@ -14,7 +14,7 @@ from daybreak import Daybreak, values
 from daybreak.worker.child import loops
 from daybreak.worker.child.loops import AT_ONCE, AsyncChild
 from daybreak.worker.child.runner import Runner
-from daybreak.worker.slot_table import Cell
+from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.wire import Bye, Frames, Report, Run, Stop, Work, to_supervisor
 
 app = Daybreak("memory://")
@@ -25,7 +25,7 @@ side_by_side: list[int] = []
 
 
 HOLDS_UP = 1000
-cells: list[Cell] = []
+cells: list[SlotTable] = []
 blamed: list[int] = []
 
 
@@ -83,7 +83,7 @@ async def child_of(slots: int):
     ours.setblocking(False)
     its.setblocking(False)
     with ours:
-        cells.append(Cell(slots))
+        cells.append(SlotTable(slots))
         child = AsyncChild(its, cells[-1], Runner(app.program), slots)
         serving = asyncio.create_task(child.serve())
         while not hasattr(child, "_voices"):  # noqa: ASYNC110 - it is not connected yet, and nobody tells

@@ -23,11 +23,11 @@ from daybreak.core.model import (
     Suspended,
     TimedOut,
 )
-from daybreak.policy.breaker import Heard, after, hear
+from daybreak.policy.breaker import Signal, after, hear
 from daybreak.testing.contract.builders import LEASE, MINUTE, NOON, SECOND
 
 BREAKER = Breaker(failures=3, successes=2, open_for=MINUTE, probes=1)
-GOOD, BAD = Heard(True, NOON), Heard(False, NOON)
+GOOD, BAD = Signal(True, NOON), Signal(False, NOON)
 PROBED = NOON + MINUTE
 
 
@@ -54,19 +54,19 @@ def test_what_was_under_way_when_it_opened_says_nothing_new():
 
 
 def test_a_failed_probe_opens_it_again():
-    gate = after(opened(), BREAKER, [Heard(False, PROBED)], PROBED)
+    gate = after(opened(), BREAKER, [Signal(False, PROBED)], PROBED)
     assert (gate.state, gate.shut_for, gate.opened, gate.opened_at) == ("open", MINUTE, 2, PROBED)
 
 
 def test_enough_good_probes_close_it_and_the_first_does_not_shut_it_anew():
-    gate = after(opened(), BREAKER, [Heard(True, PROBED)], PROBED)
+    gate = after(opened(), BREAKER, [Signal(True, PROBED)], PROBED)
     assert (gate.state, gate.shut_for, gate.probes, gate.successes) == ("open", timedelta(), 1, 1)
-    gate = after(gate, BREAKER, [Heard(True, PROBED)], PROBED)
+    gate = after(gate, BREAKER, [Signal(True, PROBED)], PROBED)
     assert gate == Gate(opened=1)
 
 
 def test_a_probe_that_fails_after_a_good_one_opens_it_again():
-    gate = after(opened(), BREAKER, [Heard(True, PROBED), Heard(False, PROBED)], PROBED)
+    gate = after(opened(), BREAKER, [Signal(True, PROBED), Signal(False, PROBED)], PROBED)
     assert (gate.state, gate.successes, gate.opened) == ("open", 0, 2)
 
 
@@ -102,7 +102,7 @@ def test_whatever_is_heard_the_gate_is_in_one_of_its_states(heard):
     gate, now = NO_GATE, NOON
     for is_good, seconds in heard:
         now += timedelta(seconds=seconds)
-        before, gate = gate, after(gate, BREAKER, [Heard(is_good, now)], now)
+        before, gate = gate, after(gate, BREAKER, [Signal(is_good, now)], now)
         assert gate.opened in (before.opened, before.opened + 1)
         if gate.state == "closed":
             assert gate.failures < BREAKER.failures

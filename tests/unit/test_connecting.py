@@ -9,8 +9,8 @@ import pytest
 
 from daybreak import Daybreak
 from daybreak.api.stats import stats_of
-from daybreak.client.connect_timeout import SUBJECT, Connecting
-from daybreak.client.duration_stats import Learning
+from daybreak.client.connect_timeout import SUBJECT, ConnectTimeout
+from daybreak.client.duration_stats import DurationStats
 from daybreak.policy.timeouts import FEW, MANY, for_connecting
 from daybreak.store.protocol import ConnectLimit, FixedLimit
 from daybreak.stores import store_for
@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def connecting(world):
-    return Connecting(world)
+    return ConnectTimeout(world)
 
 
 def see(connecting, *seconds, late=False):
@@ -38,7 +38,7 @@ def test_the_base_holds_while_little_is_seen(connecting):
 def test_it_follows_what_is_seen_down_to_half_the_base_and_up_to_three_times_it(connecting, world):
     see(connecting, *[0.01] * MANY)
     assert connecting.seconds(BASE) == 2.5
-    slow = Connecting(world)
+    slow = ConnectTimeout(world)
     see(slow, *[4.0] * MANY)
     assert slow.seconds(BASE) == pytest.approx(8.5, abs=0.5)
     see(slow, *[60.0] * MANY)
@@ -104,7 +104,7 @@ def test_an_app_gives_its_server_store_a_limit_that_follows(monkeypatch):
     app.close()
     assert {url for url, _ in made} == {"redis://127.0.0.1:1"}
     [limit] = {id(limit): limit for _, limit in made}.values()  # one, however often a store is made
-    assert isinstance(limit, Connecting)
+    assert isinstance(limit, ConnectTimeout)
 
 
 # -- in the store ------------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ async def test_it_is_no_reason_to_ask_for_something_before_closing(connecting, c
 
 
 async def test_two_who_tell_of_one_store_count_nothing_twice(connecting, store, world, client):
-    other = Learning(store, world)
+    other = DurationStats(store, world)
     for one in (client.learning, other):
         one.tell_also(connecting)
     see(connecting, 0.1)

@@ -19,7 +19,7 @@ from daybreak.tasks.context import Context
 from daybreak.testing.contract.builders import NOON, spec
 from daybreak.worker.child.loops import AsyncChild
 from daybreak.worker.child.runner import Runner, told
-from daybreak.worker.slot_table import Cell
+from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor.child import Held
 from daybreak.worker.supervisor.outcomes import as_asked
 from daybreak.worker.wire import Work
@@ -90,9 +90,9 @@ def test_a_process_forked_beside_its_jobs_may_run_them_inline():
 def test_the_family_of_a_number_that_may_be_anothers_is_left_alone(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
     child.wait()
-    monkeypatch.setattr(platform.Glance, "family", lambda *_, **__: pytest.fail("it was looked for"))
+    monkeypatch.setattr(platform.ProcessScan, "family", lambda *_, **__: pytest.fail("it was looked for"))
     platform.end_family(child)
 
 
 def test_a_loop_that_ends_before_its_child_has_begun_is_no_trouble_of_its_own():
-    AsyncChild(None, Cell(1), Runner(Daybreak("memory://").program), 1).torn()
+    AsyncChild(None, SlotTable(1), Runner(Daybreak("memory://").program), 1).torn()

@@ -12,7 +12,7 @@ from daybreak.core.model import Done, Failed, Failure, Health, JobSpec, Lease, N
 from daybreak.policy.retry import USUAL
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import NOON
-from daybreak.worker.supervisor.health_reports import Healths
+from daybreak.worker.supervisor.health_reports import HealthReports
 
 OOPS = Failed(Failure(message="down", kinds=("ConnectionError",)))
 
@@ -28,7 +28,7 @@ def lease(seq: int, *resources: str, strategy: str = "jittered", fence: int = 1)
 
 @pytest.fixture
 def healths(store, world):
-    return Healths(store, world)
+    return HealthReports(store, world)
 
 
 async def told(store, name: str = "srv", kind: str = "health") -> Health | None:
@@ -65,7 +65,7 @@ async def test_it_is_forgotten_when_it_is_well_again(healths, store, world):
 
 
 async def test_many_tell_together_and_nothing_is_lost(store, world):
-    tellers = [Healths(store, world) for _ in range(20)]
+    tellers = [HealthReports(store, world) for _ in range(20)]
     await asyncio.gather(*(one.hear([(lease(n, "srv"), OOPS)]) for n, one in enumerate(tellers)))
     assert (await told(store)).bad == pytest.approx(20, abs=0.1)
 
@@ -79,7 +79,7 @@ async def test_many_resources_are_told_in_few_questions(world):
             return await super().put(puts, **how)
 
     async with Counting(world) as store:
-        await Healths(store, world).hear([(lease(n, f"r{n}"), OOPS) for n in range(200)])
+        await HealthReports(store, world).hear([(lease(n, f"r{n}"), OOPS) for n in range(200)])
         assert asked == [200]
         assert len(await store.records("health")) == 200
 

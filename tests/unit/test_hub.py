@@ -6,13 +6,13 @@ import asyncio
 import threading
 from datetime import timedelta
 
-from daybreak.stores.wakeups import Hub
+from daybreak.stores.wakeups import Wakeups
 
 LONG, SHORT = timedelta(minutes=1), timedelta(milliseconds=1)
 
 
 async def test_all_who_wait_on_one_watch_go_on():
-    hub = Hub()
+    hub = Wakeups()
     watch = hub.watch(["work"])
     waiting = [asyncio.create_task(watch.wait(LONG)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -21,7 +21,7 @@ async def test_all_who_wait_on_one_watch_go_on():
 
 
 async def test_each_wait_ends_by_its_own_time():
-    watch = Hub().watch(["work"])
+    watch = Wakeups().watch(["work"])
     patient = asyncio.create_task(watch.wait(LONG))
     assert await asyncio.gather(watch.wait(SHORT), watch.wait(SHORT)) == [False, False]
     assert not patient.done()
@@ -29,7 +29,7 @@ async def test_each_wait_ends_by_its_own_time():
 
 
 async def test_a_wait_that_was_given_up_leaves_the_next_one_alone():
-    hub = Hub()
+    hub = Wakeups()
     watch = hub.watch(["work"])
     first = asyncio.create_task(watch.wait(LONG))
     await asyncio.sleep(0)
@@ -41,7 +41,7 @@ async def test_a_wait_that_was_given_up_leaves_the_next_one_alone():
 
 
 async def test_a_watch_that_was_closed_calls_nobody():
-    hub = Hub()
+    hub = Wakeups()
     watch = hub.watch(["work"])
     called = []
     watch.on_wake(lambda: called.append(1))

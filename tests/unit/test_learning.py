@@ -10,7 +10,16 @@ import msgspec
 import pytest
 
 from daybreak.client import duration_stats as module
-from daybreak.client.duration_stats import A_FEW, KIND, MOST, NAME_LIMIT, Learning, decoded, execution_of, short
+from daybreak.client.duration_stats import (
+    A_FEW,
+    KIND,
+    MAX_SUBJECTS,
+    NAME_LIMIT,
+    DurationStats,
+    decoded,
+    execution_of,
+    short,
+)
 from daybreak.core.errors import OutcomeUnknown, StoreUnavailable
 from daybreak.core.model import Health, JobSpec, Lease, Need, Options, Put, Record
 from daybreak.core.units import moment
@@ -23,7 +32,7 @@ BAD = b'{"hours":3}'
 
 @pytest.fixture
 def learning(store, world):
-    return Learning(store, world)
+    return DurationStats(store, world)
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +89,7 @@ async def seen(store, subject):
 
 @pytest.mark.parametrize("where", ["before_read", "before_put"])
 async def test_what_could_not_be_told_is_told_the_next_time(faulty, world, where):
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     for _ in range(50):
         learning.note("execution t", MINUTE, 1.0)
     setattr(faulty, where, raising(StoreUnavailable("away")))
@@ -94,7 +103,7 @@ async def test_what_could_not_be_told_is_told_the_next_time(faulty, world, where
 
 
 async def test_what_may_have_been_told_is_not_told_twice(faulty, world):
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     learning.note("execution t", MINUTE, 1.0)
     faulty.after_put = raising(OutcomeUnknown("no answer"))
     await learning.tend()
@@ -104,7 +113,7 @@ async def test_what_may_have_been_told_is_not_told_twice(faulty, world):
 
 
 async def test_what_a_stop_interrupts_is_told_at_the_end(faulty, world):
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     learning.note("execution t", MINUTE, 1.0)
     faulty.before_read = forever
     tending = asyncio.create_task(learning.tend())
@@ -117,7 +126,7 @@ async def test_what_a_stop_interrupts_is_told_at_the_end(faulty, world):
 
 
 async def test_no_error_ends_what_should_go_on_for_ever(faulty, world):
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     faulty.before_read = raising(RuntimeError("what was that"))
     learning.note("execution t", MINUTE, 1.0)
     running = asyncio.create_task(learning.run())
@@ -134,7 +143,7 @@ async def test_no_error_ends_what_should_go_on_for_ever(faulty, world):
 async def test_a_store_that_hangs_delays_nobody_for_long_and_only_once(faulty, world, monkeypatch):
     monkeypatch.setattr(module, "ANSWERED_WITHIN", timedelta(milliseconds=50))
     faulty.before_read = forever
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     began = time.monotonic()
     for _ in range(100):
         assert await learning.limit("operation db", MINUTE, escalate=1.5, escalate_after=3) == MINUTE
@@ -148,7 +157,7 @@ async def test_a_store_that_answers_late_is_believed_from_then_on(faulty, store,
     gate = asyncio.Event()
     faulty.before_read = gate.wait
     await store.put([Put(kind=KIND, name="operation db", value=slow(world))])
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     asking = [asyncio.create_task(learning._load("operation db")) for _ in range(3)]
     await asyncio.sleep(0)
     asking[0].cancel()  # who asked first need not wait for the others
@@ -166,7 +175,7 @@ def slow(world):
 async def test_a_store_that_cannot_be_asked_leaves_the_base_and_is_asked_again_soon(faulty, store, world):
     await store.put([Put(kind=KIND, name="operation db", value=slow(world))])
     faulty.before_read = raising(StoreUnavailable("away"))
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     assert await learning.limit("operation db", MINUTE, escalate=1.5, escalate_after=3) == MINUTE
     faulty.before_read = None
     await learning.tend()
@@ -177,7 +186,7 @@ async def test_a_store_that_cannot_be_asked_leaves_the_base_and_is_asked_again_s
 
 
 async def test_many_who_tell_of_the_same_lose_nothing(store, world):
-    tellers = [Learning(Slow(store), world) for _ in range(40)]
+    tellers = [DurationStats(Slow(store), world) for _ in range(40)]
     for teller in tellers:
         teller.note("execution t", MINUTE, 1.0)
         teller.note("execution u", MINUTE, 1.0)
@@ -195,7 +204,7 @@ class Slow(Faulty):
 
 
 async def test_many_subjects_are_read_and_told_at_once(faulty, world):
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     for n in range(500):
         learning.note(f"operation {n}", MINUTE, 1.0)
     await learning.tend()
@@ -209,13 +218,13 @@ async def test_many_subjects_are_read_and_told_at_once(faulty, world):
 
 
 async def test_only_those_that_lost_are_told_again(faulty, store, world):
-    learning = Learning(faulty, world)
+    learning = DurationStats(faulty, world)
     for name in "abc":
         learning.note(f"operation {name}", MINUTE, 1.0)
 
     async def be_first():
         faulty.before_put = None
-        other = Learning(store, world)
+        other = DurationStats(store, world)
         other.note("operation b", MINUTE, 2.0)
         await other.tend()
 
@@ -226,7 +235,7 @@ async def test_only_those_that_lost_are_told_again(faulty, store, world):
 
 
 async def test_what_one_collected_another_may_tell(learning, store, world):
-    ended = Learning(None, world)
+    ended = DurationStats(None, world)
     ended.note("operation db", MINUTE, 1.0)
     learning.note("operation db", MINUTE, 2.0)
     learning.take_over(ended)
@@ -239,11 +248,11 @@ async def test_what_one_collected_another_may_tell(learning, store, world):
 
 
 def test_nothing_grows_for_ever(learning):
-    for n in range(3 * MOST):
+    for n in range(3 * MAX_SUBJECTS):
         learning.note(f"operation {n}", MINUTE, 1.0, late=bool(n % 2))
         learning.known(f"operation {n}")
-    assert max(len(learning._late), len(learning._fresh), len(learning._wanted)) <= MOST
-    for n in range(3 * MOST):
+    assert max(len(learning._late), len(learning._fresh), len(learning._wanted)) <= MAX_SUBJECTS
+    for n in range(3 * MAX_SUBJECTS):
         learning.note(f"operation {n}", MINUTE, 1.0)
     assert not learning._late
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.client.duration_stats import Learning
+from daybreak.client.duration_stats import DurationStats
 from daybreak.core.errors import StoreUnavailable
 from daybreak.core.model import Reason, Settlement, State
 from daybreak.core.units import span
@@ -396,7 +396,7 @@ async def test_the_crew_of_an_idle_worker_leaves_the_worker_a_quarter_of_one_que
 
 
 async def test_the_janitor_forgets_durations_that_nobody_has_seen_for_two_days(store, world):
-    learning = Learning(store, world)
+    learning = DurationStats(store, world)
     for name, later in (("old", timedelta(hours=47)), ("new", timedelta())):
         learning.note(f"connection {name}", SECOND, 1.0)
         await learning.tend()

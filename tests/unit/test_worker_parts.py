@@ -25,16 +25,16 @@ from daybreak.worker.child.failures import failure_of
 from daybreak.worker.child.loops import _Line
 from daybreak.worker.launcher import Body, ThreadBody
 from daybreak.worker.settings import WorkerSettings
-from daybreak.worker.slot_table import Cell
+from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor import worker_record
-from daybreak.worker.supervisor.batch_size import BOUNDS, GOAL, SHORT_FOR, Pace
+from daybreak.worker.supervisor.batch_size import BOUNDS, GOAL, SHORT_FOR, BatchSize
 from daybreak.worker.supervisor.child import Held
-from daybreak.worker.supervisor.lease_source import Taken, Want
-from daybreak.worker.supervisor.orphaned_leases import EXPECTED_FOR, Strays
+from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult
+from daybreak.worker.supervisor.orphaned_leases import EXPECTED_FOR, OrphanedLeases
 from daybreak.worker.supervisor.pool import Pool
-from daybreak.worker.supervisor.prefetch import KEPT_FOR, LATE, SEEN, Foresight, Spares
-from daybreak.worker.supervisor.quarantine_terms import FIRST, LONGER, Trial, lasts
-from daybreak.worker.supervisor.reported_leases import REMEMBERED, Reported
+from daybreak.worker.supervisor.prefetch import KEPT_FOR, LATE, SEEN, DurationForecast, PrefetchedLeases
+from daybreak.worker.supervisor.quarantine_terms import FIRST, LONGER, QuarantineTerms, lasts
+from daybreak.worker.supervisor.reported_leases import REMEMBERED, ReportedLeases
 from daybreak.worker.target import load, target_of
 from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
 
@@ -54,7 +54,7 @@ def work(seq: int, priority: int = 5) -> Work:
 
 class TestCell:
     def test_tells_what_has_begun_and_since_when(self):
-        cell = Cell(3)
+        cell = SlotTable(3)
         first, second = cell.begin(7), cell.begin(9)
         assert set(cell.read()) == {7, 9}
         assert cell.read()[7] <= cell.read()[9]
@@ -64,14 +64,14 @@ class TestCell:
         assert cell.read() == {}
 
     def test_a_place_is_used_again(self):
-        cell = Cell(1)
+        cell = SlotTable(1)
         for seq in range(1, 100):
             cell.end(cell.begin(seq))
         cell.begin(100)
         assert set(cell.read()) == {100}
 
     def test_what_has_ended_is_known_until_its_place_is_used_again(self):
-        cell = Cell(1)
+        cell = SlotTable(1)
         cell.end(cell.begin(7))
         assert cell.ended() == {7}
         cell.begin(8)
@@ -97,7 +97,7 @@ class TestLine:
 
 class TestTrial:
     def test_one_at_a_time(self):
-        trial = Trial({})
+        trial = QuarantineTerms({})
         trial.reserve(1)
         assert not trial.is_free
         trial.begin(1, 5.0)
@@ -107,27 +107,27 @@ class TestTrial:
 
     def test_one_at_a_time_in_all_pools_of_a_worker(self):
         on: dict[int, float] = {}
-        one, other = Trial(on), Trial(on)
+        one, other = QuarantineTerms(on), QuarantineTerms(on)
         one.reserve(1)
         assert not other.is_free
         other.end(1)  # it is not its own
         assert not one.is_free
 
     def test_who_lives_through_its_time_lets_the_next_begin(self):
-        trial = Trial({})
+        trial = QuarantineTerms({})
         trial.begin(1, 5.0)
         assert trial.survived(4.9) == []
         assert trial.survived(5.0) == [1]
         assert trial.is_free
 
     def test_who_has_not_begun_cannot_survive(self):
-        trial = Trial({})
+        trial = QuarantineTerms({})
         trial.reserve(1)
         assert trial.survived(1e9) == []
 
     def test_who_survives_is_told_to_its_own_pool(self):
         on: dict[int, float] = {}
-        one, other = Trial(on), Trial(on)
+        one, other = QuarantineTerms(on), QuarantineTerms(on)
         other.begin(2, 5.0)
         assert one.survived(5.0) == []
         assert other.survived(5.0) == [2]
@@ -355,7 +355,7 @@ async def test_children_that_cannot_be_started_are_tried_again():
     program.add(Definition(print))
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1, start=start, settings=WorkerSettings(),
-        trial=Trial({}),
+        trial=QuarantineTerms({}),
     )  # fmt: skip
     await pool.children.open(pool)
     async with asyncio.timeout(20):
@@ -372,7 +372,7 @@ async def pool():
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1,
         start=lambda slots: ThreadBody(launch_hello(slots), program),
-        settings=WorkerSettings(), trial=Trial({}),
+        settings=WorkerSettings(), trial=QuarantineTerms({}),
     )  # fmt: skip
     await pool.children.open(pool)
     async with asyncio.timeout(20):
@@ -446,23 +446,23 @@ class Away:
         self._until = span(until)
         self._taken = taken
 
-    async def exchange(self, ended, want) -> Taken:
+    async def exchange(self, ended, want) -> ExchangeResult:
         assert (ended, want.limit, want.repeats) == ([], 0, True)
         self.asked.append((self._world.at, want.call))
         if self._world.at < self._until:
             raise StoreUnavailable("away")
-        return Taken([], self._taken)
+        return ExchangeResult([], self._taken)
 
 
 class TestStrays:
-    def strays(self, world: Hours, source: Away, known: list[Lease], found: list[Lease]) -> Strays:
-        return Strays(source, world, lease_for=timedelta(seconds=10), known=lambda: known, found=found.extend)
+    def strays(self, world: Hours, source: Away, known: list[Lease], found: list[Lease]) -> OrphanedLeases:
+        return OrphanedLeases(source, world, lease_for=timedelta(seconds=10), known=lambda: known, found=found.extend)
 
     async def test_what_nobody_knows_of_goes_back(self):
         world, found = Hours(), []
         source = Away(world, timedelta(seconds=7), [lease(1), lease(2)])
         strays = self.strays(world, source, [lease(1)], found)
-        strays.expect(Want(frozenset(), 5, "a1"))
+        strays.expect(ClaimRequest(frozenset(), 5, "a1"))
         await strays._looking
         assert {one.seq for one in found} == {2}
         assert source.asked[-1][0] <= span(EXPECTED_FOR)
@@ -472,7 +472,7 @@ class TestStrays:
         source = Away(world, timedelta(hours=1), [])
         strays = self.strays(world, source, [], [])
         for n in range(3):
-            strays.expect(Want(frozenset(), 5, f"a{n}"))
+            strays.expect(ClaimRequest(frozenset(), 5, f"a{n}"))
         await strays._looking
         looks = span(EXPECTED_FOR) // span(timedelta(seconds=5))
         assert Counter(call for _, call in source.asked) == {"a0": looks, "a1": looks, "a2": looks}
@@ -497,8 +497,8 @@ def test_many_rows_under_one_id_are_refused():
 
 class TestPace:
     @staticmethod
-    def after(empty: float, each: float) -> Pace:
-        pace = Pace()
+    def after(empty: float, each: float) -> BatchSize:
+        pace = BatchSize()
         for items in [1, 5, 20, 80, 40, 100] * 20:
             pace.took(items, empty + each * items)
         return pace
@@ -514,7 +514,7 @@ class TestPace:
 
     def test_where_many_stand_in_line_more_go_with_each_exchange(self):
         """What an exchange waits for others is no cost of what it carries, though more ends while it waits longer."""
-        chance, pace = random.Random(7), Pace()
+        chance, pace = random.Random(7), BatchSize()
         for _ in range(300):
             waits = chance.choice([0.0, 0.002, 0.006, 0.012])
             items = 32 + int(waits * 8000)
@@ -553,7 +553,7 @@ class TestPace:
         assert pace.limit == pytest.approx(usual, rel=0.1)
 
     def test_it_begins_somewhere_and_survives_what_tells_nothing(self):
-        pace = Pace()
+        pace = BatchSize()
         assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
         for _ in range(100):
             pace.took(7, 0.001)
@@ -565,8 +565,8 @@ class TestPace:
 
 class TestForesight:
     @staticmethod
-    def of(*seconds: float) -> Foresight:
-        foresight = Foresight()
+    def of(*seconds: float) -> DurationForecast:
+        foresight = DurationForecast()
         for one in seconds:
             foresight.learn("t", one)
         return foresight
@@ -597,20 +597,20 @@ class TestForesight:
 
 class TestSpares:
     def test_the_most_urgent_goes_first_else_as_they_came(self):
-        spares = Spares()
+        spares = PrefetchedLeases()
         spares.add([lease(1), lease(2), msgspec.structs.replace(lease(3), priority=0)], 0.0)
         assert [one.seq for one in spares.take(2)] == [3, 1]
         assert [one.seq for one in spares.leases] == [2]
 
     def test_what_no_slot_came_free_for_goes_back(self):
-        spares = Spares()
+        spares = PrefetchedLeases()
         spares.add([lease(1)], 0.0)
         spares.add([lease(2)], KEPT_FOR)
         assert [one.seq for one in spares.kept_too_long(KEPT_FOR * 1.5)] == [1]
         assert [one.seq for one in spares.leases] == [2]
 
     def test_a_lease_is_dropped_by_its_fence(self):
-        spares = Spares()
+        spares = PrefetchedLeases()
         spares.add([lease(1)], 0.0)
         assert not spares.drop(msgspec.structs.replace(lease(1), fence=2))
         assert spares.drop(lease(1))
@@ -619,7 +619,7 @@ class TestSpares:
 
 class TestReported:
     def test_the_latest_are_remembered_by_their_fence_and_the_oldest_forgotten(self):
-        reported = Reported()
+        reported = ReportedLeases()
         for n in range(3 * REMEMBERED):
             reported.add(lease(n))
             assert lease(n) in reported

@@ -19,12 +19,12 @@ from worker_hand import ask
 
 from daybreak import Daybreak, JobFailed
 from daybreak.core.model import JobSpec, Lease, Options
-from daybreak.system.platform import Deeds, Glance
+from daybreak.system.platform import ProcessActivity, ProcessScan
 from daybreak.worker.launcher import ProcessBody
-from daybreak.worker.slot_table import Cell
+from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor import hang_detector
 from daybreak.worker.supervisor.child import Child, Held
-from daybreak.worker.supervisor.hang_detector import CPU, Hanging
+from daybreak.worker.supervisor.hang_detector import CPU, HangDetector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only progress and log lines are seen")
 
@@ -155,19 +155,19 @@ def test_in_a_thread_too_who_lives_is_left_and_who_hangs_is_found(tmp_path):
 
 # -- what counts -------------------------------------------------------------------------------------------------------
 
-BEFORE = {(7, 1): Deeds(5.0, 100), (8, 1): Deeds(1.0, 0)}
+BEFORE = {(7, 1): ProcessActivity(5.0, 100), (8, 1): ProcessActivity(1.0, 0)}
 
 
 @pytest.mark.parametrize(
     ("found", "lives"),
     [
         (BEFORE, False),
-        ({(7, 1): Deeds(5.0 + 0.8 * CPU, 100), (8, 1): Deeds(1.0, 0)}, False),
-        ({(7, 1): Deeds(5.0 + 0.8 * CPU, 100), (8, 1): Deeds(1.0 + 0.8 * CPU, 0)}, True),
-        ({(7, 1): Deeds(5.0, 101)}, True),
-        ({**BEFORE, (9, 1): Deeds()}, True),
-        ({**BEFORE, (8, 2): Deeds()}, True),
-        ({(7, 1): Deeds(5.0, 100)}, False),
+        ({(7, 1): ProcessActivity(5.0 + 0.8 * CPU, 100), (8, 1): ProcessActivity(1.0, 0)}, False),
+        ({(7, 1): ProcessActivity(5.0 + 0.8 * CPU, 100), (8, 1): ProcessActivity(1.0 + 0.8 * CPU, 0)}, True),
+        ({(7, 1): ProcessActivity(5.0, 101)}, True),
+        ({**BEFORE, (9, 1): ProcessActivity()}, True),
+        ({**BEFORE, (8, 2): ProcessActivity()}, True),
+        ({(7, 1): ProcessActivity(5.0, 100)}, False),
     ],
     ids=["nothing", "a trifle of CPU", "CPU of two", "bytes", "one more", "another", "one less"],
 )
@@ -197,7 +197,7 @@ def test_what_our_own_thread_in_a_child_does_is_none():
 
 
 def _cpu(body):
-    found = body.deeds(Glance(), {}, thorough=False)
+    found = body.deeds(ProcessScan(), {}, thorough=False)
     return next(deeds.cpu for (pid, _), deeds in found.items() if pid == os.getpid())
 
 
@@ -208,13 +208,13 @@ class Still:
     """A body that does nothing, answers nobody, and counts who looks."""
 
     def __init__(self, jobs):
-        self.cell, self.listener = Cell(jobs), None
+        self.cell, self.listener = SlotTable(jobs), None
         self.glances, self.stacks = [], 0
         self.answers = threading.Event()
 
     def deeds(self, glance, known, *, thorough):
         self.glances.append((glance, threading.current_thread()))
-        return {(7, 1): Deeds()}
+        return {(7, 1): ProcessActivity()}
 
     def stack(self):
         self.stacks += 1
@@ -242,7 +242,7 @@ async def seen(found):
 
 
 async def test_one_look_for_all_in_a_thread_ten_times_in_its_patience():
-    children, found = [still(), still()], Hanging(is_async=False, end=lambda *_: None)
+    children, found = [still(), still()], HangDetector(is_async=False, end=lambda *_: None)
     begun = time.monotonic()
     for tenths in range(200):
         found.look(children, begun + tenths / 10)
@@ -255,7 +255,7 @@ async def test_one_look_for_all_in_a_thread_ten_times_in_its_patience():
 
 async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
     child, ended = still(hang=3.0), []
-    found = Hanging(is_async=True, end=lambda _, held, __: ended.append(held))
+    found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
     child.body.answers.set()
     begun = child.begun()[1]
     child.forgive(100.0)
@@ -271,10 +271,10 @@ async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
 async def test_time_in_line_for_a_core_is_no_silence(share, asked):
     child = still(hang=3.0)
     child.body.answers.set()
-    found = Hanging(is_async=False, end=lambda *_: None)
+    found = HangDetector(is_async=False, end=lambda *_: None)
     begun = child.begun()[1]
     looks = iter(range(1000))
-    child.body.deeds = lambda *_, **__: {(7, 1): Deeds(waited={7: share * next(looks)})}
+    child.body.deeds = lambda *_, **__: {(7, 1): ProcessActivity(waited={7: share * next(looks)})}
     for seconds in range(12):
         found._glanced_at = -1e9
         found.look([child], begun + seconds)
@@ -312,7 +312,7 @@ def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
     before, now = {}, {}
     for known in (before, now):
         for one in both:
-            known.update(Glance().family(one.pid, {}))
+            known.update(ProcessScan().family(one.pid, {}))
         time.sleep(0.7)
     assert hang_detector._stood_in_line(before, now) > 0.1
     assert [one.wait() for one in both] == [0, 0]
@@ -328,7 +328,10 @@ def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
     ids=["the longest", "not read now", "not read before"],
 )
 def test_only_what_was_read_twice_is_time_in_line(before, now, seconds):
-    assert hang_detector._stood_in_line({(7, 1): Deeds(waited=before)}, {(7, 1): Deeds(waited=now)}) == seconds
+    assert (
+        hang_detector._stood_in_line({(7, 1): ProcessActivity(waited=before)}, {(7, 1): ProcessActivity(waited=now)})
+        == seconds
+    )
 
 
 def test_nobody_is_excused_beyond_the_look():
@@ -344,7 +347,7 @@ def test_nobody_is_excused_beyond_the_look():
 async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkeypatch):
     monkeypatch.setattr(hang_detector, "ANSWERS_WITHIN", 0.01)
     child, other, ended = still(jobs=30, hang=0.0), still(hang=0.0), []
-    found = Hanging(is_async=True, end=lambda _, held, __: ended.append(held))
+    found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
     other.body.answers.set()
     for _ in range(100):
         found.look([child, other], time.monotonic() + 1)

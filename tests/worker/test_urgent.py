@@ -8,7 +8,7 @@ import time
 from worker_deeds import anap, app
 from worker_stores import meddled
 
-from daybreak.worker.supervisor.batch_size import Pace
+from daybreak.worker.supervisor.batch_size import BatchSize
 from daybreak.worker.supervisor.claim_loop import HURRIED, LONG
 
 
@@ -16,7 +16,7 @@ def test_an_urgent_job_does_not_wait_for_the_exchange_under_way(stage, began, mo
     """Exchanges with a slow store, of which one hangs: the urgent job begins before that comes back, and exchanges are
     kept short from then on."""
     hangs, hung, found = False, [], []
-    monkeypatch.setattr(Pace, "found_urgent", lambda _: found.append(True))
+    monkeypatch.setattr(BatchSize, "found_urgent", lambda _: found.append(True))
 
     async def before(name, *request):
         if name != "exchange" or request[0].claim is None:
@@ -44,7 +44,7 @@ def test_an_urgent_job_does_not_wait_for_the_exchange_under_way(stage, began, mo
 
 def test_work_that_is_not_urgent_keeps_no_exchange_short(stage, monkeypatch):
     hurried, found = [], []
-    monkeypatch.setattr(Pace, "found_urgent", lambda _: found.append(True))
+    monkeypatch.setattr(BatchSize, "found_urgent", lambda _: found.append(True))
 
     async def before(name, *request):
         if name == "exchange" and (claim := request[0].claim) is not None:

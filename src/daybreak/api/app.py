@@ -21,7 +21,7 @@ from daybreak.api.portal import Portal, blocking, blocking_iter
 from daybreak.api.store_sessions import Sessions
 from daybreak.api.task import Task
 from daybreak.client.client import Client
-from daybreak.client.connect_timeout import Connecting
+from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput
 from daybreak.core.model import JobSpec, Reason, State
 from daybreak.core.units import counted, duration, priority
@@ -106,7 +106,7 @@ class Daybreak:
             # Or two threads that begin together would each have their own store.
             with self._making.setdefault(os.getpid(), threading.Lock()):
                 if self._made is None:
-                    url, connecting = self.settings.url, Connecting(self.world)
+                    url, connecting = self.settings.url, ConnectTimeout(self.world)
                     self._made = Sessions(lambda: store_for(url, connecting), self.world, self.by, connecting)
         return self._made
 
@@ -465,7 +465,7 @@ class Daybreak:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
 
@@ -473,7 +473,7 @@ class Daybreak:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
 
@@ -515,18 +515,18 @@ def _managed(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return contextlib.asynccontextmanager(function)
     if inspect.isgeneratorfunction(function):
         return contextlib.contextmanager(function)
-    trouble = (
+    error = (
         f"{what} {_called(function)} neither yields nor returns a context manager: "
         "write what comes before, then a bare yield, then what comes after"
     )
     if inspect.iscoroutinefunction(function):
-        raise BadInput(trouble)
+        raise BadInput(error)
 
     @functools.wraps(function)
     def checked(*args: Any) -> Any:
         made = function(*args)
         if not (hasattr(type(made), "__enter__") or hasattr(type(made), "__aenter__")):
-            raise BadInput(trouble)
+            raise BadInput(error)
         return made
 
     return checked

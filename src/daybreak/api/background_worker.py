@@ -17,7 +17,7 @@ from daybreak.store.protocol import Store
 from daybreak.tasks.options import check_worker_options
 from daybreak.tasks.registry import Program
 from daybreak.worker.settings import WorkerSettings
-from daybreak.worker.supervisor.child_plan import Launch
+from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.worker import Worker
 from daybreak.worker.target import find, target_of
 
@@ -79,7 +79,7 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
     isolation = settings.isolation or _isolation(client.store, target)
     if isolation == "process":
         _check_importable(app.program, target)
-    launch = Launch(
+    launch = ChildPlan(
         program=app.program,
         settings=msgspec.structs.replace(settings, isolation=isolation),
         target=target or "",

@@ -185,8 +185,8 @@ class _Call(Generic[T]):
     async def _serve(self) -> None:
         try:
             self._answers.append(await self._work)
-        except BaseException as trouble:  # noqa: BLE001 - SystemExit too is for the caller, and must not end the loop
-            self._trouble = trouble
+        except BaseException as error:  # noqa: BLE001 - SystemExit too is for the caller, and must not end the loop
+            self._trouble = error
         self._finish()
 
     def _after(self, task: asyncio.Task[None]) -> None:
@@ -225,17 +225,17 @@ class _Call(Generic[T]):
                 self._done.acquire(timeout=GIVEN_UP_WITHIN.total_seconds())
 
     def answer(self) -> T:
-        trouble, self._trouble = self._trouble, None
-        if trouble is None:
+        error, self._trouble = self._trouble, None
+        if error is None:
             return self._answers[0]
         try:
-            if isinstance(trouble, asyncio.CancelledError):
+            if isinstance(error, asyncio.CancelledError):
                 raise concurrent.futures.CancelledError(
                     "cancelled, as all that runs when its portal is closed"
-                ) from trouble
-            raise trouble
+                ) from error
+            raise error
         finally:
-            del trouble  # or it would hold itself, by way of this frame
+            del error  # or it would hold itself, by way of this frame
 
 
 class _Ended(Enum):

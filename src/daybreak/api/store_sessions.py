@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from daybreak.api.portal import Portal
 from daybreak.client.client import Client
-from daybreak.client.connect_timeout import Connecting
+from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import DaybreakError, OutcomeUnknown, StoreError, StoreUnavailable
 from daybreak.core.model import JobSpec
 from daybreak.store.protocol import InsertsNow, Store
@@ -30,7 +30,9 @@ TOLD_WITHIN: Final = timedelta(seconds=2)  # what was seen of how long things ta
 class Sessions:
     """`connecting` is what `make` gives its stores."""
 
-    def __init__(self, make: Callable[[], Store], world: World, by: str, connecting: Connecting | None = None) -> None:
+    def __init__(
+        self, make: Callable[[], Store], world: World, by: str, connecting: ConnectTimeout | None = None
+    ) -> None:
         self.portal = Portal()
         self.world = world
         self.by = by
@@ -130,8 +132,8 @@ class Sessions:
         with patience.within(client.patience.total_seconds()):
             try:
                 return client.submit_now(spec, store, like)
-            except OutcomeUnknown as trouble:
-                unknown = trouble
+            except OutcomeUnknown as error:
+                unknown = error
             except StoreUnavailable:
                 if patience.is_over():
                     raise
@@ -144,8 +146,8 @@ class Sessions:
             raise unknown
         try:
             return self.portal.run(client.submit(spec))
-        except StoreUnavailable as trouble:
-            raise unknown or trouble from None
+        except StoreUnavailable as error:
+            raise unknown or error from None
 
     def close(self) -> None:
         """Close the store of blocking callers. Using the app again opens it anew."""

@@ -180,8 +180,8 @@ class Task(Generic[P, R]):
             try:
                 named = dict(row)
                 yield self._sharing(self._spec(check_size(self.name, encode(row)), (), named), (), named)
-            except BadInput as trouble:
-                raise type(trouble)(f"row {number}: {trouble}") from None
+            except BadInput as error:
+                raise type(error)(f"row {number}: {error}") from None
 
     submit_many = blocking(asubmit_many)
 

@@ -33,8 +33,8 @@ def read_args(place: str | None) -> dict[str, Any]:
         found = json.loads(text)
     except RecursionError:
         raise TooLarge(f"--args {place}: nested deeper than {values.DEPTH_LIMIT} levels") from None
-    except ValueError as trouble:
-        raise BadInput(f"--args {place} is no valid JSON: {trouble}") from None
+    except ValueError as error:
+        raise BadInput(f"--args {place} is no valid JSON: {error}") from None
     if not isinstance(found, dict):
         raise BadInput(f'--args {place}: write a JSON object, such as {{"to": "ann"}}, not a {type(found).__name__}')
     return found
@@ -50,8 +50,8 @@ def read_text(place: str, what: str) -> str:
         else:
             with Path(place).open("rb") as file:
                 data = file.read(ARGS_LIMIT + 1)
-    except (OSError, ValueError) as trouble:
-        told = trouble.strerror if isinstance(trouble, OSError) and trouble.strerror else str(trouble)
+    except (OSError, ValueError) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadInput(f"{what}: {place or 'an empty name'} cannot be read: {told}") from None
     if len(data) > ARGS_LIMIT:
         raise TooLarge(

@@ -76,33 +76,33 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 )
 
 
-def end(trouble: BaseException) -> int:
+def end(error: BaseException) -> int:
     """Say what went wrong, on stderr, and answer the exit code."""
-    code = next((code for kind, code in _CODES if isinstance(trouble, kind)), Exit.BROKEN)
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), Exit.BROKEN)
     if code is Exit.NO_READER:
         _let_go_of_stdout()
-    elif isinstance(trouble, Unwritten):
+    elif isinstance(error, Unwritten):
         _let_go_of_stdout()
-        _say(f"what was to be printed could not be written: {trouble.strerror}")
+        _say(f"what was to be printed could not be written: {error.strerror}")
     elif code is Exit.INTERRUPTED and sys.stderr.isatty():
         click.echo(err=True)  # the terminal wrote ^C
     elif code is not Exit.INTERRUPTED:
-        _say(_sentence(trouble, code))
+        _say(_sentence(error, code))
     if os.environ.get("DAYBREAK_DEBUG") and code not in (Exit.NO_READER, Exit.INTERRUPTED):
-        traceback.print_exception(trouble)
+        traceback.print_exception(error)
     return int(code)
 
 
-def _sentence(trouble: BaseException, code: Exit) -> str:
-    if isinstance(trouble, click.UsageError):
-        hint = f"\nTry: {trouble.ctx.command_path} --help" if trouble.ctx is not None else ""
-        return safe(trouble.format_message(), lines=True) + hint
-    if isinstance(trouble, click.ClickException):
-        return safe(trouble.format_message(), lines=True)
+def _sentence(error: BaseException, code: Exit) -> str:
+    if isinstance(error, click.UsageError):
+        hint = f"\nTry: {error.ctx.command_path} --help" if error.ctx is not None else ""
+        return safe(error.format_message(), lines=True) + hint
+    if isinstance(error, click.ClickException):
+        return safe(error.format_message(), lines=True)
     if code is Exit.BROKEN:
-        what = f"{type(trouble).__name__}: {trouble}" if str(trouble) else type(trouble).__name__
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return f"this should not have happened ({safe(what)[:500]}). DAYBREAK_DEBUG=1 shows where it did."
-    return safe(str(trouble), lines=True)
+    return safe(str(error), lines=True)
 
 
 def _say(sentence: str) -> None:
@@ -125,10 +125,10 @@ class _Stdout(io.FileIO):
             return super().write(data)
         except BrokenPipeError:
             raise
-        except OSError as trouble:
-            is_closed = trouble.errno == errno.EBADF
-            told = "standard output is closed" if is_closed else trouble.strerror
-            raise Unwritten(trouble.errno, told) from None
+        except OSError as error:
+            is_closed = error.errno == errno.EBADF
+            told = "standard output is closed" if is_closed else error.strerror
+            raise Unwritten(error.errno, told) from None
 
 
 def mend_streams() -> None:

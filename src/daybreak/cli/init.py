@@ -90,7 +90,7 @@ def _write(path: Path, text: str) -> bool:
     except FileExistsError:
         say(f"{safe(str(path))} is there already: left as it is")
         return False
-    except OSError as trouble:
-        raise BadInput(f"{path} cannot be written: {trouble.strerror}") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
     say(f"{safe(str(path))} written")
     return True

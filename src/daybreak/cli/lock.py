@@ -23,7 +23,7 @@ from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import lasted, safe
-from daybreak.client.connect_timeout import Connecting
+from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput, LeaseLost, LockTimeout, StoreUnavailable
 from daybreak.stores import store_for
 from daybreak.system import platform
@@ -88,7 +88,7 @@ def command(
     if session().absent is not None:
         note(f"making the store {safe(settings.store)}")
     world = RealWorld()
-    connecting = Connecting(world)
+    connecting = ConnectTimeout(world)
     sessions = Sessions(lambda: store_for(settings.url, connecting), world, platform.whoami(), connecting)
     running = _Running(if_lost, kill_after)
     held = Lock(
@@ -98,8 +98,8 @@ def command(
         with leaving_on_signals():
             held.acquire()
         return running.run(argv, held)
-    except LockTimeout as trouble:
-        note(str(trouble).replace("wait=...", "--wait"))
+    except LockTimeout as error:
+        note(str(error).replace("wait=...", "--wait"))
         return WAITED_TOO_LONG
     finally:
         sessions.close()
@@ -219,8 +219,8 @@ class _Running:
         except FileNotFoundError:
             note(f"{safe(argv[0])}: no such command")
             code = NO_SUCH_COMMAND
-        except OSError as trouble:
-            note(f"{safe(argv[0])} cannot be run: {trouble.strerror}")
+        except OSError as error:
+            note(f"{safe(argv[0])} cannot be run: {error.strerror}")
             code = NOT_EXECUTABLE
         self._give_back(held)
         if self._is_lost and self._if_lost == "stop":
@@ -241,8 +241,8 @@ class _Running:
             if not self._is_lost:
                 self._is_lost = True
                 note("the lock had been lost before the command ended")
-        except StoreUnavailable as trouble:
-            note(f"the lock could not be given back: {trouble}; it is free when its lease has run out")
+        except StoreUnavailable as error:
+            note(f"the lock could not be given back: {error}; it is free when its lease has run out")
 
     @contextlib.contextmanager
     def _passing_on(self) -> Iterator[None]:

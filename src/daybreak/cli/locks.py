@@ -113,8 +113,8 @@ def take(
                 lease = await owned_locks.take(
                     client, names, who, hold_for=hold_for, wait=wait, priority=priority, id=new_id
                 )
-        except LockTimeout as trouble:
-            click.echo(f"Error: {safe(str(trouble).replace('wait=...', '--wait'))}", err=True)
+        except LockTimeout as error:
+            click.echo(f"Error: {safe(str(error).replace('wait=...', '--wait'))}", err=True)
             return WAITED_TOO_LONG
         return _told(lease, names, who, hold_for, as_json=as_json)
 

@@ -37,8 +37,8 @@ class Duration(ParamType):
             )
         try:
             return units.duration(value)
-        except BadInput as trouble:
-            self.fail(str(trouble).replace(" or a timedelta", "").removeprefix("duration: "), param, ctx)
+        except BadInput as error:
+            self.fail(str(error).replace(" or a timedelta", "").removeprefix("duration: "), param, ctx)
 
 
 class Timeout(Duration):
@@ -67,8 +67,8 @@ class Instant(ParamType):
             self.fail(f"{value} has no time zone; write {_with_zone(found)} if you mean local time", param, ctx)
         try:
             return units.instant(found)
-        except BadInput as trouble:
-            self.fail(str(trouble).removeprefix("instant: "), param, ctx)
+        except BadInput as error:
+            self.fail(str(error).removeprefix("instant: "), param, ctx)
 
 
 def _with_zone(naive: datetime) -> str:
@@ -156,9 +156,9 @@ class PriorityType(ParamType):
         said = int(value) if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,9}", value) else value
         try:
             return units.priority(said)
-        except BadInput as trouble:
+        except BadInput as error:
             hint = closest(str(value), [one.name.lower() for one in units.Priority])
-            self.fail(str(trouble) + (f"; did you mean {hint}?" if hint else ""), param, ctx)
+            self.fail(str(error) + (f"; did you mean {hint}?" if hint else ""), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
         return completions.words((one.name.lower() for one in units.Priority), incomplete)

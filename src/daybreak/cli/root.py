@@ -94,10 +94,10 @@ class Root(Group):
         try:
             code = self._run(sys.argv[1:] if args is None else list(args), prog_name or PROGRAM)
             sys.stdout.flush()
-        except Exception as trouble:  # noqa: BLE001 - the last place where it can become a sentence
-            code = errors.end(trouble)
-        except KeyboardInterrupt as trouble:
-            code = errors.end(trouble)
+        except Exception as error:  # noqa: BLE001 - the last place where it can become a sentence
+            code = errors.end(error)
+        except KeyboardInterrupt as error:
+            code = errors.end(error)
         sys.exit(code)
 
     def _run(self, args: list[str], name: str) -> int:

@@ -95,11 +95,11 @@ class Session:
                 f"{target} ends the program while it is loaded: put what calls sys.exit() under "
                 'if __name__ == "__main__":'
             ) from None
-        except Exception as trouble:
+        except Exception as error:
             raise TargetNotFound(
-                f"{target} cannot be loaded: {type(trouble).__name__}: {trouble}{_place(trouble)}; "
+                f"{target} cannot be loaded: {type(error).__name__}: {error}{_place(error)}; "
                 "DAYBREAK_DEBUG=1 shows the traceback"
-            ) from trouble
+            ) from error
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -181,11 +181,11 @@ def is_there(settings: config.Settings) -> bool:
     path = settings.path
     try:
         return path is None or (path.exists() and not (path.is_file() and path.stat().st_size == 0))
-    except OSError as trouble:
+    except OSError as error:
         raise StoreUnavailable(
-            f"{settings.store} cannot be looked at: {trouble.strerror}; check its path and the permissions of its "
+            f"{settings.store} cannot be looked at: {error.strerror}; check its path and the permissions of its "
             "folder, or name another with --url"
-        ) from trouble
+        ) from error
 
 
 def missing(settings: config.Settings) -> str:
@@ -201,12 +201,12 @@ def missing(settings: config.Settings) -> str:
     return told
 
 
-def _place(trouble: Exception) -> str:
+def _place(error: Exception) -> str:
     """Where in the user's code it happened."""
-    if isinstance(trouble, SyntaxError) and trouble.filename:
-        return f" ({trouble.filename}, line {trouble.lineno})"
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}, line {error.lineno})"
     ours = str(Path(__file__).parents[1])
-    frames = [frame for frame in traceback.extract_tb(trouble.__traceback__) if not frame.filename.startswith(ours)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
     frames = [frame for frame in frames if not frame.filename.startswith("<frozen")]
     return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 

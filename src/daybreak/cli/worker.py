@@ -31,8 +31,8 @@ class Size(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
             return config.size(value)
-        except BadInput as trouble:
-            self.fail(str(trouble).removeprefix("size = "), param, ctx)
+        except BadInput as error:
+            self.fail(str(error).removeprefix("size = "), param, ctx)
 
 
 _COUNT = Whole(1)

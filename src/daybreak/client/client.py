@@ -13,7 +13,7 @@ import msgspec
 
 from daybreak import telemetry, values
 from daybreak.client.coalescer import Coalescer
-from daybreak.client.duration_stats import Learning
+from daybreak.client.duration_stats import DurationStats
 from daybreak.core.errors import (
     BadInput,
     CursorExpired,
@@ -80,7 +80,7 @@ class Client:
         self._new_id = Ids(self._world)
         self._submit = Coalescer(self._insert, late=self._late)
         self._admitted: JobSpec | None = None  # the template that was judged last
-        self.learning = Learning(store, self._world)
+        self.learning = DurationStats(store, self._world)
         self.on_known: Callable[[Sequence[JobSpec], Sequence[Inserted]], None] = telemetry.changed_code
 
     # -- submit --------------------------------------------------------------------------------------------------------
@@ -197,13 +197,13 @@ class Client:
                 # A limit of its own, not that of whichever caller began this batch.
                 with patience.ending_at(time.monotonic() + left):
                     answers = await self.store.insert(specs)
-            except StoreUnavailable as trouble:
-                if isinstance(trouble, OutcomeUnknown):
-                    unknown = trouble
+            except StoreUnavailable as error:
+                if isinstance(error, OutcomeUnknown):
+                    unknown = error
                 left = (give_up - world.steady()) / 1e6
                 if left <= 0 or not self._repeats:
                     # What was sent once may have happened, whatever became of later tries.
-                    raise unknown or trouble from None
+                    raise unknown or error from None
                 # Never so long that the last try would have no time of its own.
                 await world.sleep(timedelta(seconds=min(pause * (0.5 + world.chance.random()), max(left / 2, 0.05))))
                 pause = min(pause * 2, 2.0)
@@ -489,8 +489,8 @@ def _settings(name: str, before: QueueSettings, changes: Mapping[str, Any]) -> Q
         changes = {**changes, "patience": duration(changes["patience"], "patience")}
     try:
         after = msgspec.convert({**msgspec.structs.asdict(before), **changes}, QueueSettings)
-    except msgspec.ValidationError as trouble:
-        raise BadInput(f"queue {name!r}: {trouble}") from None
+    except msgspec.ValidationError as error:
+        raise BadInput(f"queue {name!r}: {error}") from None
     for what, least in (("max_running", 0), ("capacity", 0), ("weight", 1)):
         value = getattr(after, what)
         if value is not None and not least <= value <= 2**31:

@@ -76,10 +76,10 @@ class Coalescer(Generic[A, B]):
             for call in batch:
                 call.future.cancel()
             raise
-        except Exception as trouble:  # noqa: BLE001 - handed to every caller of the batch
+        except Exception as error:  # noqa: BLE001 - handed to every caller of the batch
             for call in batch:
                 if not call.future.done():
-                    call.future.set_exception(trouble)
+                    call.future.set_exception(error)
             return
         self._answered_at = loop.time()
         for call, answer in answered:

@@ -17,7 +17,7 @@ from daybreak.system.ports import World
 SUBJECT: Final = "connection to the store"
 
 
-class Connecting:
+class ConnectTimeout:
     """The `ConnectLimit` of one store."""
 
     def __init__(self, world: World) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from daybreak.client.connect_timeout import Connecting
+from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import OutcomeUnknown, StoreError
 from daybreak.core.model import JobSpec, Lease, Put, Record
 from daybreak.core.units import moment, span
@@ -32,7 +32,7 @@ KIND: Final = "durations"
 EVERY: Final = timedelta(seconds=5)
 FRESH_FOR: Final = span(timedelta(seconds=30))  # for which what was read is believed
 ANSWERED_WITHIN: Final = timedelta(seconds=1)  # or nobody waits for it any longer
-MOST: Final = 1000  # subjects in one process
+MAX_SUBJECTS: Final = 1000  # subjects in one process
 A_FEW: Final = 4  # subjects are read one by one, more of them all at once
 NAME_LIMIT: Final = 200  # characters; indexes refuse names that are very long
 TRIES: Final = 10
@@ -46,7 +46,7 @@ Fresh = dict[str, tuple[timedelta, Hour]]
 _unreadable: set[str] = set()  # of which it was said
 
 
-class Learning:
+class DurationStats:
     def __init__(self, store: Store, world: World) -> None:
         self._store = store
         self._world = world
@@ -55,7 +55,7 @@ class Learning:
         self._wanted: dict[str, None] = {}
         self._late: dict[str, int] = {}  # how often in a row
         self._loading: dict[str, tuple[asyncio.Task[None], float]] = {}  # and until when it is waited for
-        self._connecting: Connecting | None = None
+        self._connecting: ConnectTimeout | None = None
         self._tended_at = world.steady()
         self._tending: asyncio.Task[None] | None = None
 
@@ -70,12 +70,12 @@ class Learning:
             self._late[subject] = in_a_row
         self._collect({subject: (base, of_one(seconds, late=late))})
 
-    def take_over(self, other: Learning) -> None:
+    def take_over(self, other: DurationStats) -> None:
         """What another has collected, who cannot tell it any more."""
         fresh, other._fresh = other._fresh, {}
         self._collect(fresh)
 
-    def tell_also(self, connecting: Connecting) -> None:
+    def tell_also(self, connecting: ConnectTimeout) -> None:
         """Whenever something is told. It is never a reason to ask the store for something just before it is closed."""
         self._connecting = connecting
 
@@ -84,14 +84,14 @@ class Learning:
             if subject in self._fresh:
                 known_base, before = self._fresh[subject]
                 self._fresh[subject] = (known_base, added(before, hour))
-            elif len(self._fresh) < MOST:
+            elif len(self._fresh) < MAX_SUBJECTS:
                 self._fresh[subject] = (base, hour)
 
     def known(self, subject: str) -> Durations | None:
         """What is known of it, without a wait; what is not known yet is asked for soon."""
         subject = short(subject)
         at, durations = self._known.get(subject, (None, None))
-        if (at is None or self._world.steady() - at > FRESH_FOR) and len(self._wanted) < MOST:
+        if (at is None or self._world.steady() - at > FRESH_FOR) and len(self._wanted) < MAX_SUBJECTS:
             self._wanted[subject] = None
         return durations
 
@@ -131,7 +131,7 @@ class Learning:
         """Once, however many ask for it at the same time, and for a second: without an answer the base holds."""
         loop = asyncio.get_running_loop()
         if subject not in self._loading:
-            if len(self._loading) >= MOST:
+            if len(self._loading) >= MAX_SUBJECTS:
                 return
             until = loop.time() + ANSWERED_WITHIN.total_seconds()
             self._loading[subject] = loop.create_task(self._ask(subject)), until
@@ -141,8 +141,8 @@ class Learning:
     async def _ask(self, subject: str) -> None:
         try:
             self._believe(subject, (await self.read(subject))[0])
-        except Exception as trouble:  # noqa: BLE001 - whatever ails the store, the work that is limited goes on
-            _log.warning("how long %s takes is not known: %s", subject, trouble)
+        except Exception as error:  # noqa: BLE001 - whatever ails the store, the work that is limited goes on
+            _log.warning("how long %s takes is not known: %s", subject, error)
             self._believe(subject, NONE, is_stale=True)  # so that the next one need not wait, and it is asked for soon
         finally:
             self._loading.pop(subject, None)
@@ -189,8 +189,8 @@ class Learning:
             await self._tell(fresh)
             for subject, (durations, _) in (await self._read(wanted)).items():
                 self._believe(subject, durations)
-        except StoreError as trouble:
-            _log.warning("how long things took could not be kept: %s", trouble)
+        except StoreError as error:
+            _log.warning("how long things took could not be kept: %s", error)
         except Exception:  # noqa: BLE001 - a worker must not end by it
             _log.exception("how long things took could not be kept")
         finally:
@@ -253,7 +253,7 @@ class Learning:
 
 
 def _make_room(kept: dict[str, int] | dict[str, tuple[int, Durations]]) -> None:
-    while len(kept) >= MOST:
+    while len(kept) >= MAX_SUBJECTS:
         del kept[next(iter(kept))]
 
 
@@ -276,14 +276,14 @@ def decoded(record: Record) -> Durations:
     try:
         durations = msgspec.json.decode(record.value, type=Durations)
     except (msgspec.MsgspecError, ValueError) as error:
-        trouble: object = error
+        exc: object = error
     else:
         if is_sound(durations):
             return durations
-        trouble = "its numbers make no sense"
-    if record.name not in _unreadable and len(_unreadable) < MOST:
+        exc = "its numbers make no sense"
+    if record.name not in _unreadable and len(_unreadable) < MAX_SUBJECTS:
         _unreadable.add(record.name)
-        _log.warning("what is kept of how long %s takes cannot be read: %s", record.name, trouble)
+        _log.warning("what is kept of how long %s takes cannot be read: %s", record.name, exc)
     return NONE
 
 

@@ -164,9 +164,9 @@ class Mover:
             return []
         try:
             return [*await self._target.adopt(moved, by=self._by)]
-        except BadInput as trouble:
+        except BadInput as error:
             if len(moved) == 1:
-                return [f"the target cannot keep it: {trouble}"]
+                return [f"the target cannot keep it: {error}"]
         half = len(moved) // 2  # nothing of them was written: one does not stop the others
         return [*await self._adopt(moved[:half]), *await self._adopt(moved[half:])]
 

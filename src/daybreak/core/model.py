@@ -25,7 +25,7 @@ class _Bytes:
         return f"<{counted(self._count, 'byte')}>"
 
 
-class Discreet(Struct, frozen=True):
+class RedactedStruct(Struct, frozen=True):
     """What holds arguments, results or checkpoints: printed, it says how many bytes they are, for some of them may be
     secret."""
 
@@ -156,7 +156,7 @@ class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
 DEFAULT_OPTIONS: Final = Options()
 
 
-class JobSpec(Discreet, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One piece of work as accepted. Its id is made by whoever submits, so that asking twice is harmless.
 
     One with a `holder` is run by whoever submitted it, as a lock is: no claim finds it. Whatever frees what it needs
@@ -217,7 +217,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
-class Job(Discreet, frozen=True, gc=False, kw_only=True):
+class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
     """All that is known of a job at one instant. `revision` is the number of its latest event. `worker` is who holds
     it; once it is final, who held it last."""
 
@@ -257,7 +257,7 @@ class Job(Discreet, frozen=True, gc=False, kw_only=True):
         return self.state in FINAL
 
 
-class Lease(Discreet, frozen=True, gc=False, kw_only=True):
+class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
     """The right to run a job until an instant. Every write under it carries the fence.
 
     `alone` says that its holder runs nothing else beside it that could be to blame if it dies (`Beat.alone`).
@@ -287,7 +287,7 @@ class Lease(Discreet, frozen=True, gc=False, kw_only=True):
         return self.spec.id
 
 
-class Done(Discreet, frozen=True, gc=False):
+class Done(RedactedStruct, frozen=True, gc=False):
     """The work ended and this is its encoded result; `ran` are the seconds it took."""
 
     result: bytes | None = None
@@ -319,12 +319,12 @@ class Cancelled(Struct, frozen=True):
     by: str = ""
 
 
-class Suspended(Discreet, frozen=True):
+class Suspended(RedactedStruct, frozen=True):
     note: str = ""
     checkpoint: bytes | None = None
 
 
-class HandedBack(Discreet, frozen=True):
+class HandedBack(RedactedStruct, frozen=True):
     """The worker could not go on through no fault of the job (shutdown, preemption): nothing is charged. With a `delay`
     nobody may claim it before that time has passed. `unused` says that the job certainly never began."""
 
@@ -356,7 +356,7 @@ class Record(Struct, frozen=True, kw_only=True):
     revision: int
 
 
-class Settlement(Discreet, frozen=True, gc=False, kw_only=True):
+class Settlement(RedactedStruct, frozen=True, gc=False, kw_only=True):
     """The fate of one lease, as numbers and data only; stores write it and decide nothing.
 
     `attempt`, `lost` and `timeouts` are the values after it. `delay` counts from the store's own now.

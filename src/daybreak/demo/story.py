@@ -25,7 +25,7 @@ from daybreak.demo.measure import Measured, measure
 from daybreak.demo.plan import QUICK, SHOWN_LOAD, Plan, full
 from daybreak.demo.show import Seen, Show, seconds
 from daybreak.demo.tasks import app, simulate
-from daybreak.demo.workers import Crew, WorkerGone
+from daybreak.demo.workers import DemoWorkers, WorkerGone
 from daybreak.store.protocol import LATEST
 
 INTERRUPTED: Final = 130  # what shells answer for a program that Ctrl-C ended
@@ -62,10 +62,10 @@ async def _tell(plan: Plan, folder: Path, show: Show) -> int:
     app.use(str(path))
     try:
         async with licence.server(drops_every=12) as port:
-            with Crew(folder, str(path), port=port, lease_for=plan.lease_for) as crew, show:
+            with DemoWorkers(folder, str(path), port=port, lease_for=plan.lease_for) as crew, show:
                 troubles = await Acts(plan, await app.client(), crew, show).play()
-    except (WorkerGone, TooSlow, DaybreakError) as trouble:
-        troubles = [str(trouble)]
+    except (WorkerGone, TooSlow, DaybreakError) as error:
+        troubles = [str(error)]
     finally:
         await app.aclose()
     for sentence in troubles:
@@ -99,7 +99,7 @@ class SecondRound:
 class Acts:
     """The acts, one after the other, and what they leave for the report."""
 
-    def __init__(self, plan: Plan, client: Client, crew: Crew, show: Show) -> None:
+    def __init__(self, plan: Plan, client: Client, crew: DemoWorkers, show: Show) -> None:
         self._plan = plan
         self._client = client
         self._crew = crew

@@ -24,7 +24,7 @@ class WorkerGone(Exception):
     """A worker that nobody killed has ended."""
 
 
-class Crew:
+class DemoWorkers:
     """Workers by name, each a `daybreak worker` on the demo's store."""
 
     def __init__(self, folder: Path, url: str, *, port: int, lease_for: timedelta) -> None:
@@ -40,7 +40,7 @@ class Crew:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for worker in self._workers.values():
             worker.kill()

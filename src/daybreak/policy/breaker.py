@@ -14,27 +14,27 @@ from daybreak.core.model import NO_GATE, Breaker, Done, Failed, Gate, Lease, Out
 from daybreak.policy.retry import classify
 
 
-class Heard(NamedTuple):
+class Signal(NamedTuple):
     """What one attempt says of a resource that it used."""
 
     is_good: bool
     started_at: datetime
 
 
-def hear(lease: Lease, outcome: Outcome) -> Heard | None:
+def hear(lease: Lease, outcome: Outcome) -> Signal | None:
     """None if it says nothing: a wrong argument, a cancelled job or a dead worker are not the resource's fault."""
     match outcome:
         case Done():
-            return Heard(True, lease.started_at)
+            return Signal(True, lease.started_at)
         case TimedOut():
-            return Heard(False, lease.started_at)
+            return Signal(False, lease.started_at)
         case Failed(failure) if classify(failure, lease.spec.options.retry) == "transient":
-            return Heard(False, lease.started_at)
+            return Signal(False, lease.started_at)
         case _:
             return None
 
 
-def after(gate: Gate, breaker: Breaker, heard: Iterable[Heard], now: datetime) -> Gate:
+def after(gate: Gate, breaker: Breaker, heard: Iterable[Signal], now: datetime) -> Gate:
     """The gate once these were heard, in order."""
     for one in heard:
         if gate.state == "closed":
@@ -72,7 +72,7 @@ def _opened(gate: Gate, breaker: Breaker, failures: int, now: datetime) -> Gate:
     )  # fmt: skip
 
 
-def _is_probe(heard: Heard, gate: Gate, breaker: Breaker) -> bool:
+def _is_probe(heard: Signal, gate: Gate, breaker: Breaker) -> bool:
     """Whether it began after the gate had opened again; those that were under way when it shut tell nothing new. Half
     the time is left for clocks that differ: nothing begins in between."""
     return gate.opened_at is None or heard.started_at >= gate.opened_at + breaker.open_for / 2

@@ -14,7 +14,7 @@ import msgspec
 from daybreak.core.model import NO_HEALTH, Health
 
 HALVES_IN: Final = timedelta(seconds=10)
-MOST: Final = 100.0  # outcomes, by weight: what failed a thousand times is soon trusted again, too
+MAX_WEIGHT: Final = 100.0  # outcomes, by weight: what failed a thousand times is soon trusted again, too
 SPARE_FOR: Final = timedelta(seconds=30)  # and again with every outcome that is told, while it fails
 ENOUGH: Final = 10.0  # failures, by weight: fewer say nothing
 FAILS_BELOW: Final = 0.8
@@ -29,7 +29,7 @@ def after(health: Health, heard: Iterable[bool], now: datetime) -> Health:
     outcomes = list(heard)
     good = faded.good + sum(outcomes)
     bad = faded.bad + len(outcomes) - sum(outcomes)
-    scale = min(1.0, MOST / (good + bad)) if good + bad else 1.0
+    scale = min(1.0, MAX_WEIGHT / (good + bad)) if good + bad else 1.0
     told = Health(good=round(good * scale, 3), bad=round(bad * scale, 3), at=now)
     return msgspec.structs.replace(told, spare_for=SPARE_FOR) if _fails(told, health) else told
 

@@ -181,8 +181,8 @@ def _breaker(name: str, value: object) -> Breaker | None:
     try:  # a Struct does not check what it is made of
         open_for = duration(value.open_for, f"resource {name!r}: open_for")
         made = msgspec.convert(msgspec.structs.asdict(msgspec.structs.replace(value, open_for=open_for)), Breaker)
-    except msgspec.ValidationError as trouble:
-        raise BadInput(f"resource {name!r}: breaker: {trouble}") from None
+    except msgspec.ValidationError as error:
+        raise BadInput(f"resource {name!r}: breaker: {error}") from None
     if min(made.failures, made.successes, made.probes) < 1 or made.open_for <= ZERO:
         raise BadInput(f"resource {name!r}: a breaker's failures, successes, probes and open_for must be above 0")
     return made

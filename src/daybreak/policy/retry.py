@@ -62,8 +62,8 @@ def retrying(value: object) -> Retry:
             raise BadInput(f"retry: {name}={said!r}; there are {', '.join(choices)}")
     try:  # a Struct does not check what it is made of
         retry = msgspec.convert(msgspec.structs.asdict(retry), Retry)
-    except msgspec.ValidationError as trouble:
-        raise BadInput(f"retry: {trouble}") from None
+    except msgspec.ValidationError as error:
+        raise BadInput(f"retry: {error}") from None
     if not 1 <= retry.attempts <= 1_000_000:
         raise BadInput(f"retry: attempts={retry.attempts}; the first try counts, so write 1 to 1,000,000")
     if (

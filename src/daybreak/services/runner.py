@@ -51,16 +51,16 @@ async def _run(service: Service, world: World) -> None:
         try:
             delay = await service.tick()
             pause = timedelta(milliseconds=100)
-        except Exception as trouble:  # noqa: BLE001 - whatever ails one tick, the next is made, and the others go on
+        except Exception as error:  # noqa: BLE001 - whatever ails one tick, the next is made, and the others go on
             # Spread out, so that many workers do not come back to a store in the same instant.
             delay = pause * (0.5 + world.chance.random())
             pause = min(pause * 2, LONGEST_PAUSE)
-            known = isinstance(trouble, StoreError)
+            known = isinstance(error, StoreError)
             _log.warning(
                 "%s: %s; trying again in %.1f s",
                 type(service).__name__.lower(),
-                trouble if known else repr(trouble),
+                error if known else repr(error),
                 delay.total_seconds(),
-                exc_info=None if known else trouble,
+                exc_info=None if known else error,
             )
         await world.sleep(delay)

@@ -16,7 +16,7 @@ from daybreak.system import patience
 GLANCE: Final = 0.5  # seconds; where a wait cannot be interrupted by a signal, Ctrl-C is heard this late
 
 
-class Turn:
+class GroupMember:
     """One call that waits: to be asked for with others, or to ask for them."""
 
     __slots__ = ("answers", "changed", "specs", "trouble")
@@ -40,7 +40,7 @@ def _glance(until: float | None) -> float:
     return GLANCE if until is None else max(min(GLANCE, until - time.monotonic()), 0.0)
 
 
-class Turns:
+class GroupInsert:
     """`insert` asks the store for up to `most` jobs together. `interrupted` makes what those are told for whom another
     asked who was interrupted in the midst of it. `late`, if given, makes the error of a caller whose patience ended
     while it waited, told whether its jobs may have been sent; without it, callers wait for as long as it takes."""
@@ -58,11 +58,11 @@ class Turns:
         self._interrupted = interrupted
         self._late = late
         self._lock = threading.Lock()
-        self._waiting: list[Turn] = []
-        self._leader: Turn | None = None
+        self._waiting: list[GroupMember] = []
+        self._leader: GroupMember | None = None
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        turn = Turn(specs)
+        turn = GroupMember(specs)
         try:
             with self._lock:
                 if self._leader is None:
@@ -81,7 +81,7 @@ class Turns:
         assert turn.answers is not None
         return turn.answers
 
-    def _wait(self, turn: Turn) -> None:
+    def _wait(self, turn: GroupMember) -> None:
         if turn.wait(None if self._late is None else patience.ends_at()) or self._late is None:
             return
         with self._lock:
@@ -92,7 +92,7 @@ class Turns:
                 self._waiting.remove(turn)  # here, or the one who leads could still take it along
         raise self._late(was_sent)
 
-    def _lead(self, turn: Turn) -> None:
+    def _lead(self, turn: GroupMember) -> None:
         group = [turn, *self._others(len(turn.specs))]
         try:
             self._ask(group)
@@ -101,16 +101,16 @@ class Turns:
             for other in group[1:]:
                 other.changed.release()
 
-    def _others(self, jobs: int) -> list[Turn]:
+    def _others(self, jobs: int) -> list[GroupMember]:
         """Those who came meanwhile, as many as fit."""
-        others: list[Turn] = []
+        others: list[GroupMember] = []
         with self._lock:
             while self._waiting and jobs + len(self._waiting[0].specs) <= self._most:
                 others.append(self._waiting.pop(0))
                 jobs += len(others[-1].specs)
         return others
 
-    def _leave(self, turn: Turn) -> None:
+    def _leave(self, turn: GroupMember) -> None:
         """It waits no more, and if it led, the next one does. Leaving twice is fine."""
         with self._lock:
             if turn in self._waiting:
@@ -121,18 +121,18 @@ class Turns:
             elif self._leader is turn:
                 self._leader = None
 
-    def _ask(self, group: list[Turn]) -> None:
+    def _ask(self, group: list[GroupMember]) -> None:
         for turn in group:  # so that nobody is left without an answer, whatever happens
             turn.trouble = self._interrupted()
         try:
             found = self._insert([spec for turn in group for spec in turn.specs])
-        except Exception as trouble:  # noqa: BLE001 - each gets its own
-            if len(group) > 1 and not isinstance(trouble, StoreUnavailable):
+        except Exception as error:  # noqa: BLE001 - each gets its own
+            if len(group) > 1 and not isinstance(error, StoreUnavailable):
                 for turn in group:  # one of them may be to blame, and nothing was written
                     self._ask([turn])
                 return
             for turn in group:
-                turn.trouble = trouble
+                turn.trouble = error
             return
         at = 0
         for turn in group:

@@ -12,11 +12,11 @@ from datetime import timedelta
 
 ANY = "*"  # something changed, nobody said what: wakes everyone
 
-_hubs: weakref.WeakSet[Hub] = weakref.WeakSet()
+_hubs: weakref.WeakSet[Wakeups] = weakref.WeakSet()
 
 
 class HubWatch:
-    def __init__(self, hub: Hub, topics: frozenset[str]) -> None:
+    def __init__(self, hub: Wakeups, topics: frozenset[str]) -> None:
         self.topics = topics
         self._hub = hub
         self._loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ def _go_on(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-class Hub:
+class Wakeups:
     def __init__(self) -> None:
         # Dicts, not sets: watches wake in the order in which they were opened, so that a simulation can be repeated.
         self._watches: dict[str, dict[HubWatch, None]] = {}

@@ -106,9 +106,9 @@ else:
                 fcntl.lockf(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
             except (BlockingIOError, PermissionError):  # two spellings of "taken"
                 return False
-            except OSError as trouble:
+            except OSError as error:
                 # The kernel sees processes, not threads: two of them with two files each may look like a deadlock.
-                if trouble.errno != errno.EDEADLK:
+                if error.errno != errno.EDEADLK:
                     raise
                 time.sleep(0.001)
             else:
@@ -179,7 +179,7 @@ def end_family(child: subprocess.Popen[bytes]) -> None:
             child.kill()
     else:
         # Once it was waited for, its number may be another's.
-        family = Glance().family(child.pid, {}) if SEES_DEEDS and child.returncode is None else {}
+        family = ProcessScan().family(child.pid, {}) if SEES_DEEDS and child.returncode is None else {}
         try:
             os.killpg(child.pid, signal.SIGKILL)  # also of a leader that is dead: its number is its group's meanwhile
         except (ProcessLookupError, PermissionError):
@@ -276,7 +276,7 @@ def memory_of(pid: int) -> int | None:
 # -- what processes do -------------------------------------------------------------------------------------------------
 
 
-class Deeds(NamedTuple):
+class ProcessActivity(NamedTuple):
     """What a process or a thread has done so far: seconds of CPU, and bytes that it read and wrote, in files, pipes and
     terminals. What goes over sockets the kernel does not count. `waited`: seconds that each thread stood in line
     for a core, where that is known."""
@@ -286,7 +286,7 @@ class Deeds(NamedTuple):
     waited: Mapping[int, float] = MappingProxyType({})
 
 
-Doers = dict[tuple[int, int], Deeds]  # by number and start: numbers are used again
+Doers = dict[tuple[int, int], ProcessActivity]  # by number and start: numbers are used again
 SEES_DEEDS: Final = sys.platform == "linux"
 if sys.platform == "win32":
     _TICKS = 1
@@ -295,7 +295,7 @@ else:
 _HAS_CHILDREN: Final = SEES_DEEDS and Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
-class Glance:
+class ProcessScan:
     """One look at the processes of this machine, for all whose families are asked for. Only where deeds are seen."""
 
     @functools.cached_property
@@ -352,7 +352,7 @@ def threads_of_this_process() -> list[int]:
     return [int(name) for name in _names("/proc/self/task")] if SEES_DEEDS else []
 
 
-def _deeds(folder: str, threads: dict[int, str], times: int) -> tuple[int, Deeds]:
+def _deeds(folder: str, threads: dict[int, str], times: int) -> tuple[int, ProcessActivity]:
     """When it started, and what it did: two times are its own, user and system, and four count children with it that
     were waited for."""
     fields = _stat(folder)
@@ -365,7 +365,7 @@ def _deeds(folder: str, threads: dict[int, str], times: int) -> tuple[int, Deeds
     for thread, place in threads.items():
         with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended, or the kernel does not count it
             waited[thread] = int(_read(f"{place}/schedstat").split()[1]) / 1e9
-    return int(fields[19]), Deeds(cpu, moved, waited)
+    return int(fields[19]), ProcessActivity(cpu, moved, waited)
 
 
 def _threads(pid: int) -> dict[int, str]:

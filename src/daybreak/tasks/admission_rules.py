@@ -56,10 +56,10 @@ def judge(rules: Iterable[Rule], asked: Admission) -> Admission:
             changes = rule(asked)
         except DaybreakError:
             raise
-        except Exception as trouble:
+        except Exception as error:
             raise Refused(
-                f"rule {name!r} could not judge a job of task {asked.task!r}: {type(trouble).__name__}: {trouble}"
-            ) from trouble
+                f"rule {name!r} could not judge a job of task {asked.task!r}: {type(error).__name__}: {error}"
+            ) from error
         if changes:
             asked = _changed(asked, name, changes)
     return asked

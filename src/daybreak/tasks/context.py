@@ -27,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Voice(Protocol):
+class TaskReporter(Protocol):
     """How a job reaches whoever holds its lease."""
 
     def progress(self, fraction: float, message: str) -> None: ...
@@ -68,7 +68,7 @@ class Context:
         run: str | None = None,
         checkpoint: bytes | None = None,
         shared: SimpleNamespace | None = None,
-        voice: Voice | None = None,
+        voice: TaskReporter | None = None,
         scratch: str | None = None,
     ) -> None:
         self.job = job

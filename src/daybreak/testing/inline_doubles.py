@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from daybreak.api.portal import Portal
-from daybreak.api.queues.heartbeats import Taker, takers
+from daybreak.api.queues.heartbeats import QueueHeartbeats, takers
 from daybreak.api.store_sessions import Sessions
 from daybreak.client.client import Client
 from daybreak.core.errors import DaybreakError, LeaseLost, WrongState
@@ -95,7 +95,7 @@ class InlineSessions(Sessions):
     async def aclose(self) -> None: ...
 
 
-class _IdleTaker(Taker):
+class _IdleTaker(QueueHeartbeats):
     """By a clock that stands still no lease runs out."""
 
     def begin(self) -> None: ...
@@ -186,8 +186,8 @@ def _in_thread(work: Coroutine[Any, Any, T]) -> T:
     def serve() -> None:
         try:
             answer.set_result(asyncio.run(work))
-        except BaseException as trouble:  # noqa: BLE001 - for the one who waits
-            answer.set_exception(trouble)
+        except BaseException as error:  # noqa: BLE001 - for the one who waits
+            answer.set_exception(error)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(serve,), name="daybreak-inline")
     thread.start()

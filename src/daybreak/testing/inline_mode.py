@@ -25,7 +25,7 @@ from daybreak.worker.child.runner import Runner
 from daybreak.worker.child.setup import entered
 from daybreak.worker.child.working_directory import Home
 from daybreak.worker.supervisor.child import Held, work_of
-from daybreak.worker.supervisor.lease_source import LocalSource, Settled, Want
+from daybreak.worker.supervisor.lease_source import ClaimRequest, LocalSource, Settled
 from daybreak.worker.supervisor.outcomes import as_asked, outcome_of
 from daybreak.worker.supervisor.pool import limit_for
 from daybreak.worker.wire import Ended, Work
@@ -79,7 +79,7 @@ class Inline:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
             self._portal.run_here(self._end())
@@ -91,7 +91,7 @@ class Inline:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
             await self._end()
@@ -186,7 +186,7 @@ class Inline:
         while True:
             if len(self._queues) != queues:
                 source, queues = self._source(), len(self._queues)
-            taken = await source.exchange(ended, Want(self.app.program.known(), 1))
+            taken = await source.exchange(ended, ClaimRequest(self.app.program.known(), 1))
             for settled in taken.settled:
                 self._settled(settled)
             ended = []

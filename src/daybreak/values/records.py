@@ -211,13 +211,13 @@ def built(name: str, build: Callable[[], Any]) -> Any:
         return build()
     except (Refusal, RecursionError):
         raise
-    except Exception as trouble:  # noqa: BLE001
-        told = f"no {name} could be made of it: {type(trouble).__name__}: {_said(trouble)}"
+    except Exception as error:  # noqa: BLE001
+        told = f"no {name} could be made of it: {type(error).__name__}: {_said(error)}"
     raise Refusal(BadArguments, told)
 
 
-def _said(trouble: Any) -> str:
+def _said(exc: Any) -> str:
     """One line of what an exception says; of pydantic's, without its links."""
-    if not hasattr(type(trouble), "errors"):
-        return " ".join(str(trouble).split())
-    return "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in trouble.errors()[:3])
+    if not hasattr(type(exc), "errors"):
+        return " ".join(str(exc).split())
+    return "; ".join(f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in exc.errors()[:3])

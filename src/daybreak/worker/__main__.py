@@ -21,7 +21,7 @@ from daybreak.worker.child.exact_timers import exact_loop
 from daybreak.worker.child.loops import AsyncChild, SyncChild
 from daybreak.worker.child.runner import Runner
 from daybreak.worker.child.setup import entered
-from daybreak.worker.slot_table import Cell, size_for
+from daybreak.worker.slot_table import SlotTable, size_for
 from daybreak.worker.target import load, load_modules, sentence
 from daybreak.worker.wire import Broken, Frames, Hello, Ready, frame, to_child
 
@@ -43,14 +43,14 @@ def main() -> None:
         return
     if stack is not None:
         platform.tell_stack_on_signal(stack)
-    cell = Cell(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
+    cell = SlotTable(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
     with contextlib.suppress(AttributeError):  # replaced by something that is no text stream
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         program = _find(hello)
-    except BaseException as trouble:  # noqa: BLE001 - told by the supervisor
-        _tell_broken(sock, trouble)
+    except BaseException as error:  # noqa: BLE001 - told by the supervisor
+        _tell_broken(sock, error)
         return
     serve(sock, cell, program, hello, lambda: os._exit(1), own_process=True)
     sys.stdout.flush()
@@ -81,7 +81,7 @@ def _find(hello: Hello) -> Program:
 
 def serve(
     sock: socket.socket,
-    cell: Cell,
+    cell: SlotTable,
     program: Program,
     hello: Hello,
     on_orphaned: Callable[[], None],
@@ -104,8 +104,8 @@ def serve(
                     raise
         else:
             _serve_sync(SyncChild(sock, cell, runner, on_orphaned, log_level), sock, program, shared)
-    except BaseException as trouble:
-        _log.error("a child ended: %s", sentence(trouble))
+    except BaseException as error:
+        _log.error("a child ended: %s", sentence(error))
         raise
     finally:
         sock.close()
@@ -117,8 +117,8 @@ def _serve_sync(child: SyncChild, sock: socket.socket, program: Program, shared:
         ending.callback(loop.close)
         try:
             around = loop.run(entered(program.setups, shared))
-        except BaseException as trouble:  # noqa: BLE001
-            _tell_broken(sock, trouble)
+        except BaseException as error:  # noqa: BLE001
+            _tell_broken(sock, error)
             return
         ending.callback(lambda: loop.run(around.aclose()))
         sock.sendall(frame(Ready(sorted(program.known(is_async=False)))))
@@ -134,8 +134,8 @@ async def _serve_async(
 ) -> None:
     try:
         around = await entered(program.setups, shared)
-    except BaseException as trouble:  # noqa: BLE001
-        _tell_broken(sock, trouble)
+    except BaseException as error:  # noqa: BLE001
+        _tell_broken(sock, error)
         return
     sock.sendall(frame(Ready(sorted(program.known(is_async=True)))))
     sock.setblocking(False)
@@ -144,10 +144,10 @@ async def _serve_async(
     await around.aclose()
 
 
-def _tell_broken(sock: socket.socket, trouble: BaseException) -> None:
-    text = "".join(traceback.format_exception(trouble))
+def _tell_broken(sock: socket.socket, error: BaseException) -> None:
+    text = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError):
-        sock.sendall(frame(Broken(f"{sentence(trouble)}\n{text}")))
+        sock.sendall(frame(Broken(f"{sentence(error)}\n{text}")))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import IO, Protocol, cast
 from daybreak.system import platform
 from daybreak.tasks.registry import Program
 from daybreak.worker.child.stacks import asked_by_signal
-from daybreak.worker.slot_table import Cell, size_for
+from daybreak.worker.slot_table import SlotTable, size_for
 from daybreak.worker.wire import Hello, frame
 
 
@@ -25,7 +25,7 @@ class Body(Protocol):
     """A child's bodily side. `sock` is our end of the talk; `listener` is the thread in it that is ours, once known."""
 
     sock: socket.socket
-    cell: Cell
+    cell: SlotTable
     listener: int | None
 
     def end(self) -> bool:
@@ -38,7 +38,7 @@ class Body(Protocol):
 
     def memory(self) -> int | None: ...
 
-    def deeds(self, glance: platform.Glance, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+    def deeds(self, glance: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
         """What it has done so far for its job, with all that it started: whose deeds nobody can tell are its own."""
         ...
 
@@ -70,7 +70,7 @@ class ProcessBody:
         try:
             with theirs, _memory_file() as file:
                 file.truncate(size_for(hello.slots))
-                self.cell = Cell(hello.slots, mmap.mmap(file.fileno(), size_for(hello.slots)))
+                self.cell = SlotTable(hello.slots, mmap.mmap(file.fileno(), size_for(hello.slots)))
                 self._process = platform.start_child(_CODE, theirs, file, self._stack)
         except BaseException:
             self.sock.close()
@@ -99,7 +99,7 @@ class ProcessBody:
     def memory(self) -> int | None:
         return platform.memory_of(self._process.pid)
 
-    def deeds(self, glance: platform.Glance, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+    def deeds(self, glance: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
         pid = self._process.pid
         found = glance.family(pid, known, thorough=thorough)
         # The thread that listens to us is not the job: it takes CPU time while it waits for a held interpreter.
@@ -135,7 +135,7 @@ class ThreadBody:
 
     def __init__(self, hello: Hello, program: Program) -> None:
         self.sock, self._theirs = socket.socketpair()
-        self.cell = Cell(hello.slots)
+        self.cell = SlotTable(hello.slots)
         self.listener: int | None = None
         self._supervisor = threading.get_native_id()
         self._thread = threading.Thread(target=self._serve, args=(hello, program), name="daybreak-child", daemon=True)
@@ -159,7 +159,7 @@ class ThreadBody:
     def memory(self) -> int | None:
         return None
 
-    def deeds(self, glance: platform.Glance, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+    def deeds(self, glance: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
         """Of its thread, of threads that are not Daybreak's, and of all that this process started: it cannot be told
         for which job they are, so they speak for each."""
         pid, job, threads = os.getpid(), self._thread.native_id, platform.threads_of_this_process()

@@ -12,7 +12,7 @@ from typing import Final
 _PLACE: Final = struct.Struct("=qq")
 
 
-class Cell:
+class SlotTable:
     """Places of (seq, steady microseconds); one that was never used has seq 0, one that was left a negative one."""
 
     def __init__(self, slots: int, memory: mmap.mmap | bytearray | None = None) -> None:

@@ -81,11 +81,11 @@ def _from_name(name: str, target: str) -> ModuleType:
         sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as trouble:
-        if trouble.name is None or not (name == trouble.name or name.startswith(trouble.name + ".")):
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise  # something that the module itself imports is missing: its own message is better
         hint = f"; there is a file {name}.py, did you mean that?" if Path(f"{name}.py").is_file() else ""
-        raise TargetNotFound(f"no module {trouble.name!r} to find {target!r} in, looked from {here}{hint}") from None
+        raise TargetNotFound(f"no module {error.name!r} to find {target!r} in, looked from {here}{hint}") from None
 
 
 def _app_in(module: ModuleType, attribute: str, target: str) -> Any:
@@ -178,6 +178,6 @@ def find(name: str) -> ModuleSpec | None:
     return None
 
 
-def sentence(trouble: BaseException) -> str:
+def sentence(error: BaseException) -> str:
     """An error of import in one sentence, for those who see no traceback."""
-    return str(trouble) if isinstance(trouble, DaybreakError) else f"{type(trouble).__name__}: {trouble}"
+    return str(error) if isinstance(error, DaybreakError) else f"{type(error).__name__}: {error}"

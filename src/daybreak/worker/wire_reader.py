@@ -13,7 +13,7 @@ from daybreak.worker.wire import Frames
 _AT_ONCE: Final = 1 << 16  # bytes
 
 
-class Ear(asyncio.BufferedProtocol):
+class WireReader(asyncio.BufferedProtocol):
     """`hear` gets each message, `lost` is called once nothing more will come. It reads into one buffer: a new one for
     each message, as large as the loop would make it, can cost more than all the rest of reading."""
 

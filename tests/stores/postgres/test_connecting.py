@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from daybreak import Daybreak
-from daybreak.client.connect_timeout import Connecting
+from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.policy.timeouts import MANY
 from daybreak.stores.postgres import PostgresStore
@@ -45,7 +45,7 @@ async def given_up_after(store):
 
 
 async def test_it_gives_up_after_what_was_seen(silent):
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     for _ in range(MANY):
         limit.took(timedelta(seconds=4), 0.001)
     assert 2 <= await given_up_after(PostgresStore(silent, connect_limit=limit)) < 4
@@ -53,7 +53,7 @@ async def test_it_gives_up_after_what_was_seen(silent):
 
 
 async def test_after_three_that_were_late_it_waits_longer(silent):
-    base, limit = timedelta(seconds=2), Connecting(RealWorld())
+    base, limit = timedelta(seconds=2), ConnectTimeout(RealWorld())
     for _ in range(3):
         limit.took(base, 2, late=True)
     assert 3 <= await given_up_after(PostgresStore(silent, connect_within=base, connect_limit=limit)) < 5
@@ -68,7 +68,7 @@ async def test_a_store_without_more_keeps_to_what_its_url_says(silent, limits):
 
 
 async def test_a_limit_of_libpq_is_kept_as_it_is_written(silent, limits):
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     store = PostgresStore(f"{silent}&connect_timeout=7", connect_limit=limit)
     for _ in range(4):
         await given_up_after(store)
@@ -92,7 +92,7 @@ async def test_no_limit_is_shorter_than_libpq_can_keep(silent, limits):
 
 
 async def test_connections_of_every_kind_are_seen(url):
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     async with PostgresStore(url, connect_limit=limit) as store:
         await store.count()
     assert limit._durations.seen >= 2  # one that looks at the schema, one that asks
@@ -100,14 +100,14 @@ async def test_connections_of_every_kind_are_seen(url):
 
 
 async def test_one_that_is_refused_counts_for_nothing():
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         await PostgresStore("postgresql://ann@127.0.0.1:1/db", connect_limit=limit).open()
     assert limit._durations.seen == 0
 
 
 async def test_one_of_several_hosts_that_is_silent_does_not_make_the_others_look_slow(silent, url, monkeypatch):
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     place = place_of(url, connect_limit=limit)
     clock = iter([0.0, 5.1])
     monkeypatch.setattr("daybreak.stores.postgres.link.monotonic", lambda: next(clock))

@@ -82,7 +82,7 @@ def pooled(request, monkeypatch):
         [(level, time)] = db.execute(
             f"SELECT current_setting('default_transaction_isolation'), ({HOW_LATE})"
         ).fetchall()
-        return link.Met(False, level == "read committed", time)
+        return link.ServerInfo(False, level == "read committed", time)
 
     if request.param:
         monkeypatch.setattr(link, "meet", meet)

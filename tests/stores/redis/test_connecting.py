@@ -10,7 +10,7 @@ import pytest
 from redis_servers import REDIS, fresh, need_redis
 
 from daybreak import Daybreak
-from daybreak.client.connect_timeout import Connecting
+from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.policy.timeouts import MANY
 from daybreak.stores.redis import RedisStore
@@ -39,7 +39,7 @@ async def test_a_store_without_more_gives_up_after_what_its_url_says(silent):
 
 
 async def test_with_a_limit_that_follows_it_gives_up_after_what_was_seen(silent):
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     for _ in range(MANY):
         limit.took(timedelta(seconds=10), 0.001)
     assert limit.seconds(timedelta(milliseconds=500)) == 0.25
@@ -48,7 +48,7 @@ async def test_with_a_limit_that_follows_it_gives_up_after_what_was_seen(silent)
 
 
 async def test_after_three_that_were_late_it_waits_longer(silent):
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     store, took = RedisStore(silent + "100ms", connect_limit=limit), []
     for _ in range(6):
         within = limit.seconds(timedelta(milliseconds=100))
@@ -72,7 +72,7 @@ def test_whoever_waits_without_a_loop_has_no_longer(silent):
 
 async def test_connections_of_every_kind_are_seen():
     need_redis()
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace, connect_limit=limit) as store:
             assert limit._durations.seen == 1
@@ -85,7 +85,7 @@ async def test_connections_of_every_kind_are_seen():
 
 
 async def test_one_that_is_refused_counts_for_nothing():
-    limit = Connecting(RealWorld())
+    limit = ConnectTimeout(RealWorld())
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(StoreUnavailable, match="cannot be reached"):

@@ -156,7 +156,7 @@ async def test_the_slow_look_notices_settings_that_were_not_heard_of_and_no_sign
 ):
     need_redis()
     monkeypatch.setattr(wake, "SLOW_LOOK", timedelta(milliseconds=20))
-    monkeypatch.setattr(wake.Ear, "_hear", lambda self, _push: setattr(self, "_heard", True))  # deaf
+    monkeypatch.setattr(wake.Subscriber, "_hear", lambda self, _push: setattr(self, "_heard", True))  # deaf
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace) as store, RedisStore(REDIS, namespace=namespace) as other:
             watch = store.watch([work_topic("q")])

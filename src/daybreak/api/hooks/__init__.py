@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from daybreak.api.hooks.hook_thread import CLOSED_WITHIN, MOST, Caller, call
+from daybreak.api.hooks.hook_thread import CLOSED_WITHIN, MAX_WAITING_CALLS, Caller, call
 from daybreak.api.hooks.registry import Hook, is_same, kinds_of
 from daybreak.core import events
 from daybreak.core.errors import BadInput
@@ -37,7 +37,7 @@ _log = logging.getLogger("daybreak.hooks")
 class Hooks:
     """The hooks of an app. Whatever a hook does, nobody else comes to harm: what it raises is logged."""
 
-    def __init__(self, world: World, most: int = MOST) -> None:
+    def __init__(self, world: World, most: int = MAX_WAITING_CALLS) -> None:
         self.world = world
         self.dropped = 0
         self.in_place = False  # for tests: call in the thread that tells, before it goes on

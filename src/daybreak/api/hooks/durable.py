@@ -36,7 +36,7 @@ QUICK: Final = timedelta(milliseconds=100)
 LAST_WORDS: Final = timedelta(seconds=1)
 
 
-class Place(Struct, frozen=True, omit_defaults=True):
+class HookCursor(Struct, frozen=True, omit_defaults=True):
     """How far a durable hook has come, and who follows for it; kept as a record of kind `hook`.
 
     Everything up to `cursor` was dealt with; None stands before the oldest event."""
@@ -59,7 +59,7 @@ class Follower:
         self._world = world
         self._me = Ids(world)()
         self._caller = Caller(f"daybreak-hook-{hook.name}")
-        self._place = Place()
+        self._place = HookCursor()
         self._revision = 0
         self._renewed_at = 0
         self._page = 1
@@ -76,12 +76,10 @@ class Follower:
                     await self._follow()
                 except _Overtaken:
                     _log.info("hook %s: another worker follows now", self._hook.name)
-                except Exception as trouble:  # noqa: BLE001 - a hook, whatever ails it, does not stop its worker
-                    known = isinstance(trouble, StoreError)
-                    told = trouble if known else repr(trouble)
-                    _log.warning(
-                        "hook %s: %s; trying again", self._hook.name, told, exc_info=None if known else trouble
-                    )
+                except Exception as error:  # noqa: BLE001 - a hook, whatever ails it, does not stop its worker
+                    known = isinstance(error, StoreError)
+                    told = error if known else repr(error)
+                    _log.warning("hook %s: %s; trying again", self._hook.name, told, exc_info=None if known else error)
                     await self._world.sleep(pause * (0.5 + self._world.chance.random()))
                     pause = min(pause * 2, SILENCE)
         finally:
@@ -97,14 +95,14 @@ class Follower:
             record = await self._read()
             if record is None:
                 start = (await self._store.events(LATEST)).cursor
-                if await self._write(Place(start, self._me), 0):
+                if await self._write(HookCursor(start, self._me), 0):
                     return
                 continue
-            place, now = msgspec.json.decode(record.value, type=Place), self._world.steady()
+            place, now = msgspec.json.decode(record.value, type=HookCursor), self._world.steady()
             if record.revision != seen:
                 seen, since = record.revision, now
             if place.holder in ("", self._me) or now - since >= span(SILENCE):
-                if await self._write(Place(place.cursor, self._me), record.revision):
+                if await self._write(HookCursor(place.cursor, self._me), record.revision):
                     return
             else:
                 await self._world.sleep(RENEWED_EVERY)
@@ -112,7 +110,7 @@ class Follower:
     async def _read(self) -> Record | None:
         return next(iter(await self._store.records(KIND, self._hook.name)), None)
 
-    async def _write(self, place: Place, revision: int) -> bool:
+    async def _write(self, place: HookCursor, revision: int) -> bool:
         put = Put(kind=KIND, name=self._hook.name, value=msgspec.json.encode(place), expect=revision)
         [record] = await self._store.put([put])
         if record is None:
@@ -120,11 +118,11 @@ class Follower:
         self._place, self._revision, self._renewed_at = place, record.revision, self._world.steady()
         return True
 
-    async def _keep(self, place: Place) -> None:
+    async def _keep(self, place: HookCursor) -> None:
         """Write how far we are; _Overtaken if it is no longer ours to write."""
         while not await self._write(place, self._revision):
             record = await self._read()
-            if record is None or msgspec.json.decode(record.value, type=Place).holder != self._me:
+            if record is None or msgspec.json.decode(record.value, type=HookCursor).holder != self._me:
                 raise _Overtaken
             self._revision = record.revision  # our own write, of which we heard no answer
 
@@ -133,8 +131,8 @@ class Follower:
             return
         try:
             await self._keep(self._place)
-        except StoreError as trouble:
-            _log.warning("hook %s: %s; it goes on meanwhile", self._hook.name, trouble)
+        except StoreError as error:
+            _log.warning("hook %s: %s; it goes on meanwhile", self._hook.name, error)
 
     # -- following -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +150,7 @@ class Follower:
             # Whoever follows next need not wait for a silence.
             with contextlib.suppress(StoreError, TimeoutError, _Overtaken):
                 async with asyncio.timeout(LAST_WORDS.total_seconds()):
-                    await self._keep(Place(self._place.cursor))
+                    await self._keep(HookCursor(self._place.cursor))
             raise
         finally:
             watch.close()
@@ -167,7 +165,7 @@ class Follower:
                 # Nothing was purged since it began with these: the store does not take its own cursors.
                 return await self._skip(gap)
             _log.error("hook %s: %s; it goes on with the oldest there is", self._hook.name, gap)
-            self._place, self._oldest = Place(None, self._me), oldest
+            self._place, self._oldest = HookCursor(None, self._me), oldest
             return feed
 
     async def _skip(self, gap: CursorExpired) -> Feed:
@@ -175,7 +173,7 @@ class Follower:
         _log.error("hook %s: %s, once more; it goes on with what happens from now on", self._hook.name, gap)
         await self._world.sleep(RENEWED_EVERY)
         feed = await self._store.events(LATEST)
-        self._place = Place(feed.cursor, self._me)
+        self._place = HookCursor(feed.cursor, self._me)
         return feed
 
     async def _deal_with(self, feed: Feed) -> None:
@@ -195,7 +193,7 @@ class Follower:
             raise
         quick = self._world.steady() - began_at < span(QUICK)
         self._page = min(self._page * 2, PAGE) if quick else max(self._page // 4, 1)
-        self._place = Place(feed.cursor, self._me)
+        self._place = HookCursor(feed.cursor, self._me)
         if wanted:
             await self._keep(self._place)
 
@@ -210,7 +208,7 @@ class Follower:
                 done = feed.events[: feed.events.index(last) + 1]
                 part = await self._store.events(self._place.cursor, len(done))
                 if part.events == done:
-                    self._place = Place(part.cursor, self._me)
+                    self._place = HookCursor(part.cursor, self._me)
 
     async def _named(self, wanted: list[Event]) -> list[Event]:
         """With the task and the queue of their jobs, as far as these are still there."""
@@ -228,15 +226,15 @@ class Follower:
     async def _tell(self, event: Event) -> None:
         """Call the function until it returns, a bounded number of times, with growing pauses."""
         for attempt in range(1, TRIES + 1):
-            trouble = await self._renewing(self._caller.ask(self._hook.function, event), patient=True)
-            if trouble is None:
+            error = await self._renewing(self._caller.ask(self._hook.function, event), patient=True)
+            if error is None:
                 return
             last = attempt == TRIES
             _log.log(
                 logging.ERROR if last else logging.WARNING,
                 "hook %s failed at %s of job %s, attempt %d/%d%s",
                 self._hook.name, event.kind, event.job, attempt, TRIES, "; it is skipped" if last else "",
-                exc_info=trouble,
+                exc_info=error,
             )  # fmt: skip
             if not last:
                 await self._renewing(self._world.sleep(FIRST_PAUSE * 2 ** (attempt - 1)))

@@ -19,7 +19,7 @@ from daybreak.core.events import Event
 
 _log = logging.getLogger("daybreak.hooks")
 
-MOST: Final = 10_000  # calls that may wait
+MAX_WAITING_CALLS: Final = 10_000  # calls that may wait
 CLOSED_WITHIN: Final = timedelta(seconds=5)
 
 _Future = concurrent.futures.Future[BaseException | None]
@@ -32,7 +32,7 @@ _left_behind: list[object] = []  # in a forked child: the parent's queues, with 
 class Caller:
     """Calls functions one after the other, in a thread that begins with the first."""
 
-    def __init__(self, name: str, most: int = MOST) -> None:
+    def __init__(self, name: str, most: int = MAX_WAITING_CALLS) -> None:
         self.most = most
         self._name = name
         self._lock = threading.Lock()
@@ -109,9 +109,9 @@ def _serve(calls: queue.SimpleQueue[_Asked | None]) -> None:
 
 def call(function: Callable[[Event], Any], event: Event | None, runner: asyncio.Runner | None) -> None:
     """Call it here, and log what it raises."""
-    if (trouble := _trouble(function, event, runner)) is not None and event is not None:
+    if (error := _trouble(function, event, runner)) is not None and event is not None:
         name = getattr(function, "__name__", repr(function))
-        _log.error("hook %s failed at %s of job %s", name, event.kind, event.job, exc_info=trouble)
+        _log.error("hook %s failed at %s of job %s", name, event.kind, event.job, exc_info=error)
 
 
 def _trouble(
@@ -119,8 +119,8 @@ def _trouble(
 ) -> BaseException | None:
     try:
         _wait_for(function(event), runner)  # type: ignore[arg-type]
-    except BaseException as trouble:  # noqa: BLE001 - harms nothing, not even by SystemExit
-        return trouble
+    except BaseException as error:  # noqa: BLE001 - harms nothing, not even by SystemExit
+        return error
     return None
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 
 from daybreak.api.locks import lock_job
 from daybreak.api.locks.lock_job import Waiter, all_waiters, check_names
-from daybreak.api.locks.lock_wait import GIVE_UP_WITHIN, Waiting
+from daybreak.api.locks.lock_wait import GIVE_UP_WITHIN, LockWait
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.queues.heartbeats import taker_of
 from daybreak.api.store_sessions import Sessions, homed
@@ -177,7 +177,7 @@ class Lock:
                 priority=self.priority,
                 wait=self.wait, hold_for=self.lease_for, holds=holds,
             )  # fmt: skip
-            waiting = Waiting(client, spec, self.wait, self._declared, by_time=self._by_time)
+            waiting = LockWait(client, spec, self.wait, self._declared, by_time=self._by_time)
             self._lease = await waiting.until_granted(sessions.provided)
             self._kept_until = waiting.granted_after + self.lease_for.total_seconds()
             await self._keep_what_was_noticed_late(client, self._lease)
@@ -216,8 +216,8 @@ class Lock:
                 with patience.soon(min(left, 1.0)):
                     async with renewal:
                         held = await lock_job.renew(client, lease, self.lease_for)
-            except Exception as trouble:  # noqa: BLE001 - whatever ails it, the lock is not renewed
-                _log.warning("lock %s: it was not renewed: %s", ", ".join(self.names), trouble or "no answer in time")
+            except Exception as error:  # noqa: BLE001 - whatever ails it, the lock is not renewed
+                _log.warning("lock %s: it was not renewed: %s", ", ".join(self.names), error or "no answer in time")
                 held = time.monotonic() < self._kept_until
                 pause = min(lease_for / 3, 0.5, max(self._kept_until - time.monotonic(), 0))
             else:
@@ -277,13 +277,13 @@ class Lock:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _held_here.set(self._before)
         try:
             self.release()
         except (LeaseLost, StoreError) as worse:
-            self._tell_beside(trouble, worse)
+            self._tell_beside(error, worse)
 
     async def __aenter__(self) -> Self:
         await self._take(_holds())
@@ -291,22 +291,22 @@ class Lock:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         _held_here.set(self._before)
         try:
             await self.arelease()
         except (LeaseLost, StoreError) as worse:
-            self._tell_beside(trouble, worse)
+            self._tell_beside(error, worse)
 
     def _entered(self) -> None:
         assert self._id is not None
         self._before = _held_here.get()
         _held_here.set((*self._before, (self._id, _who())))
 
-    def _tell_beside(self, trouble: BaseException | None, worse: Exception) -> None:
+    def _tell_beside(self, error: BaseException | None, worse: Exception) -> None:
         """The block's own error is what the caller must hear of."""
-        if trouble is None:
+        if error is None:
             raise worse
         _log.warning("lock %s: %s", ", ".join(self.names), worse)
 

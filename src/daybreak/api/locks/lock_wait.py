@@ -30,7 +30,7 @@ GIVE_UP_WITHIN: Final = 10.0
 RUN_OUT_TRIES: Final = 10
 
 
-class Waiting:
+class LockWait:
     """One caller in line."""
 
     def __init__(

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from daybreak.api.locks import lock_job
 from daybreak.api.locks.lock_job import check_names
-from daybreak.api.locks.lock_wait import Waiting
+from daybreak.api.locks.lock_wait import LockWait
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, WrongState
 from daybreak.core.model import Job, Lease
@@ -47,7 +47,7 @@ async def take(
     )  # fmt: skip
     services = asyncio.create_task(run(crew(client.store, RealWorld(), name=f"locks-{id}"), RealWorld()))
     try:  # who died with it in hand is found also where no worker runs
-        return await Waiting(client, spec, wait, lock_job.resources_of(names)).until_granted({})
+        return await LockWait(client, spec, wait, lock_job.resources_of(names)).until_granted({})
     finally:
         services.cancel()
         await asyncio.gather(services, return_exceptions=True)

@@ -19,8 +19,8 @@ from daybreak.core.errors import LeaseLost, StoreError
 from daybreak.core.model import Done, Failed, Outcome
 from daybreak.policy.retry import USUAL, delay_for, may_retry, retrying
 from daybreak.worker.child.failures import failure_of
-from daybreak.worker.supervisor.breaker_reports import Gates
-from daybreak.worker.supervisor.health_reports import Healths
+from daybreak.worker.supervisor.breaker_reports import BreakerReports
+from daybreak.worker.supervisor.health_reports import HealthReports
 
 _log = logging.getLogger("daybreak")
 
@@ -35,7 +35,7 @@ class Retrying:
     def __init__(self, retry: object, resource: ResourceHandle | None = None) -> None:
         self._retry = retrying(retry)
         self._resource = resource
-        self._healths: Healths | None = None
+        self._healths: HealthReports | None = None
         self._success = USUAL
 
     def __call__(self, function: F) -> F:
@@ -47,8 +47,8 @@ class Retrying:
                 while True:
                     try:
                         return await self._atry(function, args, kwargs)
-                    except Exception as trouble:
-                        wait = self._wait_after(attempt, trouble, function)
+                    except Exception as error:
+                        wait = self._wait_after(attempt, error, function)
                         if wait is None:
                             raise
                     await asyncio.sleep(wait.total_seconds())
@@ -62,8 +62,8 @@ class Retrying:
             while True:
                 try:
                     return self._try(function, args, kwargs)
-                except Exception as trouble:
-                    wait = self._wait_after(attempt, trouble, function)
+                except Exception as error:
+                    wait = self._wait_after(attempt, error, function)
                     if wait is None:
                         raise
                 time.sleep(wait.total_seconds())
@@ -81,12 +81,12 @@ class Retrying:
             async with self._resource.slot(wait=None) as slot:
                 try:
                     returned.append(await function(*args, **kwargs))
-                except Exception as trouble:
-                    await self._tell(slot, Failed(failure_of(trouble)))
+                except Exception as error:
+                    await self._tell(slot, Failed(failure_of(error)))
                     raise
                 await self._tell(slot, Done())
-        except (StoreError, LeaseLost) as trouble:
-            self._forgive(trouble, returned)
+        except (StoreError, LeaseLost) as error:
+            self._forgive(error, returned)
         return returned[0]
 
     def _try(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -97,19 +97,19 @@ class Retrying:
             with self._resource.slot(wait=None) as slot:
                 try:
                     returned.append(function(*args, **kwargs))
-                except Exception as trouble:
-                    slot.portal.run(self._tell(slot, Failed(failure_of(trouble))))
+                except Exception as error:
+                    slot.portal.run(self._tell(slot, Failed(failure_of(error))))
                     raise
                 slot.portal.run(self._tell(slot, Done()))
-        except (StoreError, LeaseLost) as trouble:
-            self._forgive(trouble, returned)
+        except (StoreError, LeaseLost) as error:
+            self._forgive(error, returned)
         return returned[0]
 
-    def _forgive(self, trouble: Exception, returned: list[Any]) -> None:
+    def _forgive(self, error: Exception, returned: list[Any]) -> None:
         """What was done is not done again because its slot could not be given back."""
         if not returned:
-            raise trouble
-        _log.warning("a slot of resource %s: %s", self._resource and self._resource.name, trouble)
+            raise error
+        _log.warning("a slot of resource %s: %s", self._resource and self._resource.name, error)
 
     async def _tell(self, slot: Slot, outcome: Outcome) -> None:
         """The breaker is told before the slot is given to the next."""
@@ -122,15 +122,15 @@ class Retrying:
         # What an error means is said by the policy of these tries, not by that of the job that holds the slot.
         options = replace(lease.spec.options, retry=self._retry)
         ended = [(replace(lease, spec=replace(lease.spec, options=options)), outcome)]
-        await Gates(store, slot.sessions.world, lease.worker).hear(ended)
+        await BreakerReports(store, slot.sessions.world, lease.worker).hear(ended)
         if self._healths is None or self._healths.store is not store:
-            self._healths = Healths(store, slot.sessions.world)
+            self._healths = HealthReports(store, slot.sessions.world)
         await self._healths.hear(ended)
         self._success = self._healths.success(ended[0][0])
 
-    def _wait_after(self, attempt: int, trouble: Exception, function: Callable[..., Any]) -> timedelta | None:
+    def _wait_after(self, attempt: int, error: Exception, function: Callable[..., Any]) -> timedelta | None:
         """None: it is not tried again."""
-        failure = failure_of(trouble)
+        failure = failure_of(error)
         if attempt >= self._retry.attempts or not may_retry(failure, self._retry):
             return None
         chance = random.random()  # noqa: S311 - to spread retries

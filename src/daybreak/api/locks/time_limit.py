@@ -85,8 +85,8 @@ class TimeLimit:
         """The base where the store does not answer: it is not the store that the block needs."""
         try:
             client = await self._sessions.client_within(ANSWERED_WITHIN)
-        except StoreError as trouble:
-            _log.warning("how long %s takes is not known: %s", self._subject, trouble)
+        except StoreError as error:
+            _log.warning("how long %s takes is not known: %s", self._subject, error)
             client = None
         if client is None:
             return self.base
@@ -121,12 +121,12 @@ class TimeLimit:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # What failed by itself, be it by a time limit of its own, does not say how long it takes.
         took, late = self._took(), not self.remaining
         self._in_use.release()
-        if trouble is None or (late and isinstance(trouble, Exception)):
+        if error is None or (late and isinstance(error, Exception)):
             self._portal.run(self._note(took, late))
 
     async def __aenter__(self) -> Self:
@@ -142,17 +142,17 @@ class TimeLimit:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         timeout, took, seconds = self._timeout, self._took(), self.seconds
         assert timeout is not None
         self._in_use.release()
         try:
-            await timeout.__aexit__(kind, trouble, traceback)
+            await timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
             await self._note(took, late=True)
             raise TooLate(self.kind, self.resource, seconds, self.base.total_seconds()) from None
-        if trouble is None or timeout.expired():
+        if error is None or timeout.expired():
             await self._note(took, late=timeout.expired())
 
     def _took(self) -> float:

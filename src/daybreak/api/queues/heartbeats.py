@@ -18,8 +18,8 @@ from daybreak.core.model import HandedBack, Lease, Outcome
 from daybreak.services.runner import crew, run
 from daybreak.store.protocol import Beat, Extended, Store
 from daybreak.system.ports import Ids
-from daybreak.worker.supervisor.heartbeats import Keeper
-from daybreak.worker.supervisor.lease_source import LocalSource, Settled, Taken, Want
+from daybreak.worker.supervisor.heartbeats import Heartbeats
+from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult, LocalSource, Settled
 
 if TYPE_CHECKING:
     from daybreak.api.queues.leases import LeaseHandle
@@ -29,7 +29,7 @@ PATIENCE: Final = timedelta(seconds=10)  # with a store that is out of reach
 ITEMS: Final = frozenset({(TASK, VERSION)})
 
 
-class Taker:
+class QueueHeartbeats:
     """Keeps taken leases alive, on the portal's loop, as long as their handles are in use; and runs the services: what
     another taker left behind when it died comes back."""
 
@@ -51,9 +51,9 @@ class Taker:
 
     # -- asking the store ----------------------------------------------------------------------------------------------
 
-    async def claim(self, store: Store, queue: str, limit: int) -> Taken:
+    async def claim(self, store: Store, queue: str, limit: int) -> ExchangeResult:
         """Up to `limit` items. Whoever stops waiting in the midst of it leaves none behind: they are handed back."""
-        asking = asyncio.create_task(self._source(store, queue).exchange([], Want(ITEMS, limit)))
+        asking = asyncio.create_task(self._source(store, queue).exchange([], ClaimRequest(ITEMS, limit)))
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
@@ -105,7 +105,7 @@ class Taker:
             return
         store = (await sessions.client()).store
         del sessions
-        keeper = Keeper(self._source(store), self._world, lease_for=LEASE_FOR, held=self._leases, heard=self._heard)
+        keeper = Heartbeats(self._source(store), self._world, lease_for=LEASE_FOR, held=self._leases, heard=self._heard)
         async with asyncio.TaskGroup() as group:
             group.create_task(keeper.run())
             group.create_task(run(crew(store, self._world, name=self.id, lease_for=LEASE_FOR), self._world))
@@ -135,11 +135,11 @@ class Taker:
                 await self._source(store, *queues).exchange([(lease, HandedBack()) for lease in leases], None)
 
 
-takers: weakref.WeakKeyDictionary[Sessions, Taker] = weakref.WeakKeyDictionary()
+takers: weakref.WeakKeyDictionary[Sessions, QueueHeartbeats] = weakref.WeakKeyDictionary()
 
 
-def taker_of(sessions: Sessions) -> Taker:
+def taker_of(sessions: Sessions) -> QueueHeartbeats:
     """One for each app and store."""
     if (found := takers.get(sessions)) is None:
-        found = takers[sessions] = Taker(sessions)
+        found = takers[sessions] = QueueHeartbeats(sessions)
     return found

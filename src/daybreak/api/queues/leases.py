@@ -14,7 +14,7 @@ import msgspec
 from daybreak import values
 from daybreak.api.hooks import Hooks
 from daybreak.api.portal import Portal, blocking
-from daybreak.api.queues.heartbeats import Taker
+from daybreak.api.queues.heartbeats import QueueHeartbeats
 from daybreak.api.queues.items import data_of
 from daybreak.api.store_sessions import Sessions, homed
 from daybreak.core.errors import LeaseLost, StoreError, Suspend, WrongState
@@ -32,7 +32,7 @@ class LeaseHandle:
     It ends with one outcome: complete, fail, suspend or release. As a context manager: an exception fails it, and goes
     on; otherwise, where no outcome was given, leaving the block completes it."""
 
-    def __init__(self, sessions: Sessions, taker: Taker, hooks: Hooks, lease: Lease) -> None:
+    def __init__(self, sessions: Sessions, taker: QueueHeartbeats, hooks: Hooks, lease: Lease) -> None:
         self.lease = lease
         self.id = lease.job
         self.data: Any = data_of(lease.spec.task, lease.spec.args)
@@ -135,42 +135,42 @@ class LeaseHandle:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if trouble is None:
+        if error is None:
             if self._ended in (None, "lost"):
                 self.complete()
         elif self._ended is None:
-            with self._beside(trouble):
-                self._portal.run(self._sessions.here(self._end(_outcome_of(trouble))))
+            with self._beside(error):
+                self._portal.run(self._sessions.here(self._end(_outcome_of(error))))
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, trouble: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if trouble is None:
+        if error is None:
             if self._ended in (None, "lost"):
                 await self.acomplete()
         elif self._ended is None:
-            with self._beside(trouble):
-                await self._sessions.here(self._end(_outcome_of(trouble)))
+            with self._beside(error):
+                await self._sessions.here(self._end(_outcome_of(error)))
 
     @contextlib.contextmanager
-    def _beside(self, trouble: BaseException) -> Iterator[None]:
+    def _beside(self, error: BaseException) -> Iterator[None]:
         """The block's own error is what the caller must hear of."""
         try:
             yield
         except (LeaseLost, StoreError) as worse:
-            _log.warning("item %s: its outcome (%r) was not kept: %s", self.id, trouble, worse)
+            _log.warning("item %s: its outcome (%r) was not kept: %s", self.id, error, worse)
 
 
-def _outcome_of(trouble: BaseException) -> Outcome:
-    match trouble:
+def _outcome_of(error: BaseException) -> Outcome:
+    match error:
         case Suspend():
-            return Suspended(str(trouble))
+            return Suspended(str(error))
         case KeyboardInterrupt() | SystemExit() | GeneratorExit() | asyncio.CancelledError():
             return HandedBack()  # whoever works stops; the item is not to blame
         case _:
-            return Failed(failure_of(trouble))
+            return Failed(failure_of(error))

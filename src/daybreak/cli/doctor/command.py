@@ -53,12 +53,12 @@ def _examine(here: Session) -> tuple[list[Finding], Exit]:
     try:
         if (absent := here.absent) is not None:
             return [*findings, Finding(absent)], Exit.UNREACHABLE
-    except StoreError as trouble:
-        return [*findings, Finding(str(trouble))], Exit.UNREACHABLE
+    except StoreError as error:
+        return [*findings, Finding(str(error))], Exit.UNREACHABLE
     try:
         findings += here.run(lambda client: _look(client, here))
-    except StoreError as trouble:
-        findings += [*asyncio.run(about_store(here.store)), Finding(str(trouble))]
+    except StoreError as error:
+        findings += [*asyncio.run(about_store(here.store)), Finding(str(error))]
         return findings, Exit.UNREACHABLE
     return findings, Exit.OK if all(one.is_well for one in findings) else Exit.FAILED
 

@@ -25,9 +25,9 @@ def about_settings(session: Session) -> Iterator[Finding]:
     try:
         with session.said():
             found = getattr(session.loaded, "settings", None)
-    except DaybreakError as trouble:
+    except DaybreakError as error:
         yield Finding(
-            f"the app {target} (from {project.origins.get('app', '')}): {trouble}", cure="mend it, or name another app"
+            f"the app {target} (from {project.origins.get('app', '')}): {error}", cure="mend it, or name another app"
         )
         return
     if isinstance(found, config.Settings) and found.url != session.settings.url:

@@ -20,7 +20,7 @@ from daybreak.config import closest, duration_said
 from daybreak.core.errors import BadInput
 from daybreak.core.model import QueueSettings
 
-MOST: Final = 2**31
+MAX_LIMIT: Final = 2**31
 _LEAST: Final = {"max_running": 0, "capacity": 0, "weight": 1}
 
 _names = click.argument(
@@ -111,9 +111,9 @@ def _setting(key: str, text: str) -> Any:
 
 def _whole(key: str, text: str) -> int:
     word = text.strip()
-    if not word.isascii() or not word.isdigit() or len(word) > 12 or not _LEAST[key] <= int(word) <= MOST:
+    if not word.isascii() or not word.isdigit() or len(word) > 12 or not _LEAST[key] <= int(word) <= MAX_LIMIT:
         others = "" if key == "weight" else ", or none for no limit"
-        raise BadInput(f"{key}={text[:50]}: write a whole number from {_LEAST[key]} to {number(MOST)}{others}")
+        raise BadInput(f"{key}={text[:50]}: write a whole number from {_LEAST[key]} to {number(MAX_LIMIT)}{others}")
     return int(word)
 
 

@@ -57,8 +57,8 @@ async def _top(client: Client, every: timedelta, *, once: bool) -> int:
                 seen = await look(client)
                 rates.add(seen)
                 live.update(_page(seen, rates, store, *out.size), refresh=True)
-            except StoreUnavailable as trouble:  # it may come back
-                live.update(Text(safe(str(trouble)), "red"), refresh=True)
+            except StoreUnavailable as error:  # it may come back
+                live.update(Text(safe(str(error)), "red"), refresh=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(pressed.wait(), every.total_seconds())
     return 0

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from daybreak.cli.top.snapshot import Look
 
 BAR = 20
-MOST = {"queues": 10, "running": 20, "failed": 5}  # rows of each table
+MAX_ROWS = {"queues": 10, "running": 20, "failed": 5}  # rows of each table
 
 
 def frame(look: Look, rates: dict[str, float], store: str, width: int | None, height: int | None = None) -> list[Text]:
     """All of it; where the height is given, with as many rows as fit, but one of each table."""
     rows = {"queues": len(_busy(look)), "running": len(look.running), "failed": len(look.failed)}
-    rows = {name: min(n, MOST[name]) for name, n in rows.items()}
+    rows = {name: min(n, MAX_ROWS[name]) for name, n in rows.items()}
     while True:
         lines = [_title(look, store), _totals(look), *([_speed(rates)] if rates else []), Text()]
         lines += _depth(look, width)

@@ -311,8 +311,8 @@ def check(puts: Iterable[Put]) -> None:
         if put.value is not None and (kind := _KINDS.get(put.kind)) is not None:
             try:
                 msgspec.json.decode(put.value, type=kind)
-            except msgspec.DecodeError as trouble:
-                raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {trouble}") from None
+            except msgspec.DecodeError as error:
+                raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {error}") from None
 
 
 _KINDS = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate, "health": Health}

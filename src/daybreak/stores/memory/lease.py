@@ -15,10 +15,10 @@ from daybreak.core.units import moment, span
 from daybreak.store.protocol import PROMOTED_PER_CLAIM, Beat, Claim, Extended, Reap
 from daybreak.stores.memory.book import Now, due_at
 from daybreak.stores.memory.entry import COMPLETED, RUNNING, Entry
-from daybreak.stores.memory.resource_queue import Sharing
+from daybreak.stores.memory.resource_queue import ResourceQueue
 
 
-class Leasing(Sharing):
+class Leasing(ResourceQueue):
     __slots__ = ()
 
     def claim(self, claim: Claim, now: Now) -> tuple[list[Entry], bool]:

@@ -14,7 +14,7 @@ from daybreak.stores.memory.entry import RUNNING, Entry
 from daybreak.stores.memory.ready import Ready
 
 
-class Sharing(Accepting):
+class ResourceQueue(Accepting):
     __slots__ = ()
 
     def lacking(self, entry: Entry, now: Now) -> str | None:

@@ -42,7 +42,7 @@ from daybreak.store.protocol import (
 from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
 from daybreak.stores.memory.entry import Entry
 from daybreak.stores.memory.ledger import Ledger, Now, check
-from daybreak.stores.wakeups import Hub
+from daybreak.stores.wakeups import Wakeups
 from daybreak.system.ports import RealWorld, World
 
 
@@ -57,7 +57,7 @@ class MemoryStore:
         self._world = world or RealWorld()
         self._anchor = self._world.wall() - self._world.steady()
         self._ledger = Ledger()
-        self._hub = Hub()
+        self._hub = Wakeups()
 
     async def open(self) -> Self:
         return self

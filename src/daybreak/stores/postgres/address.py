@@ -17,7 +17,7 @@ _HALF_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """`conninfo` is for libpq and may hold a password; `name` is for people and never does."""
 
     conninfo: str = field(repr=False)
@@ -37,7 +37,7 @@ def place_of(
     answer_within: timedelta | None = None,
     connect_within: timedelta | None = None,
     connect_limit: ConnectLimit | None = None,
-) -> Place:
+) -> Address:
     """`schema`, `connections`, `answer_within` and `connect_within` of the URL are ours, everything else is libpq's."""
     parts = _split(url)
     ours: dict[str, str] = {}
@@ -66,7 +66,7 @@ def place_of(
     host = parts.netloc.rpartition("@")[2] or "local"
     name = f"postgresql://{host}{unquote(parts.path) or '/'}" + (f"?schema={named}" if named != "daybreak" else "")
     limit = connect_limit or FixedLimit()
-    return Place(conninfo, name, named, connections, answer_within, connect_within, limit)
+    return Address(conninfo, name, named, connections, answer_within, connect_within, limit)
 
 
 def _split(url: str) -> SplitResult:

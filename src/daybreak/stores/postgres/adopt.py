@@ -14,7 +14,7 @@ from daybreak.stores.postgres import event_lines, job_moves
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.insert import KEYS, NAMES, write_jobs
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.rows import WALL, Carry, Row, pack_extra, pack_options, text_bytes
+from daybreak.stores.postgres.rows import WALL, JobState, Row, pack_extra, pack_options, text_bytes
 from daybreak.stores.postgres.transactional_submit import check
 
 
@@ -124,7 +124,7 @@ def _arrived(ledger: Ledger, seq: int, job: Job) -> Row:
         uniq=spec.unique, options=pack_options(spec.options), extra=pack_extra(spec), args=spec.args, state=job.state,
         attempt=job.attempt, fence=job.fence + 1, n=job.revision,
         started=None if job.started_at is None else micros(job.started_at), progress=job.progress,
-        carry=Carry(lost=job.lost, timeouts=job.timeouts, checkpoint=job.checkpoint, failure=job.failure),
+        carry=JobState(lost=job.lost, timeouts=job.timeouts, checkpoint=job.checkpoint, failure=job.failure),
         note=text_bytes(job.note), message=text_bytes(job.message), history=None,
         clock=WALL if is_delayed else None, due=micros(job.run_at) if is_delayed and job.run_at else None, worker=None,
         until=None, term=None, call=None, reaped=None, alone=None, suspending=None, cancelling=None, reason=job.reason,

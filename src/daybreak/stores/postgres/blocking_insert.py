@@ -8,20 +8,20 @@ from typing import Final
 from daybreak.core.errors import OutcomeUnknown, StoreUnavailable
 from daybreak.core.model import JobSpec
 from daybreak.store.protocol import Inserted
-from daybreak.stores.group_insert import Turns
+from daybreak.stores.group_insert import GroupInsert
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.connection_threads import attempt
 from daybreak.stores.postgres.engine import Engine
 from daybreak.stores.postgres.link import Link, refused
 
-MOST: Final = 2000  # jobs in one commit
+JOBS_PER_COMMIT: Final = 2000  # jobs in one commit
 
 
-class Together:
+class BlockingInsert:
     def __init__(self, link: Link, engine: Callable[[Link], Engine]) -> None:
         self._link = link
         self._engine = engine
-        self._turns = Turns(self._insert, most=MOST, interrupted=self._interrupted, late=self._late)
+        self._turns = GroupInsert(self._insert, most=JOBS_PER_COMMIT, interrupted=self._interrupted, late=self._late)
         self._is_closed = False
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:

@@ -67,11 +67,11 @@ class Body(NamedTuple):
     args: bytes
 
 
-class Chosen(NamedTuple):
+class Candidate(NamedTuple):
     """A head whose turn it is, and what is to become of it: `lacking` is what it must wait for. One that is overdue, or
     will not wait for a breaker that is open, ends here."""
 
-    line: Line
+    line: QueueLanes
     head: Head
     is_overdue: bool = False
     fails_fast: bool = False
@@ -82,7 +82,7 @@ class Chosen(NamedTuple):
         return self.is_overdue or self.fails_fast
 
 
-class Line:
+class QueueLanes:
     """One queue as its claimant sees it: the lanes of the tasks it knows, merged into rank order."""
 
     def __init__(self, queue: str, settings: QueueSettings, served: int, index: int, room: int) -> None:
@@ -140,7 +140,7 @@ class Claiming:
     def _may_take(self, leased: int, ended: int, parked: int) -> bool:
         return leased < self._claim.limit and ended < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM
 
-    def _lines(self, served: dict[str, int]) -> list[Line]:
+    def _lines(self, served: dict[str, int]) -> list[QueueLanes]:
         ledger, claim = self._ledger, self._claim
         ledger.know_settings(served)
         limited = sorted(queue for queue in served if ledger.settings(queue).max_running is not None)
@@ -155,13 +155,13 @@ class Claiming:
             elif settings.max_running is not None:
                 # A limit set since we looked: its row was not locked, so this queue gives nothing this time.
                 room = settings.max_running - running[queue] if queue in running else 0
-            line = Line(queue, settings, had, index, room)
+            line = QueueLanes(queue, settings, had, index, room)
             if room > 0 and claim.limit > 0:
                 line.lanes = ledger.lanes_of(queue, claim.tasks)
             lines.append(line)
         return lines
 
-    def _fill(self, lines: list[Line]) -> None:
+    def _fill(self, lines: list[QueueLanes]) -> None:
         """See what stands first now. A little beyond the limit: some may turn out expired, or have to wait."""
         wanted = [lane for line in lines if line.room > 0 for lane in line.lanes]
         by_lane: dict[int, list[Head]] = {lane: [] for lane in wanted}
@@ -184,14 +184,14 @@ class Claiming:
         stopped = [head.seq for head in heads if gauges.shut(head.needs, steady) is not None]
         self._hasty.update(resource_queue.hasty(self._ledger, stopped))
 
-    def _take(self, lines: list[Line], leases: list[Lease]) -> bool:
+    def _take(self, lines: list[QueueLanes], leases: list[Lease]) -> bool:
         """Choose in order, then lock what was chosen and no more: a lock on more would make others pass over jobs
         that nobody takes. False when there is nothing left to choose."""
         steady = self._ledger.steady
         before = [(line, line.room, line.served) for line in lines]
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)
-        chosen: list[Chosen] = []
+        chosen: list[Candidate] = []
         leased, ended, parked = len(leases), self._ended, len(self._parked)
         while self._may_take(leased, ended, parked) and waiting:
             _, line = heappop(waiting)
@@ -231,21 +231,21 @@ class Claiming:
                 line.served += 1
         return bool(chosen)
 
-    def _judge(self, line: Line, head: Head) -> Chosen:
+    def _judge(self, line: QueueLanes, head: Head) -> Candidate:
         """Nobody but us can take or move a job that needs resources, so what is decided of it here holds."""
         steady = self._ledger.steady
         is_overdue = head.expires is not None and head.expires <= steady
         if head.shared is None:
-            return Chosen(line, head, is_overdue)
+            return Candidate(line, head, is_overdue)
         gauges = self._ledger.gauges
         if is_overdue or head.seq in self._hasty:
-            return Chosen(line, head, is_overdue, fails_fast=not is_overdue)
+            return Candidate(line, head, is_overdue, fails_fast=not is_overdue)
         lacking = gauges.lacking(head, steady)
         if lacking is not None:
             gauges.park(head, lacking, steady, was_queued=True)
         else:
             gauges.take(head, steady, self._ledger.wall)
-        return Chosen(line, head, lacking=lacking)
+        return Candidate(line, head, lacking=lacking)
 
     def _lock(self, heads: list[Head]) -> dict[int, Body]:
         """Those that are ours now."""
@@ -258,7 +258,7 @@ class Claiming:
         self._ledger.locked.update((body.seq, State.QUEUED) for body in found)
         return {body.seq: body for body in found}
 
-    def _end(self, one: Chosen) -> None:
+    def _end(self, one: Candidate) -> None:
         self._ended += 1
         row = job_moves.load(self._ledger, one.head.seq)
         assert row is not None

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from daybreak.stores.postgres import faults
-from daybreak.stores.postgres.address import Place
+from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.link import Link, refused
 from daybreak.stores.postgres.watchdog import Watchdog
@@ -31,11 +31,11 @@ def attempt(work: Work, link: Link) -> Any:
     for tried in range(TRIES):
         try:
             return work(link)
-        except Exception as trouble:
-            if not faults.is_passing(trouble):
+        except Exception as error:
+            if not faults.is_passing(error):
                 raise
             if tried == TRIES - 1 or patience.is_over():
-                raise faults.working(link.name, trouble, sent=False, lost=False) from None
+                raise faults.working(link.name, error, sent=False, lost=False) from None
             time.sleep(0.001 * tried * tried)
     raise AssertionError
 
@@ -48,10 +48,10 @@ def _until(asked: Asked) -> float:
     return math.inf if until is None else until
 
 
-class Hand:
+class ConnectionThread:
     """One thread and its connection."""
 
-    def __init__(self, crew: Crew, number: int, first: Asked) -> None:
+    def __init__(self, crew: ConnectionThreads, number: int, first: Asked) -> None:
         self.link = Link(crew.place, crew.clock)
         crew.watchdog.watch(self.link.waiting)
         self._crew = crew
@@ -78,9 +78,9 @@ class Hand:
         self.link.close()
 
 
-class Crew:
+class ConnectionThreads:
     def __init__(
-        self, place: Place, clock: ServerClock, watchdog: Watchdog, after: Callable[[Link], None] = lambda _: None
+        self, place: Address, clock: ServerClock, watchdog: Watchdog, after: Callable[[Link], None] = lambda _: None
     ) -> None:
         self.place = place
         self.clock = clock
@@ -89,8 +89,10 @@ class Crew:
         self.most = place.connections
         self._lock = threading.Lock()
         self._waiting: deque[Asked] = deque()
-        self._hands: list[Hand] = []
-        self._free: list[Hand] = []  # who was at work last is first: all that he needs is warm, here and at the server
+        self._hands: list[ConnectionThread] = []
+        self._free: list[
+            ConnectionThread
+        ] = []  # who was at work last is first: all that he needs is warm, here and at the server
         self._is_closed = False
         self.nudge: Callable[[float], None]
         watchdog.watch(self)
@@ -109,7 +111,7 @@ class Crew:
             if self._free:
                 self._free.pop().given.put(asked)
             elif len(self._hands) < self.most:
-                self._hands.append(Hand(self, len(self._hands) + 1, asked))
+                self._hands.append(ConnectionThread(self, len(self._hands) + 1, asked))
             else:
                 self._waiting.append(asked)
                 if limits[0] is not None:
@@ -127,7 +129,7 @@ class Crew:
             deliver(future, faults.unsent(self.place.name))
         return first
 
-    def is_free(self, hand: Hand) -> None:
+    def is_free(self, hand: ConnectionThread) -> None:
         with self._lock:
             if self._waiting:
                 hand.given.put(self._waiting.popleft())
@@ -153,8 +155,8 @@ class Crew:
 def _answer(work: Work, link: Link) -> Any:
     try:
         return attempt(work, link)
-    except BaseException as trouble:  # noqa: BLE001 - handed to whoever asked
-        return trouble
+    except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+        return error
 
 
 def deliver(future: asyncio.Future[Any], answer: Any) -> None:

@@ -25,7 +25,7 @@ from daybreak.stores.postgres.claim import Claiming
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.insert import Inserting
-from daybreak.stores.postgres.ledger import Drawn, Lanes, Ledger
+from daybreak.stores.postgres.ledger import Lanes, Ledger, SequenceCache
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.prepared_calls import Call
 from daybreak.stores.postgres.settle import Settling
@@ -56,7 +56,7 @@ class Engine:
         lanes: Lanes,
         clock: ServerClock,
         news: News,
-        habits: plain_path.Habits,
+        habits: plain_path.ResourceHints,
         insert_one: Call,
     ) -> None:
         self.link = link
@@ -71,14 +71,14 @@ class Engine:
 
     def write(self, run: Callable[[Ledger], T], now: int | None, *, alone: bool = False) -> T:
         """`alone`: with all resources. A transaction that finds only later that it must be begins again."""
-        drawn = Drawn()
+        drawn = SequenceCache()
         try:
             return self._write(run, now, drawn, alone=alone)
         except faults.MustBeAlone:
             drawn.begin_again()
             return self._write(run, now, drawn, alone=True)
 
-    def _write(self, run: Callable[[Ledger], T], now: int | None, drawn: Drawn, *, alone: bool) -> T:
+    def _write(self, run: Callable[[Ledger], T], now: int | None, drawn: SequenceCache, *, alone: bool) -> T:
         def do(time: int) -> tuple[T, Ledger]:
             hand, offset = (time, self._clock.offset) if now is None else (now, 0)
             ledger = Ledger(
@@ -183,8 +183,8 @@ class Engine:
         asked = self._clock.steady()
         try:
             rows = self.link.ask(self._sql.call_exchange, plain_path.exchange_params(exchange, now, hands, alone=alone))
-        except psycopg.Error as trouble:
-            if faults.is_passing(trouble):
+        except psycopg.Error as error:
+            if faults.is_passing(error):
                 return []
             raise
         if now is None:

@@ -36,20 +36,20 @@ class MustBeAlone(Exception):
     again."""
 
 
-def is_passing(trouble: BaseException) -> bool:
+def is_passing(error: BaseException) -> bool:
     """Nothing was written, and to ask again may help."""
-    return isinstance(trouble, MustBeAlone) or (isinstance(trouble, psycopg.Error) and trouble.sqlstate in RETRIED)
+    return isinstance(error, MustBeAlone) or (isinstance(error, psycopg.Error) and error.sqlstate in RETRIED)
 
 
-def is_lost(trouble: BaseException) -> bool:
+def is_lost(error: BaseException) -> bool:
     """The connection, the server or its disk is at fault, not what was asked."""
-    state = trouble.sqlstate if isinstance(trouble, psycopg.Error) else ""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else ""
     return state is None or state.startswith(("08", "53", "57", "58"))
 
 
-def connecting(place: str, trouble: Exception) -> StoreError:
+def connecting(place: str, error: Exception) -> StoreError:
     """Why there is no connection."""
-    told, state = without_password(str(trouble)), getattr(trouble, "sqlstate", None)
+    told, state = without_password(str(error)), getattr(error, "sqlstate", None)
     text = told.lower()
     if (why := _why_refused(told, state)) is not None:
         return StoreUnsuitable(f"{place} {why}")
@@ -95,12 +95,12 @@ def unsent(place: str) -> StoreUnavailable:
     return StoreUnavailable(f"{place} cannot be reached: no connection in time, so nothing was sent; ask again later")
 
 
-def working(place: str, trouble: Exception, *, sent: bool, lost: bool, late: float | None = None) -> Exception:
+def working(place: str, error: Exception, *, sent: bool, lost: bool, late: float | None = None) -> Exception:
     """What went wrong with a question: `lost` is the connection, `sent` is what may have been committed. `late`: it was
     given up after so many seconds."""
-    if isinstance(trouble, DaybreakError) or not isinstance(trouble, psycopg.Error):
-        return trouble
-    told, state = without_password(str(trouble)), trouble.sqlstate or ""
+    if isinstance(error, DaybreakError) or not isinstance(error, psycopg.Error):
+        return error
+    told, state = without_password(str(error)), error.sqlstate or ""
     if lost and late is not None:
         if sent:
             return OutcomeUnknown(
@@ -130,7 +130,7 @@ def working(place: str, trouble: Exception, *, sent: bool, lost: bool, late: flo
             return StoreUnavailable(f"{place} could not do it now, nothing of this was written; ask again ({told})")
         case "XX", _:
             return StoreCorrupt(f"{place} is damaged ({told}): look into the server's log, restore from a backup")
-        case _ if isinstance(trouble, psycopg.DataError):
+        case _ if isinstance(error, psycopg.DataError):
             return BadInput(f"{place} cannot keep this value: {told}")
         case _:
             return StoreError(f"{place}: PostgreSQL could not do it ({told})")

@@ -16,7 +16,7 @@ from daybreak.core.units import span
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.statements import Statements
 
-MOST: Final = 1 << 62  # more than any number that a limit is compared with
+UNLIMITED_SLOTS: Final = 1 << 62  # more than any number that a limit is compared with
 
 
 class Wants(Protocol):
@@ -219,7 +219,7 @@ def _values(gauge: Gauge, waiting: int) -> Values:
 
 
 def _bounded(number: int | None) -> int | None:
-    return None if number is None else max(-MOST, min(number, MOST))
+    return None if number is None else max(-UNLIMITED_SLOTS, min(number, UNLIMITED_SLOTS))
 
 
 UNTOUCHED: Final = _values(Gauge(), 0)

@@ -16,7 +16,7 @@ from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
 from daybreak.stores.postgres.event_lines import SEPARATOR
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.rows import Carry, Row, first_due, pack_extra, pack_options
+from daybreak.stores.postgres.rows import JobState, Row, first_due, pack_extra, pack_options
 
 KEYS, NAMES = 0x44424B, 0x44424E  # of advisory locks
 
@@ -284,7 +284,7 @@ class Inserting:
             expires=None if new.expires_in is None else ledger.steady + new.expires_in, by=spec.by, run=spec.run,
             owner=spec.owner, key=spec.key, uniq=spec.unique, options=pack_options(spec.options),
             extra=pack_extra(spec), args=spec.args, state=State.SCHEDULED, attempt=0, fence=spec.fence, n=1,
-            started=None, progress=None, carry=Carry(), note=None, message=None, history=None, clock=due and due[0],
+            started=None, progress=None, carry=JobState(), note=None, message=None, history=None, clock=due and due[0],
             due=due and due[1], worker=None, until=None, term=None, call=None, reaped=None, alone=None,
             suspending=None, cancelling=None, reason=None, finished=None, purge_at=None, result=None,
         )  # fmt: skip

@@ -57,7 +57,7 @@ class Lanes:
         self.names.update(other.names)
 
 
-class Drawn:
+class SequenceCache:
     """Numbers that a transaction has drawn. A sequence does not roll back: if it begins again, it uses these first."""
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class Ledger:
         *,
         offset: int = 0,
         is_given: bool = False,
-        drawn: Drawn | None = None,
+        drawn: SequenceCache | None = None,
     ) -> None:
         self.sql = sql
-        self._drawn = drawn or Drawn()
+        self._drawn = drawn or SequenceCache()
         self.rows = db.rows
         self.run = db.run
         self._is_given = is_given
@@ -126,13 +126,13 @@ class Ledger:
         self.run("SAVEPOINT tried")
         try:
             do()
-        except Exception as trouble:
+        except Exception as error:
             with contextlib.suppress(Exception):  # of a connection that is gone
                 self.run("ROLLBACK TO SAVEPOINT tried")
             self.tallies, self.lines, self.topics, self.locked, self.lanes = before
             self.totals, self._gauges = totals, gauges
             self._are_fresh = False
-            raise trouble from None
+            raise error from None
         self.run("RELEASE SAVEPOINT tried")
 
     # -- what is known -------------------------------------------------------------------------------------------------

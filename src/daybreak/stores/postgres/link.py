@@ -23,7 +23,7 @@ from psycopg.generators import execute
 from daybreak.core.errors import StoreUnavailable, StoreUnsuitable
 from daybreak.stores.backoff import Backoff
 from daybreak.stores.postgres import arrays, faults
-from daybreak.stores.postgres.address import Place
+from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.clock import HOW_LATE, ServerClock
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.prepared_calls import Call, Calls, Packed
@@ -61,7 +61,7 @@ BEGIN: Final = (
 )
 
 
-def connect(place: Place, **more: Any) -> psycopg.Connection[Any]:
+def connect(place: Address, **more: Any) -> psycopg.Connection[Any]:
     """A new connection, or an error that says what is wrong."""
     try:
         given = psycopg.conninfo.conninfo_to_dict(place.conninfo)
@@ -69,18 +69,18 @@ def connect(place: Place, **more: Any) -> psycopg.Connection[Any]:
             db = _connect_patiently({**NEVER_HANG, **given, **OURS, **more}, math.inf)
         else:
             db = _connect_within_limit(place, {**NEVER_HANG, **given, **OURS, **more})
-    except psycopg.Error as trouble:
-        if "conversion between" in str(trouble):
+    except psycopg.Error as error:
+        if "conversion between" in str(error):
             raise StoreUnsuitable(
                 f"{place.name}: the encoding of this database has no way to UTF8: use one that was made by "
                 "CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0"
             ) from None
-        raise faults.connecting(place.name, trouble) from None
+        raise faults.connecting(place.name, error) from None
     arrays.register(db.adapters)
     return db
 
 
-class Met(NamedTuple):
+class ServerInfo(NamedTuple):
     """Whom a new connection has met. `is_direct`: no pooler stands between; `is_level`: its transactions are READ
     COMMITTED, also those that do not say so. `time` is the server's."""
 
@@ -89,17 +89,17 @@ class Met(NamedTuple):
     time: int
 
 
-def meet(db: psycopg.Connection[Any]) -> Met:
+def meet(db: psycopg.Connection[Any]) -> ServerInfo:
     [(pid, level, time)] = db.execute(
         f"SELECT pg_backend_pid(), current_setting('default_transaction_isolation'), ({HOW_LATE})"
     ).fetchall()
     is_direct, is_level = pid == db.info.backend_pid, level == "read committed"
     if is_direct and not is_level:
         db.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION {LEVEL}")
-    return Met(is_direct, is_direct or is_level, time)
+    return ServerInfo(is_direct, is_direct or is_level, time)
 
 
-def _connect_within_limit(place: Place, params: dict[str, Any]) -> psycopg.Connection[Any]:
+def _connect_within_limit(place: Address, params: dict[str, Any]) -> psycopg.Connection[Any]:
     limit, base = place.connect_limit, place.connect_within
     within, began = max(math.ceil(limit.seconds(base)), SHORTEST), monotonic()
     try:
@@ -133,8 +133,8 @@ def _connect_patiently(params: dict[str, Any], takes: float) -> psycopg.Connecti
         found: psycopg.Connection[Any] | psycopg.Error
         try:
             found = psycopg.connect(**params)
-        except psycopg.Error as trouble:
-            found = trouble
+        except psycopg.Error as error:
+            found = error
         with lock:
             made.append(found)
             if is_left and not isinstance(found, psycopg.Error):
@@ -156,7 +156,7 @@ def _connect_patiently(params: dict[str, Any], takes: float) -> psycopg.Connecti
 
 
 class Link:
-    def __init__(self, place: Place, clock: ServerClock) -> None:
+    def __init__(self, place: Address, clock: ServerClock) -> None:
         self.place = place
         self._clock = clock
         self._db: psycopg.Connection[Any] | None = None
@@ -210,7 +210,7 @@ class Link:
         if pause and self._left_for_good.wait(pause):
             raise refused(self.place)
 
-    def _connect(self) -> tuple[psycopg.Connection[Any], Met, int]:
+    def _connect(self) -> tuple[psycopg.Connection[Any], ServerInfo, int]:
         if patience.is_over():
             raise faults.unsent(self.place.name)
         db = connect(self.place)
@@ -219,9 +219,9 @@ class Link:
         try:
             with self.waiting.on(db, self._left()):
                 return db, meet(db), asked
-        except psycopg.Error as trouble:
+        except psycopg.Error as error:
             db.close()
-            raise faults.connecting(self.place.name, trouble) from None
+            raise faults.connecting(self.place.name, error) from None
 
     def leave(self) -> None:
         """Its owner ends: whoever waits to connect again hears of it at once."""
@@ -244,10 +244,10 @@ class Link:
             try:
                 said = (jump.offset, jump.corrected, jump.since, jump.seen)
                 [(done,)] = db.execute(sql.correct_clock, said).fetchall()
-            except psycopg.Error as trouble:
+            except psycopg.Error as error:
                 if db.closed or db.broken:
                     raise
-                why = faults.without_password(str(trouble))
+                why = faults.without_password(str(error))
                 _log.warning("%s: could not correct a jump of the clock: %s", self.place.name, why)
                 clock.believe()
                 return
@@ -433,19 +433,19 @@ class Link:
         self._sent = False
         try:
             yield
-        except psycopg.Error as trouble:
+        except psycopg.Error as error:
             db = self._db
             lost = db is None or db.closed or db.broken
-            if lost or trouble.sqlstate in STALE:
+            if lost or error.sqlstate in STALE:
                 self.close()
-            elif faults.is_passing(trouble):
+            elif faults.is_passing(error):
                 raise
             late = self.waiting.given_up_after
-            raise faults.working(self.place.name, trouble, sent=self._sent, lost=lost, late=late) from None
+            raise faults.working(self.place.name, error, sent=self._sent, lost=lost, late=late) from None
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             self.close()  # in the middle of an answer: what is left of it must not be taken for the next
             raise
 
 
-def refused(place: Place) -> StoreUnavailable:
+def refused(place: Address) -> StoreUnavailable:
     return StoreUnavailable(f"{place.name}: the store was closed; open it again")

@@ -15,14 +15,14 @@ from typing import Any, Final, NamedTuple
 from daybreak.core.errors import StoreError
 from daybreak.stores.backoff import Backoff
 from daybreak.stores.postgres import faults
-from daybreak.stores.postgres.address import Place
+from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.link import STALE, connect, meet, refused
 from daybreak.stores.postgres.prepared_calls import Call, Calls, Packed
 from daybreak.stores.postgres.watchdog import Waiting, Watchdog
 from daybreak.system import patience
 
-MOST: Final = 2  # an exchange, and a hurried one beside it
+CONNECTIONS: Final = 2  # an exchange, and a hurried one beside it
 
 
 class Question(NamedTuple):
@@ -35,7 +35,7 @@ class Question(NamedTuple):
 class LoopLink:
     """One connection, read by its loop. It has one question at a time, of a call that was prepared."""
 
-    def __init__(self, db: psycopg.Connection[Any], calls: Calls, place: Place, waiting: Waiting) -> None:
+    def __init__(self, db: psycopg.Connection[Any], calls: Calls, place: Address, waiting: Waiting) -> None:
         self._db = db
         self._calls = calls
         self._pg = db.pgconn
@@ -63,8 +63,8 @@ class LoopLink:
         try:
             self._calls.send(call, params)
             self._flush()
-        except psycopg.Error as trouble:
-            self._end(trouble)
+        except psycopg.Error as error:
+            self._end(error)
         except BaseException:
             self.close()
             raise
@@ -78,8 +78,8 @@ class LoopLink:
         try:
             if not self._pg.flush():
                 self._loop.remove_writer(self._fd)
-        except psycopg.Error as trouble:
-            self._end(trouble)
+        except psycopg.Error as error:
+            self._end(error)
 
     def _readable(self) -> None:
         try:
@@ -91,8 +91,8 @@ class LoopLink:
                     self._answer()
                 else:
                     self._found.append(result)
-        except psycopg.Error as trouble:
-            self._end(trouble)
+        except psycopg.Error as error:
+            self._end(error)
 
     def _answer(self) -> None:
         found, self._found = self._found, []
@@ -100,18 +100,18 @@ class LoopLink:
         caller, then = self._asked
         try:
             rows = self._calls.rows(found)
-        except psycopg.Error as trouble:
+        except psycopg.Error as error:
             if self._pg.status != psycopg.pq.ConnStatus.OK:
-                self._end(trouble)
+                self._end(error)
                 return
             if not caller.done():
-                caller.set_exception(trouble if faults.is_passing(trouble) else self._told(trouble, lost=False))
-            if trouble.sqlstate in STALE:
-                self._end(trouble)
+                caller.set_exception(error if faults.is_passing(error) else self._told(error, lost=False))
+            if error.sqlstate in STALE:
+                self._end(error)
                 return
-        except Exception as trouble:  # noqa: BLE001 - a mistake of ours must reach its caller, not hang it
+        except Exception as error:  # noqa: BLE001 - a mistake of ours must reach its caller, not hang it
             if not caller.done():
-                caller.set_exception(trouble)
+                caller.set_exception(error)
         else:
             if not caller.done():
                 caller.set_result(rows)
@@ -120,9 +120,9 @@ class LoopLink:
         self.waiting.end()
         self._rested.set()
 
-    def _told(self, trouble: psycopg.Error, *, lost: bool) -> Exception:
+    def _told(self, error: psycopg.Error, *, lost: bool) -> Exception:
         late = self.waiting.given_up_after if lost else None
-        return faults.working(self._place.name, trouble, sent=True, lost=lost, late=late)
+        return faults.working(self._place.name, error, sent=True, lost=lost, late=late)
 
     async def rest(self) -> None:
         """Until what was asked is answered."""
@@ -133,7 +133,7 @@ class LoopLink:
     def close(self) -> None:
         self._end(psycopg.OperationalError("the store was closed"))
 
-    def _end(self, trouble: psycopg.Error) -> None:
+    def _end(self, error: psycopg.Error) -> None:
         if not self.is_lost:
             self.is_lost = True
             self.waiting.end()
@@ -144,7 +144,7 @@ class LoopLink:
                 self._db.close()
             asked, self._asked = self._asked, None
             if asked is not None and not asked.caller.done():
-                asked.caller.set_exception(self._told(trouble, lost=True))
+                asked.caller.set_exception(self._told(error, lost=True))
             self._rested.set()
 
 
@@ -153,14 +153,14 @@ class OnLoop:
 
     def __init__(
         self,
-        place: Place,
+        place: Address,
         call: Call,
         watchdog: Watchdog,
         beside: Callable[[Callable[[], Any]], Any],
         given_up: Callable[[], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.most = min(MOST, place.connections - 1)
+        self.most = min(CONNECTIONS, place.connections - 1)
         self._place = place
         self.call = call
         self._beside = beside

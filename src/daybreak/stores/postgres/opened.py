@@ -15,10 +15,10 @@ from daybreak.core.errors import StoreError, StoreUnavailable
 from daybreak.core.model import JobSpec
 from daybreak.store.protocol import EVENTS_TOPIC, Exchange, Exchanged, Inserted
 from daybreak.stores.postgres import faults, plain_path, schema
-from daybreak.stores.postgres.address import Place
-from daybreak.stores.postgres.blocking_insert import Together
+from daybreak.stores.postgres.address import Address
+from daybreak.stores.postgres.blocking_insert import BlockingInsert
 from daybreak.stores.postgres.clock import ServerClock
-from daybreak.stores.postgres.connection_threads import Crew, deliver
+from daybreak.stores.postgres.connection_threads import ConnectionThreads, deliver
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.engine import Engine
 from daybreak.stores.postgres.ledger import Lanes
@@ -37,15 +37,15 @@ T = TypeVar("T")
 FOLD_AFTER = 300  # writes of this process; others fold, too
 
 
-class Opened:
-    def __init__(self, place: Place, world: World, hub: ListenedHub) -> None:
+class OpenStore:
+    def __init__(self, place: Address, world: World, hub: ListenedHub) -> None:
         self.place = place
         self.clock = ServerClock(world)
         self._pid = os.getpid()
         self._hub = hub
         self._sql = Statements("sql", place.schema)
         self._lanes = Lanes()
-        self._habits = plain_path.Habits()
+        self._habits = plain_path.ResourceHints()
         self._insert_one = call_of("insert_one", self._sql.call_insert_one)
         self._writes = 0
         self._watchdog = Watchdog()
@@ -56,11 +56,11 @@ class Opened:
             raise
         self.clock.is_shared = True
         self._sweep = Sweep(place, self.clock, self._sql, self._watchdog)
-        self._crew = Crew(place, self.clock, self._watchdog, self._fold_if_due)
+        self._crew = ConnectionThreads(place, self.clock, self._watchdog, self._fold_if_due)
         self.wake = Wake(place, hub, self._watchdog)
         own = Link(place, self.clock)
         self._watchdog.watch(own.waiting)
-        self._together = Together(own, self._engine)
+        self._together = BlockingInsert(own, self._engine)
         self._on_loop: OnLoop | None = None
 
     def _prepare(self) -> None:
@@ -73,10 +73,10 @@ class Opened:
                 self._watchdog.watch(link.waiting)
                 try:
                     schema.prepare(link, self.place)
-                except (StoreUnavailable, psycopg.Error) as trouble:
-                    was_cut = link.has_been_connected or isinstance(trouble, faults.Cut)
+                except (StoreUnavailable, psycopg.Error) as error:
+                    was_cut = link.has_been_connected or isinstance(error, faults.Cut)
                     if not was_cut or patience.left() <= pause:
-                        raise faults.working(self.place.name, trouble, sent=False, lost=False) from None
+                        raise faults.working(self.place.name, error, sent=False, lost=False) from None
                     time.sleep(pause * (0.5 + RealWorld.chance.random()))
                     pause = min(2 * pause, 1.0)
                 else:
@@ -206,5 +206,5 @@ async def in_thread(do: Callable[[], T]) -> T:
 def _answer(do: Callable[[], Any]) -> Any:
     try:
         return do()
-    except BaseException as trouble:  # noqa: BLE001 - handed to whoever asked
-        return trouble
+    except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+        return error

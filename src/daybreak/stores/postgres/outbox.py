@@ -26,8 +26,8 @@ def accept(ledger: Ledger, limit: int) -> int:
     items = sorted(found)
     try:
         ledger.trying(lambda: _insert(ledger, [_decode(spec) for _, spec in items]))
-    except Exception as trouble:
-        if faults.is_passing(trouble) or faults.is_lost(trouble):
+    except Exception as error:
+        if faults.is_passing(error) or faults.is_lost(error):
             raise
         for n, spec in items:  # one that cannot be kept must not stand in the way of everything behind it
             _accept_alone(ledger, n, spec)
@@ -37,10 +37,10 @@ def accept(ledger: Ledger, limit: int) -> int:
 def _accept_alone(ledger: Ledger, n: int, packed: bytes) -> None:
     try:
         ledger.trying(lambda: _insert(ledger, [_decode(packed)]))
-    except Exception as trouble:
-        if faults.is_passing(trouble) or faults.is_lost(trouble):
+    except Exception as error:
+        if faults.is_passing(error) or faults.is_lost(error):
             raise
-        why = faults.without_password(str(trouble))
+        why = faults.without_password(str(error))
         _log.error("a job submitted within a transaction cannot be accepted and is set aside as number %d: %s", n, why)
         ledger.run(
             ledger.sql.set_aside, (n, packed, why.encode("ascii", "backslashreplace").decode().replace("\0", ""))

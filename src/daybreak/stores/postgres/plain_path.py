@@ -19,7 +19,7 @@ from daybreak.stores.postgres import event_lines
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
 from daybreak.stores.postgres.ledger import Lanes
 from daybreak.stores.postgres.rows import (
-    Carry,
+    JobState,
     pack_carry,
     pack_extra,
     pack_needs,
@@ -31,7 +31,7 @@ from daybreak.stores.postgres.rows import (
 
 # Looked up once: a member of an enum is found by calling code, at every access.
 NEW, QUEUED, COMPLETED = Verdict.NEW, State.QUEUED, State.COMPLETED
-MOST = 10_000  # jobs in one call, so that no statement grows without bound
+JOBS_PER_CALL = 10_000  # jobs in one call, so that no statement grows without bound
 MOST_EXCHANGED = 500
 
 
@@ -45,7 +45,7 @@ def are_plain(specs: Sequence[JobSpec]) -> bool:
         if spec.holder is not None:
             return False
     names = {spec.id for spec in specs}
-    return len(specs) <= MOST and len(names) == len(specs) and event_lines.SEPARATOR not in "".join(names)
+    return len(specs) <= JOBS_PER_CALL and len(names) == len(specs) and event_lines.SEPARATOR not in "".join(names)
 
 
 Hands = tuple[int, int | None]  # the offset of steady time, and what it should be now
@@ -126,7 +126,7 @@ def is_plain(exchange: Exchange) -> bool:
 NOT_PLAIN, DONE, SHARED = range(3)  # what exchange_2 says first
 
 
-class Habits:
+class ResourceHints:
     """For which queues jobs that need resources were met last: whoever asks for them again is alone from the first."""
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ def _settled(said: Settlement) -> str:
 
 
 def _carry(said: Settlement) -> bytes | None:
-    return pack_carry(Carry(said.lost, said.timeouts)) if said.lost or said.timeouts else None
+    return pack_carry(JobState(said.lost, said.timeouts)) if said.lost or said.timeouts else None
 
 
 def _claim_params(claim: Claim) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ STEADY, WALL = 0, 1
 HOLD_FOR = JobSpec(id="", task="").hold_for
 
 
-class Extra(Struct, omit_defaults=True):
+class SpecExtras(Struct, omit_defaults=True):
     """What few jobs have; NULL for most."""
 
     delay: timedelta | None = None
@@ -39,7 +39,7 @@ class Extra(Struct, omit_defaults=True):
     hold_for: timedelta = HOLD_FOR
 
 
-class Carry(Struct, omit_defaults=True):
+class JobState(Struct, omit_defaults=True):
     """What a job brings along from earlier attempts and a claim does not change; NULL until there was one. `since` is
     when it first had to wait for a resource, and ends with a claim."""
 
@@ -51,8 +51,8 @@ class Carry(Struct, omit_defaults=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack_extra = msgspec.msgpack.Decoder(Extra).decode
-_unpack_carry = msgspec.msgpack.Decoder(Carry).decode
+_unpack_extra = msgspec.msgpack.Decoder(SpecExtras).decode
+_unpack_carry = msgspec.msgpack.Decoder(JobState).decode
 _unpack_options = msgspec.msgpack.Decoder(Options).decode
 _EMPTY = _pack({})
 
@@ -126,15 +126,15 @@ def pack_extra(spec: JobSpec) -> bytes | None:
         and spec.hold_for == HOLD_FOR
     ):
         return None
-    return _or_null(_pack(Extra(**{name: getattr(spec, name) for name in Extra.__struct_fields__})))
+    return _or_null(_pack(SpecExtras(**{name: getattr(spec, name) for name in SpecExtras.__struct_fields__})))
 
 
-def pack_carry(carry: Carry) -> bytes | None:
+def pack_carry(carry: JobState) -> bytes | None:
     return _or_null(_pack(carry))
 
 
-def unpack_carry(packed: bytes | None) -> Carry:
-    return Carry() if packed is None else _unpack_carry(packed)
+def unpack_carry(packed: bytes | None) -> JobState:
+    return JobState() if packed is None else _unpack_carry(packed)
 
 
 def _or_null(packed: bytes) -> bytes | None:
@@ -168,7 +168,7 @@ def spec_of(
     return JobSpec(
         id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner, key=key,
         unique=uniq, options=unpack_options(options),
-        **{name: getattr(more, name) for name in Extra.__struct_fields__},
+        **{name: getattr(more, name) for name in SpecExtras.__struct_fields__},
     )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ class Row:
     n: int
     started: int | None
     progress: float | None
-    carry: Carry
+    carry: JobState
     note: bytes | None
     message: bytes | None
     history: str | None

@@ -15,7 +15,7 @@ from daybreak.store.protocol import Beat, Extended, Reap
 from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Bools, Floats
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.rows import STEADY, Carry, Row, pack_carry, text_bytes, unpack_carry
+from daybreak.stores.postgres.rows import STEADY, JobState, Row, pack_carry, text_bytes, unpack_carry
 
 
 class Settling:
@@ -68,7 +68,7 @@ class Settling:
         row.state, row.reason = settlement.state, settlement.reason
         if settlement.state is State.COMPLETED:
             row.result = settlement.result
-            row.carry = Carry(lost=settlement.lost, timeouts=settlement.timeouts)
+            row.carry = JobState(lost=settlement.lost, timeouts=settlement.timeouts)
         if settlement.state in FINAL:
             keep = settlement.keep_for
             row.purge_at = None if keep is None else ledger.steady + span(keep)
@@ -79,7 +79,7 @@ class Settling:
 
 
 @dataclass(slots=True)
-class Beaten:
+class ExtendedLease:
     """A lease that is extended, as sql/lock_beats.sql says; and what is written of it."""
 
     seq: int
@@ -95,15 +95,15 @@ class Beaten:
     ahead: bool | None = None
     progress: float | None = None
     message: bytes | None = None
-    carry: Carry | None = None
+    carry: JobState | None = None
 
 
 def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
     """Of a job nothing but its lease is read: its arguments may be large, and its heart beats often."""
     seqs = sorted({beat.seq for beat in beats})
-    leases = {row[0]: Beaten(*row) for row in ledger.rows(ledger.sql.lock_beats, (Bigints(seqs),))}
+    leases = {row[0]: ExtendedLease(*row) for row in ledger.rows(ledger.sql.lock_beats, (Bigints(seqs),))}
     answers: list[Extended] = []
-    held: dict[int, Beaten] = {}
+    held: dict[int, ExtendedLease] = {}
     for beat in beats:
         lease = leases.get(beat.seq)
         if lease is None or lease.fence != beat.fence:
@@ -126,7 +126,7 @@ def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
     return answers
 
 
-def _tell_progress(ledger: Ledger, lease: Beaten, beat: Beat) -> None:
+def _tell_progress(ledger: Ledger, lease: ExtendedLease, beat: Beat) -> None:
     ledger.tell(
         Event(
             n=lease.n, kind="progress", job=lease.job, at=ledger.at, by=lease.worker, progress=beat.progress,
@@ -135,7 +135,7 @@ def _tell_progress(ledger: Ledger, lease: Beaten, beat: Beat) -> None:
     )  # fmt: skip
 
 
-def _write_beats(ledger: Ledger, held: Sequence[Beaten]) -> None:
+def _write_beats(ledger: Ledger, held: Sequence[ExtendedLease]) -> None:
     if held:
         ledger.run(
             ledger.sql.extend_lease,

@@ -45,7 +45,7 @@ from daybreak.stores.postgres.address import place_of
 from daybreak.stores.postgres.adopt import adopt, pack
 from daybreak.stores.postgres.examine import examine
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.opened import Opened, in_thread
+from daybreak.stores.postgres.opened import OpenStore, in_thread
 from daybreak.stores.postgres.transactional_submit import insert_within, insert_within_async
 from daybreak.stores.postgres.wake import ListenedHub
 from daybreak.system import patience
@@ -91,7 +91,7 @@ class PostgresStore:
         self._world = world or RealWorld()
         self._hub = ListenedHub()
         self._opening = threading.Lock()
-        self._opened: Opened | None = None
+        self._opened: OpenStore | None = None
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class PostgresStore:
         # Also if nobody waits for it any more: then it is open for the next one who asks, and for close.
         with self._opening, patience.taken(limits):
             if self._opened is None:
-                self._opened = Opened(self.place, self._world, self._hub)
+                self._opened = OpenStore(self.place, self._world, self._hub)
 
     async def close(self) -> None:
         """Answer everyone who asked, then hang up. Closing twice is fine; a forked child only forgets."""
@@ -120,7 +120,7 @@ class PostgresStore:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _in_use(self) -> Opened:
+    def _in_use(self) -> OpenStore:
         opened = self._opened
         if opened is None:
             raise StoreUnavailable(

@@ -14,7 +14,7 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import JobSpec
 from daybreak.core.units import LONGEST
 from daybreak.store.protocol import work_topic
-from daybreak.stores.postgres.address import Place
+from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.event_lines import SEPARATOR
 from daybreak.stores.postgres.outbox import encode
 from daybreak.stores.postgres.rows import check_resource
@@ -28,7 +28,7 @@ ACCEPTED: Final = (
 )
 
 
-def insert_within(place: Place, connection: Any, specs: Sequence[JobSpec]) -> list[str]:
+def insert_within(place: Address, connection: Any, specs: Sequence[JobSpec]) -> list[str]:
     """Submit on the caller's connection; the ids of what will be there after its commit."""
     if not specs:
         return []
@@ -44,7 +44,7 @@ def insert_within(place: Place, connection: Any, specs: Sequence[JobSpec]) -> li
     return [spec.id for spec in specs]
 
 
-async def insert_within_async(place: Place, connection: Any, specs: Sequence[JobSpec]) -> list[str]:
+async def insert_within_async(place: Address, connection: Any, specs: Sequence[JobSpec]) -> list[str]:
     """As `insert_within`, for connections whose calls are awaited."""
     if not specs:
         return []
@@ -61,7 +61,7 @@ async def insert_within_async(place: Place, connection: Any, specs: Sequence[Job
     return [spec.id for spec in specs]
 
 
-def _statement(place: Place, specs: Sequence[JobSpec]) -> tuple[str, tuple[str, str, str]]:
+def _statement(place: Address, specs: Sequence[JobSpec]) -> tuple[str, tuple[str, str, str]]:
     for spec in specs:
         check(spec)
     topics = SEPARATOR.join(sorted({work_topic(spec.queue) for spec in specs}))
@@ -69,7 +69,7 @@ def _statement(place: Place, specs: Sequence[JobSpec]) -> tuple[str, tuple[str, 
     return Statements("sql", place.schema).append_incoming, (packed, channel_of(place), topics)
 
 
-def channel_of(place: Place) -> str:
+def channel_of(place: Address) -> str:
     """On which those of this store are woken."""
     return f"daybreak_{place.schema}".encode()[:63].decode(errors="ignore")
 

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Final
 
-from daybreak.stores.postgres.address import Place
+from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.statements import Statements
@@ -18,14 +18,16 @@ from daybreak.system import patience
 
 SWEEP_AFTER: Final = 10_000  # jobs that this process took out of line
 FEWEST: Final = 5_000  # dead rows that are worth it
-MOST: Final = 200_000  # with more of them it takes long or, under an old snapshot, is in vain: that is the server's own
+DEAD_ROWS_LIMIT: Final = (
+    200_000  # with more of them it takes long or, under an old snapshot, is in vain: that is the server's own
+)
 RESTS_FOR: Final = 60.0  # seconds after one that failed
 
 
 class Sweep:
     """On a connection of its own, in a thread of its own, which are there for that long: nobody waits for either."""
 
-    def __init__(self, place: Place, clock: ServerClock, sql: Statements, watchdog: Watchdog) -> None:
+    def __init__(self, place: Address, clock: ServerClock, sql: Statements, watchdog: Watchdog) -> None:
         self._schema = place.schema
         self._sql = sql
         self._link = Link(place, clock)
@@ -54,7 +56,7 @@ class Sweep:
     def _run(self) -> None:
         patience.unbound()
         try:
-            for (table,) in self._link.ask(self._sql.to_sweep, (self._schema, FEWEST, MOST)):
+            for (table,) in self._link.ask(self._sql.to_sweep, (self._schema, FEWEST, DEAD_ROWS_LIMIT)):
                 if not self._closed:
                     self._link.order(self._sql.text(f"sweep_{table}"))
         except Exception:  # noqa: BLE001 - the server sweeps, too

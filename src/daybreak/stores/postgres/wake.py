@@ -22,14 +22,14 @@ from typing import Any, Final
 
 from daybreak.core.errors import StoreError
 from daybreak.stores.backoff import Backoff
-from daybreak.stores.postgres.address import Place
+from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.link import connect, meet
 from daybreak.stores.postgres.statements import Statements, quoted
 from daybreak.stores.postgres.transactional_submit import channel_of
 from daybreak.stores.postgres.watchdog import Waiting, Watchdog
-from daybreak.stores.wakeups import ANY, Hub
+from daybreak.stores.wakeups import ANY, Wakeups
 from daybreak.system import patience
 
 SLOW_LOOK: Final = 10.0  # seconds; a broken connection is noticed at once
@@ -44,7 +44,7 @@ TRIAL: Final = 1.0
 NEVER: Final = float("inf")
 
 
-class ListenedHub(Hub):
+class ListenedHub(Wakeups):
     """A hub that can say what is watched."""
 
     def topics(self) -> set[str]:
@@ -53,7 +53,7 @@ class ListenedHub(Hub):
 
 
 class Wake:
-    def __init__(self, place: Place, hub: ListenedHub, watchdog: Watchdog) -> None:
+    def __init__(self, place: Address, hub: ListenedHub, watchdog: Watchdog) -> None:
         self._place = place
         self._hub = hub
         self._waiting = Waiting()

@@ -14,10 +14,10 @@ from daybreak.core.errors import StoreUnavailable
 from daybreak.core.model import JobSpec
 from daybreak.store.protocol import Inserted
 from daybreak.stores.backoff import Backoff
-from daybreak.stores.group_insert import Turns
+from daybreak.stores.group_insert import GroupInsert
 from daybreak.stores.redis import faults, replies, requests
 from daybreak.stores.redis.address import Address
-from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.connection import Lost, greeting
 from daybreak.stores.redis.hiredis import Command, Garbled, Refusal, pack, reader
 from daybreak.stores.redis.plain_submit import ShortWay
@@ -26,7 +26,7 @@ from daybreak.stores.redis.specs import Args
 from daybreak.stores.steady_clock import Jump
 from daybreak.system import patience
 
-MOST: Final = 500  # jobs that are sent together
+JOBS_PER_CALL: Final = 500  # jobs that are sent together
 
 
 class Wire:
@@ -46,18 +46,18 @@ class Wire:
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if (context := address.context()) is not None:
                     self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
-        except (OSError, ssl.SSLError) as trouble:
+        except (OSError, ssl.SSLError) as error:
             if hasattr(self, "_socket"):
                 self._socket.close()
-            raise faults.unreachable(address, trouble) from None
+            raise faults.unreachable(address, error) from None
         self._reader = reader()
         self._timeout = timeout
         self.is_open = True
         for command in greeting(address):
             try:
                 reply = self.ask(command, until - time.monotonic())
-            except Lost as trouble:
-                raise faults.unreachable(address, trouble) from None
+            except Lost as error:
+                raise faults.unreachable(address, error) from None
             if isinstance(reply, Refusal) and command[0] != "CLIENT":
                 self.close()
                 raise faults.refused(address, str(reply))
@@ -72,10 +72,10 @@ class Wire:
             while (reply := self._reader.gets()) is False:
                 self._reader.feed(self._receive())
                 self._socket.settimeout(max(until - time.monotonic(), 0.001))
-        except (OSError, Garbled) as trouble:
+        except (OSError, Garbled) as error:
             self.close()
-            is_late = isinstance(trouble, TimeoutError)
-            why = f"no answer within {within:.3g} s" if is_late else f"the connection broke ({trouble})"
+            is_late = isinstance(error, TimeoutError)
+            why = f"no answer within {within:.3g} s" if is_late else f"the connection broke ({error})"
             raise Lost(why) from None
         except BaseException:  # interrupted: the answer would be taken for that of the next question
             self.close()
@@ -93,12 +93,12 @@ class Wire:
 
 
 class Caller:
-    def __init__(self, line: Line, short: ShortWay) -> None:
+    def __init__(self, line: RedisClient, short: ShortWay) -> None:
         self._line = line
         self._short = short
-        self._turns = Turns(
+        self._turns = GroupInsert(
             self._insert,
-            most=MOST,
+            most=JOBS_PER_CALL,
             interrupted=lambda: faults.unknown(line.address, "the call was interrupted"),
             late=self._late,
         )
@@ -134,8 +134,8 @@ class Caller:
                 if isinstance(reply, Refusal) and faults.word(str(reply)) == "NOSCRIPT":
                     sent = line.hands.steady()
                     reply = wire.ask(("EVAL", script.text, *rest))
-            except Lost as trouble:
-                raise faults.unknown(line.address, str(trouble)) from None
+            except Lost as error:
+                raise faults.unknown(line.address, str(error)) from None
             if not isinstance(reply, Refusal):
                 line.hands.hear(reply[0], sent)
                 if line.hands.jump is not None:

@@ -23,7 +23,7 @@ from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.connection import Link, Lost, greeting
 from daybreak.stores.redis.hiredis import Refusal
 from daybreak.stores.redis.scripts import CORRECT, OPEN, Script
-from daybreak.stores.redis.server_clock import Hands, correction
+from daybreak.stores.redis.server_clock import ServerClock, correction
 from daybreak.stores.steady_clock import Jump
 from daybreak.system import patience
 
@@ -53,11 +53,16 @@ class Seat:
         self.is_closed = False
 
 
-class Line:
+class RedisClient:
     """From any number of loops; each has a connection of its own."""
 
     def __init__(
-        self, address: Address, namespace: str, timeout: timedelta, hands: Hands, limit: ConnectLimit | None = None
+        self,
+        address: Address,
+        namespace: str,
+        timeout: timedelta,
+        hands: ServerClock,
+        limit: ConnectLimit | None = None,
     ) -> None:
         self.address = address
         self.namespace = namespace
@@ -90,12 +95,12 @@ class Line:
                 if isinstance(reply, Refusal) and faults.word(str(reply)) == "NOSCRIPT":
                     sent = self.hands.steady()
                     reply = await link.ask(("EVAL", script.text, *rest))
-            except Lost as trouble:
+            except Lost as error:
                 if script.reads and attempt == 0 and not self._closed and not patience.is_over():
                     continue
                 if script.reads:
-                    raise faults.unread(self.address, str(trouble)) from None
-                raise faults.unknown(self.address, str(trouble)) from None
+                    raise faults.unread(self.address, str(error)) from None
+                raise faults.unknown(self.address, str(error)) from None
             if not isinstance(reply, Refusal):
                 self.hands.hear(reply[0], sent)
                 if self.hands.jump is not None:
@@ -153,8 +158,8 @@ class Line:
         link = await self.link()
         try:
             return await link.ask(command)
-        except Lost as trouble:
-            raise StoreUnavailable(f"{self.address}: {trouble}") from None
+        except Lost as error:
+            raise StoreUnavailable(f"{self.address}: {error}") from None
 
     # -- connecting ----------------------------------------------------------------------------------------------------
 
@@ -167,8 +172,8 @@ class Line:
         try:
             async with asyncio.timeout(None if left == math.inf else left):
                 return await self._connected(seat)
-        except TimeoutError as trouble:
-            raise faults.unreachable(self.address, trouble) from None
+        except TimeoutError as error:
+            raise faults.unreachable(self.address, error) from None
 
     async def _connected(self, seat: Seat) -> Link:
         async with seat.door:
@@ -226,10 +231,10 @@ class Line:
             sent = self.hands.steady()
             try:
                 reply = await link.ask(("EVAL", OPEN.text, 1, self.prefix, "", self.skew.micros, VERSION, NEEDS))
-            except BaseException as trouble:
+            except BaseException as error:
                 link.close()
-                if isinstance(trouble, Lost):
-                    raise faults.cut(self.address, str(trouble)) from None
+                if isinstance(error, Lost):
+                    raise faults.cut(self.address, str(error)) from None
                 raise
             if not isinstance(reply, Refusal):
                 self.hands.hear(reply[0], sent)
@@ -256,10 +261,10 @@ class Line:
         try:
             async with asyncio.timeout(within) as limit:
                 link = await self._greeted()
-        except (OSError, TimeoutError, ssl.SSLError) as trouble:
+        except (OSError, TimeoutError, ssl.SSLError) as error:
             if limit.expired():
                 self.was_late(within)
-            raise faults.unreachable(self.address, trouble) from None
+            raise faults.unreachable(self.address, error) from None
         self.took((self.hands.steady() - began) / 1e6)
         return link
 
@@ -277,8 +282,8 @@ class Line:
         link, said = await Link.connect(self.address, self.timeout), greeting(self.address)
         try:
             replies = await asyncio.gather(*(link.ask(command) for command in said))
-        except Lost as trouble:
-            raise faults.cut(self.address, str(trouble)) from None
+        except Lost as error:
+            raise faults.cut(self.address, str(error)) from None
         except BaseException:
             link.close()
             raise

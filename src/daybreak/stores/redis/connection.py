@@ -110,8 +110,8 @@ class Link(asyncio.Protocol):
         while True:
             try:
                 reply = self._reader.gets()
-            except Garbled as trouble:
-                self.break_off(f"the answer makes no sense ({trouble})")
+            except Garbled as error:
+                self.break_off(f"the answer makes no sense ({error})")
                 return
             if reply is False:
                 return
@@ -122,10 +122,10 @@ class Link(asyncio.Protocol):
                 if not answer.done():
                     answer.set_result(reply)
 
-    def connection_lost(self, trouble: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:
         if not self.gone.done():
             self.gone.set_result(None)
-        self._fail(f"the connection broke ({trouble or 'closed by the server'})")
+        self._fail(f"the connection broke ({error or 'closed by the server'})")
 
     def break_off(self, why: str) -> None:
         if self._transport is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from daybreak.core.errors import BadInput, StoreUnsuitable
 from daybreak.store.protocol import Finding, well
 from daybreak.stores.redis import faults
-from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.connection import Link, Lost
 from daybreak.stores.redis.hiredis import Refusal
 
@@ -30,7 +30,7 @@ def checked_namespace(name: str) -> str:
     return name
 
 
-async def suit(line: Line) -> str:
+async def suit(line: RedisClient) -> str:
     """Refuse a server that would throw jobs away; what it promises of the rest, in words."""
     facts = await _facts(line, await line.link())
     if (version := _version(facts)) < OLDEST:
@@ -44,15 +44,15 @@ async def suit(line: Line) -> str:
     return _durable(facts)
 
 
-async def _facts(line: Line, link: Link) -> dict[str, str]:
+async def _facts(line: RedisClient, link: Link) -> dict[str, str]:
     """What INFO says, and what CONFIG adds where it is permitted."""
     names = ("appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory")
     try:
         reply, *settings = await asyncio.gather(
             link.ask(("INFO",)), *(link.ask(("CONFIG", "GET", name)) for name in names)
         )
-    except Lost as trouble:
-        raise faults.cut(line.address, str(trouble)) from None
+    except Lost as error:
+        raise faults.cut(line.address, str(error)) from None
     if isinstance(reply, Refusal):
         if faults.word(str(reply)) != "NOPERM":
             raise faults.refused(line.address, str(reply))
@@ -91,7 +91,7 @@ def _durable(facts: dict[str, str]) -> str:
 # -- doctor ------------------------------------------------------------------------------------------------------------
 
 
-async def examine(line: Line) -> list[Finding]:
+async def examine(line: RedisClient) -> list[Finding]:
     """Over a connection of its own, which writes nothing: also a server that was refused can be asked why."""
     link = await line.dial()
     try:
@@ -101,7 +101,7 @@ async def examine(line: Line) -> list[Finding]:
         await link.gone
 
 
-async def _examine(line: Line, link: Link) -> list[Finding]:
+async def _examine(line: RedisClient, link: Link) -> list[Finding]:
     facts = await _facts(line, link)
     if not facts:
         return [
@@ -117,7 +117,7 @@ async def _examine(line: Line, link: Link) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _server(line: Line, facts: dict[str, str]) -> Finding:
+def _server(line: RedisClient, facts: dict[str, str]) -> Finding:
     name = "Valkey" if "valkey_version" in facts else "Redis"
     version = facts.get("valkey_version") or facts.get("redis_version", "?")
     return Finding(
@@ -180,7 +180,7 @@ def _replicas(facts: dict[str, str]) -> list[Finding]:
     ]
 
 
-async def _channels(line: Line, link: Link) -> list[Finding]:
+async def _channels(line: RedisClient, link: Link) -> list[Finding]:
     """A word that nobody hears, as in open.lua."""
     reply = await link.ask(("PUBLISH", line.prefix + b"wake:", ""))
     if not isinstance(reply, Refusal) or not faults.is_channel(str(reply)):

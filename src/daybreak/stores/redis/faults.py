@@ -93,9 +93,9 @@ def refused(address: Address, reply: str) -> StoreError:
     return kind(f"{address} {says}{detail}")
 
 
-def unreachable(address: Address, trouble: BaseException) -> StoreUnavailable:
+def unreachable(address: Address, error: BaseException) -> StoreUnavailable:
     """No connection; nothing was sent."""
-    why = "no answer in time" if isinstance(trouble, TimeoutError) else str(trouble) or type(trouble).__name__
+    why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return StoreUnavailable(f"{address} cannot be reached: {why}")
 
 

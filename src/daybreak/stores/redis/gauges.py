@@ -10,7 +10,7 @@ from daybreak.core.model import Gate, Health, JobSpec, ResourceSettings
 from daybreak.core.units import clean, moment, span
 from daybreak.store.protocol import Usage
 from daybreak.stores.redis import codes, scripts
-from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.event_codec import SHORT, sized
 
 _HOLDER: Final = struct.Struct("<BdH")
@@ -53,7 +53,7 @@ def _limit(said: int | None) -> int:
     return codes.NONE if said is None else max(said, 0)
 
 
-async def usage(line: Line, name: str | None) -> list[Usage]:
+async def usage(line: RedisClient, name: str | None) -> list[Usage]:
     _, known, found = await line.run(scripts.USAGE, (clean(name or ""), int(name is not None)))
     used = {called.decode(): Usage(name=called.decode()) for called in known}
     for called, gauge in zip(found[::2], found[1::2], strict=True):

@@ -12,10 +12,10 @@ from daybreak.stores.redis.client import Reply
 from daybreak.stores.redis.event_codec import Tail, pack_end, pack_tail, sized
 from daybreak.stores.redis.gauges import pack_needs
 from daybreak.stores.redis.rows import pack_spec
-from daybreak.stores.redis.server_clock import Hands
+from daybreak.stores.redis.server_clock import ServerClock
 from daybreak.stores.redis.specs import Args, check_priority, class_of, kept, task_of
 
-MOST: Final = 1000  # jobs in one script, as many as a client sends at once
+JOBS_PER_SCRIPT: Final = 1000  # jobs in one script, as many as a client sends at once
 KINDS: Final = 100  # of which it is remembered what is said of each
 LONG_FOR: Final = 10_000_000  # microseconds for which a queue that refused is not asked again
 
@@ -23,14 +23,14 @@ LONG_FOR: Final = 10_000_000  # microseconds for which a queue that refused is n
 class ShortWay:
     """Which jobs may go it. Queues whose settings forbid it are remembered for a while."""
 
-    def __init__(self, hands: Hands) -> None:
+    def __init__(self, hands: ServerClock) -> None:
         self._hands = hands
         self._long: dict[str, int] = {}
         self._kinds: dict[tuple[object, ...], tuple[Options, Args]] = {}
 
     def args(self, specs: Sequence[JobSpec]) -> Args | None:
         """For jobs that are due now, tied to nothing, and of one kind; None if they are not."""
-        if not 0 < len(specs) <= MOST:
+        if not 0 < len(specs) <= JOBS_PER_SCRIPT:
             return None
         first = specs[0]
         kind, options = class_of(first), first.options

@@ -25,7 +25,7 @@ from daybreak.store.protocol import (
     Total,
 )
 from daybreak.stores.redis import codes, scripts
-from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.event_codec import unpack_names, unpack_row
 from daybreak.stores.redis.requests import filtered, seq_of
 from daybreak.stores.redis.rows import Whole
@@ -41,7 +41,9 @@ Cell = tuple[str, str, int, int, State]
 Found = tuple[str, Whole]  # where it stands in the listing, and the job
 
 
-async def lanes(line: Line, counted: Literal["tally", "total"]) -> tuple[dict[int, LaneName], dict[bytes, bytes]]:
+async def lanes(
+    line: RedisClient, counted: Literal["tally", "total"]
+) -> tuple[dict[int, LaneName], dict[bytes, bytes]]:
     """All lanes by their number, and what is counted of them."""
     _, named, kept = await line.run(scripts.LANES, (counted,))
     names = {int(number): _lane(name) for number, name in zip(named[::2], named[1::2], strict=True)}
@@ -60,7 +62,7 @@ def _lane(packed: bytes) -> LaneName:
 class Listing:
     """The candidates of a filter, in the order of its listing."""
 
-    def __init__(self, line: Line, where: Filter, *, newest_first: bool = False) -> None:
+    def __init__(self, line: RedisClient, where: Filter, *, newest_first: bool = False) -> None:
         self._line = line
         self._where = where
         self.descending = newest_first or where.states not in ({State.QUEUED}, {State.SCHEDULED})
@@ -124,7 +126,7 @@ def matches(whole: Whole, where: Filter) -> bool:
     )
 
 
-async def keyed(line: Line, where: Filter) -> list[Whole]:
+async def keyed(line: RedisClient, where: Filter) -> list[Whole]:
     """A key names one job at most."""
     packed = await line.command("HGET", line.prefix + b"key", clean(where.key or ""))
     if not isinstance(packed, bytes):
@@ -141,7 +143,7 @@ async def keyed(line: Line, where: Filter) -> list[Whole]:
     ]
 
 
-async def find(line: Line, query: Query) -> Page:
+async def find(line: RedisClient, query: Query) -> Page:
     if query.filter.key is not None and query.cursor is None:
         return Page([whole.job for whole in await keyed(line, query.filter)][: query.limit], None)
     listing = Listing(line, query.filter)
@@ -154,7 +156,7 @@ async def find(line: Line, query: Query) -> Page:
     return Page(jobs, listing.last if listing.scanned >= SCANNED_PER_PAGE else None)
 
 
-async def find_chunk(line: Line, wanted: Amend) -> tuple[list[bytes], str | None]:
+async def find_chunk(line: RedisClient, wanted: Amend) -> tuple[list[bytes], str | None]:
     """Which jobs the next chunk of a bulk change means, newest first and downwards: what arrives meanwhile is not
     meant, or a bulk change under load might never end."""
     assert wanted.filter is not None
@@ -182,7 +184,7 @@ def parse_cursor(cursor: str, parts: int) -> list[str]:
 # -- counts and events -------------------------------------------------------------------------------------------------
 
 
-async def count(line: Line, where: Filter) -> list[Tally]:
+async def count(line: RedisClient, where: Filter) -> list[Tally]:
     if where.reason is where.run is where.owner is where.key is where.tag is None:
         names, kept = await lanes(line, "tally")
         tallies = [_tally(_cell(names, field), int(n)) for field, n in kept.items()]
@@ -198,7 +200,7 @@ async def count(line: Line, where: Filter) -> list[Tally]:
     return sorted(tally for tally in tallies if _is_meant(tally, where))
 
 
-async def totals(line: Line, queue: str | None) -> list[Total]:
+async def totals(line: RedisClient, queue: str | None) -> list[Total]:
     names, kept = await lanes(line, "total")
     found = []
     for field, value in kept.items():
@@ -245,7 +247,7 @@ def _is_meant(tally: Tally, where: Filter) -> bool:
     )
 
 
-async def events(line: Line, after: str | None, limit: int) -> Feed:
+async def events(line: RedisClient, after: str | None, limit: int) -> Feed:
     """A cursor is the next row and how many of its events were seen."""
     pos, seen = (None, 0) if after in (None, LATEST) else map(int, parse_cursor(str(after), 2))
     wanted = 0 if after == LATEST else seen + limit
@@ -273,7 +275,7 @@ def _feed(rows: Sequence[bytes], at: int, seen: int, limit: int) -> Feed:
     return Feed(found, f"{at}:{seen}")
 
 
-async def get(line: Line, jobs: Sequence[str]) -> list[Whole | None]:
+async def get(line: RedisClient, jobs: Sequence[str]) -> list[Whole | None]:
     _, found = await line.run(scripts.GET, (len(jobs), *(clean(job) for job in jobs)))
     return [None if parts is None else Whole(parts) for parts in found]
 

@@ -179,8 +179,8 @@ def _known_of(put: Put) -> bytes:
     kind, pack = _PACKED[put.kind]
     try:
         said = msgspec.json.decode(put.value, type=kind)
-    except msgspec.DecodeError as trouble:
-        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {trouble}") from None
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {error}") from None
     return pack(said)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from daybreak.stores.steady_clock import Jump, SteadyClock
 
 
-class Hands(SteadyClock):
+class ServerClock(SteadyClock):
     """Each reply of a script begins with the server's time and, where it is not 0, the offset of the store."""
 
     def hear(self, stamp: bytes, sent: int) -> None:

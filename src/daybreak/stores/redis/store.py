@@ -43,11 +43,11 @@ from daybreak.store.sanitize import cleaned_amend, cleaned_moved
 from daybreak.stores.redis import adopt, examine, faults, gauges, read, replies, requests, scripts
 from daybreak.stores.redis.address import parse
 from daybreak.stores.redis.blocking_client import Caller
-from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.hiredis import need_library
 from daybreak.stores.redis.plain_submit import ShortWay
 from daybreak.stores.redis.rows import leases_of
-from daybreak.stores.redis.server_clock import Hands
+from daybreak.stores.redis.server_clock import ServerClock
 from daybreak.stores.redis.wake import Wake
 from daybreak.system import patience
 from daybreak.system.ports import RealWorld, World
@@ -75,8 +75,8 @@ class RedisStore:
         address = parse(url)
         self.namespace = namespace or address.namespace or NAMESPACE
         self._world = world or RealWorld()
-        hands = Hands(self._world)
-        self._line = Line(address, examine.checked_namespace(self.namespace), timeout, hands, connect_limit)
+        hands = ServerClock(self._world)
+        self._line = RedisClient(address, examine.checked_namespace(self.namespace), timeout, hands, connect_limit)
         self._short = ShortWay(self._line.hands)
         self._wake = Wake(self._line)
         self._caller: Caller | None = None
@@ -129,7 +129,7 @@ class RedisStore:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _in_use(self) -> Line:
+    def _in_use(self) -> RedisClient:
         if self._caller is None:
             raise StoreUnavailable(
                 f"{self._line.address} is not open: use 'async with RedisStore(...)', or await open() first"

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from daybreak.core.errors import StoreError
 from daybreak.stores.backoff import Backoff
-from daybreak.stores.redis.client import Line
+from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.connection import Link
 from daybreak.stores.redis.event_codec import unpack_names
-from daybreak.stores.wakeups import ANY, Hub, HubWatch
+from daybreak.stores.wakeups import ANY, HubWatch, Wakeups
 from daybreak.system import patience
 
 SLOW_LOOK: Final = timedelta(seconds=10)
@@ -22,7 +22,7 @@ FORGOTTEN: Final = 100  # so many channels may be listened to in vain before the
 _JOB: Final = "job:"
 
 
-class Topics(Hub):
+class Topics(Wakeups):
     def topics(self) -> set[str]:
         with self._lock:
             return set(self._watches)
@@ -31,16 +31,16 @@ class Topics(Hub):
 class Wake:
     """From any number of loops. Each has an ear of its own: when one ends, the others hear as before."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: RedisClient) -> None:
         self._line = line
-        self._ears: dict[asyncio.AbstractEventLoop, Ear] = {}
+        self._ears: dict[asyncio.AbstractEventLoop, Subscriber] = {}
 
     def watch(self, topics: Iterable[str]) -> HubWatch:
         loop = asyncio.get_running_loop()
         if (ear := self._ears.get(loop)) is None:
             for ended in [other for other in list(self._ears) if other.is_closed()]:
                 self._ears.pop(ended, None)
-            ear = self._ears[loop] = Ear(self._line)
+            ear = self._ears[loop] = Subscriber(self._line)
         return ear.watch(topics)
 
     async def close(self) -> None:
@@ -57,13 +57,13 @@ class Wake:
             await mine.close()
 
 
-class Ear:
+class Subscriber:
     """Scripts publish what they changed: one channel a topic, but one for the ends of all jobs.
 
     A subscription takes a moment to begin. When the server has confirmed it, those who wait are woken once, so that
     nothing that happened before is slept through; and so is everybody after a break of the connection."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: RedisClient) -> None:
         self._line = line
         self._hub = Topics()
         self._channels: set[str] = set()

@@ -13,7 +13,7 @@ from daybreak.core.units import clean, micros, moment
 from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, jumped_by, kept_until
 from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import WALL, Carry, Row, pack_extra, pack_options
+from daybreak.stores.sqlite.rows import WALL, JobState, Row, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
 
 
@@ -85,7 +85,7 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     )  # fmt: skip
     row.state, row.reason, row.result = job.state, job.reason, job.result
     row.attempt, row.fence, row.n = job.attempt, job.fence + 1, job.revision
-    row.carry = Carry(
+    row.carry = JobState(
         lost=job.lost, timeouts=job.timeouts, checkpoint=job.checkpoint, failure=job.failure, note=job.note,
         started=None if job.started_at is None else micros(job.started_at), progress=job.progress, message=job.message,
     )  # fmt: skip

@@ -36,8 +36,8 @@ def backup(source: Path, target: Path, *, overwrite: bool = False, tell: Callabl
                 leftover.unlink(missing_ok=True)
     except FileExistsError:
         raise _taken(target) from None
-    except (apsw.Error, OSError) as trouble:
-        raise translate(target if isinstance(trouble, OSError) else source, trouble) from trouble
+    except (apsw.Error, OSError) as error:
+        raise translate(target if isinstance(error, OSError) else source, error) from error
     return target.stat().st_size
 
 

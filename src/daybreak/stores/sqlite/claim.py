@@ -25,7 +25,7 @@ QUEUED, RUNNING = State.QUEUED, State.RUNNING
 Head = tuple[int, int, int, int, Values]  # band, ord, seq, lane, the rest of its row
 
 
-class Line:
+class QueueLanes:
     """One queue as its claimant sees it: the lanes of the tasks it knows, merged into rank order as far as needed."""
 
     def __init__(self, ledger: Ledger, queue: str, claim: Claim, served: int, index: int) -> None:
@@ -93,7 +93,7 @@ class Claiming:
         coming = pass_time.coming(ledger)
         due = pass_time.promote(ledger, PROMOTED_PER_CLAIM, coming)
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
-        lines = [Line(ledger, queue, claim, had, index) for index, (queue, had) in enumerate(served.items())]
+        lines = [QueueLanes(ledger, queue, claim, had, index) for index, (queue, had) in enumerate(served.items())]
         try:
             leases, dry = self._take(lines)
         finally:
@@ -108,7 +108,7 @@ class Claiming:
             self.next_in = pass_time.next_in(ledger, coming if is_as_before else None)
         return leases
 
-    def _take(self, lines: list[Line]) -> tuple[list[Lease], bool]:
+    def _take(self, lines: list[QueueLanes]) -> tuple[list[Lease], bool]:
         steady, leases, begins = self._ledger.steady, self._taken_before(), self._claim.begins
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)

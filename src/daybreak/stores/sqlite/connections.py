@@ -15,15 +15,17 @@ from daybreak.core.errors import StoreUnavailable
 from daybreak.stores.sqlite.engine import Engine, Place, Request
 from daybreak.stores.sqlite.reader import Reader
 from daybreak.stores.sqlite.wake import Wake
-from daybreak.stores.sqlite.write_lock import Turn
+from daybreak.stores.sqlite.write_lock import WriteLock
 from daybreak.stores.sqlite.writer import Writer, deliver
-from daybreak.stores.wakeups import Hub
+from daybreak.stores.wakeups import Wakeups
 
 T = TypeVar("T")
 
 
-class Opened:
-    def __init__(self, place: Place, turn: Turn, engine: Engine, wake: Wake, hub: Hub, *, threaded: bool) -> None:
+class OpenStore:
+    def __init__(
+        self, place: Place, turn: WriteLock, engine: Engine, wake: Wake, hub: Wakeups, *, threaded: bool
+    ) -> None:
         self.wake = wake
         self._pid = os.getpid()
         self._turn = turn
@@ -131,8 +133,8 @@ class ReadingThread:
 def _answer(do: Callable[[], Any]) -> Any:
     try:
         return do()
-    except BaseException as trouble:  # noqa: BLE001 - handed to whoever asked
-        return trouble
+    except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+        return error
 
 
 def start_thread(do: Callable[[], None], name: str) -> threading.Thread | None:

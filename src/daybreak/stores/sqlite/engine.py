@@ -21,9 +21,9 @@ from daybreak.core.units import micros
 from daybreak.stores.sqlite import forks, gauge_rows, resource_queue, schema
 from daybreak.stores.sqlite.faults import Translated, translate
 from daybreak.stores.sqlite.insert import Inserting
-from daybreak.stores.sqlite.ledger import Changes, Known, Ledger
+from daybreak.stores.sqlite.ledger import Changes, Ledger, StoreCache
 from daybreak.stores.sqlite.wal import Log
-from daybreak.stores.sqlite.write_lock import Turn
+from daybreak.stores.sqlite.write_lock import WriteLock
 from daybreak.system.ports import World
 
 
@@ -58,7 +58,7 @@ class Place:
 class Engine:
     """The writing connection. Used by one thread at a time, whichever it is: it holds `using` meanwhile."""
 
-    def __init__(self, place: Place, turn: Turn, world: World) -> None:
+    def __init__(self, place: Place, turn: WriteLock, world: World) -> None:
         self.using = threading.Lock()
         self.translated = Translated(place.path)
         self._place = place
@@ -66,7 +66,7 @@ class Engine:
         self._world = world
         self._anchor = 0
         self._identity = (0, 0)
-        self._known = Known()
+        self._known = StoreCache()
         self._version: int | None = None
         self._log = Log(place.path, turn, may_grow=place.vfs is None)
         self._db: apsw.Connection | None = None
@@ -97,7 +97,7 @@ class Engine:
             raise
         self._db = db
         self._identity = place.identity()
-        self._known, self._version = Known(), None
+        self._known, self._version = StoreCache(), None
         return db
 
     def _check_still_there(self) -> None:
@@ -140,8 +140,8 @@ class Engine:
         try:
             with self.translated:
                 return self._run(requests)
-        except StoreError as trouble:
-            return [trouble] * len(requests), set()
+        except StoreError as error:
+            return [error] * len(requests), set()
 
     def _run(self, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
         self._check_still_there()
@@ -163,8 +163,8 @@ class Engine:
                 with self.translated:
                     self._check_still_there()
                     return None if self._db is None else self._transact(db, [request])
-            except StoreError as trouble:
-                return [trouble], set()
+            except StoreError as error:
+                return [error], set()
             finally:
                 self._turn.__exit__()
         finally:
@@ -199,14 +199,14 @@ class Engine:
                 resource_queue.offer_freed(ledger)
                 gauge_rows.write(ledger)
                 parts.append(ledger.changes)
-            except Exception as trouble:
-                if isinstance(trouble, _FATAL) or len(requests) == 1 or not db.in_transaction:
+            except Exception as error:
+                if isinstance(error, _FATAL) or len(requests) == 1 or not db.in_transaction:
                     raise
                 # One bad request sinks itself alone.
                 db.execute("ROLLBACK TO request")
-                self._known = Known()
+                self._known = StoreCache()
                 if len(group) == 1:
-                    answers.append(self.translate(trouble))
+                    answers.append(self.translate(error))
                 else:
                     groups[:0] = [[request] for request in group]
             if len(requests) > 1:
@@ -216,19 +216,19 @@ class Engine:
     def _commit(self, db: apsw.Connection) -> None:
         try:
             db.execute("COMMIT")
-        except apsw.IOError as trouble:
+        except apsw.IOError as error:
             # Whether this commit survives is not known, and a sync that failed once must not be trusted later:
             # open the file anew and let the callers ask again.
             self._abandon(db)
             raise OutcomeUnknown(
-                f"{self._place.path}: the disk failed while committing ({trouble}); ask again, to repeat is safe"
-            ) from trouble
+                f"{self._place.path}: the disk failed while committing ({error}); ask again, to repeat is safe"
+            ) from error
         except BaseException:
             self._roll_back(db)
             raise
 
     def _roll_back(self, db: apsw.Connection) -> None:
-        self._known, self._version = Known(), None
+        self._known, self._version = StoreCache(), None
         try:
             if db.in_transaction:
                 db.execute("ROLLBACK")
@@ -236,7 +236,7 @@ class Engine:
             self._abandon(db)
 
     def _abandon(self, db: apsw.Connection) -> None:
-        self._db, self._known, self._version = None, Known(), None
+        self._db, self._known, self._version = None, StoreCache(), None
         with contextlib.suppress(apsw.Error):
             db.close(True)
 
@@ -268,8 +268,8 @@ class Engine:
 
     # -- errors --------------------------------------------------------------------------------------------------------
 
-    def translate(self, trouble: Exception) -> Exception:
-        return translate(self._place.path, trouble)
+    def translate(self, error: Exception) -> Exception:
+        return translate(self._place.path, error)
 
 
 def _grouped(requests: Sequence[Request]) -> list[list[Request]]:

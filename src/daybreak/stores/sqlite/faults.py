@@ -21,23 +21,23 @@ class Translated:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, _kind: object, trouble: BaseException | None, _traceback: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         # A time-out is no fault of the disk, but of a signal handler that interrupts its thread.
-        if isinstance(trouble, _FAULTS) and not isinstance(trouble, TimeoutError):
-            raise translate(self._path, trouble) from trouble
+        if isinstance(error, _FAULTS) and not isinstance(error, TimeoutError):
+            raise translate(self._path, error) from error
 
 
-def translate(path: Path, trouble: Exception) -> Exception:
+def translate(path: Path, error: Exception) -> Exception:
     """What a fault of the disk or of SQLite means to the caller, and what to do."""
-    match trouble:
+    match error:
         case DaybreakError():
-            return trouble
+            return error
         case OSError(errno=errno.EACCES | errno.EPERM | errno.EROFS):
             return StoreReadOnly(f"{path} cannot be written: check its permissions and those of its folder")
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
             return StoreFull(f"{path}: the disk is full, nothing of this was written; free some space and ask again")
         case OSError():
-            return StoreUnavailable(f"{path}: {trouble.strerror or trouble}")
+            return StoreUnavailable(f"{path}: {error.strerror or error}")
         case apsw.FullError():
             return StoreFull(f"{path}: the disk is full, nothing of this was written; free some space and ask again")
         case apsw.ReadOnlyError() | apsw.PermissionsError():
@@ -45,14 +45,14 @@ def translate(path: Path, trouble: Exception) -> Exception:
         case apsw.NotADBError():
             return StoreCorrupt(f"{path} is no SQLite file: choose another path, or restore it from a backup")
         case apsw.CorruptError():
-            return StoreCorrupt(f"{path} is damaged ({trouble}): stop its workers and restore it from a backup")
+            return StoreCorrupt(f"{path} is damaged ({error}): stop its workers and restore it from a backup")
         case apsw.CantOpenError():
             return StoreUnavailable(f"{path} cannot be opened: check that it exists and may be written")
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"{path} is held by another program that is not Daybreak: close it there")
         case apsw.IOError():
-            return StoreUnavailable(f"{path}: the disk failed ({trouble}); nothing of this was written")
+            return StoreUnavailable(f"{path}: the disk failed ({error}); nothing of this was written")
         case apsw.Error():
-            return StoreError(f"{path}: SQLite could not do it ({trouble})")
+            return StoreError(f"{path}: SQLite could not do it ({error})")
         case _:
-            return trouble
+            return error

@@ -13,7 +13,7 @@ from daybreak.core.wait_limit import SHORTENED, cut
 from daybreak.store.protocol import Inserted, Verdict, work_topic
 from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Cell, Ledger
-from daybreak.stores.sqlite.rows import Carry, Row, Values, first_due, pack_carry, pack_extra, pack_options
+from daybreak.stores.sqlite.rows import JobState, Row, Values, first_due, pack_carry, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
 
 # Looked up once: a member of an enum is found by calling code, at every access.
@@ -161,7 +161,7 @@ class Inserting:
         if spec.holder is not None:
             # It stands with those who wait from the first, and they are asked before this request ends.
             state, cause = BLOCKED, spec.options.resources[0].resource
-            carry = pack_carry(Carry(blocked_since=ledger.steady))
+            carry = pack_carry(JobState(blocked_since=ledger.steady))
             self._held.append((
                 seq, "blocked", cause, lane, band, order, None, None, 0, spec.fence, 1, carry, None
             ))  # fmt: skip

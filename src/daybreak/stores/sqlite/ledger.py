@@ -25,7 +25,7 @@ LINES_PER_ROW = 500
 Cell = tuple[int, int, str]  # lane, priority, state
 
 
-class Known:
+class StoreCache:
     """What a process remembers of the file between transactions; true as long as nobody else has committed."""
 
     def __init__(self) -> None:
@@ -42,9 +42,9 @@ class Known:
         self.gauges: dict[str, Gauge] = {}
         self.is_shared = False  # programs that know no resources are refused already
 
-    def looked_again(self, db: apsw.Connection) -> Known:
+    def looked_again(self, db: apsw.Connection) -> StoreCache:
         """What is true now that someone else has committed."""
-        known = Known()
+        known = StoreCache()
         found: Any = db.execute(sql.look_again).fetchone()
         known.last_seq, known.last_id, known.last_pos, lanes, known.revision = found
         known.is_shared = self.is_shared
@@ -72,7 +72,7 @@ class Changes:
 
 class Ledger:
     def __init__(
-        self, db: apsw.Connection, known: Known, wall: int, steady: int, before: list[Changes] | None = None
+        self, db: apsw.Connection, known: StoreCache, wall: int, steady: int, before: list[Changes] | None = None
     ) -> None:
         self.db = db
         self.known = known

@@ -9,7 +9,7 @@ import apsw
 
 from daybreak.stores.sqlite import forks, schema
 from daybreak.stores.sqlite.engine import Engine, Place, Request, data_version
-from daybreak.stores.sqlite.ledger import Known, Ledger
+from daybreak.stores.sqlite.ledger import Ledger, StoreCache
 
 
 class Reader:
@@ -18,7 +18,7 @@ class Reader:
         self._place = place
         self._engine = engine
         self._db: apsw.Connection | None = None
-        self._known = Known()
+        self._known = StoreCache()
         self._version: int | None = None
         self._changes_seen: int | None = None
         self._identity = (0, 0)
@@ -53,7 +53,7 @@ class Reader:
         db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # a snapshot begins with its first read
         version = data_version(db)
         if version != self._version:
-            self._known, self._version = Known(), version
+            self._known, self._version = StoreCache(), version
 
     def has_changed(self) -> bool:
         """Whether anyone has committed since the last look."""

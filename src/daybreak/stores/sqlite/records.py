@@ -77,8 +77,8 @@ def _settings(put: Put) -> Settings | None:
         return None
     try:
         return msgspec.json.decode(put.value or b"{}", type=kind)
-    except msgspec.DecodeError as trouble:
-        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {trouble}") from None
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {error}") from None
 
 
 def records(ledger: Ledger, kind: str, name: str | None) -> list[Record]:

@@ -17,7 +17,7 @@ from daybreak.core.wait_limit import SHORTENED
 STEADY, WALL = 0, 1
 
 
-class Extra(Struct, omit_defaults=True):
+class SpecExtras(Struct, omit_defaults=True):
     """What few jobs have; NULL for most. All of it is of the spec, but that its wait limit was `shortened`."""
 
     delay: timedelta | None = None
@@ -38,7 +38,7 @@ class Extra(Struct, omit_defaults=True):
     shortened: bool = False
 
 
-class Carry(Struct, omit_defaults=True):
+class JobState(Struct, omit_defaults=True):
     """What a job brings along from earlier attempts; NULL until there was one."""
 
     lost: int = 0
@@ -52,11 +52,11 @@ class Carry(Struct, omit_defaults=True):
     blocked_since: int | None = None
 
 
-_OF_SPEC: Final = tuple(name for name in Extra.__struct_fields__ if name != "shortened")
+_OF_SPEC: Final = tuple(name for name in SpecExtras.__struct_fields__ if name != "shortened")
 
 _pack = msgspec.msgpack.Encoder().encode
-_unpack_extra = msgspec.msgpack.Decoder(Extra).decode
-_unpack_carry = msgspec.msgpack.Decoder(Carry).decode
+_unpack_extra = msgspec.msgpack.Decoder(SpecExtras).decode
+_unpack_carry = msgspec.msgpack.Decoder(JobState).decode
 _unpack_options = msgspec.msgpack.Decoder(Options).decode
 _EMPTY = _pack({})
 
@@ -104,15 +104,15 @@ def pack_extra(spec: JobSpec, *, shortened: bool = False) -> bytes | None:
         and not shortened
     ):
         return None
-    return _or_null(_pack(Extra(**{name: getattr(spec, name) for name in _OF_SPEC}, shortened=shortened)))
+    return _or_null(_pack(SpecExtras(**{name: getattr(spec, name) for name in _OF_SPEC}, shortened=shortened)))
 
 
-def pack_carry(carry: Carry | None) -> bytes | None:
+def pack_carry(carry: JobState | None) -> bytes | None:
     return None if carry is None else _or_null(_pack(carry))
 
 
-def unpack_carry(packed: bytes | None) -> Carry:
-    return Carry() if packed is None else _unpack_carry(packed)
+def unpack_carry(packed: bytes | None) -> JobState:
+    return JobState() if packed is None else _unpack_carry(packed)
 
 
 def _or_null(packed: bytes) -> bytes | None:
@@ -176,7 +176,7 @@ class Row:
     attempt: int = 0
     fence: int = 0
     n: int = 1
-    carry: Carry = field(default_factory=Carry)
+    carry: JobState = field(default_factory=JobState)
     history: bytes | None = None
     clock: int | None = None
     due: int | None = None

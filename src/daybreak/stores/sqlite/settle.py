@@ -14,7 +14,7 @@ from daybreak.core.units import span
 from daybreak.store.protocol import Beat, Extended, Reap, job_topic, work_topic
 from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Ledger
-from daybreak.stores.sqlite.rows import STEADY, Carry, Row, Totals, Values, pack_carry, unpack_carry
+from daybreak.stores.sqlite.rows import STEADY, JobState, Row, Totals, Values, pack_carry, unpack_carry
 from daybreak.stores.sqlite.statements import sql
 
 # Looked up once: a member of an enum is found by calling code, at every access.
@@ -82,7 +82,7 @@ class Settling:
     def _carry_of_completed(settlement: Settlement, packed: bytes | None) -> bytes | None:
         before = unpack_carry(packed)
         return pack_carry(
-            Carry(
+            JobState(
                 lost=settlement.lost, timeouts=settlement.timeouts, note=settlement.note, progress=before.progress,
                 message=before.message,
             )

@@ -44,7 +44,7 @@ from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, 
 from daybreak.stores.sqlite import amend, pass_time, read, records, resource_queue, schema, settle
 from daybreak.stores.sqlite.adopt import adopt, pack
 from daybreak.stores.sqlite.claim import Claiming
-from daybreak.stores.sqlite.connections import Opened, in_thread
+from daybreak.stores.sqlite.connections import OpenStore, in_thread
 from daybreak.stores.sqlite.engine import Engine, Place, Request
 from daybreak.stores.sqlite.examine import examine
 from daybreak.stores.sqlite.faults import translate
@@ -54,7 +54,7 @@ from daybreak.stores.sqlite.purge import purge as purge_chunk
 from daybreak.stores.sqlite.settle import Settling
 from daybreak.stores.sqlite.wake import Wake
 from daybreak.stores.sqlite.write_lock import turn_for
-from daybreak.stores.wakeups import ANY, Hub, HubWatch
+from daybreak.stores.wakeups import ANY, HubWatch, Wakeups
 from daybreak.system import platform
 from daybreak.system.ports import RealWorld, World
 
@@ -91,9 +91,9 @@ class SqliteStore:
         self._vfs = vfs
         self._boot = boot
         self._stuck_after = stuck_after
-        self._hub = Hub()
+        self._hub = Wakeups()
         self._opening = threading.Lock()
-        self._opened: Opened | None = None
+        self._opened: OpenStore | None = None
         self._looking: asyncio.Task[None] | None = None
 
     # -- opening -------------------------------------------------------------------------------------------------------
@@ -112,22 +112,22 @@ class SqliteStore:
             if self._opened is None:
                 self._opened = self._open_file()
 
-    def _open_file(self) -> Opened:
+    def _open_file(self) -> OpenStore:
         schema.check_library()
         schema.check_place(self.path)
         self.path = self.path.resolve()
         place = Place(self.path, self._vfs, self._boot or platform.boot_id())
         try:
             turn = turn_for(self.path.with_name(self.path.name + "-turn"), self._stuck_after)
-        except OSError as trouble:
-            raise translate(self.path, trouble) from trouble
+        except OSError as error:
+            raise translate(self.path, error) from error
         try:
             engine = Engine(place, turn, self._world)
         except BaseException:
             turn.close()
             raise
         wake = Wake(self.path.with_name(self.path.name + "-wake"))
-        return Opened(place, turn, engine, wake, self._hub, threaded=self._threaded)
+        return OpenStore(place, turn, engine, wake, self._hub, threaded=self._threaded)
 
     async def close(self) -> None:
         """Answer everyone who asked, then let go of the file. Closing twice is fine; a forked child only forgets."""
@@ -150,7 +150,7 @@ class SqliteStore:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _in_use(self) -> Opened:
+    def _in_use(self) -> OpenStore:
         opened = self._opened
         if opened is None:
             raise StoreUnavailable(f"{self.path} is not open: use 'async with SqliteStore(...)', or await open() first")

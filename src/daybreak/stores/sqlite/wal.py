@@ -13,7 +13,7 @@ from typing import Final
 
 import apsw
 
-from daybreak.stores.sqlite.write_lock import Turn
+from daybreak.stores.sqlite.write_lock import WriteLock
 
 _log = logging.getLogger("daybreak.sqlite")
 
@@ -26,7 +26,7 @@ ROOM: Final = (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 5) * (4096 + 24)  # bytes 
 class Log:
     """`may_grow` False: the file is reached in a way of its own, and is left alone."""
 
-    def __init__(self, path: Path, turn: Turn, *, may_grow: bool) -> None:
+    def __init__(self, path: Path, turn: WriteLock, *, may_grow: bool) -> None:
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
         self._turn = turn

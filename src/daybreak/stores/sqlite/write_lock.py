@@ -19,11 +19,11 @@ _log = logging.getLogger("daybreak.sqlite")
 
 ROOM, DOOR = 0, 1  # bytes of the side file
 
-_turns: dict[tuple[int, int], Turn] = {}
+_turns: dict[tuple[int, int], WriteLock] = {}
 _turns_lock = threading.Lock()
 
 
-class Turn:
+class WriteLock:
     """Taken by `with turn.here, turn:`, first among the threads of this process, then among processes.
 
     Record locks belong to a process, so within one process all stores of a file share one turn. There are two steps
@@ -120,14 +120,14 @@ class Turn:
                 os.close(self._fd)
 
 
-def turn_for(path: Path, stuck_after: timedelta) -> Turn:
+def turn_for(path: Path, stuck_after: timedelta) -> WriteLock:
     """The turn of a file, shared by every store of this process that has it open."""
     with _turns_lock:
         # Closing any descriptor of a file drops all record locks of this process on it: one is opened, once.
         turn = _turns.get(_identity(path)) if path.exists() else None
         if turn is None:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-            turn = Turn(path, fd)
+            turn = WriteLock(path, fd)
             _turns[_identity(path)] = turn
         turn.use(stuck_after)
         return turn

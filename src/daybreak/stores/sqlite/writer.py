@@ -19,7 +19,7 @@ from daybreak.stores.sqlite.engine import Engine, Request
 
 _log = logging.getLogger("daybreak.sqlite")
 
-MOST = 2000  # items of work in one transaction, so that nobody waits long behind others
+ITEMS_PER_COMMIT = 2000  # items of work in one transaction, so that nobody waits long behind others
 QUICK: Final = 0.01  # seconds that a transaction may hold up a loop
 SLOW_FOR: Final = 1.0  # after one that took longer, the thread does the work for so long
 LOOK: Final = 0.0002  # seconds between two looks at who has come
@@ -190,7 +190,7 @@ class Writer:
                 # Who no longer waits for a job must not be given it.
                 batch.append(item)
                 weight += item[0].weight
-            if weight >= MOST or self._asked.empty():
+            if weight >= ITEMS_PER_COMMIT or self._asked.empty():
                 return batch, False
             item = self._asked.get()
         return batch, True
@@ -201,8 +201,8 @@ class Writer:
             self._crowd = sum(isinstance(reply, Reply) for _, reply in batch)
             try:
                 answers, topics = self._engine.run([request for request, _ in batch])
-            except BaseException as trouble:  # noqa: BLE001 - a bug must reach its callers, not hang them
-                answers = [trouble] * len(batch)
+            except BaseException as error:  # noqa: BLE001 - a bug must reach its callers, not hang them
+                answers = [error] * len(batch)
             deliver((reply, answer) for (_, reply), answer in zip(batch, answers, strict=True))
         self._tell(topics)
         try:

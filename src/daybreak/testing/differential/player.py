@@ -523,8 +523,8 @@ def _lease_of(job: Job) -> Lease:
 async def _answer(ask: Callable[[Store], Awaitable[Any]], store: Store) -> Any:
     try:
         return await ask(store)
-    except DaybreakError as trouble:
-        return type(trouble)
+    except DaybreakError as error:
+        return type(error)
 
 
 def by_job(events: Sequence[Event]) -> list[Event]:

@@ -49,10 +49,10 @@ def run_command(
             stderr=subprocess.PIPE,
             preexec_fn=platform.as_command(),  # noqa: PLW1509 - a few system calls, prepared beforehand
         )
-    except FileNotFoundError as trouble:
-        raise Permanent(f"there is no {trouble.filename!r} to run on this worker") from None
-    except (PermissionError, NotADirectoryError, ValueError) as trouble:
-        raise Permanent(str(trouble)) from None
+    except FileNotFoundError as error:
+        raise Permanent(f"there is no {error.filename!r} to run on this worker") from None
+    except (PermissionError, NotADirectoryError, ValueError) as error:
+        raise Permanent(str(error)) from None
     assert process.stdout is not None
     assert process.stderr is not None
     tails = [_Tail(process.stdout), _Tail(process.stderr)]
@@ -69,11 +69,11 @@ def _failed(program: str, code: int, stdout: str, stderr: str) -> DaybreakError:
         told += f": {said[-IN_ERROR:].lstrip()}"
     if stdout and stderr:
         told += f"\nstdout: {stdout[-IN_ERROR:].lstrip()}"
-    trouble = (Transient if code == TEMPORARY else CommandFailed)(told)
+    error = (Transient if code == TEMPORARY else CommandFailed)(told)
     for name, text in (("stdout", stdout), ("stderr", stderr)):
         if len(text) > IN_ERROR:
-            trouble.add_note(f"The end of its {name}:\n{text[-IN_TRACEBACK:]}")
-    return trouble
+            error.add_note(f"The end of its {name}:\n{text[-IN_TRACEBACK:]}")
+    return error
 
 
 def _wait(ctx: Context, process: subprocess.Popen[bytes]) -> None:

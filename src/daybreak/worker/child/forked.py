@@ -9,22 +9,22 @@ import traceback
 from typing import NoReturn
 
 
-def leave_if_cloned(pid: int, trouble: BaseException | None = None) -> None:
+def leave_if_cloned(pid: int, error: BaseException | None = None) -> None:
     """A process that a task has forked ends where the task ends, as it would at the end of a program: what stands
     around it, the work that waits and the talk with the supervisor, is its parent's. `pid` is who began the task."""
     if os.getpid() != pid:
-        _leave(trouble)
+        _leave(error)
 
 
-def _leave(trouble: BaseException | None) -> NoReturn:
+def _leave(error: BaseException | None) -> NoReturn:
     """End this process, and nothing else, with the exit code that the end of a program would have."""
     code = 0
-    if isinstance(trouble, SystemExit):
-        code = _code(trouble.code)
-    elif trouble is not None:
+    if isinstance(error, SystemExit):
+        code = _code(error.code)
+    elif error is not None:
         code = 1
         with contextlib.suppress(Exception):
-            traceback.print_exception(trouble)
+            traceback.print_exception(error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed, or nobody reads it
             stream.flush()

@@ -21,10 +21,10 @@ from typing import Any, Final, TypeVar
 
 from daybreak.core.model import Failure
 from daybreak.tasks.context import Context
-from daybreak.worker.child.reporting import Voices, forward_logs
+from daybreak.worker.child.reporting import Reporting, forward_logs
 from daybreak.worker.child.runner import Runner, told
 from daybreak.worker.child.stacks import stack_of_task, stack_of_thread
-from daybreak.worker.slot_table import Cell
+from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.wire import (
     Bye,
     Ended,
@@ -42,7 +42,7 @@ from daybreak.worker.wire import (
     frame,
     to_child,
 )
-from daybreak.worker.wire_reader import Ear
+from daybreak.worker.wire_reader import WireReader
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class SyncChild:
     def __init__(
         self,
         sock: socket.socket,
-        cell: Cell,
+        cell: SlotTable,
         runner: Runner,
         on_orphaned: Callable[[], None],
         log_level: int | None = None,
@@ -79,7 +79,7 @@ class SyncChild:
         self._flushed_at = 0.0
         self._lasts: dict[str, float] = {}
         self._at: tuple[int, Context] | None = None
-        self._voices = Voices(self._send)
+        self._voices = Reporting(self._send)
         self._log_level = log_level
 
     def serve(self) -> None:
@@ -108,8 +108,8 @@ class SyncChild:
         place = self._cell.begin(work.seq)
         try:
             ctx = self._runner.context_of(work, self._voices.of(work))
-        except Exception as trouble:  # noqa: BLE001 - a checkpoint that nobody can read is the job's trouble alone
-            ended = told(work, None, trouble, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - a checkpoint that nobody can read is the job's trouble alone
+            ended = told(work, None, error, time.monotonic())
         else:
             self._at = (work.seq, ctx)
             ended = self._runner.run(work, ctx)
@@ -186,7 +186,7 @@ class AsyncChild:
     """Many jobs at once on one loop."""
 
     def __init__(
-        self, sock: socket.socket, cell: Cell, runner: Runner, slots: int, log_level: int | None = None
+        self, sock: socket.socket, cell: SlotTable, runner: Runner, slots: int, log_level: int | None = None
     ) -> None:
         self._sock = sock
         self._cell = cell
@@ -211,9 +211,9 @@ class AsyncChild:
         self._runner.begin_here()
         self._orphaned = False
         self._transport, _ = await self._loop.create_connection(
-            lambda: Ear(to_child, self.hear, self.orphaned), sock=self._sock
+            lambda: WireReader(to_child, self.hear, self.orphaned), sock=self._sock
         )
-        self._voices = Voices(self._write)
+        self._voices = Reporting(self._write)
         forward_logs(self._write, self._log_level)
         threading.Thread(target=self._watch, name="daybreak-child-watch", daemon=True).start()
         await self._leaving.wait()
@@ -273,8 +273,8 @@ class AsyncChild:
         while self._has_room and (work := self._waiting.pop()) is not None:
             try:
                 ctx = self._runner.context_of(work, self._voices.of(work))
-            except Exception as trouble:  # noqa: BLE001 - a checkpoint that nobody can read is the job's trouble alone
-                self._tell(told(work, None, trouble, time.monotonic()))
+            except Exception as error:  # noqa: BLE001 - a checkpoint that nobody can read is the job's trouble alone
+                self._tell(told(work, None, error, time.monotonic()))
                 continue
             self._begun += 1
             # Known before it is a task: a program may have tasks that begin, and end, as they are made.
@@ -300,8 +300,8 @@ class AsyncChild:
 
     def _ended_early(self, work: Work, running: _Running, task: asyncio.Task[None]) -> None:
         if self._running.get(work.seq) is running and not self._is_torn:  # cancelled before its first step
-            trouble = asyncio.CancelledError() if task.cancelled() else task.exception()
-            self._end(work, told(work, running.ctx, trouble or RuntimeError("it ended untold"), time.monotonic()))
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            self._end(work, told(work, running.ctx, error or RuntimeError("it ended untold"), time.monotonic()))
 
     def _end(self, work: Work, ended: Ended) -> None:
         self._cell.end(self._running.pop(work.seq).place)
@@ -377,10 +377,10 @@ def _framed(ended: list[Ended]) -> bytes:
     """Reports as a frame; one that cannot be told takes no other with it."""
     try:
         return frame(Report(ended))
-    except Exception as trouble:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001
         if len(ended) > 1:
             return b"".join(_framed([one]) for one in ended)
-        failure = Failure(message=f"how it ended cannot be told: {type(trouble).__name__}", verdict="permanent")
+        failure = Failure(message=f"how it ended cannot be told: {type(error).__name__}", verdict="permanent")
         return frame(Report([Ended(ended[0].seq, "failed", ended[0].ran_for, failure=failure)]))
 
 

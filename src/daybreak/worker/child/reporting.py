@@ -19,7 +19,7 @@ PROGRESS_EVERY: Final = 0.1
 LINE_LIMIT: Final = 16_000
 
 
-class Voices:
+class Reporting:
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self._tokens = itertools.count(1)
@@ -78,7 +78,7 @@ class Voices:
 
 
 class _Voice:
-    def __init__(self, voices: Voices, work: Work) -> None:
+    def __init__(self, voices: Reporting, work: Work) -> None:
         self._voices = voices
         self._work = work
 

@@ -13,7 +13,7 @@ from daybreak import values
 from daybreak.core.errors import BadArguments, DaybreakError, Permanent, Suspend, TooLarge
 from daybreak.core.model import Failure
 from daybreak.core.units import clean
-from daybreak.tasks.context import LARGEST, Context, Voice, current
+from daybreak.tasks.context import LARGEST, Context, TaskReporter, current
 from daybreak.tasks.registry import Definition, Program
 from daybreak.worker.child.failures import failure_of, message_of
 from daybreak.worker.child.forked import leave_if_cloned
@@ -47,7 +47,7 @@ class Runner:
         if self._home is not None:
             self._home.restore()
 
-    def context_of(self, work: Work, voice: Voice) -> Context:
+    def context_of(self, work: Work, voice: TaskReporter) -> Context:
         return Context(
             job=work.job,
             task=work.task,
@@ -81,9 +81,9 @@ class Runner:
                     returned = task.function(*args, **kwargs)
             leave_if_cloned(pid)
             return _done(work, task, returned, began)
-        except BaseException as trouble:  # noqa: BLE001 - whatever a task raises is its outcome
-            leave_if_cloned(pid, trouble)
-            return told(work, ctx, trouble, began)
+        except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
+            leave_if_cloned(pid, error)
+            return told(work, ctx, error, began)
         finally:
             current.reset(token)
             self.go_home()
@@ -104,9 +104,9 @@ class Runner:
                     returned = await task.function(*args, **kwargs)
             leave_if_cloned(pid)
             return _done(work, task, returned, began)
-        except BaseException as trouble:  # noqa: BLE001
-            leave_if_cloned(pid, trouble)
-            return told(work, ctx, trouble, began)
+        except BaseException as error:  # noqa: BLE001
+            leave_if_cloned(pid, error)
+            return told(work, ctx, error, began)
         finally:
             ctx.clear()
 
@@ -130,10 +130,10 @@ def _done(work: Work, task: Definition, returned: object, began: float) -> Ended
         result = task.result.encode(returned)
         if len(result) > LARGEST:
             raise TooLarge(f"it takes {len(result):,} bytes, more than {LARGEST:,}; write a file and return its path")
-    except (DaybreakError, ValueError, TypeError, RecursionError) as trouble:
+    except (DaybreakError, ValueError, TypeError, RecursionError) as error:
         # The work is done and cannot be undone: what it returned is at least shown.
         failure = Failure(
-            message=clean(f"its result cannot be kept: {trouble}\nrepr of the result: {_repr(returned)}"),
+            message=clean(f"its result cannot be kept: {error}\nrepr of the result: {_repr(returned)}"),
             kinds=("daybreak.errors.NotEncodable", "ValueError"),
             verdict="permanent",
         )
@@ -144,31 +144,31 @@ def _done(work: Work, task: Definition, returned: object, began: float) -> Ended
 def _repr(value: object) -> str:
     try:
         return repr(value)[:2000]
-    except Exception as trouble:  # noqa: BLE001
-        return f"(none: {type(trouble).__name__})"
+    except Exception as error:  # noqa: BLE001
+        return f"(none: {type(error).__name__})"
 
 
-def told(work: Work, ctx: Context | None, trouble: BaseException, began: float) -> Ended:
+def told(work: Work, ctx: Context | None, error: BaseException, began: float) -> Ended:
     """How work ended that raised; whatever the error is made of, it is told."""
     try:
-        return _raised(work, ctx, trouble, began)
+        return _raised(work, ctx, error, began)
     except BaseException as worse:  # noqa: BLE001
-        name = type(trouble).__name__
+        name = type(error).__name__
         failure = Failure(message=f"{name}; more cannot be told: {type(worse).__name__}", kinds=(clean(name),))
         return Ended(work.seq, "failed", time.monotonic() - began, failure=failure)
 
 
-def _gives_in(trouble: BaseException, why: str) -> bool:
+def _gives_in(error: BaseException, why: str) -> bool:
     """Whether it ended because it was asked to. One that is cancelled at a worker's stop may stumble on its way out,
     unless it rules itself that it must not run again; of what else it was asked, and why, the supervisor knows."""
-    return isinstance(trouble, asyncio.CancelledError) or (why == "shutdown" and not isinstance(trouble, Permanent))
+    return isinstance(error, asyncio.CancelledError) or (why == "shutdown" and not isinstance(error, Permanent))
 
 
-def _raised(work: Work, ctx: Context | None, trouble: BaseException, began: float) -> Ended:
+def _raised(work: Work, ctx: Context | None, error: BaseException, began: float) -> Ended:
     ran_for = time.monotonic() - began
-    if isinstance(trouble, Suspend):
-        return Ended(work.seq, "suspended", ran_for, note=message_of(trouble))
-    if ctx is not None and ctx.stopping is not None and _gives_in(trouble, ctx.stopping):
+    if isinstance(error, Suspend):
+        return Ended(work.seq, "suspended", ran_for, note=message_of(error))
+    if ctx is not None and ctx.stopping is not None and _gives_in(error, ctx.stopping):
         match ctx.stopping:
             case "cancel":
                 return Ended(work.seq, "cancelled", ran_for)
@@ -178,7 +178,7 @@ def _raised(work: Work, ctx: Context | None, trouble: BaseException, began: floa
                 return Ended(work.seq, "timed out", ran_for)
             case _:
                 return Ended(work.seq, "handed back", ran_for)
-    failure = failure_of(trouble)
-    if isinstance(trouble, BadArguments):
+    failure = failure_of(error)
+    if isinstance(error, BadArguments):
         failure = Failure(message=failure.message, kinds=failure.kinds, verdict="permanent")
     return Ended(work.seq, "failed", ran_for, failure=failure)

@@ -27,8 +27,8 @@ class Home:
         if _CAN_RETURN_BY_NUMBER:
             try:
                 self._fd = os.open(".", os.O_RDONLY)
-            except OSError as trouble:  # it may be entered, not read
-                _log.debug("the working directory %s cannot be held open: %s", self._path, trouble)
+            except OSError as error:  # it may be entered, not read
+                _log.debug("the working directory %s cannot be held open: %s", self._path, error)
 
     def restore(self) -> None:
         if self._fd is not None:
@@ -40,12 +40,12 @@ class Home:
                 return
         try:
             os.chdir(self._path)
-        except OSError as trouble:
+        except OSError as error:
             _log.error(
                 "a job has changed the working directory, and %s cannot be entered again: %s; the next jobs of this "
                 "process begin where that job left it",
                 self._path,
-                trouble,
+                error,
             )
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ _DOUBT: Final = 1.05  # by which the least that an item has cost grows with each
 _TICK: Final = 1e-6  # seconds; a clock may stand still for longer than an exchange lasts
 
 
-class Pace:
+class BatchSize:
     """A running straight line through how long exchanges took by how much they carried."""
 
     def __init__(self) -> None:

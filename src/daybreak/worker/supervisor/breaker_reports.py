@@ -11,10 +11,10 @@ import msgspec
 from daybreak.core.errors import StoreError
 from daybreak.core.model import NO_GATE, Breaker, Gate, Lease, Outcome, Put, ResourceSettings
 from daybreak.core.units import counted, moment
-from daybreak.policy.breaker import Heard, after, hear
+from daybreak.policy.breaker import Signal, after, hear
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
-from daybreak.worker.supervisor.reported_leases import Reported
+from daybreak.worker.supervisor.reported_leases import ReportedLeases
 
 _log = logging.getLogger("daybreak.worker")
 
@@ -23,7 +23,7 @@ TRIES: Final = 20
 FEW: Final = 5
 
 
-class Gates:
+class BreakerReports:
     """Told before the attempts are settled: what they used must not be given to the next ones first.
 
     A count that is not put, because the store is gone or others were quicker too often, is one failure less."""
@@ -35,10 +35,10 @@ class Gates:
         self._breakers: dict[str, tuple[int, Breaker | None]] = {}
         self._calm: dict[str, int] = {}  # since when a gate is known to count nothing
         self._all: tuple[int, dict[str, bytes]] = (0, {})
-        self._told = Reported()
+        self._told = ReportedLeases()
 
     async def hear(self, ended: Sequence[tuple[Lease, Outcome]]) -> None:
-        by_resource: dict[str, list[Heard]] = {}
+        by_resource: dict[str, list[Signal]] = {}
         for lease, outcome in ended:
             if not lease.spec.options.resources or lease in self._told:
                 continue
@@ -51,10 +51,10 @@ class Gates:
         for resource, heard in by_resource.items():
             try:
                 await self._tell(resource, heard)
-            except StoreError as trouble:
-                _log.warning("the breaker of resource %s was not told: %s", resource, trouble)
+            except StoreError as error:
+                _log.warning("the breaker of resource %s was not told: %s", resource, error)
 
-    async def _tell(self, resource: str, heard: list[Heard]) -> None:
+    async def _tell(self, resource: str, heard: list[Signal]) -> None:
         breaker = await self._breaker(resource)
         if breaker is None or (self._is_calm(resource) and all(one.is_good for one in heard)):
             return

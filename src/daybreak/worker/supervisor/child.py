@@ -36,7 +36,7 @@ from daybreak.worker.wire import (
     frame,
     to_supervisor,
 )
-from daybreak.worker.wire_reader import Ear
+from daybreak.worker.wire_reader import WireReader
 
 _job_log = logging.getLogger("daybreak.job")
 
@@ -77,7 +77,7 @@ class Listener(Protocol):
 
     def on_keep(self, child: Child, lease: Lease, said: Keep) -> None: ...
 
-    def on_broken(self, child: Child, trouble: str) -> None: ...
+    def on_broken(self, child: Child, error: str) -> None: ...
 
     def on_gone(self, child: Child) -> None: ...
 
@@ -113,7 +113,7 @@ class Child:
     async def connect(self) -> None:
         self.body.sock.setblocking(False)
         transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: Ear(to_supervisor, self.hear, self.lost), sock=self.body.sock
+            lambda: WireReader(to_supervisor, self.hear, self.lost), sock=self.body.sock
         )
         self._transport = transport
 
@@ -226,8 +226,8 @@ class Child:
                     held.stack = text
             case Listens(thread):
                 self.body.listener = thread
-            case Broken(trouble):
-                self.listener.on_broken(self, trouble)
+            case Broken(error):
+                self.listener.on_broken(self, error)
 
     def _heard(self, ended: list[Ended]) -> None:
         found = [(held, said) for said in ended if (held := self.held.pop(said.seq, None)) is not None]

@@ -18,11 +18,11 @@ from daybreak.tasks.registry import Program
 from daybreak.worker.launcher import Body, ProcessBody, ThreadBody
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.pool import Pool
-from daybreak.worker.supervisor.quarantine_terms import Trial
+from daybreak.worker.supervisor.quarantine_terms import QuarantineTerms
 from daybreak.worker.wire import Hello
 
 
-class Launch(Struct, frozen=True, kw_only=True):
+class ChildPlan(Struct, frozen=True, kw_only=True):
     """`target` and `imports` tell a child process where the user's code is; a thread has it already."""
 
     program: Program
@@ -42,7 +42,7 @@ class Launch(Struct, frozen=True, kw_only=True):
                 slots=self.settings.async_jobs if is_async else 1,
                 start=self._starter(is_async, shared),
                 settings=self.settings,
-                trial=Trial(on_trial),
+                trial=QuarantineTerms(on_trial),
             )
             for is_async in (False, True)
             if (tasks := self.program.known(is_async=is_async))

@@ -26,7 +26,7 @@ ABANDONED: Final = 8  # threads that were given up, before no more are begun in 
 LET_GO_WITHIN: Final = 3.0  # seconds for what a child does at its exit
 
 
-class Broke(DaybreakError):
+class ChildImportFailed(DaybreakError):
     """The user's code cannot be imported or set up in a child."""
 
 
@@ -83,8 +83,8 @@ class Children:
         self._solos_come -= solo
         try:
             child = Child(self._start(slots), slots, self._listener, solo=solo)
-        except OSError as trouble:
-            _log.error("a child for %s tasks could not be started: %s", self.kind, trouble)
+        except OSError as error:
+            _log.error("a child for %s tasks could not be started: %s", self.kind, error)
             self._wait_before_next()
             return
         self._all.append(child)
@@ -100,7 +100,7 @@ class Children:
         """Wait until one can take work; Broke if the user's code cannot be loaded."""
         while not self._was_ready:
             if self.trouble is not None:
-                raise Broke(self.trouble)
+                raise ChildImportFailed(self.trouble)
             self._moved.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
@@ -112,10 +112,10 @@ class Children:
         self._pause = RESPAWN[0]
         self._moved.set()
 
-    def is_broken(self, trouble: str) -> None:
-        self.trouble = trouble
+    def is_broken(self, error: str) -> None:
+        self.trouble = error
         if self._was_ready:
-            _log.error("a new child could not be set up: %s", trouble)
+            _log.error("a new child could not be set up: %s", error)
         self._moved.set()
 
     def _wait_before_next(self) -> None:

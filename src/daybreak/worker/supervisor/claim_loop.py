@@ -12,9 +12,9 @@ from typing import Final
 from daybreak.core.model import Lease, Outcome
 from daybreak.store.protocol import Watch
 from daybreak.system.ports import World
-from daybreak.worker.supervisor.exchange_retry import Asking
-from daybreak.worker.supervisor.lease_source import Source, Taken, Want
-from daybreak.worker.supervisor.orphaned_leases import Strays
+from daybreak.worker.supervisor.exchange_retry import ExchangeRetry
+from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult, Source
+from daybreak.worker.supervisor.orphaned_leases import OrphanedLeases
 from daybreak.worker.supervisor.pool import Pool
 
 POLL: Final = timedelta(seconds=30)
@@ -25,7 +25,7 @@ LONG: Final = 0.006  # and beside them
 NOTHING_URGENT: Final = 0.03
 
 
-class Tending:
+class ClaimLoop:
     """`told` hears of every exchange that was answered. Once `leaving`, it ends when all that ended is reported."""
 
     def __init__(
@@ -36,19 +36,19 @@ class Tending:
         *,
         lease_for: timedelta,
         stopping: asyncio.Event,
-        told: Callable[[Taken], None],
+        told: Callable[[ExchangeResult], None],
     ) -> None:
         self.pool = pool
         self.leaving = False
         self._source = source
-        self._asking = Asking(source, world, lease_for=lease_for)
+        self._asking = ExchangeRetry(source, world, lease_for=lease_for)
         self._stopping = stopping
         self._told = told
         self._calls = itertools.count(1)
         self._is_asking = self._is_claiming = False
         self._hurrying: asyncio.Task[None] | None = None
         self._no_hurry_before = 0.0
-        self._strays = Strays(source, world, lease_for=lease_for, known=pool.held, found=pool.give_strays_back)
+        self._strays = OrphanedLeases(source, world, lease_for=lease_for, known=pool.held, found=pool.give_strays_back)
         self._next_look: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
@@ -150,9 +150,9 @@ class Tending:
 
     # -- exchanges -----------------------------------------------------------------------------------------------------
 
-    def _want(self, limit: int) -> Want:
+    def _want(self, limit: int) -> ClaimRequest:
         call = f"{self.pool.children.kind}{next(self._calls)}"
-        return Want(self.pool.tasks, limit, call, begins=min(limit, self.pool.free))
+        return ClaimRequest(self.pool.tasks, limit, call, begins=min(limit, self.pool.free))
 
     async def _settle_and_claim(self, room: int) -> None:
         pool = self.pool
@@ -174,18 +174,18 @@ class Tending:
         self._answered(taken)
         self._look_when_due(taken, room)
 
-    async def _exchange(self, ended: list[tuple[Lease, Outcome]], want: Want | None) -> Taken:
+    async def _exchange(self, ended: list[tuple[Lease, Outcome]], want: ClaimRequest | None) -> ExchangeResult:
         taken, repeated = await self._asking.exchange(ended, want)
         if repeated and want is not None:
             self._strays.expect(want)
         return taken
 
-    def _answered(self, taken: Taken) -> None:
+    def _answered(self, taken: ExchangeResult) -> None:
         if taken.leases:
             self.pool.hand_out(taken.leases)
         self._told(taken)
 
-    def _look_when_due(self, taken: Taken, room: int) -> None:
+    def _look_when_due(self, taken: ExchangeResult, room: int) -> None:
         if self._next_look is not None:
             self._next_look.cancel()
             self._next_look = None

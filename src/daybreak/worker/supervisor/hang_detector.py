@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from daybreak.system import platform
-from daybreak.system.platform import Doers, Glance
+from daybreak.system.platform import Doers, ProcessScan
 from daybreak.worker.supervisor.child import Child, Held
 
 _log = logging.getLogger("daybreak.worker")
@@ -43,7 +43,7 @@ class _Watched(NamedTuple):
         return self.held.asked is None and self.silent_for(now) > self.patience
 
 
-class Hanging:
+class HangDetector:
     """What one pool knows of its children's lives. `end` is told of each job that hangs, once it has said where."""
 
     def __init__(self, *, is_async: bool, end: Callable[[Child, Held, float], None]) -> None:
@@ -164,7 +164,7 @@ def _excuse(jobs: list[_Watched], gap: float, at: float) -> None:
 
 def _glance_at(whom: list[tuple[Child, Doers, bool]]) -> tuple[float, dict[Child, Doers | None]]:
     """In a thread. When it was, and what each had done by then; None if that could not be seen."""
-    at, glance = time.monotonic(), Glance()
+    at, glance = time.monotonic(), ProcessScan()
     seen: dict[Child, Doers | None] = {}
     for child, known, thorough in whom:
         try:

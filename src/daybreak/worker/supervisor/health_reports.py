@@ -17,7 +17,7 @@ from daybreak.policy.health import after, is_calm, success
 from daybreak.policy.retry import USUAL
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
-from daybreak.worker.supervisor.reported_leases import Reported
+from daybreak.worker.supervisor.reported_leases import ReportedLeases
 
 _log = logging.getLogger("daybreak.worker")
 
@@ -34,7 +34,7 @@ class Subject(NamedTuple):
     name: str
 
 
-class Healths:
+class HealthReports:
     """While nothing fails, nothing is told. A worker that dies takes a second of outcomes with it."""
 
     def __init__(self, store: Store, world: World) -> None:
@@ -42,7 +42,7 @@ class Healths:
         self._world = world
         self._heard: dict[Subject, list[bool]] = {}
         self._known: dict[Subject, Health] = {}
-        self._reported = Reported()
+        self._reported = ReportedLeases()
         self._read_at = -READ_EVERY
         self._told_at = -TOLD_EVERY
 
@@ -68,8 +68,8 @@ class Healths:
             self._told_at = self._world.steady()
             try:
                 await self._tell_all()
-            except StoreError as trouble:
-                _log.warning("how resources did could not be told: %s", trouble)
+            except StoreError as error:
+                _log.warning("how resources did could not be told: %s", error)
 
     def _is_news(self) -> bool:
         """Whether what was heard since changes how one stands: that must not wait, or retries go on meanwhile."""

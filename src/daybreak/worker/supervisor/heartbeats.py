@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 NO_MARK: Final = Mark()
 
 
-class Keeper:
+class Heartbeats:
     """Beats for each lease three times in its length. One call at a time, with all that there is to say."""
 
     def __init__(
@@ -88,10 +88,10 @@ class Keeper:
                 with patience.soon(self._lease_for.total_seconds() / 4):
                     await self._beat(leases)
                 pause = timedelta(milliseconds=100)
-            except StoreError as trouble:
+            except StoreError as error:
                 wait = pause * (0.5 + self._world.chance.random())
                 pause = min(pause * 2, timedelta(seconds=2), self._lease_for / 8)
-                _log.warning("heartbeat: %s; trying again in %.1f s", trouble, wait.total_seconds())
+                _log.warning("heartbeat: %s; trying again in %.1f s", error, wait.total_seconds())
                 await self._world.sleep(wait)
 
     async def _rest(self) -> None:

@@ -12,13 +12,13 @@ from daybreak.core.model import Lease, Outcome, Settlement
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat, Claim, Exchange, Extended, Store, Watch, work_topic, worker_topic
 from daybreak.system.ports import World
-from daybreak.worker.supervisor.breaker_reports import Gates
-from daybreak.worker.supervisor.health_reports import Healths
+from daybreak.worker.supervisor.breaker_reports import BreakerReports
+from daybreak.worker.supervisor.health_reports import HealthReports
 
 Tasks = frozenset[tuple[str, int]]
 
 
-class Want(Struct, frozen=True):
+class ClaimRequest(Struct, frozen=True):
     """Up to `limit` jobs of these tasks, of which the first `begins` start at once. `call` names the asking,
     `repeats` says that its answer was lost."""
 
@@ -37,7 +37,7 @@ class Settled(Struct, frozen=True, gc=False):
     accepted: bool
 
 
-class Taken(Struct, frozen=True):
+class ExchangeResult(Struct, frozen=True):
     settled: list[Settled]
     leases: list[Lease]
     next_in: timedelta | None = None
@@ -47,7 +47,7 @@ class Taken(Struct, frozen=True):
 class Source(Protocol):
     worker: str
 
-    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: Want | None) -> Taken:
+    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: ClaimRequest | None) -> ExchangeResult:
         """Report how leases ended and take new ones, in one step. Safe to repeat what was reported."""
         ...
 
@@ -70,10 +70,10 @@ class LocalSource:
         self._queues = queues
         self._lease_for = lease_for
         self._served = dict.fromkeys(queues, 0)
-        self._gates = Gates(store, world, worker)
-        self._healths = Healths(store, world)
+        self._gates = BreakerReports(store, world, worker)
+        self._healths = HealthReports(store, world)
 
-    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: Want | None) -> Taken:
+    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: ClaimRequest | None) -> ExchangeResult:
         if ended:
             await self._gates.hear(ended)
             await self._healths.hear(ended)
@@ -91,13 +91,13 @@ class LocalSource:
             Settled(lease, settlement, accepted)
             for (lease, _), settlement, accepted in zip(ended, settlements, answer.settled, strict=True)
         ]
-        return Taken(settled, answer.leases, answer.next_in, answer.again)
+        return ExchangeResult(settled, answer.leases, answer.next_in, answer.again)
 
     async def run(self) -> None:
         """What is done beside exchanges, for ever."""
         await self._healths.run()
 
-    def _claim(self, want: Want) -> Claim:
+    def _claim(self, want: ClaimRequest) -> Claim:
         return Claim(
             worker=self.worker,
             queues=self._queues,

@@ -16,14 +16,14 @@ from daybreak.core.errors import StoreError
 from daybreak.core.model import Lease
 from daybreak.core.units import counted, span
 from daybreak.system.ports import World
-from daybreak.worker.supervisor.lease_source import Source, Want
+from daybreak.worker.supervisor.lease_source import ClaimRequest, Source
 
 _log = logging.getLogger("daybreak.worker")
 
 EXPECTED_FOR: Final = timedelta(seconds=60)  # how late a claim may reach the store whose connection was cut
 
 
-class Strays:
+class OrphanedLeases:
     """`known` are the leases in hand; `found` takes those that are not."""
 
     def __init__(
@@ -40,10 +40,10 @@ class Strays:
         self._lease_for = lease_for
         self._known = known
         self._found = found
-        self._calls: dict[str, tuple[Want, int]] = {}  # until when each is looked for
+        self._calls: dict[str, tuple[ClaimRequest, int]] = {}  # until when each is looked for
         self._looking: asyncio.Task[None] | None = None
 
-    def expect(self, want: Want) -> None:
+    def expect(self, want: ClaimRequest) -> None:
         """This claim was repeated."""
         assert want.call is not None
         until = self._world.steady() + span(max(EXPECTED_FOR, 2 * self._lease_for))
@@ -61,7 +61,7 @@ class Strays:
                 if self._world.steady() >= until:
                     del self._calls[call]
 
-    async def _look_for(self, want: Want) -> None:
+    async def _look_for(self, want: ClaimRequest) -> None:
         # Before the question: what ends while it is under way is no stray.
         ours = {(lease.seq, lease.fence) for lease in self._known()}
         taken = await self._source.exchange([], want)

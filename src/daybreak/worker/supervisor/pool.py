@@ -18,16 +18,16 @@ from daybreak.policy import timeouts
 from daybreak.store.protocol import Extended
 from daybreak.worker.launcher import Body
 from daybreak.worker.settings import WorkerSettings
-from daybreak.worker.supervisor.batch_size import Pace
+from daybreak.worker.supervisor.batch_size import BatchSize
 from daybreak.worker.supervisor.child import AHEAD, Child, Held
 from daybreak.worker.supervisor.children import Children
-from daybreak.worker.supervisor.hang_detector import Hanging
-from daybreak.worker.supervisor.heartbeats import Keeper
+from daybreak.worker.supervisor.hang_detector import HangDetector
+from daybreak.worker.supervisor.heartbeats import Heartbeats
 from daybreak.worker.supervisor.lease_source import Tasks
 from daybreak.worker.supervisor.outcomes import as_asked, outcome_of
-from daybreak.worker.supervisor.prefetch import LONG, Foresight, Spares, may_begin
-from daybreak.worker.supervisor.quarantine import Court
-from daybreak.worker.supervisor.quarantine_terms import Trial
+from daybreak.worker.supervisor.prefetch import LONG, DurationForecast, PrefetchedLeases, may_begin
+from daybreak.worker.supervisor.quarantine import Quarantine
+from daybreak.worker.supervisor.quarantine_terms import QuarantineTerms
 from daybreak.worker.supervisor.time_limits import Limits
 from daybreak.worker.wire import Ended, Keep, Progress, Why
 
@@ -49,7 +49,7 @@ class Pool:
         slots: int,
         start: Callable[[int], Body],
         settings: WorkerSettings,
-        trial: Trial,
+        trial: QuarantineTerms,
     ) -> None:
         self.is_async = is_async
         self.tasks = tasks
@@ -63,18 +63,18 @@ class Pool:
         self.announced = False  # since the last look someone said that there is new work
         self.ended: list[tuple[Lease, Outcome]] = []
         self.reporting: list[tuple[Lease, Outcome]] = []  # on its way to the store
-        self._keeper: Keeper | None = None
+        self._keeper: Heartbeats | None = None
         self._cancel_grace = settings.cancel_grace.total_seconds()
         self._limits = Limits(self.children, is_async=is_async, end_all=self._end_all)
-        self._hanging = Hanging(is_async=is_async, end=self._limits.end_hanging)
-        self._court = Court(trial, self.children, is_async=is_async, report=self._report)
+        self._hanging = HangDetector(is_async=is_async, end=self._limits.end_hanging)
+        self._court = Quarantine(trial, self.children, is_async=is_async, report=self._report)
         self._looked_at = time.monotonic()
-        self._pace = Pace()
-        self._spares = Spares()
-        self._foresight = Foresight()
+        self._pace = BatchSize()
+        self._spares = PrefetchedLeases()
+        self._foresight = DurationForecast()
         self._limit_for: Callable[[Lease], timedelta | None] = limit_for
 
-    def keep_by(self, keeper: Keeper) -> None:
+    def keep_by(self, keeper: Heartbeats) -> None:
         self._keeper = self._court.keeper = keeper
 
     def limit_by(self, limit_for: Callable[[Lease], timedelta | None]) -> None:
@@ -318,8 +318,8 @@ class Pool:
         self._court.try_next()
         self.look_again()
 
-    def on_broken(self, child: Child, trouble: str) -> None:  # noqa: ARG002
-        self.children.is_broken(trouble)
+    def on_broken(self, child: Child, error: str) -> None:  # noqa: ARG002
+        self.children.is_broken(error)
 
     def on_gone(self, child: Child) -> None:
         self.children.bury(child, lambda how: self._end_all(child, how))

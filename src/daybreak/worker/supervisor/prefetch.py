@@ -23,7 +23,7 @@ def may_begin(lease: Lease) -> bool:
     return lease.begun or lease.fence - lease.spec.fence == lease.attempt
 
 
-class Foresight:
+class DurationForecast:
     """How long jobs of each task take, where that is always about the same. The latest few tell: when jobs become
     longer or shorter that is known within one round of them, and one that stands out deceives nobody."""
 
@@ -55,7 +55,7 @@ class Foresight:
         return middle if sum(abs(one - middle) <= STEADY for one in latest) >= SEEN - 1 else None
 
 
-class Spares:
+class PrefetchedLeases:
     """Leases in hand for which no slot is free yet, the most urgent first."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from daybreak.core.errors import DaybreakError
-from daybreak.worker.supervisor.children import Broke
+from daybreak.worker.supervisor.children import ChildImportFailed
 from daybreak.worker.supervisor.worker import Worker
 
 _log = logging.getLogger("daybreak.worker")
@@ -42,11 +42,11 @@ async def _run(worker: Worker) -> int:
     with _signals(worker):
         try:
             await worker.run()
-        except Broke as trouble:
-            _log.error("the worker cannot start: %s", trouble)
+        except ChildImportFailed as error:
+            _log.error("the worker cannot start: %s", error)
             return 1
-        except DaybreakError as trouble:
-            _log.error("the worker stops: %s", trouble)
+        except DaybreakError as error:
+            _log.error("the worker stops: %s", error)
             return 1
     return 0
 

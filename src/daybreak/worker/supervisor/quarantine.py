@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from daybreak.core.model import HandedBack, Lease, Outcome
 from daybreak.worker.supervisor.child import Child
 from daybreak.worker.supervisor.children import Children
-from daybreak.worker.supervisor.heartbeats import Keeper
-from daybreak.worker.supervisor.quarantine_terms import SUSPECTED_AFTER, Trial, lasts
+from daybreak.worker.supervisor.heartbeats import Heartbeats
+from daybreak.worker.supervisor.quarantine_terms import SUSPECTED_AFTER, QuarantineTerms, lasts
 
 # Async suspects need a process each, which imports the user's code: that costs some tenths of a second of a core and
 # some tens of megabytes. More of them than this would only slow each other down while they start.
@@ -42,18 +42,18 @@ class Suspect(Struct, eq=False):
     marked: bool = False
 
 
-class Court:
+class Quarantine:
     """`report` takes those that cannot begin here now, with how they end."""
 
     def __init__(
         self,
-        trial: Trial,
+        trial: QuarantineTerms,
         children: Children,
         *,
         is_async: bool,
         report: Callable[[list[tuple[Lease, Outcome]]], None],
     ) -> None:
-        self.keeper: Keeper | None = None
+        self.keeper: Heartbeats | None = None
         self._trial = trial
         self._children = children
         self._is_async = is_async

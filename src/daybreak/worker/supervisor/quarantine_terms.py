@@ -20,7 +20,7 @@ def lasts(lease: Lease) -> float:
     return 0.0 if lease.lost < tried_after else FIRST * float(LONGER ** min(lease.lost - tried_after, 10))
 
 
-class Trial:
+class QuarantineTerms:
     """At most one job at a time in all pools of a worker, which share `on`. A job that has survived its time runs on,
     and the next may begin beside it."""
 

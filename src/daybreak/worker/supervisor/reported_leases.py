@@ -9,7 +9,7 @@ from daybreak.core.model import Lease
 REMEMBERED: Final = 10_000  # at least
 
 
-class Reported:
+class ReportedLeases:
     """The latest of them, in two halves: the older is forgotten at once when the newer is full."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from daybreak import telemetry
-from daybreak.client.duration_stats import Learning
+from daybreak.client.duration_stats import DurationStats
 from daybreak.core.errors import BadInput, StoreError
 from daybreak.core.model import FINAL, Lease, Put, State
 from daybreak.core.units import counted, moment
@@ -23,12 +23,12 @@ from daybreak.store.protocol import Extended, OwnLoop, Store
 from daybreak.system import patience
 from daybreak.system.ports import Ids, World
 from daybreak.worker.supervisor import worker_record
-from daybreak.worker.supervisor.child_plan import Launch
-from daybreak.worker.supervisor.children import Broke
-from daybreak.worker.supervisor.claim_loop import POLL, Tending
-from daybreak.worker.supervisor.heartbeats import Keeper
+from daybreak.worker.supervisor.child_plan import ChildPlan
+from daybreak.worker.supervisor.children import ChildImportFailed
+from daybreak.worker.supervisor.claim_loop import POLL, ClaimLoop
+from daybreak.worker.supervisor.heartbeats import Heartbeats
 from daybreak.worker.supervisor.idle_check import is_idle
-from daybreak.worker.supervisor.lease_source import LocalSource, Settled, Taken
+from daybreak.worker.supervisor.lease_source import ExchangeResult, LocalSource, Settled
 from daybreak.worker.supervisor.pool import Pool
 
 _log = logging.getLogger("daybreak.worker")
@@ -37,7 +37,7 @@ LOOK_BUSY: Final = 0.1
 LOOK_IDLE: Final = 1.0
 
 
-class Ears(Protocol):
+class WorkerListener(Protocol):
     """Who wants to hear what this worker does, in this process (hooks)."""
 
     def began(self, lease: Lease) -> None: ...
@@ -51,11 +51,11 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        launch: Launch,
+        launch: ChildPlan,
         world: World,
         *,
         app: str = "",
-        ears: Ears | None = None,
+        ears: WorkerListener | None = None,
         beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         program, settings = launch.program, launch.settings
@@ -74,13 +74,13 @@ class Worker:
         self._beside = beside
         self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
         self._source = LocalSource(store, world, worker=self.id, queues=self._queues, lease_for=settings.lease_for)
-        self._learning = Learning(store, world)
+        self._learning = DurationStats(store, world)
         self._shared: dict[str, Any] = {}
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._fatal: BaseException | None = None
         self._pools: list[Pool] = []
-        self._tending: list[Tending] = []
+        self._tending: list[ClaimLoop] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._about = worker_record.WorkerRecord(
             id=self.id,
@@ -136,7 +136,7 @@ class Worker:
         async with contextlib.AsyncExitStack() as around:
             await self._enter_lifespans(around)
             self._pools = self._launch.pools(self._shared)
-            keeper = Keeper(
+            keeper = Heartbeats(
                 self._source, self._world, lease_for=self.settings.lease_for, held=self._held, heard=self._heard
             )
             for pool in self._pools:
@@ -151,7 +151,7 @@ class Worker:
         if self._fatal is not None:
             raise self._fatal
 
-    async def _work(self, keeper: Keeper) -> None:
+    async def _work(self, keeper: Heartbeats) -> None:
         background = [
             keeper.run(),
             self._listen(keeper),
@@ -195,13 +195,13 @@ class Worker:
             await asyncio.gather(task, stopping, return_exceptions=True)
 
     def _tending_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (trouble := task.exception()) is not None:
-            self._on_trouble(trouble)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_trouble(error)
 
-    def _on_trouble(self, trouble: BaseException) -> None:
+    def _on_trouble(self, error: BaseException) -> None:
         """Something that should go on for ever has ended: say so and stop, rather than idle with half a worker."""
-        _log.critical("the worker stops: %r", trouble, exc_info=trouble)
-        self._fatal = trouble
+        _log.critical("the worker stops: %r", error, exc_info=error)
+        self._fatal = error
         self.stop()
 
     async def _enter_lifespans(self, around: contextlib.AsyncExitStack) -> None:
@@ -212,8 +212,8 @@ class Worker:
                     given = await around.enter_async_context(manager)
                 else:
                     given = around.enter_context(manager)
-            except Exception as trouble:
-                raise Broke("".join(traceback.format_exception(trouble)).strip()) from trouble
+            except Exception as error:
+                raise ChildImportFailed("".join(traceback.format_exception(error)).strip()) from error
             if isinstance(given, dict):
                 self._shared.update(given)
 
@@ -239,8 +239,8 @@ class Worker:
 
     # -- what was settled ----------------------------------------------------------------------------------------------
 
-    def _tend(self, pool: Pool) -> Tending:
-        return Tending(
+    def _tend(self, pool: Pool) -> ClaimLoop:
+        return ClaimLoop(
             pool,
             self._source,
             self._world,
@@ -249,7 +249,7 @@ class Worker:
             told=self._exchanged,
         )
 
-    def _exchanged(self, taken: Taken) -> None:
+    def _exchanged(self, taken: ExchangeResult) -> None:
         for settled in taken.settled:
             self._settled(settled)
         if self._ears is not None:
@@ -280,7 +280,7 @@ class Worker:
 
     # -- around it -----------------------------------------------------------------------------------------------------
 
-    async def _listen(self, keeper: Keeper) -> None:
+    async def _listen(self, keeper: Heartbeats) -> None:
         watch = self._source.watch_requests()
         try:
             while True:
@@ -391,8 +391,8 @@ async def _together(
     """Run these beside the block; none should end before it."""
 
     def ended(task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and (trouble := task.exception()) is not None:
-            on_trouble(trouble)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            on_trouble(error)
 
     tasks = [asyncio.create_task(work) for work in works]
     for task in tasks:
@@ -406,4 +406,4 @@ async def _together(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-__all__ = ["Broke", "Worker"]
+__all__ = ["ChildImportFailed", "Worker"]
