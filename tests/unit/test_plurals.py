@@ -21,7 +21,8 @@ NOUNS = re.compile(
 FINE = {
     "cli/arguments.py: ARGS_LIMIT bytes", "cli/jobs/change.py: any_of jobs", "cli/jobs/show.py: len bytes",
     "tasks/context.py: len bytes", "demo/measure.py: accepted jobs", "demo/story.py: submitted jobs",
-    "demo/story.py: len jobs", "demo/story.py: events events", "demo/story.py: started jobs", "core/events.py: n events",
+    "demo/story.py: len jobs", "demo/story.py: events events", "demo/story.py: started jobs",
+    "core/events.py: n events",
     "policy/admit.py: len bytes", "policy/admit.py: len resources", "policy/admit.py: slots slots",
     "policy/resources.py: len resources", "policy/resources.py: slots slots", "policy/settle.py: lost times",
     "api/stuck_waits.py: slots slots", "stores/redis/event_codec.py: n events",

@@ -1,13 +1,18 @@
 """The PostgreSQL store: any number of machines on one database.
 
-store        the seam: which operation is done how
-fast         the calls by which busy programs live, one round trip each (migrations/*-insert*, -exchange*)
-ledger       one transaction of everything else, and what it has changed; places, insert, claim, settle, amend,
-             pass_time, purge, records and read work on it
-gauges       the resources of such a transaction, with all of which it is alone;  share: who waits for them, who may try
-crew, link   threads and their connections; now: the caller's own thread; onloop: a worker's loop, without a thread
-calls        the short way to the server, for the calls of fast
-wake         who waits and who tells them;  clock: the server's time;  within: in someone else's transaction
+store                 the seam: which operation is done how
+plain_path            submits, claims and settlements that need no decision, one round trip each (migrations/*-insert*,
+                      -exchange*); prepared_calls: how they are sent
+ledger                one transaction of everything else, and what it has changed; insert, claim, settle, amend,
+                      pass_time, purge, records, adopt and read work on it; job_moves: between tables
+resource_queue        who waits for resources, and who may try; gauge_rows: their numbers
+link                  one connection; connection_threads: a few of them with threads, blocking_insert: in the caller's
+                      own thread, loop_connection: on a worker's event loop
+wake                  who waits and who wakes them; event_feed, event_lines: the feed
+clock                 the server's time; watchdog: calls that take too long are given up
+transactional_submit  a submit inside the caller's own transaction; outbox: accepting it after the commit
+vacuum                keeps moving tables free of dead rows
+sql/                  the statements, one file for each table or purpose
 """
 
 from daybreak.stores.postgres import driver as _driver  # noqa: F401 - first: it says what to do without psycopg

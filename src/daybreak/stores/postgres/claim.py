@@ -20,7 +20,7 @@ from daybreak.stores.postgres.rows import Row, Values, pack_carry, spec_of, unpa
 
 
 class Head(NamedTuple):
-    """Where a queued job stands, as sql/claim_lane.sql says."""
+    """Where a queued job stands, as the statement `claim_lane` says."""
 
     lane: int
     band: int
@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What else a lease carries, as sql/lock_ready_free.sql says."""
+    """What else a lease carries, as the statement `lock_ready_free` says."""
 
     seq: int
     attempt: int

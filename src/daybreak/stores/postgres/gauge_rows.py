@@ -197,7 +197,7 @@ def _read(
     used: int, waiting: int, tat: int, look: int | None, kept_seq: int | None, kept_priority: int, kept_slots: int,
     fence: int, sparing_until: int, credit: int, spare_at: int, taken_at: int,
 ) -> tuple[Gauge, int]:  # fmt: skip
-    """A gauge and how many wait for it, as sql/load_gauges.sql says."""
+    """A gauge and how many wait for it, as the statement `load_gauges` says."""
     pace = None if every is None else timedelta(microseconds=every)
     kept = None if kept_seq is None else Kept(kept_seq, kept_priority, kept_slots)
     return Gauge(

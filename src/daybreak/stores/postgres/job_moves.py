@@ -175,7 +175,7 @@ def move_all(ledger: Ledger, rows: Sequence[Row], state: State) -> None:
 
 
 def enter_leases(ledger: Ledger, leases: Sequence[Values]) -> None:
-    """Rows as sql/insert_lease.sql says."""
+    """Rows as the statement `insert_lease` says."""
     (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history, needs,
      ahead) = zip(*leases, strict=True)  # fmt: skip
     ledger.run(

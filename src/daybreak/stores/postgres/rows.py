@@ -174,7 +174,7 @@ def spec_of(
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One job wherever it stands: its immutable part, its place, and what it carries. As sql/load_jobs.sql says."""
+    """One job wherever it stands: its immutable part, its place, and what it carries. As the statement `load_jobs` says."""
 
     seq: int
     id: str
@@ -231,7 +231,7 @@ class Row:
 
     @classmethod
     def of(cls, values: Values, name: LaneName) -> Row:
-        """From a row of sql/load_jobs.sql."""
+        """From a row of the statement `load_jobs`."""
         fields = list(values)
         fields[24] = unpack_carry(values[24])
         fields[18] = State(values[18])

@@ -80,7 +80,7 @@ class Settling:
 
 @dataclass(slots=True)
 class ExtendedLease:
-    """A lease that is extended, as sql/lock_beats.sql says; and what is written of it."""
+    """A lease that is extended, as the statement `lock_beats` says; and what is written of it."""
 
     seq: int
     fence: int

@@ -67,7 +67,7 @@ class Totals:
             added.batches = 1
 
     def take_columns(self) -> tuple[Any, ...]:
-        """All that was added, as sql/add_total.sql wants it; from now on there is nothing."""
+        """All that was added, as the statement `add_total` wants it; from now on there is nothing."""
         cells, rows = self._added.keys(), self._added.values()
         columns = (
             Ints([lane for lane, _, _ in cells]), Smallints([priority for _, priority, _ in cells]),
@@ -81,7 +81,7 @@ class Totals:
 
 
 def told(rows: Iterable[Any]) -> list[Total]:
-    """Rows of sql/all_totals.sql as they are asked for."""
+    """Rows of the statement `all_totals` as they are asked for."""
     cells: dict[tuple[str, str, int, int, str], tuple[int, int]] = {}
     for queue, task, version, priority, what, n, took, last, firsts, waited, attempts, batches in rows:
         for called, of, long in (

@@ -1,14 +1,14 @@
 """The Redis store: jobs on a Redis or Valkey server, one script and one round trip for each operation.
 
     store      the seam
-    ask, specs operations as the arguments of scripts       answers    their replies as values
+    requests, specs   operations as the arguments of scripts    replies   their answers as values
     adopt      jobs that go to another store or come from one, likewise
-    short      the short way for plain submissions          read       pages, counts, events
-    line       runs scripts, knows what was sent            link       one connection, asyncio
-    caller     threads without a loop, sent together        wake       publish and subscribe
-    hands      the server's clock, and its jumps            examine    is the server fit, what would it lose
-    rows, told how jobs and events are packed               codes      numbers for names, as in prelude.lua
-    address    URLs        faults   what errors mean        library    the protocol
+    plain_submit      the short way for plain submissions       read      pages, counts, events
+    client            runs scripts, knows what was sent         connection   one connection, asyncio
+    blocking_client   threads without a loop, sent together     wake      publish and subscribe
+    server_clock      the server's clock, and its jumps         examine   is the server fit, what would it lose
+    rows, event_codec how jobs and events are packed            codes     numbers for names, as in prelude.lua
+    address    URLs        faults   what errors mean        hiredis   the protocol
     lua/       the scripts: prelude and gather under all, job for single jobs, a file for each operation
 
 Keys, all under {namespace}:
