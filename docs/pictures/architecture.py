@@ -87,9 +87,7 @@ def layers() -> str:
         for k, name in enumerate(row):
             parts.append(_box(10 + k * (each + 10), 10 + n * 54, each, name, HOLDS[name]))
     bottom = 10 + len(rows) * 54
-    parts.append(
-        f'<text class="small" x="10" y="{bottom + 12}">Imports point downwards only; a row may not import its neighbours.</text>'
-    )
+    parts.append(f'<text class="small" x="10" y="{bottom + 12}">Imports point downwards only.</text>')
     return _picture(width, bottom + 24, "The layers of Daybreak, each a folder", parts)
 
 

@@ -24,7 +24,7 @@ from daybreak.stores import sqlite
 from daybreak.stores.sqlite import SqliteStore, schema
 from daybreak.stores.sqlite.engine import Request
 from daybreak.stores.sqlite.ledger import LINES_PER_ROW
-from daybreak.stores.sqlite.statements import Statements, sql
+from daybreak.stores.sqlite.statements import sql
 from daybreak.stores.sqlite.wake import Wake
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -143,7 +143,7 @@ async def test_a_request_that_sinks_counts_nothing_wherever_it_stands_in_its_gro
 def test_every_statement_is_used_and_every_one_used_exists():
     folder = Path(sqlite.__file__).parent
     used = set(re.findall(r"\bsql\.([a-z_]+)\b", "".join(p.read_text() for p in folder.glob("*.py"))))
-    assert used == set(Statements("sql").names())
+    assert used == set(sql.names())
 
 
 # -- its threads -------------------------------------------------------------------------------------------------------

@@ -893,3 +893,27 @@ class WaiterIsNotTold(Ledger):
         before = set(self.topics)
         super()._grant(entry, now)
         self.topics &= before
+
+
+# -- 10 identity, 12 results -------------------------------------------------------------------------------------------
+
+
+class WorkersGoByTheirHost(Ledger):
+    """As if a worker's identity were its host and process number, which a restarted worker may share."""
+
+    def _taken_before(self, claim):
+        host = claim.worker.split()[0]
+        held = [e for e in self.running.values() if (e.worker or "").split()[0] == host and e.call == claim.call]
+        return held if claim.repeats and claim.call is not None else []
+
+
+class LongResultsAreCut(Ledger):
+    def settle(self, settlement, now):
+        if settlement.result is not None:
+            settlement = replace(settlement, result=settlement.result[: 1 << 20])
+        return super().settle(settlement, now)
+
+
+class EmptyResultsAreNone(Ledger):
+    def settle(self, settlement, now):
+        return super().settle(replace(settlement, result=settlement.result or None), now)

@@ -174,7 +174,7 @@ def spec_of(
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One job wherever it stands: its immutable part, its place, and what it carries. As the statement `load_jobs` says."""
+    """One job wherever it stands: its immutable part, its place, and what it carries: see `load_jobs`."""
 
     seq: int
     id: str

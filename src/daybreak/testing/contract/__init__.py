@@ -14,6 +14,7 @@ from daybreak.testing.contract.cancelling import Cancelling
 from daybreak.testing.contract.crowds import Shedding, Shortening
 from daybreak.testing.contract.deaths import Deaths
 from daybreak.testing.contract.holders import Holders
+from daybreak.testing.contract.identity import Identity, Results
 from daybreak.testing.contract.keeping import Keeping
 from daybreak.testing.contract.keys import Keys, Uniques, UniquesWhileWaiting
 from daybreak.testing.contract.knowing import Knowing
@@ -40,7 +41,7 @@ class StoreContract(
     Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing, Slots, Several, Keeping, Pace, Gates, Holders,
     Sparing, Haste, Shedding, Shortening, Totals,
     Fences, Lapses, Attempts, Deaths, Cancelling, Holding, Amending, Bulk,
-    Delays, Expiry, TwoClocks, Events, Tallies, Records, Retention, Moving, Finding, Waking,
+    Delays, Expiry, TwoClocks, Events, Tallies, Records, Identity, Results, Retention, Moving, Finding, Waking,
 ):  # fmt: skip
     """Subclass it and bring a fixture `store`: an open, empty store, closed afterwards.
 
