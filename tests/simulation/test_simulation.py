@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from harness import simulate
@@ -67,9 +68,8 @@ def test_a_seed_replays_to_the_byte_whatever_the_hash_seed(store):
             digests.append(f"{seed} {simulate(seed, factory).digest}")
     for hash_seed in ("1", "77"):
         command = [sys.executable, "-m", "harness", "--seeds", "4", "--digest", "--store", store]
-        told = subprocess.run(
-            command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True
-        )
+        env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)}
+        told = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         assert told.stdout.split("\n")[:4] == digests
 
 
