@@ -10,8 +10,8 @@ import click
 import pytest
 
 from daybreak import config
+from daybreak.api.views.job import job_view
 from daybreak.cli.errors import Exit
-from daybreak.cli.job_json import job_data
 from daybreak.cli.root import COMMANDS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -68,4 +68,4 @@ def test_every_exit_code_is_documented():
 def test_every_field_of_a_job_is_documented(place):
     job = place.get(place.submit())
     text = sections()["A job as JSON"]
-    assert not {name for name in job_data(job, [], job.created_at) if f"`{name}`" not in text}
+    assert not {name for name in job_view(job, [], job.created_at) if f"`{name}`" not in text}

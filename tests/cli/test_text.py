@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daybreak.api.views.job import plain_value
 from daybreak.cli import text
-from daybreak.cli.job_json import shown
 from daybreak.cli.output import Column, as_json, table_lines
 from daybreak.core.units import Priority, bytes_text
 
@@ -61,8 +61,8 @@ def test_json_stays_json_with_what_it_cannot_say():
 
 
 def test_what_cannot_be_read_is_told_and_harms_nothing():
-    assert isinstance(shown(b"\xff\xfe"), str)
-    assert shown(b'{"to": "ann"}') == {"to": "ann"}
+    assert isinstance(plain_value(b"\xff\xfe"), str)
+    assert plain_value(b'{"to": "ann"}') == {"to": "ann"}
 
 
 @pytest.mark.parametrize(

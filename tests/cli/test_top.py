@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from daybreak.cli.queues.queue_view import Queue
+from daybreak.api.queue_info import QueueInfo
 from daybreak.cli.top.frame import frame
 from daybreak.cli.top.snapshot import Look, Rates
 from daybreak.core.model import Job, JobSpec, QueueSettings, State
@@ -53,13 +53,13 @@ def test_looking_too_often_is_refused(cli, place, every):
 
 def seen(seconds: float, **states: int) -> Look:
     counts = {State(name): n for name, n in states.items()}
-    queue = Queue(name="q", settings=QueueSettings(), is_set=False, states=counts, priorities={}, tasks={})
+    queue = QueueInfo(name="q", settings=QueueSettings(), is_set=False, states=counts, priorities={}, tasks={})
     return Look(at=NOON + timedelta(seconds=seconds), queues=[queue], running=[], failed=[], workers=[])
 
 
 def busy(queues: int, running: int, failed: int) -> Look:
     made = [
-        Queue(
+        QueueInfo(
             name=f"q{n}", settings=QueueSettings(), is_set=False, priorities={5: n + 1}, tasks={},
             states={State.QUEUED: n + 1, State.RUNNING: running if n == 0 else 0},
         )

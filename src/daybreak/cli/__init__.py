@@ -2,12 +2,10 @@
 
 root       the program `daybreak`: its commands by group, loaded when they are called
 session    what all commands of one call share: the settings, the store, who asks
-failing    errors as one sentence and an exit code
+errors     errors as one sentence and an exit code
 options    what commands take: filters, durations, priorities
 text       words for people: safe on a terminal, times and amounts readable
-printing   tables, JSON, notes
-views      a job as data, as `--json` shows it
-seen       what the workers' records say
+output     tables, JSON, notes; the JSON itself is built in `daybreak.api.views`
 """
 
 from daybreak.cli.root import main

@@ -48,9 +48,9 @@ async def _queues(client: Client) -> list[str]:
 
 
 async def _tasks(client: Client) -> list[str]:
-    from daybreak.cli.live_workers import known_tasks, workers  # noqa: PLC0415 - it reads what this module completes
+    from daybreak.api.worker_info import known_tasks, read_workers  # noqa: PLC0415 - it reads what this module completes
 
-    known = {task for task, _ in known_tasks(await workers(client))}
+    known = {task for task, _ in known_tasks(await read_workers(client))}
     return sorted(known | {tally.task for tally in await client.tallies()})
 
 

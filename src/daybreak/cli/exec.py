@@ -8,8 +8,8 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
+from daybreak.api.views.job import plain_value
 from daybreak.cli.errors import Exit
-from daybreak.cli.job_json import shown
 from daybreak.cli.options import Place, pairs
 from daybreak.cli.root import store_options
 from daybreak.cli.submit_options import How, hand_in, job_options, run
@@ -61,7 +61,7 @@ store_options(command)
 
 
 def _say_output(job: Job, how: How) -> int:
-    value = shown(job.result) if job.state is State.COMPLETED and job.result is not None else None
+    value = plain_value(job.result) if job.state is State.COMPLETED and job.result is not None else None
     if not isinstance(value, dict):
         return say_outcome(job, silent=how.as_json)
     for stream, text in ((sys.stdout, value.get("stdout")), (sys.stderr, value.get("stderr"))):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import click
-import msgspec
 
 from daybreak.api.locks import owned_locks
 from daybreak.api.locks.lock_job import Waiter, all_waiters
+from daybreak.api.views.lock import lock_view, owned_lock_view
 from daybreak.cli import completions
 from daybreak.cli.errors import NotFound
 from daybreak.cli.lock import WAITED_TOO_LONG, leaving_on_signals
@@ -51,7 +50,7 @@ def command(ctx: click.Context, as_json: bool) -> int | None:
 async def _list(client: Client, *, as_json: bool) -> int:
     found = await all_waiters(client)
     if as_json:
-        say_json({"locks": [_data(one) for one in found]})
+        say_json({"locks": [lock_view(one) for one in found]})
         return 0
     if not found:
         say(f"No lock is held. Hold one with: {session().command('lock', 'NAME', '--', 'COMMAND')}")
@@ -75,10 +74,6 @@ def _row(one: Waiter) -> list[str]:
     until = "" if one.until is None else local(one.until)
     since = ago(one.since, datetime.now(UTC))
     return [safe(", ".join(one.locks)), safe(one.who), state, priority_name(one.priority), since, until, one.job]
-
-
-def _data(one: Waiter) -> dict[str, Any]:
-    return msgspec.to_builtins(one)  # type: ignore[no-any-return]
 
 
 # -- of an owner -------------------------------------------------------------------------------------------------------
@@ -180,7 +175,7 @@ def _said(owner: str | None) -> str:
 
 def _told(lease: Lease, names: tuple[str, ...], owner: str, hold_for: timedelta, *, as_json: bool) -> int:
     if as_json:
-        say_json({"locks": names, "owner": owner, "fence": lease.fence, "for": hold_for.total_seconds()})
+        say_json(owned_lock_view(lease, names, owner, hold_for))
     else:
         say(f"{safe(', '.join(names))} is held by {safe(owner)} for {hold_for}, fence {lease.fence}.")
     return 0

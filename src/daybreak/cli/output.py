@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from daybreak.api.views.scalars import finite
 from daybreak.cli import errors
 from daybreak.cli.text import safe
 
@@ -66,7 +66,7 @@ def say_json(value: object) -> None:
 
 def as_json(value: object, *, indent: int | None = 2) -> str:
     """Valid JSON, whatever is in it, that a terminal can show too."""
-    text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False, default=str)
+    text = json.dumps(finite(value), ensure_ascii=False, indent=indent, allow_nan=False, default=str)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
@@ -75,17 +75,6 @@ def as_json(value: object, *, indent: int | None = 2) -> str:
 def _escaped(char: str) -> str:
     # Unprintable characters can only stand inside JSON's strings, where this is another spelling of the same.
     return json.dumps(char)[1:-1] if ord(char) > 0x7E else f"\\u{ord(char):04x}"
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinities: they are told as text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from daybreak.api.resources import ResourceInfo, all_resources, info_of, reset_resource, set_resource, settings_in
+from daybreak.api.views.resource import resource_view
 from daybreak.cli import completions
 from daybreak.cli.errors import NotFound
 from daybreak.cli.options import NAME, as_json, pairs
@@ -51,7 +52,7 @@ def command(ctx: click.Context, locks: bool, as_json: bool) -> int | None:
 async def _list(client: Client, *, locks: bool, as_json: bool) -> int:
     found = [info for info in await all_resources(client) if locks or not info.name.startswith(LOCK)]
     if as_json:
-        say_json({"resources": [_data(info) for info in found]})
+        say_json({"resources": [resource_view(info) for info in found]})
         return 0
     if not found:
         say("No resources yet: they come with the first job that needs one, or with: ")
@@ -94,16 +95,6 @@ def _notes(info: ResourceInfo) -> str:
     return ", ".join(said)
 
 
-def _data(info: ResourceInfo) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(info)
-    settings = info.breaker_settings
-    if settings is not None:  # all of it, also what is as usual; durations are seconds
-        data["breaker_settings"] = {
-            **msgspec.structs.asdict(settings), "open_for": settings.open_for.total_seconds(),
-        }  # fmt: skip
-    return data
-
-
 # -- one ---------------------------------------------------------------------------------------------------------------
 
 
@@ -127,7 +118,7 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         if any(need.resource == name for need in job.spec.options.resources)
     ]  # fmt: skip
     if as_json:
-        say_json({**_data(info), "holders": [job.id for job in holders]})
+        say_json({**resource_view(info), "holders": [job.id for job in holders]})
         return 0
     heading(f"resource {name}")
     say_pairs([
@@ -205,7 +196,7 @@ def set_(name: str, words: tuple[str, ...], as_json: bool) -> int:
         await set_resource(client, name, **changes)
         info = await info_of(client, name)
         if as_json:
-            say_json(_data(info))
+            say_json(resource_view(info))
         else:
             say(f"{safe(name)}: " + ", ".join(f"{key} {said[key]}" for key in said) + ".")
         return 0
@@ -267,7 +258,7 @@ def reset(name: str, as_json: bool) -> int:
         await reset_resource(client, name)
         info = await info_of(client, name)
         if as_json:
-            say_json(_data(info))
+            say_json(resource_view(info))
         else:
             slots = "without limit" if info.slots is None else counted(info.slots, "slot")
             say(f"{safe(name)} is as the code says: {slots}{', ' + _rate(info) if _rate(info) else ''}.")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
-
 import click
-import msgspec
 
-from daybreak.api.stats import AdaptiveStats, QueueStats, RetryStats, Stats, TimeoutStats, by_queue, stats_of
+from daybreak.api.stats import AdaptiveStats, QueueStats, RetryStats, TimeoutStats, by_queue, stats_of
+from daybreak.api.views.stats import stats_view
 from daybreak.cli import completions
 from daybreak.cli.options import NAME, as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
-from daybreak.cli.queues.queue_view import found
+from daybreak.cli.queues.queue_text import found
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import counted, lasted, local, number, priority_name, safe
@@ -47,7 +44,7 @@ async def _show(client: Client, queue: str | None, *, as_json: bool) -> int:
             await found(client, queue)  # or it says what comes closest
         queues = [stats.queue]
     if as_json:
-        say_json(_data(stats, queues))
+        say_json(stats_view(stats, queues))
         return 0
     if not stats.queue.submitted and not queues:
         say("Nothing has happened yet: no job was ever submitted here.")
@@ -60,22 +57,6 @@ async def _show(client: Client, queue: str | None, *, as_json: bool) -> int:
     if stats.adaptive:
         _say_adaptive(stats.adaptive)
     return 0
-
-
-def _data(stats: Stats, queues: list[QueueStats]) -> dict[str, Any]:
-    data: dict[str, Any] = msgspec.to_builtins(stats, str_keys=True, builtin_types=(timedelta,))
-    data["queues"] = msgspec.to_builtins(queues, str_keys=True, builtin_types=(timedelta,))
-    return _in_seconds(data)  # type: ignore[no-any-return]
-
-
-def _in_seconds(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, dict):
-        return {key: _in_seconds(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_in_seconds(item) for item in value]
-    return value
 
 
 def _say_queue(stats: QueueStats) -> None:

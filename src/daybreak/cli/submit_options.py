@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from daybreak import telemetry
+from daybreak.api.views.job import job_view
 from daybreak.cli import completions
 from daybreak.cli.errors import Unwritten
-from daybreak.cli.job_json import job_data
 from daybreak.cli.options import DURATION, INSTANT, NAME, PRIORITY, TIMEOUT, OneOf, ParamType, pairs
 from daybreak.cli.output import note, say, say_json
 from daybreak.cli.session import session
@@ -133,7 +133,7 @@ def _hint_at_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None
 
 
 async def _say_job(client: Client, job: Job) -> None:
-    say_json(job_data(job, await client.store.history(job.id), datetime.now(job.created_at.tzinfo)))
+    say_json(job_view(job, await client.store.history(job.id), datetime.now(job.created_at.tzinfo)))
 
 
 def run(do: Callable[[Client], Any]) -> Any:

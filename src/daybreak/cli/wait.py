@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import click
 
+from daybreak.api.views.job import plain_value
+from daybreak.api.worker_info import known_tasks, live_workers
 from daybreak.cli.errors import Exit, NotYet
-from daybreak.cli.job_json import shown
-from daybreak.cli.live_workers import known_tasks, live_workers
 from daybreak.cli.output import as_json, console, note, say_json
 from daybreak.cli.session import COMMANDS, session
 from daybreak.cli.text import percent, safe
@@ -101,7 +101,7 @@ def say_outcome(job: Job, *, raw: bool = False, silent: bool = False) -> int:
 
 
 def _say_result(job: Job, *, raw: bool) -> None:
-    value = None if job.result is None else shown(job.result)
+    value = None if job.result is None else plain_value(job.result)
     if raw and isinstance(value, str):
         # A program gets the text as it is; a terminal gets it so that it cannot be steered by it. Without `color`, what
         # looks like an escape sequence would be taken out of it on the way.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
-from daybreak.cli.job_json import instant
-from daybreak.cli.live_workers import Seen, workers
+from daybreak.api.views.worker import worker_view
+from daybreak.api.worker_info import WorkerInfo, read_workers
 from daybreak.cli.options import as_json
 from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import store_options
@@ -36,9 +35,9 @@ store_options(command)
 
 async def _list(client: Client, *, live: bool, as_json: bool) -> int:
     now = datetime.now(UTC)
-    found = [seen for seen in await workers(client) if not live or seen.is_live(now)]
+    found = [seen for seen in await read_workers(client) if not live or seen.is_live(now)]
     if as_json:
-        say_json({"workers": [_data(seen, now) for seen in found]})
+        say_json({"workers": [worker_view(seen, now) for seen in found]})
         return 0
     if not found:
         say(f"No {'live ' if live else ''}workers. Start one with: {session().start_worker()}")
@@ -56,7 +55,7 @@ async def _list(client: Client, *, live: bool, as_json: bool) -> int:
     return 0
 
 
-def _row(seen: Seen, now: datetime) -> list[str]:
+def _row(seen: WorkerInfo, now: datetime) -> list[str]:
     up = roughly(now - seen.started_at) if seen.started_at and seen.is_live(now) else ""
     return [
         safe(seen.name or seen.id), seen.state(now), safe(seen.host), str(seen.pid or ""), safe(seen.app or ""),
@@ -65,28 +64,7 @@ def _row(seen: Seen, now: datetime) -> list[str]:
     ]  # fmt: skip
 
 
-def _data(seen: Seen, now: datetime) -> dict[str, Any]:
-    return {
-        "id": seen.id,
-        "name": seen.name,
-        "state": seen.state(now),
-        "host": seen.host,
-        "pid": seen.pid,
-        "app": seen.app,
-        "queues": list(seen.queues),
-        "tasks": [{"task": task, "version": version} for task, version in seen.tasks],
-        "processes": seen.processes,
-        "async_jobs": seen.async_jobs,
-        "lease_for": seen.lease_for.total_seconds(),
-        "running": seen.running,
-        "done": seen.done,
-        "failed": seen.failed,
-        "started_at": instant(seen.started_at),
-        "seen_at": instant(seen.seen_at),
-    }
-
-
-def _summary(found: list[Seen], now: datetime) -> str:
+def _summary(found: list[WorkerInfo], now: datetime) -> str:
     live = sum(seen.is_live(now) for seen in found)
     gone = sum(seen.state(now) == "gone" for seen in found)
     told = f"{counted(live, 'live worker')}" + (f", {number(gone)} gone without a word" if gone else "") + "."

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import combinations
 from typing import Final
 
-from daybreak.cli.live_workers import Seen
+from daybreak.api.worker_info import WorkerInfo
 from daybreak.cli.text import ago, counted, safe
 from daybreak.store.protocol import Finding
 from daybreak.system.code_digest import code_changed
@@ -15,7 +15,7 @@ from daybreak.system.code_digest import code_changed
 _NAMED: Final = 5  # tasks in one finding
 
 
-def about_code(live: list[Seen], now: datetime) -> Iterator[Finding]:
+def about_code(live: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
     """One finding for each pair of apps, or of starts of one app. Each worker is compared with those that differ from
     it, once for each code that is run: a hundred workers of two kinds are one finding."""
     told: set[tuple[tuple[str, ...], ...]] = set()
@@ -30,21 +30,21 @@ def about_code(live: list[Seen], now: datetime) -> Iterator[Finding]:
             yield _finding(tasks, first, second, now)
 
 
-def _started(seen: Seen) -> float:
+def _started(seen: WorkerInfo) -> float:
     return seen.started_at.timestamp() if seen.started_at else 0.0
 
 
-def _share_a_queue(one: Seen, other: Seen) -> bool:
+def _share_a_queue(one: WorkerInfo, other: WorkerInfo) -> bool:
     return not one.queues or not other.queues or not {*one.queues}.isdisjoint(other.queues)
 
 
-def _differs(task: str, one: Seen, other: Seen) -> bool:
+def _differs(task: str, one: WorkerInfo, other: WorkerInfo) -> bool:
     """Whether both run the same version of the task with different code. A new version is meant to differ."""
     versions = [max((v for name, v in seen.tasks if name == task), default=0) for seen in (one, other)]
     return versions[0] == versions[1] and code_changed(one.code[task], other.code.get(task, ""))
 
 
-def _finding(tasks: list[str], first: Seen, second: Seen, now: datetime) -> Finding:
+def _finding(tasks: list[str], first: WorkerInfo, second: WorkerInfo, now: datetime) -> Finding:
     named = ", ".join(repr(safe(task)) for task in sorted(tasks)[:_NAMED])
     more = f" and {counted(len(tasks) - _NAMED, 'other')}" if len(tasks) > _NAMED else ""
     what = (
@@ -59,10 +59,10 @@ def _finding(tasks: list[str], first: Seen, second: Seen, now: datetime) -> Find
     )
 
 
-def _name(seen: Seen) -> str:
+def _name(seen: WorkerInfo) -> str:
     return safe(seen.name or seen.id)
 
 
-def _who(seen: Seen, now: datetime) -> str:
+def _who(seen: WorkerInfo, now: datetime) -> str:
     where = f" on {safe(seen.host)}, process {seen.pid}" if seen.host else ""
     return f"{_name(seen)}{where} (app {safe(seen.app or 'without a name')}, started {ago(seen.started_at, now)})"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Final
 
-from daybreak.cli.live_workers import Seen
+from daybreak.api.worker_info import WorkerInfo
 from daybreak.cli.session import Session
 from daybreak.cli.text import counted, safe
 from daybreak.client.client import Client
@@ -18,7 +18,7 @@ _RUNNING: Final = 10_000  # running jobs that are looked at; with more, nothing 
 _PAGE: Final = 1000
 
 
-async def about_slots(client: Client, live: list[Seen], session: Session) -> AsyncIterator[Finding]:
+async def about_slots(client: Client, live: list[WorkerInfo], session: Session) -> AsyncIterator[Finding]:
     """Claims only what is certain: the awaited job is queued, every slot that could run it is held by a job that waits
     for such a job itself, and so no slot becomes free before one of them gives up."""
     waits = {wait.job: (job, other) for wait, job, other in await all_waits(client.store)}
@@ -46,7 +46,7 @@ async def about_slots(client: Client, live: list[Seen], session: Session) -> Asy
     )
 
 
-async def _held(client: Client, live: list[Seen]) -> dict[tuple[str, bool], list[str]] | None:
+async def _held(client: Client, live: list[WorkerInfo]) -> dict[tuple[str, bool], list[str]] | None:
     """The running jobs of each worker, on its loop and otherwise; None if there are too many to look at."""
     on_loop = {seen.id: {*seen.on_loop} for seen in live}
     held: dict[tuple[str, bool], list[str]] = defaultdict(list)
@@ -64,7 +64,7 @@ async def _held(client: Client, live: list[Seen]) -> dict[tuple[str, bool], list
 
 
 def _is_hopeless(
-    awaited: Job, live: list[Seen], held: dict[tuple[str, bool], list[str]], stuck: dict[str, tuple[Job, Job]]
+    awaited: Job, live: list[WorkerInfo], held: dict[tuple[str, bool], list[str]], stuck: dict[str, tuple[Job, Job]]
 ) -> bool:
     """Whether only slots of jobs that are stuck could run it, and there is such a slot. Where no worker could, another
     finding says so."""

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from daybreak.api.locks.lock_job import QUEUE as LOCKS
+from daybreak.api.queue_info import QueueInfo, read_queues
 from daybreak.api.resources import ResourceInfo, all_resources
+from daybreak.api.worker_info import WorkerInfo, known_tasks, read_workers
 from daybreak.cli.doctor.code import about_code
 from daybreak.cli.doctor.failures import about_failures
 from daybreak.cli.doctor.slots import about_slots
-from daybreak.cli.live_workers import Seen, known_tasks, workers
-from daybreak.cli.queues.queue_view import Queue, read_queues
 from daybreak.cli.session import COMMANDS, Session
 from daybreak.cli.text import ago, counted, number, safe
 from daybreak.client.client import Client
@@ -29,7 +29,7 @@ _MAY_RUN: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 
 
 async def about_work(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
-    seen = await workers(client)
+    seen = await read_workers(client)
     live = [one for one in seen if one.is_live(now)]
     tallies = [tally for tally in await client.tallies() if tally.n and tally.queue != LOCKS]
     queues = await read_queues(client)
@@ -62,7 +62,7 @@ def _wait(n: int) -> str:
     return counted(n, "job waits", "jobs wait")
 
 
-def _workers(live: list[Seen], waiting: list[Tally], session: Session) -> Finding:
+def _workers(live: list[WorkerInfo], waiting: list[Tally], session: Session) -> Finding:
     n = sum(tally.n for tally in waiting)
     if live:
         return well(f"{counted(len(live), 'live worker')}, {counted(n, 'job')} waiting")
@@ -77,7 +77,9 @@ def _workers(live: list[Seen], waiting: list[Tally], session: Session) -> Findin
     return well("no live worker, and nothing that waits for one")
 
 
-async def _unknown(client: Client, tallies: list[Tally], live: list[Seen], session: Session) -> AsyncIterator[Finding]:
+async def _unknown(
+    client: Client, tallies: list[Tally], live: list[WorkerInfo], session: Session
+) -> AsyncIterator[Finding]:
     """Jobs whose task no live worker knows: they wait, uncharged, for one that does."""
     known = known_tasks(live)
     waits: Counter[tuple[str, int]] = Counter()
@@ -117,7 +119,7 @@ async def _give_up(client: Client, task: str, version: int, n: int, session: Ses
     return f"give them up by their ids; by the task it would be every version, which this counts: {everything}"
 
 
-def _unserved(tallies: list[Tally], live: list[Seen], session: Session) -> Iterator[Finding]:
+def _unserved(tallies: list[Tally], live: list[WorkerInfo], session: Session) -> Iterator[Finding]:
     """Jobs whose task is known, but only to workers that do not serve their queue."""
     waits: Counter[tuple[str, bool]] = Counter()
     for tally in tallies:
@@ -132,7 +134,7 @@ def _unserved(tallies: list[Tally], live: list[Seen], session: Session) -> Itera
         )
 
 
-def _queues(queues: list[Queue], session: Session) -> Iterator[Finding]:
+def _queues(queues: list[QueueInfo], session: Session) -> Iterator[Finding]:
     for queue in queues:
         name, settings = safe(queue.name), queue.settings
         unfinished = sum(queue.states.get(state, 0) for state in UNFINISHED)
@@ -154,7 +156,7 @@ def _queues(queues: list[Queue], session: Session) -> Iterator[Finding]:
             )
 
 
-def _gone(seen: list[Seen], now: datetime) -> Iterator[Finding]:
+def _gone(seen: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
     gone = [one for one in seen if one.state(now) == "gone" and one.seen_at and now - one.seen_at <= RECENT]
     if not gone:
         return
@@ -207,7 +209,7 @@ def _resources(resources: list[ResourceInfo], session: Session, now: datetime) -
             )
 
 
-async def _clocks(client: Client, seen: list[Seen], now: datetime) -> AsyncIterator[Finding]:
+async def _clocks(client: Client, seen: list[WorkerInfo], now: datetime) -> AsyncIterator[Finding]:
     ahead = [one for one in seen if one.seen_at is not None and one.seen_at - now > SKEW]
     newest = (await client.find(limit=1)).jobs
     if newest and newest[0].created_at - now > SKEW:

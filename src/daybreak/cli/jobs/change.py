@@ -12,6 +12,7 @@ from typing import Any
 import click
 from msgspec.structs import replace as with_changes
 
+from daybreak.api.views.job import amendment_view
 from daybreak.cli import completions
 from daybreak.cli.errors import Exit
 from daybreak.cli.jobs.match import all_jobs
@@ -154,7 +155,7 @@ def _participle(change: Change) -> str:
 async def _by_id(client: Client, change: Change, ids: tuple[str, ...], *, dry_run: bool, as_json: bool) -> int:
     answers = await (_judged if dry_run else _amended)(client, change, ids)
     if as_json:
-        jobs = [{"id": a.job, "verdict": a.verdict, "state": a.state.value if a.state else None} for a in answers]
+        jobs = [amendment_view(answer) for answer in answers]
         say_json({"dry_run": dry_run, "changed": sum(_is_changed(a) for a in answers), "jobs": jobs})
     else:
         for answer in answers:

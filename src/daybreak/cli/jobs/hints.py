@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daybreak.cli.live_workers import live_workers
+from daybreak.api.worker_info import live_workers
 from daybreak.cli.options import Where
 from daybreak.cli.session import COMMANDS, session
 from daybreak.cli.text import number, safe

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from daybreak.cli.job_json import job_data
+from daybreak.api.views.job import job_view
 from daybreak.cli.jobs.hints import next_step, nothing_found
 from daybreak.cli.jobs.match import first_jobs
 from daybreak.cli.options import NAME, Where, Whole, as_json, filters
@@ -65,7 +65,7 @@ async def _list(client: Client, where: Where, limit: int, cursor: str | None, *,
     jobs, cursor = await first_jobs(client, where, limit, cursor)
     if as_json:
         histories = await asyncio.gather(*(client.store.history(job.id) for job in jobs))
-        data = [job_data(job, history, now) for job, history in zip(jobs, histories, strict=True)]
+        data = [job_view(job, history, now) for job, history in zip(jobs, histories, strict=True)]
         say_json({"jobs": data, "cursor": cursor})
         return 0
     if not jobs and cursor is None:

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from daybreak.api.job_history import attempts, ran_for, waited_for
+from daybreak.api.views.job import event_view, job_view, plain_value
 from daybreak.cli import completions
-from daybreak.cli.job_json import attempts, event_data, job_data, ran_for, shown, waited_for
 from daybreak.cli.options import as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.output import as_json as to_json
@@ -56,9 +57,9 @@ async def _show(client: Client, job_id: str, *, with_history: bool, as_json: boo
     history = await client.store.history(job.id)
     now = datetime.now(UTC)
     if as_json:
-        data = job_data(job, history, now)
+        data = job_view(job, history, now)
         if with_history:
-            data["history"] = [event_data(event) for event in history]
+            data["history"] = [event_view(event) for event in history]
         say_json(data)
         return 0
     heading(f"{job.spec.task}  {job.id}")
@@ -153,7 +154,7 @@ def _need(need: Need) -> str:
 
 
 def _value(data: bytes) -> str:
-    value = shown(data)
+    value = plain_value(data)
     text = to_json(value, indent=None)
     text = text if len(text) <= 100 else to_json(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({len(data):,} bytes; in full with --json)"

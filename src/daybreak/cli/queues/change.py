@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import click
 
+from daybreak.api.queue_info import QUEUE_SETTINGS, read_queues
+from daybreak.api.views.queue import queue_view
 from daybreak.cli import completions
 from daybreak.cli.errors import NotFound
 from daybreak.cli.options import NAME, as_json, pairs
 from daybreak.cli.output import note, say, say_json
-from daybreak.cli.queues.queue_view import SETTINGS, found, read_queues, unknown
+from daybreak.cli.queues.queue_text import found, unknown
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import lasted, number, safe
@@ -86,11 +88,11 @@ for made in (set_, pause, resume):
 
 
 def _setting(key: str, text: str) -> Any:
-    if key not in SETTINGS:
-        hint = closest(key, SETTINGS)
+    if key not in QUEUE_SETTINGS:
+        hint = closest(key, QUEUE_SETTINGS)
         raise BadInput(
             f"a queue has no setting {key!r}; "
-            + (f"did you mean {hint!r}?" if hint else f"there are {', '.join(SETTINGS)}")
+            + (f"did you mean {hint!r}?" if hint else f"there are {', '.join(QUEUE_SETTINGS)}")
         )
     word = text.strip().lower()
     if key in ("max_running", "capacity") and word in ("none", "null"):
@@ -123,7 +125,7 @@ def _apply(names: Iterable[str], changes: dict[str, Any], *, new: bool | None, a
             await _check_known(client, name, new=new)
         after = {name: await client.set_queue(name, **changes) for name in names}
         if as_json:
-            say_json({"queues": [(await found(client, name)).data() for name in after]})
+            say_json({"queues": [queue_view(await found(client, name)) for name in after]})
         else:
             for name, settings in after.items():
                 say(_told(name, settings, changes))

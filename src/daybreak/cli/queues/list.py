@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 import click
 
+from daybreak.api.queue_info import QueueInfo, read_queues
+from daybreak.api.views.queue import queue_view
 from daybreak.cli import completions
 from daybreak.cli.options import NAME, as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
-from daybreak.cli.queues.queue_view import Queue, by_bucket, described, found, read_queues
+from daybreak.cli.queues.queue_text import by_bucket, described, found
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import ago, bar, counted, lasted, number, safe
@@ -39,7 +41,7 @@ def command(ctx: click.Context, as_json: bool) -> int | None:
 async def _list(client: Client, *, as_json: bool) -> int:
     queues = await read_queues(client)
     if as_json:
-        say_json({"queues": [queue.data() for queue in queues]})
+        say_json({"queues": [queue_view(queue) for queue in queues]})
         return 0
     if not queues:
         say(f"No queues yet: they come with their first job. Submit one with: {session().command('submit', 'TASK')}")
@@ -57,7 +59,7 @@ async def _list(client: Client, *, as_json: bool) -> int:
     return 0
 
 
-def _row(queue: Queue) -> list[str]:
+def _row(queue: QueueInfo) -> list[str]:
     def n(state: State) -> str:
         return number(queue.states.get(state, 0))
 
@@ -69,7 +71,7 @@ def _row(queue: Queue) -> list[str]:
     ]  # fmt: skip
 
 
-def _next_step(queues: list[Queue]) -> str:
+def _next_step(queues: list[QueueInfo]) -> str:
     told = f"{counted(len(queues), 'queue')}."
     paused = [queue for queue in queues if queue.settings.paused and queue.waiting]
     if paused:
@@ -99,7 +101,7 @@ def show(name: str, as_json: bool) -> int:
 async def _show(client: Client, name: str, *, as_json: bool) -> int:
     queue = await found(client, name)
     if as_json:
-        say_json(queue.data())
+        say_json(queue_view(queue))
         return 0
     heading(f"queue {name}")
     settings = queue.settings

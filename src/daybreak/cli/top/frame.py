@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from daybreak.cli.output import Column, table_lines
-from daybreak.cli.queues.queue_view import by_bucket, described
+from daybreak.cli.queues.queue_text import by_bucket, described
 from daybreak.cli.text import ago, bar, counted, first_line, local, number, percent, priority_name, roughly, safe
 from daybreak.core.model import WAITING, Job, State
 
 if TYPE_CHECKING:
-    from daybreak.cli.queues.queue_view import Queue
+    from daybreak.api.queue_info import QueueInfo
     from daybreak.cli.top.snapshot import Look
 
 BAR = 20
@@ -63,7 +63,7 @@ def _depth(look: Look, width: int | None) -> list[Text]:
     return [*table_lines([Column("PRIORITY"), Column("WAITING", right=True), Column("")], rows, width), Text()]
 
 
-def _busy(look: Look) -> list[Queue]:
+def _busy(look: Look) -> list[QueueInfo]:
     """Queues in which something is to be done, the longest first."""
     busy = [q for q in look.queues if q.waiting or q.states.get(State.RUNNING) or q.settings.paused]
     return sorted(busy, key=lambda queue: -queue.waiting)

@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from daybreak.cli.live_workers import Seen, live_workers
-from daybreak.cli.queues.queue_view import Queue, read_queues
+from daybreak.api.queue_info import QueueInfo, read_queues
+from daybreak.api.worker_info import WorkerInfo, live_workers
 from daybreak.client.client import Client
 from daybreak.core.model import Job, State
 
@@ -20,10 +20,10 @@ WINDOW: Final = timedelta(seconds=10)
 
 class Look(Struct, frozen=True, kw_only=True):
     at: datetime
-    queues: list[Queue]
+    queues: list[QueueInfo]
     running: list[Job]
     failed: list[Job]
-    workers: list[Seen]
+    workers: list[WorkerInfo]
 
     @property
     def states(self) -> Counter[State]:

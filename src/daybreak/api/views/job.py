@@ -1,0 +1,88 @@
+"""A job, its events, and the answer to a change of it, as JSON data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from daybreak import values
+from daybreak.api.job_history import ran_for, waited_for
+from daybreak.api.views.scalars import instant
+from daybreak.core.events import Event
+from daybreak.core.model import Job
+from daybreak.store.protocol import Amendment
+
+
+def job_view(job: Job, history: Sequence[Event], now: datetime) -> dict[str, Any]:
+    """All fields of a job, in the order in which they are documented."""
+    spec = job.spec
+    waited, ran = waited_for(job, history, now), ran_for(job, history, now)
+    return {
+        "id": job.id,
+        "task": spec.task,
+        "version": spec.version,
+        "queue": spec.queue,
+        "priority": job.priority,
+        "state": job.state.value,
+        "reason": job.reason.value if job.reason else None,
+        "attempt": job.attempt,
+        "max_attempts": spec.options.retry.attempts,
+        "retries": max(job.attempt - 1, 0),
+        "args": plain_value(spec.args),
+        "result": None if job.result is None else plain_value(job.result),
+        "error": _error(job),
+        "progress": job.progress,
+        "fence": job.fence,
+        "run": spec.run,
+        "owner": spec.owner,
+        "key": spec.key,
+        "tags": list(spec.tags),
+        "meta": dict(spec.meta),
+        "resources": [{"resource": need.resource, "slots": need.slots} for need in spec.options.resources],
+        "worker": job.worker,
+        "cached_from": None,
+        "created_at": instant(job.created_at),
+        "updated_at": instant(history[-1].at if history else job.created_at),
+        "run_at": instant(job.run_at),
+        "started_at": instant(job.started_at),
+        "finished_at": instant(job.finished_at),
+        "expires_at": instant(job.expires_at),
+        "waited_for": waited.total_seconds(),
+        "ran_for": None if ran is None else ran.total_seconds(),
+    }
+
+
+def _error(job: Job) -> dict[str, Any] | None:
+    failure = job.failure
+    if failure is None:
+        return None
+    return {
+        "kind": failure.kind,
+        "message": failure.message,
+        "traceback": failure.traceback,
+        "attempt": failure.attempt,
+    }
+
+
+def event_view(event: Event) -> dict[str, Any]:
+    """One event of a job's history, without the fields that are empty."""
+    fields = {
+        name: getattr(event, name) for name in ("n", "kind", "by", "state", "reason", "priority", "attempt", "fence")
+    }
+    fields |= {"at": instant(event.at), "run_at": instant(event.run_at), "note": event.note, "error": event.error}
+    return {name: value for name, value in fields.items() if value not in (None, "")}
+
+
+def amendment_view(answer: Amendment) -> dict[str, Any]:
+    """What became of one job that was to be changed: its id, the verdict, and the state that the job was in."""
+    return {"id": answer.job, "verdict": answer.verdict, "state": answer.state.value if answer.state else None}
+
+
+def plain_value(data: bytes) -> object:
+    """Stored arguments, or a stored result, as plain values with secrets masked. Bytes that cannot be decoded become
+    text."""
+    try:
+        return values.shown(data)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return data.decode("utf-8", "backslashreplace")

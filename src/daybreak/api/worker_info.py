@@ -1,0 +1,72 @@
+"""What the workers' records in the store say: which workers are live, which are gone, and which tasks they know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from daybreak.client.client import Client
+
+LIVE_FOR_LEASES: Final = 3
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    """A worker's record as this program reads it. Every field but the id has a default, because a worker of an older or
+    newer version may write other fields."""
+
+    id: str
+    name: str = ""
+    host: str = ""
+    pid: int = 0
+    app: str | None = None
+    started_at: datetime | None = None
+    seen_at: datetime | None = None
+    queues: tuple[str, ...] = ()
+    tasks: tuple[tuple[str, int], ...] = ()
+    code: dict[str, str] = {}
+    on_loop: tuple[str, ...] = ()
+    processes: int | None = None
+    async_jobs: int | None = None
+    lease_for: timedelta = timedelta(seconds=7)
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    stopping: bool = False
+
+    def state(self, now: datetime) -> str:
+        """`live`, `stopping`, `stopped` (it ended in order) or `gone` (it did not: it crashed or lost the store)."""
+        is_there = self.seen_at is not None and now - self.seen_at <= LIVE_FOR_LEASES * self.lease_for
+        if is_there:
+            return "stopping" if self.stopping else "live"
+        return "stopped" if self.stopping else "gone"
+
+    def is_live(self, now: datetime) -> bool:
+        """Whether the worker has updated its record within three leases."""
+        return self.state(now) in ("live", "stopping")
+
+
+async def read_workers(client: Client) -> list[WorkerInfo]:
+    """All workers that have a record, the latest start first. Records that cannot be decoded are left out."""
+    found = []
+    for record in await client.store.records("worker"):
+        try:
+            found.append(msgspec.json.decode(record.value, type=WorkerInfo))
+        except msgspec.MsgspecError:
+            continue
+    return sorted(found, key=lambda worker: worker.started_at or _LONG_AGO, reverse=True)
+
+
+async def live_workers(client: Client, now: datetime | None = None) -> list[WorkerInfo]:
+    """The workers that are live at `now`, the latest start first."""
+    now = now or datetime.now(UTC)
+    return [worker for worker in await read_workers(client) if worker.is_live(now)]
+
+
+def known_tasks(workers: Iterable[WorkerInfo]) -> set[tuple[str, int]]:
+    """The tasks, with their versions, that at least one of the workers can run."""
+    return {task for worker in workers for task in worker.tasks}
