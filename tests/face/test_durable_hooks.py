@@ -24,9 +24,9 @@ SECONDS = 20
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(durable, "FIRST_PAUSE", timedelta(milliseconds=1))
-    monkeypatch.setattr(durable, "RENEWED_EVERY", timedelta(milliseconds=30))
-    monkeypatch.setattr(durable, "SILENCE", timedelta(milliseconds=150))
+    monkeypatch.setattr(durable, "FIRST_RETRY_DELAY", timedelta(milliseconds=1))
+    monkeypatch.setattr(durable, "RENEW_INTERVAL", timedelta(milliseconds=30))
+    monkeypatch.setattr(durable, "TAKEOVER_AFTER", timedelta(milliseconds=150))
 
 
 @pytest.fixture
@@ -127,16 +127,16 @@ async def test_one_that_raises_is_tried_again_then_skipped_and_the_next_is_told(
         first = await client.submit("t")
         await wait_for(lambda: len(hook.heard) == 4)
         assert hook.jobs == [first] * 4
-        hook.raises = [ValueError(str(n)) for n in range(durable.TRIES)]
+        hook.raises = [ValueError(str(n)) for n in range(durable.MAX_ATTEMPTS)]
         bad, good = await client.submit("t"), await client.submit("t")
         await wait_for(lambda: hook.jobs[-1:] == [good])
-    assert hook.jobs == [first] * 4 + [bad] * durable.TRIES + [good]
-    assert sum("it is skipped" in record.getMessage() for record in caplog.records) == 1
+    assert hook.jobs == [first] * 4 + [bad] * durable.MAX_ATTEMPTS + [good]
+    assert sum("skipping the event" in record.getMessage() for record in caplog.records) == 1
     assert sum("attempt 1/5" in record.getMessage() for record in caplog.records) == 2
 
 
 async def test_pauses_between_tries_grow(client, monkeypatch):
-    monkeypatch.setattr(durable, "FIRST_PAUSE", timedelta(seconds=1))
+    monkeypatch.setattr(durable, "FIRST_RETRY_DELAY", timedelta(seconds=1))
     slept = []
 
     class World(RealWorld):
@@ -146,10 +146,10 @@ async def test_pauses_between_tries_grow(client, monkeypatch):
     hook = Follow(client)
     hook.hooks.world = World()
     async with hook.following():
-        hook.raises = [ValueError()] * durable.TRIES
+        hook.raises = [ValueError()] * durable.MAX_ATTEMPTS
         await client.submit("t")
-        await wait_for(lambda: len(hook.heard) == durable.TRIES and not hook.raises)
-        await wait_for(lambda: len(slept) == durable.TRIES - 1)
+        await wait_for(lambda: len(hook.heard) == durable.MAX_ATTEMPTS and not hook.raises)
+        await wait_for(lambda: len(slept) == durable.MAX_ATTEMPTS - 1)
     assert slept == [1, 2, 4, 8]
 
 
@@ -183,7 +183,7 @@ async def test_the_place_moves_on_only_after_the_function_returned(client):
 
 
 async def test_the_place_is_written_as_soon_as_a_page_was_told(client, monkeypatch):
-    monkeypatch.setattr(durable, "RENEWED_EVERY", timedelta(hours=1))
+    monkeypatch.setattr(durable, "RENEW_INTERVAL", timedelta(hours=1))
     async with Follow(client).following():
         start = await place(client)
         await client.submit("t")
@@ -195,7 +195,7 @@ async def test_the_place_is_written_as_soon_as_a_page_was_told(client, monkeypat
 
 
 async def test_what_a_hook_is_not_for_is_passed_over_without_a_write(client, monkeypatch):
-    monkeypatch.setattr(durable, "RENEWED_EVERY", timedelta(hours=1))
+    monkeypatch.setattr(durable, "RENEW_INTERVAL", timedelta(hours=1))
     async with Follow(client, "completed").following() as hook:
         [before] = await client.store.records("hook", "mail")
         for _ in range(20):
@@ -217,7 +217,7 @@ async def test_one_follows_at_a_time(client):
 
 
 async def test_another_goes_on_at_once_when_the_first_stops(client, monkeypatch):
-    monkeypatch.setattr(durable, "SILENCE", timedelta(hours=1))
+    monkeypatch.setattr(durable, "TAKEOVER_AFTER", timedelta(hours=1))
     one, two = Follow(client), Follow(client)
     async with contextlib.AsyncExitStack() as stack:
         async with one.following():
@@ -338,11 +338,11 @@ async def test_an_answer_that_was_lost_is_not_taken_for_an_overtaking(client, mo
         await wait_for(lambda: len(hook.heard) == 3)
         await wait_for(renewals(client, 2))
     assert hook.jobs == jobs
-    assert "another worker follows now" not in caplog.text
+    assert "another worker runs it now" not in caplog.text
 
 
 async def test_stopping_in_the_midst_of_a_page_repeats_nothing_that_was_told(client, monkeypatch):
-    monkeypatch.setattr(durable, "LAST_WORDS", timedelta(seconds=SECONDS))
+    monkeypatch.setattr(durable, "STOP_TIMEOUT", timedelta(seconds=SECONDS))
     hook = Follow(client)
     permits = threading.Semaphore(40)
     hook.hear = None  # said below

@@ -13,7 +13,7 @@ import pytest
 
 from daybreak import BadInput, Daybreak, Event, Permanent, State, Suspend
 from daybreak.api.hooks import Hooks
-from daybreak.api.hooks.registry import AT_ONCE
+from daybreak.api.hooks.registry import IMMEDIATE_KINDS
 from daybreak.core.model import Done, JobSpec, Lease
 from daybreak.policy.settle import settle
 from daybreak.system.ports import RealWorld
@@ -85,7 +85,7 @@ def test_every_way_an_attempt_ends_is_told(app, told, until):
     ends = [(event.kind, event.task) for event in told if event.kind not in ("submitted", "started")]
     assert ends == [("failed", "fail"), ("suspended", "hold"), ("cancelled", "forever"), ("released", "forever")]
     assert [event.reason for event in told if event.kind == "failed"] == ["error"]
-    assert set(kinds(told)) == AT_ONCE - {"completed", "retrying"}
+    assert set(kinds(told)) == IMMEDIATE_KINDS - {"completed", "retrying"}
 
 
 def test_a_hook_hears_only_of_what_it_asked_for(app):
@@ -178,7 +178,7 @@ def test_a_hook_that_raises_is_logged_and_harms_nothing(app, told, caplog):
     assert len(after.__self__) == 1
     errors = [record for record in caplog.records if record.name == "daybreak.hooks"]
     assert [record.exc_info[0] for record in errors] == [SystemExit, RuntimeError]
-    assert "hook broken failed at submitted of job" in errors[0].getMessage()
+    assert "hook broken failed for event submitted of job" in errors[0].getMessage()
 
 
 def test_an_async_hook_has_a_loop_of_its_own(app):
@@ -197,7 +197,7 @@ def test_an_async_hook_has_a_loop_of_its_own(app):
 
 
 def test_nothing_waits_for_a_hook_and_what_is_too_much_is_dropped_and_said_once(caplog):
-    hooks = Hooks(RealWorld(), most=3)
+    hooks = Hooks(RealWorld(), max_waiting=3)
     go_on, heard = threading.Event(), []
 
     @hooks.on("submitted")
@@ -250,9 +250,9 @@ def test_a_hook_defined_again_takes_the_place_of_the_first(app):
     ("words", "durable", "told"),
     [
         (("complted",), False, "did you mean 'completed'"),
-        (("nonsense",), True, "there are submitted"),
-        ((), False, "say which events"),
-        ((lambda event: None,), False, "say which events"),
+        (("nonsense",), True, "the events are submitted"),
+        ((), False, "needs the kinds of events"),
+        ((lambda event: None,), False, "needs the kinds of events"),
         (("expired",), False, "durable=True"),
         (("folded",), True, "no event named 'folded'"),
     ],

@@ -105,7 +105,7 @@ class Inline:
             self._replace(app, "world", self.clock)
             self._replace(app, "_made", self._sessions)
             self._replace(app.hooks, "world", self.clock)
-            self._replace(app.hooks, "in_place", True)
+            self._replace(app.hooks, "inline", True)
             # Told by the client, at once: the face does so only when its call returns, and the job has ended by then.
             self._tell_submitted = app.hooks.submitted
             self._replace(app.hooks, "submitted", lambda *_: None)
@@ -193,7 +193,7 @@ class Inline:
             await self._tell_durable()
             for lease in taken.leases:
                 await self._refuse_endless(lease, source)
-                self.app.hooks.began(lease)
+                self.app.hooks.started(lease)
                 ended.append((lease, await self._perform(lease, run, source)))
             if not taken.leases and not taken.again and not self._move_to_next_retry():
                 return
@@ -293,7 +293,7 @@ class Inline:
         for event in feed.events:
             for hook in hooks:
                 if event.kind in hook.kinds:
-                    self.app.hooks.call_here(hook, event)
+                    self.app.hooks.call_inline(hook, event)
 
 
 _Run = Callable[[Work, Context, Held], Coroutine[Any, Any, Ended]]

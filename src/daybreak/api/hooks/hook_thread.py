@@ -1,4 +1,4 @@
-"""A thread in which users' functions are called, one after the other, while nobody waits for them."""
+"""A thread that calls users' hook functions one after the other, so that nothing else waits for them."""
 
 from __future__ import annotations
 
@@ -19,107 +19,118 @@ from daybreak.core.events import Event
 
 _log = logging.getLogger("daybreak.hooks")
 
-MAX_WAITING_CALLS: Final = 10_000  # calls that may wait
-CLOSED_WITHIN: Final = timedelta(seconds=5)
+MAX_WAITING_CALLS: Final = 10_000
+CLOSE_TIMEOUT: Final = timedelta(seconds=5)
 
 _Future = concurrent.futures.Future[BaseException | None]
-_Asked = tuple[Callable[[Event], Any], Event | None, _Future | None]
+_Call = tuple[Callable[[Event], Any], Event | None, _Future | None]
 
-_callers: weakref.WeakSet[Caller] = weakref.WeakSet()
-_left_behind: list[object] = []  # in a forked child: the parent's queues, with locks that its threads may have held
+_threads: weakref.WeakSet[HookThread] = weakref.WeakSet()
+# In a forked child: the parent's queues and locks. The parent's threads may have held the locks at the fork, so these
+# objects must be neither used nor freed here.
+_inherited: list[object] = []
 
 
-class Caller:
-    """Calls functions one after the other, in a thread that begins with the first."""
+class HookThread:
+    """Calls functions one after the other, in a thread that is started for the first call."""
 
-    def __init__(self, name: str, most: int = MAX_WAITING_CALLS) -> None:
-        self.most = most
+    def __init__(self, name: str, max_waiting: int = MAX_WAITING_CALLS) -> None:
+        self.max_waiting = max_waiting
         self._name = name
         self._lock = threading.Lock()
-        self._calls: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        _callers.add(self)
+        _threads.add(self)
 
     def offer(self, function: Callable[[Event], Any], event: Event) -> bool:
-        """Have it called soon; False if too many wait already."""
+        """Queue a call, and do not wait for it. Returns False if too many calls are waiting already."""
         with self._lock:
-            if self._calls.qsize() >= self.most:
+            if self._calls.qsize() >= self.max_waiting:
                 return False
-            self._begin()
+            self._start()
             self._calls.put((function, event, None))
         return True
 
-    async def ask(self, function: Callable[[Event], Any], event: Event) -> BaseException | None:
-        """What it raised, once it has ended. Answered, not raised: SystemExit or StopIteration would do harm here."""
-        return await asyncio.wrap_future(self._ask(function, event))
+    async def call(self, function: Callable[[Event], Any], event: Event) -> BaseException | None:
+        """Call the function, wait for its end, and return what it raised.
 
-    def _ask(self, function: Callable[[Event], Any], event: Event | None) -> _Future:
+        The error is returned, not raised: a SystemExit or a StopIteration would do harm in a coroutine."""
+        return await asyncio.wrap_future(self._submit(function, event))
+
+    def _submit(self, function: Callable[[Event], Any], event: Event | None) -> _Future:
         future: _Future = concurrent.futures.Future()
         with self._lock:
-            self._begin()
+            self._start()
             self._calls.put((function, event, future))
         return future
 
-    def flush(self, within: timedelta) -> bool:
-        """Wait until everything before this was called; False if that takes longer."""
+    def flush(self, timeout: timedelta) -> bool:
+        """Wait until all calls queued before this one have ended. Returns False after `timeout`."""
         if self._thread is None or self._thread is threading.current_thread():
             return True
-        done = self._ask(lambda _: None, None)
-        concurrent.futures.wait([done], within.total_seconds())
+        done = self._submit(lambda _: None, None)
+        concurrent.futures.wait([done], timeout.total_seconds())
         return done.done()
 
-    def close(self, within: timedelta) -> None:
-        """Call what waits, and end the thread. What is offered later begins another."""
+    def close(self, timeout: timedelta) -> None:
+        """Make the waiting calls, then end the thread. A call that is offered later starts a new thread."""
         with self._lock:
             thread, calls = self._thread, self._calls
             self._thread, self._calls = None, queue.SimpleQueue()
         if thread is None:
             return
         calls.put(None)
-        if thread is not threading.current_thread() and within:
-            thread.join(within.total_seconds())
+        if thread is not threading.current_thread() and timeout:
+            thread.join(timeout.total_seconds())
             if thread.is_alive():
-                _log.warning("a hook still runs after %g s and is left to itself", within.total_seconds())
+                _log.warning(
+                    "a hook is still running after %g s; not waiting for it any longer", timeout.total_seconds()
+                )
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._thread is None:
-            _end_with_the_process()
-            self._thread = threading.Thread(target=_serve, args=(self._calls,), name=self._name, daemon=True)
+            _register_at_exit()
+            self._thread = threading.Thread(target=_make_calls, args=(self._calls,), name=self._name, daemon=True)
             self._thread.start()
 
-    def forget(self) -> None:
-        """In a forked child: the thread is the parent's, and so is what it was to call."""
-        _left_behind.append((self._lock, self._calls, self._thread))
+    def reset_after_fork(self) -> None:
+        """Start empty in a forked child: the thread and the waiting calls belong to the parent."""
+        _inherited.append((self._lock, self._calls, self._thread))
         self._lock, self._calls, self._thread = threading.Lock(), queue.SimpleQueue(), None
 
 
-def _serve(calls: queue.SimpleQueue[_Asked | None]) -> None:
-    runner = asyncio.Runner()  # for functions that are async; its loop is made with the first
+def _make_calls(calls: queue.SimpleQueue[_Call | None]) -> None:
+    runner = asyncio.Runner()  # for async functions; it creates its loop at the first of them
     try:
-        while (asked := calls.get()) is not None:
-            function, event, future = asked
+        while True:
+            waiting = calls.get()
+            if waiting is None:
+                return
+            function, event, future = waiting
             if future is None:
-                call(function, event, runner)
+                call_and_log(function, event, runner)
             elif future.set_running_or_notify_cancel():
-                future.set_result(_trouble(function, event, runner))
-            del asked, function, event, future  # nothing is kept alive by what was called last
+                future.set_result(_error_of(function, event, runner))
+            del waiting, function, event, future  # do not keep the last call's objects alive while waiting
     finally:
         runner.close()
 
 
-def call(function: Callable[[Event], Any], event: Event | None, runner: asyncio.Runner | None) -> None:
-    """Call it here, and log what it raises."""
-    if (error := _trouble(function, event, runner)) is not None and event is not None:
+def call_and_log(function: Callable[[Event], Any], event: Event | None, runner: asyncio.Runner | None) -> None:
+    """Call the function in the current thread, and log what it raises."""
+    error = _error_of(function, event, runner)
+    if error is not None and event is not None:
         name = getattr(function, "__name__", repr(function))
-        _log.error("hook %s failed at %s of job %s", name, event.kind, event.job, exc_info=error)
+        _log.error("hook %s failed for event %s of job %s", name, event.kind, event.job, exc_info=error)
 
 
-def _trouble(
+def _error_of(
     function: Callable[[Event], Any], event: Event | None, runner: asyncio.Runner | None
 ) -> BaseException | None:
+    """Call the function and return what it raised, or None."""
     try:
         _wait_for(function(event), runner)  # type: ignore[arg-type]
-    except BaseException as error:  # noqa: BLE001 - harms nothing, not even by SystemExit
+    except BaseException as error:  # noqa: BLE001 - not even a SystemExit of a hook may end the process
         return error
     return None
 
@@ -127,34 +138,38 @@ def _trouble(
 def _wait_for(returned: object, runner: asyncio.Runner | None) -> None:
     if inspect.isawaitable(returned):
         if runner is None:
-            raise TypeError("a plain function that returns an awaitable cannot be called in place: write async def")
-        runner.run(_awaited(returned))
+            raise TypeError(
+                "a hook is a plain function that returns an awaitable; define it with async def, so that it is awaited"
+            )
+        runner.run(_await(returned))
 
 
-async def _awaited(what: Awaitable[object]) -> None:
-    await what
+async def _await(awaitable: Awaitable[object]) -> None:
+    await awaitable
 
 
-_ends_with_the_process = False
+_is_registered_at_exit = False
 
 
-def _end_with_the_process() -> None:
-    """Tell what happened last before the interpreter ends. Asked for late, so that it comes before the portals close:
-    a hook may use them."""
-    global _ends_with_the_process  # noqa: PLW0603
-    if not _ends_with_the_process:
-        _ends_with_the_process = True
+def _register_at_exit() -> None:
+    """Have the waiting calls made before the interpreter exits.
+
+    This is registered at the first call, not at import: exit handlers run in reverse order, and this one must run
+    before the portals close, because a hook may use them."""
+    global _is_registered_at_exit  # noqa: PLW0603
+    if not _is_registered_at_exit:
+        _is_registered_at_exit = True
         atexit.register(_at_exit)
 
 
 def _at_exit() -> None:
-    for caller in list(_callers):
-        caller.close(CLOSED_WITHIN)
+    for thread in list(_threads):
+        thread.close(CLOSE_TIMEOUT)
 
 
 def _after_fork() -> None:
-    for caller in list(_callers):
-        caller.forget()
+    for thread in list(_threads):
+        thread.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""What a hook is, and which events it may ask for."""
+"""What a hook is, and which kinds of events it can be registered for."""
 
 from __future__ import annotations
 
@@ -10,47 +10,63 @@ from daybreak.core.errors import BadInput
 from daybreak.core.events import KINDS, Event
 
 ANY: Final = "*"
-AT_ONCE: Final = frozenset({
+# The events that the process which causes them reports itself; all others are only in the store's feed.
+IMMEDIATE_KINDS: Final = frozenset({
     "submitted", "started", "retrying", "released", "completed", "failed", "cancelled", "suspended",
 })  # fmt: skip
-NEVER: Final = frozenset({"folded"})  # stands in histories only
+HISTORY_ONLY_KINDS: Final = frozenset({"folded"})  # only in a job's history, never in the feed
 
 
 class Hook(NamedTuple):
+    """A function and the kinds of events that it is called for."""
+
     function: Callable[[Event], Any]
     kinds: frozenset[str]
     name: str
 
 
-def kinds_of(kinds: tuple[str, ...], *, durable: bool) -> frozenset[str]:
+def parse_kinds(kinds: tuple[str, ...], *, durable: bool) -> frozenset[str]:
+    """The kinds of events named by the arguments of `@app.on(...)`, checked."""
     if not kinds or not all(isinstance(kind, str) for kind in kinds):
         raise BadInput(
-            'say which events a hook is for: @app.on("completed"), @app.on("failed", "cancelled"), @app.on("*")'
+            "@app.on() needs the kinds of events the hook is for: "
+            '@app.on("completed"), @app.on("failed", "cancelled"), or @app.on("*") for all'
         )
-    there = frozenset(KINDS) - NEVER if durable else AT_ONCE
+    available = frozenset(KINDS) - HISTORY_ONLY_KINDS if durable else IMMEDIATE_KINDS
     for kind in kinds:
-        if kind in there or kind == ANY:
-            continue
-        if kind in KINDS and kind not in NEVER:
-            raise BadInput(
-                f"{kind!r} is told by the store alone: write @app.on({kind!r}, durable=True). "
-                f"Hooks that are called at once hear of {', '.join(kind for kind in KINDS if kind in AT_ONCE)}"
-            )
-        from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
+        if kind not in available and kind != ANY:
+            raise _unknown_kind(kind, available)
+    if ANY in kinds:
+        return available
+    return frozenset(kinds)
 
-        close = get_close_matches(str(kind), there, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(k for k in KINDS if k in there)}"
-        raise BadInput(f"no event named {kind!r}; {hint}")
-    return there if ANY in kinds else frozenset(kinds)
+
+def _unknown_kind(kind: str, available: frozenset[str]) -> BadInput:
+    names = ", ".join(name for name in KINDS if name in available)
+    if kind in KINDS and kind not in HISTORY_ONLY_KINDS:
+        return BadInput(
+            f"a hook for {kind!r} must be durable, because this event comes only from the store: "
+            f"write @app.on({kind!r}, durable=True). Hooks that are not durable can be for {names}"
+        )
+    from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
+
+    close = get_close_matches(kind, available, n=1)
+    if close:
+        return BadInput(f"no event named {kind!r}; did you mean {close[0]!r}?")
+    return BadInput(f"no event named {kind!r}; the events are {names}")
 
 
 def is_same(one: Hook, other: Hook) -> bool:
-    """A notebook cell run again, or a module reloaded, defines the same hook anew."""
+    """Whether both are the same hook, defined again: by a notebook cell that was run again, or a reloaded module."""
     if one.name != other.name:
         return False
     if one.function is other.function:
         return True
     if not (inspect.isfunction(one.function) and inspect.isfunction(other.function)):
         return False
-    places = {(function.__module__, function.__qualname__) for function in (one.function, other.function)}
-    return len(places) == 1 and not {"<locals>", "<lambda>"} & set(one.function.__qualname__.split("."))
+    if (one.function.__module__, one.function.__qualname__) != (
+        other.function.__module__,
+        other.function.__qualname__,
+    ):
+        return False
+    return not {"<locals>", "<lambda>"} & set(one.function.__qualname__.split("."))

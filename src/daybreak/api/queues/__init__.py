@@ -116,7 +116,7 @@ class QueueHandle:
                     handles = [LeaseHandle(sessions, taker, self._hooks, lease) for lease in taken.leases]
                     taker.keep(handles)
                     for lease in taken.leases:
-                        self._hooks.began(lease)
+                        self._hooks.started(lease)
                     return handles
                 left = timedelta(seconds=until - clock.time())
                 if left <= timedelta():

@@ -40,7 +40,7 @@ LOOK_IDLE: Final = 1.0
 class WorkerListener(Protocol):
     """Who wants to hear what this worker does, in this process (hooks)."""
 
-    def began(self, lease: Lease) -> None: ...
+    def started(self, lease: Lease) -> None: ...
 
     def settled(self, settled: Settled) -> None: ...
 
@@ -254,7 +254,7 @@ class Worker:
             self._settled(settled)
         if self._ears is not None:
             for lease in taken.leases:
-                self._ears.began(lease)
+                self._ears.started(lease)
 
     def _settled(self, settled: Settled) -> None:
         if not settled.accepted:
