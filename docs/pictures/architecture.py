@@ -52,7 +52,7 @@ WAY = [
     ("insert", "stores/sqlite/insert.py", "durable: submit returns after the commit"),
     ("claim", "worker/supervisor/claim_loop.py", "free slots ask for the most urgent jobs"),
     ("lease", "stores/sqlite/claim.py", "the store grants leases, each with a fence"),
-    ("run", "worker/child/loops.py", "a child runs the task; heartbeats keep the lease"),
+    ("run", "worker/child/sync_loop.py", "a child runs the task; heartbeats keep the lease"),
     ("settle", "policy/settle.py", "the outcome decides the job's fate"),
     ("write", "stores/sqlite/settle.py", "written only if the fence still matches"),
     ("tell", "telemetry.py", "events become log lines, hooks and wake-ups"),

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from daybreak import Daybreak, values
-from daybreak.worker.child import loops
-from daybreak.worker.child.loops import AT_ONCE, AsyncChild
+from daybreak.worker.child import async_loop
+from daybreak.worker.child.async_loop import MAX_STARTS_PER_ITERATION, AsyncChild
 from daybreak.worker.child.runner import Runner
 from daybreak.worker.slot_table import SlotTable
-from daybreak.worker.wire import Bye, Frames, Report, Run, Stop, Work, to_supervisor
+from daybreak.worker.wire import Exit, Frames, Report, Run, Stop, Work, to_supervisor
 
 app = Daybreak("memory://")
 word: contextvars.ContextVar[str | None] = contextvars.ContextVar("word", default=None)
@@ -72,7 +72,7 @@ class Supervisor:
     def _note(self, report: Report) -> None:
         for one in report.ended:
             assert one.seq not in self.ended, "told twice"
-            self.ended[one.seq] = (one.what, None if one.result is None else values.decode(one.result))
+            self.ended[one.seq] = (one.status, None if one.result is None else values.decode(one.result))
 
 
 @asynccontextmanager
@@ -86,24 +86,24 @@ async def child_of(slots: int):
         cells.append(SlotTable(slots))
         child = AsyncChild(its, cells[-1], Runner(app.program), slots)
         serving = asyncio.create_task(child.serve())
-        while not hasattr(child, "_voices"):  # noqa: ASYNC110 - it is not connected yet, and nobody tells
+        while not hasattr(child, "_reporting"):  # noqa: ASYNC110 - it is not connected yet, and nobody tells
             await asyncio.sleep(0.001)
         yield child, Supervisor(ours)
-        child.hear(Bye())
+        child.on_message(Exit())
         assert await serving
 
 
 async def test_each_job_has_a_context_of_its_own():
     """Also one that begins where another has just ended."""
     async with child_of(slots=2) as (child, supervisor):
-        child.hear(Run([work(n) for n in range(100)]))
+        child.on_message(Run([work(n) for n in range(100)]))
         assert await supervisor.hear(100) == {n + 1: ("done", None) for n in range(100)}
 
 
 async def test_one_that_is_stopped_before_its_first_step_is_told_of_and_makes_room():
     async with child_of(slots=1) as (child, supervisor):
-        child.hear(Run([work(n) for n in range(3)]))
-        child.hear(Stop(1, "cancel"))
+        child.on_message(Run([work(n) for n in range(3)]))
+        child.on_message(Stop(1, "cancel"))
         ended = await supervisor.hear(3)
         assert begun == [1, 2], ended
     assert ended == {1: ("cancelled", None), 2: ("done", None), 3: ("done", None)}
@@ -113,11 +113,11 @@ async def test_an_urgent_one_goes_before_what_has_not_begun():
     """A few begin in each round: whatever waits, what is heard between two rounds goes first."""
     async with child_of(slots=100) as (child, supervisor):
         loop = asyncio.get_running_loop()
-        child.hear(Run([work(2 * n, priority=9) for n in range(500)]))
+        child.on_message(Run([work(2 * n, priority=9) for n in range(500)]))
 
         def interrupt() -> None:
             at.append(len(begun))
-            child.hear(Run([work(1001, priority=1)]))
+            child.on_message(Run([work(1001, priority=1)]))
 
         at: list[int] = []
         for _ in range(3):
@@ -125,12 +125,12 @@ async def test_an_urgent_one_goes_before_what_has_not_begun():
         loop.call_soon(interrupt)
         await supervisor.hear(501)
     assert 0 < at[0] < 500
-    assert begun.index(1001) - at[0] <= 2 * AT_ONCE
+    assert begun.index(1001) - at[0] <= 2 * MAX_STARTS_PER_ITERATION
 
 
 async def test_all_slots_are_used_and_no_more():
     async with child_of(slots=20) as (child, supervisor):
-        child.hear(Run([work(2 * n + 1) for n in range(200)]))
+        child.on_message(Run([work(2 * n + 1) for n in range(200)]))
         await supervisor.hear(200)
     assert sorted(begun) == [2 * n + 1 for n in range(200)]
     assert max(side_by_side) == 20
@@ -151,7 +151,7 @@ async def test_tasks_may_end_as_they_are_made():
         loop = asyncio.get_running_loop()
         loop.set_task_factory(at_once)
         try:
-            child.hear(Run([work(2 * n) for n in range(100)]))
+            child.on_message(Run([work(2 * n) for n in range(100)]))
             while len(begun) < 100:  # noqa: ASYNC110 - it begins a few in each round
                 await asyncio.sleep(0)
         finally:
@@ -161,8 +161,8 @@ async def test_tasks_may_end_as_they_are_made():
 
 async def test_one_that_leaves_begins_nothing_more():
     async with child_of(slots=2) as (child, _):
-        child.hear(Run([work(2 * n + 1) for n in range(50)]))
-        child.hear(Bye())
+        child.on_message(Run([work(2 * n + 1) for n in range(50)]))
+        child.on_message(Exit())
         while running or not begun:  # noqa: ASYNC110 - what has begun goes on to its end
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
@@ -171,12 +171,12 @@ async def test_one_that_leaves_begins_nothing_more():
 
 async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch):
     """To be woken by a job is to be in its way: for a while after the last it need not be."""
-    monkeypatch.setattr(loops, "STUCK_AFTER", 0.01)
-    monkeypatch.setattr(loops, "ALERT_FOR", 150)
+    monkeypatch.setattr(async_loop, "BLOCKED_AFTER", 0.01)
+    monkeypatch.setattr(async_loop, "IDLE_CHECKS", 150)
     async with child_of(slots=2) as (child, supervisor):
         assert not child._busy.is_set()
         for n in (2, 4):
-            child.hear(Run([work(n)]))
+            child.on_message(Run([work(n)]))
             await supervisor.hear(n // 2)
             assert not child._running
             await asyncio.sleep(0.05)
@@ -184,7 +184,7 @@ async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch
         async with asyncio.timeout(30):
             while child._busy.is_set():  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
-        child.hear(Run([work(6)]))
+        child.on_message(Run([work(6)]))
         assert child._busy.is_set()
         await supervisor.hear(3)
 
@@ -193,8 +193,8 @@ async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch
 async def test_a_job_that_holds_up_the_loop_is_named(after):
     async with child_of(slots=2) as (child, supervisor):
         if after == "another":
-            child.hear(Run([work(8)]))
+            child.on_message(Run([work(8)]))
             await supervisor.hear(1)
-        child.hear(Run([work(10), work(HOLDS_UP)]))
+        child.on_message(Run([work(10), work(HOLDS_UP)]))
         await supervisor.hear(3 if after == "another" else 2)
     assert blamed.pop() == HOLDS_UP + 1

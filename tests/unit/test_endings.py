@@ -17,8 +17,8 @@ from daybreak.core.model import Cancelled, Failed, Failure, HandedBack, Lease, L
 from daybreak.system import platform
 from daybreak.tasks.context import Context
 from daybreak.testing.contract.builders import NOON, spec
-from daybreak.worker.child.loops import AsyncChild
-from daybreak.worker.child.runner import Runner, told
+from daybreak.worker.child.async_loop import AsyncChild
+from daybreak.worker.child.runner import Runner, ended_by_error
 from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor.child import Held
 from daybreak.worker.supervisor.outcomes import as_asked
@@ -60,7 +60,7 @@ def test_one_that_was_asked_to_end_ends_for_that_reason(asked, outcome, ends):
 def test_at_a_workers_stop_a_job_goes_back_unless_it_rules_that_out(trouble, what):
     ctx = Context(job="job")
     ctx.ask_to_stop("shutdown")
-    assert told(WORK, ctx, trouble, 0.0).what == what
+    assert ended_by_error(WORK, ctx, trouble, 0.0).status == what
 
 
 FORKS = """
@@ -95,4 +95,4 @@ def test_the_family_of_a_number_that_may_be_anothers_is_left_alone(monkeypatch):
 
 
 def test_a_loop_that_ends_before_its_child_has_begun_is_no_trouble_of_its_own():
-    AsyncChild(None, SlotTable(1), Runner(Daybreak("memory://").program), 1).torn()
+    AsyncChild(None, SlotTable(1), Runner(Daybreak("memory://").program), 1).on_loop_stopped()

@@ -22,8 +22,8 @@ from daybreak.system.ports import RealWorld
 from daybreak.tasks.import_guard import importing
 from daybreak.tasks.registry import Definition, Program
 from daybreak.worker.child.failures import failure_of
-from daybreak.worker.child.loops import _Line
-from daybreak.worker.launcher import Body, ThreadBody
+from daybreak.worker.child.work_queue import WorkQueue
+from daybreak.worker.launcher import ChildHandle, ChildThread
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor import worker_record
@@ -56,19 +56,19 @@ class TestCell:
     def test_tells_what_has_begun_and_since_when(self):
         cell = SlotTable(3)
         first, second = cell.begin(7), cell.begin(9)
-        assert set(cell.read()) == {7, 9}
-        assert cell.read()[7] <= cell.read()[9]
+        assert set(cell.running()) == {7, 9}
+        assert cell.running()[7] <= cell.running()[9]
         cell.end(first)
-        assert set(cell.read()) == {9}
+        assert set(cell.running()) == {9}
         cell.end(second)
-        assert cell.read() == {}
+        assert cell.running() == {}
 
     def test_a_place_is_used_again(self):
         cell = SlotTable(1)
         for seq in range(1, 100):
             cell.end(cell.begin(seq))
         cell.begin(100)
-        assert set(cell.read()) == {100}
+        assert set(cell.running()) == {100}
 
     def test_what_has_ended_is_known_until_its_place_is_used_again(self):
         cell = SlotTable(1)
@@ -80,7 +80,7 @@ class TestCell:
 
 class TestLine:
     def test_the_most_urgent_first_else_as_they_came(self):
-        line = _Line()
+        line = WorkQueue()
         line.add([work(1), work(2)])
         line.add([work(3, 1), work(4)])
         line.add([work(5, 0)])
@@ -88,10 +88,10 @@ class TestLine:
         assert line.pop() is None
 
     def test_what_is_recalled_is_not_begun(self):
-        line = _Line()
+        line = WorkQueue()
         line.add([work(1), work(2)])
         assert line.pop().seq == 1
-        assert line.empty() == [2]
+        assert line.clear() == [2]
         assert line.pop() is None
 
 
@@ -218,12 +218,12 @@ class TestTarget:
             ("nowhere.py", "no file"),
             ("no_such_module_x:app", "no module"),
             ("daybreak:nothing", "no 'nothing'"),
-            ("daybreak:Priority", "no Daybreak app"),
-            ("", "names no app"),
+            ("daybreak:Priority", "not a Daybreak app"),
+            ("", "does not name an app"),
             ("a b:app", "no module"),
-            ("a..b:app", "names no module"),
-            (".tasks:app", "names no module"),
-            ("a\0b:app", "names no module"),
+            ("a..b:app", "does not name a module"),
+            (".tasks:app", "does not name a module"),
+            ("a\0b:app", "does not name a module"),
         ],
     )
     def test_a_target_that_leads_nowhere_says_why(self, target, says):
@@ -247,9 +247,9 @@ class TestTarget:
             load(f"{file}:ap")
         with pytest.raises(TargetNotFound, match=rf"has no 'report'; did you mean {file}:reports or {file}:app\?"):
             load(f"{file}:report")
-        with pytest.raises(TargetNotFound, match=rf"is no Daybreak app, its type is int; did you mean {file}:"):
+        with pytest.raises(TargetNotFound, match=rf"is not a Daybreak app, its type is int; did you mean {file}:"):
             load(f"{file}:not_one")
-        with pytest.raises(TargetNotFound, match="has no 'app'; there is no Daybreak app in it"):
+        with pytest.raises(TargetNotFound, match="has no 'app'; it has no Daybreak app"):
             load("daybreak.core.units:app")
 
     def test_an_error_in_the_users_code_goes_through(self, tmp_path):
@@ -345,11 +345,11 @@ async def test_of_workers_long_dead_nothing_is_left_and_a_wrong_clock_forgets_no
 async def test_children_that_cannot_be_started_are_tried_again():
     tries = []
 
-    def start(slots: int) -> Body:
+    def start(slots: int) -> ChildHandle:
         tries.append(slots)
         if len(tries) < 3:
             raise OSError("too many processes")
-        return ThreadBody(launch_hello(slots), program)
+        return ChildThread(launch_hello(slots), program)
 
     program = Program()
     program.add(Definition(print))
@@ -371,7 +371,7 @@ async def pool():
     program.add(Definition(print))
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1,
-        start=lambda slots: ThreadBody(launch_hello(slots), program),
+        start=lambda slots: ChildThread(launch_hello(slots), program),
         settings=WorkerSettings(), trial=QuarantineTerms({}),
     )  # fmt: skip
     await pool.children.open(pool)

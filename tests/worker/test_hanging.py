@@ -20,7 +20,7 @@ from worker_hand import ask
 from daybreak import Daybreak, JobFailed
 from daybreak.core.model import JobSpec, Lease, Options
 from daybreak.system.platform import ProcessActivity, ProcessScan
-from daybreak.worker.launcher import ProcessBody
+from daybreak.worker.launcher import ChildProcess
 from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor import hang_detector
 from daybreak.worker.supervisor.child import Child, Held
@@ -187,33 +187,33 @@ def test_what_our_own_thread_in_a_child_does_is_none():
     spins = threading.Thread(target=spin)
     spins.start()
     has_spun.wait()
-    body = object.__new__(ProcessBody)
-    body._process, body.listener = SimpleNamespace(pid=os.getpid()), spins.native_id
-    without = _cpu(body)
-    body.listener = None
-    assert _cpu(body) - without > CPU
+    child = object.__new__(ChildProcess)
+    child._process, child.listener = SimpleNamespace(pid=os.getpid()), spins.native_id
+    without = _cpu(child)
+    child.listener = None
+    assert _cpu(child) - without > CPU
     measured.set()
     spins.join()
 
 
-def _cpu(body):
-    found = body.deeds(ProcessScan(), {}, thorough=False)
-    return next(deeds.cpu for (pid, _), deeds in found.items() if pid == os.getpid())
+def _cpu(child):
+    found = child.activity(ProcessScan(), {}, thorough=False)
+    return next(activity.cpu for (pid, _), activity in found.items() if pid == os.getpid())
 
 
 # -- how it is looked --------------------------------------------------------------------------------------------------
 
 
 class Still:
-    """A body that does nothing, answers nobody, and counts who looks."""
+    """The handle of a child that does nothing and does not answer. It records the scans and counts the stacks."""
 
     def __init__(self, jobs):
-        self.cell, self.listener = SlotTable(jobs), None
-        self.glances, self.stacks = [], 0
+        self.slot_table, self.listener = SlotTable(jobs), None
+        self.scans, self.stacks = [], 0
         self.answers = threading.Event()
 
-    def deeds(self, glance, known, *, thorough):
-        self.glances.append((glance, threading.current_thread()))
+    def activity(self, scan, known, *, thorough):
+        self.scans.append((scan, threading.current_thread()))
         return {(7, 1): ProcessActivity()}
 
     def stack(self):
@@ -232,7 +232,7 @@ def still(jobs=1, hang=60.0):
             lease_for=timedelta(seconds=7), started_at=noon, created_at=noon,
         )  # fmt: skip
         child.held[seq] = Held(lease, None)
-        child.body.cell.begin(seq)
+        child.handle.slot_table.begin(seq)
     return child
 
 
@@ -247,7 +247,7 @@ async def test_one_look_for_all_in_a_thread_ten_times_in_its_patience():
     for tenths in range(200):
         found.look(children, begun + tenths / 10)
         await seen(found)
-    one, other = (child.body.glances for child in children)
+    one, other = (child.handle.scans for child in children)
     assert len(one) == len(other) == 4, "at 0, 6, 12 and 18 seconds"
     assert all(mine[0] is its[0] for mine, its in zip(one, other, strict=True))
     assert threading.current_thread() not in {thread for _, thread in one + other}
@@ -256,7 +256,7 @@ async def test_one_look_for_all_in_a_thread_ten_times_in_its_patience():
 async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
     child, ended = still(hang=3.0), []
     found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
-    child.body.answers.set()
+    child.handle.answers.set()
     begun = child.begun()[1]
     child.forgive(100.0)
     found.look([child], begun + 102.9)
@@ -270,11 +270,11 @@ async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
 @pytest.mark.parametrize(("share", "asked"), [(0.0, True), (0.9, False)], ids=["idle", "in line for a core"])
 async def test_time_in_line_for_a_core_is_no_silence(share, asked):
     child = still(hang=3.0)
-    child.body.answers.set()
+    child.handle.answers.set()
     found = HangDetector(is_async=False, end=lambda *_: None)
     begun = child.begun()[1]
     looks = iter(range(1000))
-    child.body.deeds = lambda *_, **__: {(7, 1): ProcessActivity(waited={7: share * next(looks)})}
+    child.handle.activity = lambda *_, **__: {(7, 1): ProcessActivity(waited={7: share * next(looks)})}
     for seconds in range(12):
         found._glanced_at = -1e9
         found.look([child], begun + seconds)
@@ -348,17 +348,17 @@ async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkey
     monkeypatch.setattr(hang_detector, "ANSWERS_WITHIN", 0.01)
     child, other, ended = still(jobs=30, hang=0.0), still(hang=0.0), []
     found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
-    other.body.answers.set()
+    other.handle.answers.set()
     for _ in range(100):
         found.look([child, other], time.monotonic() + 1)
         await asyncio.sleep(0.001)
         if other.held[1] in ended:
             break
     assert ended == [other.held[1]], "it does not wait for the other child, which does not answer"
-    child.body.answers.set()
+    child.handle.answers.set()
     await asyncio.gather(*found._asking.values())
     assert [held for held in ended if held is not other.held[1]] == list(child.held.values())
-    assert child.body.stacks == 1
+    assert child.handle.stacks == 1
     assert {held.stack for held in ended} == {"here"}
 
 

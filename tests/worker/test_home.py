@@ -10,7 +10,7 @@ import worker_odd as odd
 
 from daybreak import Daybreak, JobFailed
 from daybreak.testing import inline
-from daybreak.worker.child.working_directory import Home
+from daybreak.worker.child.working_directory import WorkingDirectory
 
 FAR = "/"
 
@@ -66,7 +66,7 @@ def test_inline_a_job_leaves_the_test_and_the_next_job_where_they_were(home, tmp
 
 
 def test_home_is_found_by_its_path_where_a_task_has_closed_what_it_did_not_open(home, caplog):
-    here = Home()
+    here = WorkingDirectory()
     os.close(here._fd)
     os.chdir(FAR)
     here.restore()
@@ -75,4 +75,4 @@ def test_home_is_found_by_its_path_where_a_task_has_closed_what_it_did_not_open(
     os.chdir(FAR)
     here.restore()
     assert str(Path.cwd()) == FAR
-    assert f"{home} cannot be entered again" in caplog.text
+    assert f"cannot return to {home}" in caplog.text

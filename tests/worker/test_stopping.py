@@ -14,7 +14,7 @@ from worker_hand import is_alive, read_lines, until
 from worker_stores import meddled
 
 from daybreak import State
-from daybreak.worker.launcher import ProcessBody
+from daybreak.worker.launcher import ChildProcess
 
 HEARD = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
@@ -156,13 +156,13 @@ def test_what_was_claimed_while_the_worker_was_told_to_stop_is_handed_back(stage
 
 def test_a_child_that_takes_its_time_to_die_takes_no_job_with_it(stage, began, monkeypatch):
     """A large process takes a while from the end of its talk to its death."""
-    bury = ProcessBody.bury
+    clean_up = ChildProcess.clean_up
 
-    def slowly(body):
+    def slowly(child):
         time.sleep(0.3)
-        bury(body)
+        clean_up(child)
 
-    monkeypatch.setattr(ProcessBody, "bury", slowly)
+    monkeypatch.setattr(ChildProcess, "clean_up", slowly)
     with app.worker(processes=2, grace="100ms"):
         jobs = [nap.submit(3600.0) for _ in range(2)]
         for job in jobs:

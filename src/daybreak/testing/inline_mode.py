@@ -22,8 +22,8 @@ from daybreak.tasks.context import Context
 from daybreak.testing.clock import HandClock
 from daybreak.testing.inline_doubles import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
 from daybreak.worker.child.runner import Runner
-from daybreak.worker.child.setup import entered
-from daybreak.worker.child.working_directory import Home
+from daybreak.worker.child.setup import enter_setups
+from daybreak.worker.child.working_directory import WorkingDirectory
 from daybreak.worker.supervisor.child import Held, work_of
 from daybreak.worker.supervisor.lease_source import ClaimRequest, LocalSource, Settled
 from daybreak.worker.supervisor.outcomes import as_asked, outcome_of
@@ -118,7 +118,7 @@ class Inline:
                 given = await _enter(around, lifespan())
                 if isinstance(given, dict):
                     shared.__dict__.update(values.decode(values.encode(given, "lifespan")))
-            await around.enter_async_context(await entered(app.program.setups, shared))
+            await around.enter_async_context(await enter_setups(app.program.setups, shared))
             self._runner = Runner(app.program, shared)
             self._around = around.pop_all()
 
@@ -222,7 +222,7 @@ class Inline:
         limit = limit_for(lease)
         held = Held(lease, None if limit is None else limit.total_seconds())
         work = work_of(lease)
-        home = Home()  # a test may have gone elsewhere since the last job
+        home = WorkingDirectory()  # a test may have gone elsewhere since the last job
         try:
             ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)), held)
         finally:
@@ -247,7 +247,7 @@ class Inline:
 
     async def _run_limited(self, work: Work, ctx: Context, held: Held) -> Ended:
         """Ended by its time limit as a worker would: asked to stop, and cancelled where it awaits something."""
-        running = asyncio.create_task(self._runner.arun(work, ctx))
+        running = asyncio.create_task(self._runner.run_async(work, ctx))
         if held.limit is None:
             return await running
 

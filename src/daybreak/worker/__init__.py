@@ -21,7 +21,9 @@ supervisor/              runs in the process that `daybreak worker` starts
     worker_record        what the worker publishes about itself
     idle_check           whether anything is left to do, for a worker that stops when there is not
 child/                   runs in each child
-    loops                take work from the socket, run it, report how it ended: the sync and the async loop
+    sync_loop            main loop of a child for sync tasks: one job at a time
+    async_loop           main loop of a child for async tasks: many jobs on one event loop
+    work_queue           work that a child has received and not started
     runner               one job -> its outcome
     reporting            progress, checkpoints and log lines of a running job
     failures, stacks     exceptions as data; where a job stands

@@ -1,4 +1,4 @@
-"""Where a child process begins: finds the user's code, sets it up, and serves."""
+"""The entry point of a child process: imports the user's code, runs its setup functions, and runs jobs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from types import SimpleNamespace
 from daybreak import values
 from daybreak.system import platform
 from daybreak.tasks.registry import Program
+from daybreak.worker.child.async_loop import AsyncChild
 from daybreak.worker.child.exact_timers import exact_loop
-from daybreak.worker.child.loops import AsyncChild, SyncChild
 from daybreak.worker.child.runner import Runner
-from daybreak.worker.child.setup import entered
+from daybreak.worker.child.setup import enter_setups
+from daybreak.worker.child.sync_loop import SyncChild
 from daybreak.worker.slot_table import SlotTable, size_for
 from daybreak.worker.target import load, load_modules, sentence
-from daybreak.worker.wire import Broken, Frames, Hello, Ready, frame, to_child
+from daybreak.worker.wire import Frames, Hello, Ready, SetupFailed, frame, to_child
 
 _log = logging.getLogger("daybreak.worker")
 
 
 def main() -> None:
+    """Run a child process until its supervisor tells it to exit, or is gone."""
     platform.die_with_parent()
-    # Stopping is the supervisor's business, also where a service manager signals every process of the service. Heard
-    # and not ignored, because what is ignored stays so in programs that a task starts.
+    # The supervisor decides when a child stops, even if a service manager signals every process of the service. Use an
+    # empty handler instead of SIG_IGN: programs that a task starts would inherit an ignored signal.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
@@ -43,23 +45,24 @@ def main() -> None:
         return
     if stack is not None:
         platform.tell_stack_on_signal(stack)
-    cell = SlotTable(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
+    slot_table = SlotTable(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
-    with contextlib.suppress(AttributeError):  # replaced by something that is no text stream
+    with contextlib.suppress(AttributeError):  # replaced by something that is not a text stream
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        program = _find(hello)
-    except BaseException as error:  # noqa: BLE001 - told by the supervisor
-        _tell_broken(sock, error)
+        program = _load_program(hello)
+    except BaseException as error:  # noqa: BLE001 - the supervisor reports it
+        _send_setup_error(sock, error)
         return
-    serve(sock, cell, program, hello, lambda: os._exit(1), own_process=True)
+    serve(sock, slot_table, program, hello, lambda: os._exit(1), own_process=True)
     sys.stdout.flush()
     sys.stderr.flush()
 
 
 def read_hello(sock: socket.socket) -> Hello | None:
+    """The first message of the supervisor; None if it is gone."""
     frames = Frames(to_child)
-    # Nothing follows a hello until the child has answered it, so no byte of another message is lost here.
+    # The supervisor sends nothing after Hello until the child has answered, so no other message is read and lost here.
     while data := sock.recv(1 << 16):
         for message in frames.feed(data):
             assert isinstance(message, Hello)
@@ -67,7 +70,7 @@ def read_hello(sock: socket.socket) -> Hello | None:
     return None
 
 
-def _find(hello: Hello) -> Program:
+def _load_program(hello: Hello) -> Program:
     app = load(hello.target)
     load_modules(hello.imports)
     if hello.url and hasattr(app, "use"):
@@ -81,46 +84,47 @@ def _find(hello: Hello) -> Program:
 
 def serve(
     sock: socket.socket,
-    cell: SlotTable,
+    slot_table: SlotTable,
     program: Program,
     hello: Hello,
     on_orphaned: Callable[[], None],
     *,
     own_process: bool = False,
 ) -> None:
-    """Set up and run works until told to leave. In a process of its own the working directory is the jobs' alone, and
-    log lines are forwarded."""
+    """Run the setup functions, then jobs until the supervisor tells this child to exit.
+
+    With `own_process` the working directory is restored after jobs, and their log lines go to the supervisor."""
     shared = SimpleNamespace(**values.decode(hello.shared))
     runner = Runner(program, shared, hello.scratch, own_process=own_process)
     log_level = hello.log_level if own_process else None
     try:
         if hello.is_async:
-            child = AsyncChild(sock, cell, runner, hello.slots, log_level)
+            child = AsyncChild(sock, slot_table, runner, hello.slots, log_level)
             with asyncio.Runner(loop_factory=exact_loop) as loop:
                 try:
                     loop.run(_serve_async(child, sock, program, shared, on_orphaned))
                 except BaseException:
-                    child.torn()  # before all that runs on the loop is cancelled
+                    child.on_loop_stopped()  # before asyncio cancels the jobs
                     raise
         else:
-            _serve_sync(SyncChild(sock, cell, runner, on_orphaned, log_level), sock, program, shared)
+            _serve_sync(SyncChild(sock, slot_table, runner, on_orphaned, log_level), sock, program, shared)
     except BaseException as error:
-        _log.error("a child ended: %s", sentence(error))
+        _log.error("a child process failed: %s", sentence(error))
         raise
     finally:
         sock.close()
 
 
 def _serve_sync(child: SyncChild, sock: socket.socket, program: Program, shared: SimpleNamespace) -> None:
-    with contextlib.ExitStack() as ending:
+    with contextlib.ExitStack() as on_exit:
         loop = asyncio.Runner()
-        ending.callback(loop.close)
+        on_exit.callback(loop.close)
         try:
-            around = loop.run(entered(program.setups, shared))
+            setups = loop.run(enter_setups(program.setups, shared))
         except BaseException as error:  # noqa: BLE001
-            _tell_broken(sock, error)
+            _send_setup_error(sock, error)
             return
-        ending.callback(lambda: loop.run(around.aclose()))
+        on_exit.callback(lambda: loop.run(setups.aclose()))
         sock.sendall(frame(Ready(sorted(program.known(is_async=False)))))
         child.serve()
 
@@ -133,21 +137,21 @@ async def _serve_async(
     on_orphaned: Callable[[], None],
 ) -> None:
     try:
-        around = await entered(program.setups, shared)
+        setups = await enter_setups(program.setups, shared)
     except BaseException as error:  # noqa: BLE001
-        _tell_broken(sock, error)
+        _send_setup_error(sock, error)
         return
     sock.sendall(frame(Ready(sorted(program.known(is_async=True)))))
     sock.setblocking(False)
     if not await child.serve():
         on_orphaned()
-    await around.aclose()
+    await setups.aclose()
 
 
-def _tell_broken(sock: socket.socket, error: BaseException) -> None:
+def _send_setup_error(sock: socket.socket, error: BaseException) -> None:
     text = "".join(traceback.format_exception(error))
     with contextlib.suppress(OSError):
-        sock.sendall(frame(Broken(f"{sentence(error)}\n{text}")))
+        sock.sendall(frame(SetupFailed(f"{sentence(error)}\n{text}")))
 
 
 if __name__ == "__main__":

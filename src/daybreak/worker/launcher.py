@@ -1,4 +1,4 @@
-"""How a child is started and ended: a process of its own, or, where user code cannot be imported again, a thread."""
+"""Starts and ends children: each is a process or, where the user's code cannot be imported again, a thread."""
 
 from __future__ import annotations
 
@@ -16,49 +16,57 @@ from typing import IO, Protocol, cast
 
 from daybreak.system import platform
 from daybreak.tasks.registry import Program
-from daybreak.worker.child.stacks import asked_by_signal
+from daybreak.worker.child.stacks import stack_by_signal
 from daybreak.worker.slot_table import SlotTable, size_for
 from daybreak.worker.wire import Hello, frame
 
 
-class Body(Protocol):
-    """A child's bodily side. `sock` is our end of the talk; `listener` is the thread in it that is ours, once known."""
+class ChildHandle(Protocol):
+    """The process or thread of a child.
+
+    `sock` is the supervisor's end of the connection. `listener` is the native id of the thread in which the child reads
+    messages, once it is known."""
 
     sock: socket.socket
-    cell: SlotTable
+    slot_table: SlotTable
     listener: int | None
 
     def end(self) -> bool:
-        """End it now; False if that cannot be done and it goes on until its job ends."""
+        """End the child now. False if that is not possible: then it runs until its job ends."""
         ...
 
-    def how_it_ended(self) -> str | None:
-        """None while it lives."""
+    def exit_description(self) -> str | None:
+        """How the child ended, in words; None while it is alive."""
         ...
 
-    def memory(self) -> int | None: ...
+    def memory(self) -> int | None:
+        """Bytes of memory that the child uses; None where that is unknown."""
+        ...
 
-    def deeds(self, glance: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
-        """What it has done so far for its job, with all that it started: whose deeds nobody can tell are its own."""
+    def activity(self, scan: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+        """What the child and every process that it started have done so far for its job. Activity that cannot be
+        attributed counts as that of the job."""
         ...
 
     def stack(self) -> str:
-        """Where it stands, asked for in a way that needs no help of its interpreter; empty where there is none."""
+        """The stack of the child, obtained without the help of its interpreter; empty where that is not possible."""
         ...
 
-    def bury(self) -> None:
-        """Let go of what it left. Waits for its end, which must have been brought about."""
+    def clean_up(self) -> None:
+        """Wait for the end of the child and remove what it left. The child must be ending already."""
         ...
 
 
 def _memory_file() -> IO[bytes]:
-    """To share memory by; without a name where a child can inherit it, so that a worker that is killed leaves none."""
+    """A file for shared memory. Where a child can inherit it, it has no name, so a killed worker leaves no file."""
     if sys.platform == "win32":
-        return cast("IO[bytes]", tempfile.NamedTemporaryFile(prefix="daybreak-cell-"))
-    return tempfile.TemporaryFile(prefix="daybreak-cell-")
+        return cast("IO[bytes]", tempfile.NamedTemporaryFile(prefix="daybreak-slots-"))
+    return tempfile.TemporaryFile(prefix="daybreak-slots-")
 
 
-class ProcessBody:
+class ChildProcess:
+    """A child that is a process."""
+
     def __init__(self, hello: Hello) -> None:
         self.sock, theirs = socket.socketpair()
         self.listener: int | None = None
@@ -66,26 +74,26 @@ class ProcessBody:
         self._ended = False
         self._stack: IO[bytes] | None = None
         if platform.STACK_SIGNAL is not None:
-            self._stack = tempfile.TemporaryFile(prefix="daybreak-")  # noqa: SIM115 - closed when it is buried
+            self._stack = tempfile.TemporaryFile(prefix="daybreak-")  # noqa: SIM115 - closed by clean_up
         try:
             with theirs, _memory_file() as file:
                 file.truncate(size_for(hello.slots))
-                self.cell = SlotTable(hello.slots, mmap.mmap(file.fileno(), size_for(hello.slots)))
+                self.slot_table = SlotTable(hello.slots, mmap.mmap(file.fileno(), size_for(hello.slots)))
                 self._process = platform.start_child(_CODE, theirs, file, self._stack)
         except BaseException:
             self.sock.close()
             if self._stack is not None:
                 self._stack.close()
             raise
-        self.sock.sendall(frame(hello))  # a hello fits into any socket's buffer
+        self.sock.sendall(frame(hello))  # does not block: Hello fits into the socket's buffer
 
     def end(self) -> bool:
-        if not self._ended:  # once: later its number may be another's
+        if not self._ended:  # once: later the pid may belong to another process
             self._ended = True
             platform.end_family(self._process)
         return True
 
-    def how_it_ended(self) -> str | None:
+    def exit_description(self) -> str | None:
         code = self._process.poll()
         if code is None:
             return None
@@ -99,25 +107,25 @@ class ProcessBody:
     def memory(self) -> int | None:
         return platform.memory_of(self._process.pid)
 
-    def deeds(self, glance: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+    def activity(self, scan: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
         pid = self._process.pid
-        found = glance.family(pid, known, thorough=thorough)
-        # The thread that listens to us is not the job: it takes CPU time while it waits for a held interpreter.
+        found = scan.family(pid, known, thorough=thorough)
+        # Leave out the listener thread: it uses CPU time while it waits for the interpreter lock, and is not the job.
         if self.listener is not None:
-            own = platform.deeds_of_thread(pid, self.listener)
-            ours = sum(deeds.cpu for deeds in own.values())
-            for doer, deeds in found.items():
-                if doer[0] == pid:
-                    waited = {thread: much for thread, much in deeds.waited.items() if thread != self.listener}
-                    found[doer] = deeds._replace(cpu=deeds.cpu - ours, waited=waited)
+            listener = platform.deeds_of_thread(pid, self.listener)
+            listener_cpu = sum(activity.cpu for activity in listener.values())
+            for process, activity in found.items():
+                if process[0] == pid:
+                    waited = {thread: wait for thread, wait in activity.waited.items() if thread != self.listener}
+                    found[process] = activity._replace(cpu=activity.cpu - listener_cpu, waited=waited)
         return found
 
     def stack(self) -> str:
         if self._stack is None or self._ended or self._process.poll() is not None:
             return ""
-        return asked_by_signal(self._process.pid, self._stack)
+        return stack_by_signal(self._process.pid, self._stack)
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         self._process.wait()
         shutil.rmtree(self._scratch, ignore_errors=True)
         if self._stack is not None:
@@ -130,22 +138,22 @@ _CODE = (
 )
 
 
-class ThreadBody:
-    """The same child in a thread: it can be left, not ended."""
+class ChildThread:
+    """A child that is a thread of this process. A thread cannot be ended from outside: it ends when its job returns."""
 
     def __init__(self, hello: Hello, program: Program) -> None:
         self.sock, self._theirs = socket.socketpair()
-        self.cell = SlotTable(hello.slots)
+        self.slot_table = SlotTable(hello.slots)
         self.listener: int | None = None
         self._supervisor = threading.get_native_id()
         self._thread = threading.Thread(target=self._serve, args=(hello, program), name="daybreak-child", daemon=True)
         self._thread.start()
 
     def _serve(self, hello: Hello, program: Program) -> None:
-        from daybreak.worker.__main__ import serve  # noqa: PLC0415 - the child's side of this module
+        from daybreak.worker.__main__ import serve  # noqa: PLC0415 - imports this module
 
         with contextlib.suppress(OSError):
-            serve(self._theirs, self.cell, program, hello, lambda: None)
+            serve(self._theirs, self.slot_table, program, hello, lambda: None)
 
     def end(self) -> bool:
         with contextlib.suppress(OSError):
@@ -153,28 +161,30 @@ class ThreadBody:
         self._thread.join(0.05)
         return not self._thread.is_alive()
 
-    def how_it_ended(self) -> str | None:
-        return None if self._thread.is_alive() else "its thread ended"
+    def exit_description(self) -> str | None:
+        if self._thread.is_alive():
+            return None
+        return "its thread ended"
 
     def memory(self) -> int | None:
         return None
 
-    def deeds(self, glance: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
-        """Of its thread, of threads that are not Daybreak's, and of all that this process started: it cannot be told
-        for which job they are, so they speak for each."""
+    def activity(self, scan: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+        """The activity of this thread, of threads that are not Daybreak's, and of every process that this process
+        started: it is unknown to which job those belong, so they count for each."""
         pid, job, threads = os.getpid(), self._thread.native_id, platform.threads_of_this_process()
-        started = {doer: deeds for doer, deeds in known.items() if doer[0] not in threads}
-        family = glance.family(pid, started, thorough=thorough)
-        found = {doer: deeds for doer, deeds in family.items() if doer[0] != pid}
-        ours = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("daybreak")}
-        ours.add(self._supervisor)
+        started = {process: activity for process, activity in known.items() if process[0] not in threads}
+        family = scan.family(pid, started, thorough=thorough)
+        found = {process: activity for process, activity in family.items() if process[0] != pid}
+        own = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("daybreak")}
+        own.add(self._supervisor)
         for thread in threads:
-            if thread == job or thread not in ours:
+            if thread == job or thread not in own:
                 found |= platform.deeds_of_thread(pid, thread)
         return found
 
     def stack(self) -> str:
         return ""
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         self._thread.join(1)

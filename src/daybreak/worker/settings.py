@@ -1,4 +1,4 @@
-"""How a worker is set up."""
+"""The settings of a worker."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from daybreak.policy.admit import check_name
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """`processes` are the slots for sync tasks, one process each; `async_jobs` the slots on the loop of one child.
+    """`processes` is the number of slots for sync tasks, one process each; `async_jobs` the number of slots for async
+    tasks, all on the event loop of one child.
 
-    No queues named means those of the app's tasks. A child is replaced after `recycle_after` jobs or once it takes more
-    than `memory_limit` bytes, between jobs. Children are processes wherever the user's code can be imported again."""
+    Without `queues` the worker serves the queues of the app's tasks. A child is replaced between jobs, after
+    `recycle_after` jobs or once it uses more than `memory_limit` bytes. With `isolation` None, children are processes
+    where the user's code can be imported again, and threads elsewhere."""
 
     queues: tuple[str, ...] = ()
     processes: int | None = None
@@ -34,19 +36,24 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
+        """Slots for sync tasks: `processes`, or one per core."""
         return self.processes or os.cpu_count() or 1
 
     def check(self) -> None:
-        for what, value in (("processes", self.processes), ("recycle_after", self.recycle_after)):
+        """Raise BadInput if a setting is out of range."""
+        for name, value in (("processes", self.processes), ("recycle_after", self.recycle_after)):
             if value is not None and not 1 <= value <= 10_000:
-                raise BadInput(f"{what}={value}: it must lie between 1 and 10,000")
+                raise BadInput(f"{name}={value}: it must lie between 1 and 10,000")
         if not 1 <= self.async_jobs <= 10_000:
             raise BadInput(f"async_jobs={self.async_jobs}: it must lie between 1 and 10,000")
         if self.memory_limit is not None and self.memory_limit < 16 * 1024 * 1024:
-            raise BadInput(f"memory_limit={self.memory_limit} bytes: a child needs more to start; write 512 MiB, say")
+            raise BadInput(
+                f"memory_limit={self.memory_limit} bytes: it must be at least 16 MiB, which a child needs to start; "
+                "write 512 * 1024 * 1024, for example"
+            )
         if not timedelta(milliseconds=200) <= self.lease_for <= timedelta(hours=1):
             raise BadInput(f"lease_for={self.lease_for}: it must lie between 0.2 s and 1 h")
         if self.grace < ZERO or self.cancel_grace < ZERO:
-            raise BadInput("a grace time cannot be negative")
+            raise BadInput("grace and cancel_grace cannot be negative")
         for queue in self.queues:
             check_name("queue", queue)

@@ -1,6 +1,7 @@
-"""Memory that a child shares with its supervisor: which jobs it is at, and since when, one place for each slot.
+"""Memory that a child shares with its supervisor: for each slot, which job runs in it and since when.
 
-Written without a system call at every job, and still there when the child is not."""
+The child writes it for every job without a system call, and the supervisor can still read it after the child has died.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ import struct
 import time
 from typing import Final
 
-_PLACE: Final = struct.Struct("=qq")
+_ENTRY: Final = struct.Struct("=qq")
 
 
 class SlotTable:
-    """Places of (seq, steady microseconds); one that was never used has seq 0, one that was left a negative one."""
+    """One entry per slot: (seq, start in microseconds of the steady clock). After them, the job that blocks the loop.
+
+    The seq is 0 in a slot that was never used, and negative in a slot whose job has ended."""
 
     def __init__(self, slots: int, memory: mmap.mmap | bytearray | None = None) -> None:
         self._words = memoryview(bytearray(size_for(slots)) if memory is None else memory).cast("q")
@@ -23,33 +26,34 @@ class SlotTable:
     # -- in the child --------------------------------------------------------------------------------------------------
 
     def begin(self, seq: int) -> int:
-        place = self._free.pop()
-        # The time goes first: who reads the new job with the old time would think that it ran too long.
-        self._words[2 * place + 1] = time.monotonic_ns() // 1000
-        self._words[2 * place] = seq
-        return place
+        """Record that a job starts, and return the slot it takes."""
+        slot = self._free.pop()
+        # Write the time first: a reader that saw the new job with the old time would think it has run for too long.
+        self._words[2 * slot + 1] = time.monotonic_ns() // 1000
+        self._words[2 * slot] = seq
+        return slot
 
-    def end(self, place: int) -> None:
-        # Its negative stays: should its report never be read, it is known to have run.
-        self._words[2 * place] = -self._words[2 * place]
-        self._free.append(place)
+    def end(self, slot: int) -> None:
+        # Negate the number instead of erasing it: if the report of the job is never read, it is known to have run.
+        self._words[2 * slot] = -self._words[2 * slot]
+        self._free.append(slot)
 
-    def blocked_by(self, seq: int) -> None:
-        """The loop of this child stands still, and this job is why; 0 for none."""
+    def set_blocker(self, seq: int) -> None:
+        """Record the job that blocks the event loop of this child; 0 for none."""
         self._words[2 * self._slots] = seq
 
     # -- in the supervisor ---------------------------------------------------------------------------------------------
 
-    def read(self) -> dict[int, float]:
-        """Since when each job runs that has begun, in seconds of the steady clock."""
-        return {seq: since / 1e6 for seq, since in self._places() if seq > 0}
+    def running(self) -> dict[int, float]:
+        """The jobs that have started and not ended, each with its start in seconds of the steady clock."""
+        return {seq: since / 1e6 for seq, since in self._entries() if seq > 0}
 
     def ended(self) -> set[int]:
-        """Jobs that have ended; of each place only the latest."""
-        return {-seq for seq, _ in self._places() if seq < 0}
+        """The jobs that have ended; for each slot only the latest."""
+        return {-seq for seq, _ in self._entries() if seq < 0}
 
-    def _places(self) -> list[tuple[int, int]]:
-        return list(_PLACE.iter_unpack(bytes(self._words[: 2 * self._slots])))
+    def _entries(self) -> list[tuple[int, int]]:
+        return list(_ENTRY.iter_unpack(bytes(self._words[: 2 * self._slots])))
 
     @property
     def blocker(self) -> int:
@@ -57,4 +61,5 @@ class SlotTable:
 
 
 def size_for(slots: int) -> int:
+    """Bytes of memory for so many slots."""
     return slots * 16 + 8

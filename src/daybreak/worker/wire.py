@@ -1,4 +1,4 @@
-"""What supervisor and child say to one another: frames of msgpack over a socket, many pieces of work in each."""
+"""The messages between supervisor and child: msgpack frames over a socket, each with a batch of work or outcomes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from daybreak.core.model import Failure
 
 _LENGTH: Final = struct.Struct("!I")
 
-Why = Literal["cancel", "suspend", "timeout", "lost", "shutdown"]
+StopReason = Literal["cancel", "suspend", "timeout", "lost", "shutdown"]
 
 
 # -- to the child ------------------------------------------------------------------------------------------------------
 
 
 class Hello(Struct, array_like=True, tag=0, kw_only=True):
-    """What a child is for. `target` and `imports` say where the user's code is, `shared` is what the lifespan gave."""
+    """The first message to a child process. `target` and `imports` say where the user's code is; `shared` is what the
+    lifespan returned."""
 
     target: str
     imports: list[str]
@@ -35,7 +36,7 @@ class Hello(Struct, array_like=True, tag=0, kw_only=True):
 
 
 class Work(Struct, array_like=True, gc=False):
-    """One lease's work."""
+    """What a child needs to run the job of one lease."""
 
     seq: int
     job: str
@@ -55,18 +56,20 @@ class Work(Struct, array_like=True, gc=False):
 
 
 class Run(Struct, array_like=True, tag=1):
-    works: list[Work]
+    """Run these jobs."""
+
+    batch: list[Work]
 
 
 class Stop(Struct, array_like=True, tag=2):
     """Ask a job to end."""
 
     seq: int
-    why: Why
+    reason: StopReason
 
 
-class Kept(Struct, array_like=True, tag=3):
-    """A checkpoint is durable, or (`held` False) the lease was lost."""
+class CheckpointSaved(Struct, array_like=True, tag=3):
+    """The checkpoint with this token is durable; with `held` False it was not written, because the lease was lost."""
 
     seq: int
     token: int
@@ -74,20 +77,20 @@ class Kept(Struct, array_like=True, tag=3):
 
 
 class Recall(Struct, array_like=True, tag=4):
-    """Give back what has not begun."""
+    """Return the work that has not started."""
 
 
-class Bye(Struct, array_like=True, tag=5):
-    """Nothing more will come: end."""
+class Exit(Struct, array_like=True, tag=5):
+    """No more work will come: exit."""
 
 
-class Where(Struct, array_like=True, tag=6):
-    """Say where a job stands."""
+class GetStack(Struct, array_like=True, tag=6):
+    """Send the stack of a running job."""
 
     seq: int
 
 
-ToChild = Hello | Run | Stop | Kept | Recall | Bye | Where
+ToChild = Hello | Run | Stop | CheckpointSaved | Recall | Exit | GetStack
 
 
 # -- to the supervisor -------------------------------------------------------------------------------------------------
@@ -99,17 +102,17 @@ class Ready(Struct, array_like=True, tag=0):
     tasks: list[tuple[str, int]]
 
 
-class Broken(Struct, array_like=True, tag=1):
+class SetupFailed(Struct, array_like=True, tag=1):
     """The user's code could not be imported or set up."""
 
-    trouble: str
+    error: str
 
 
 class Ended(Struct, array_like=True, gc=False):
-    """How one piece of work ended, as the child saw it."""
+    """How one job ended, as seen by the child."""
 
     seq: int
-    what: Literal["done", "failed", "cancelled", "suspended", "timed out", "handed back"]
+    status: Literal["done", "failed", "cancelled", "suspended", "timed out", "handed back"]
     ran_for: float
     result: bytes | None = None
     failure: Failure | None = None
@@ -117,17 +120,21 @@ class Ended(Struct, array_like=True, gc=False):
 
 
 class Report(Struct, array_like=True, tag=2):
+    """These jobs have ended."""
+
     ended: list[Ended]
 
 
 class Progress(Struct, array_like=True, tag=3):
+    """How far a running job is, from 0 to 1."""
+
     seq: int
     fraction: float
     message: str
 
 
-class Keep(Struct, array_like=True, tag=4):
-    """Make this checkpoint durable, and say so under this token."""
+class SaveCheckpoint(Struct, array_like=True, tag=4):
+    """Make this checkpoint durable and answer with `CheckpointSaved` and the same token."""
 
     seq: int
     token: int
@@ -135,32 +142,32 @@ class Keep(Struct, array_like=True, tag=4):
 
 
 class Returned(Struct, array_like=True, tag=5):
-    """These were not begun and will not be."""
+    """The answer to `Recall`: the child has not started these jobs and will not start them."""
 
     seqs: list[int]
 
 
-class Said(Struct, array_like=True, tag=6):
-    """A line of a job's log, for the supervisor's logging to write."""
+class LogLine(Struct, array_like=True, tag=6):
+    """A log line of a job, for the logging of the supervisor."""
 
     level: int
     line: str
 
 
 class Stack(Struct, array_like=True, tag=7):
-    """Where a job stands, as lines of a traceback."""
+    """The stack of a job, formatted like a traceback."""
 
     seq: int
     text: str
 
 
-class Listens(Struct, array_like=True, tag=8):
-    """By this thread the child hears us: what it does is no sign of its job's life."""
+class ListenerThread(Struct, array_like=True, tag=8):
+    """The native id of the thread in which a child reads messages: its activity is not that of a job."""
 
     thread: int
 
 
-ToSupervisor = Ready | Broken | Report | Progress | Keep | Returned | Said | Stack | Listens
+ToSupervisor = Ready | SetupFailed | Report | Progress | SaveCheckpoint | Returned | LogLine | Stack | ListenerThread
 
 _encoder = msgspec.msgpack.Encoder()
 to_child: Final = msgspec.msgpack.Decoder(ToChild)
@@ -168,33 +175,34 @@ to_supervisor: Final = msgspec.msgpack.Decoder(ToSupervisor)
 
 
 def frame(message: Struct) -> bytes:
+    """A message as bytes, with its length in front."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class Frames:
-    """Cuts a stream of bytes into messages."""
+    """Splits a stream of bytes into messages."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[Any]) -> None:
         self._decoder = decoder
-        self._rest = bytearray()
+        self._buffered = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterable[Any]:
-        # Nearly always what comes is one message, and whole.
-        if not self._rest and len(data) > 4 and _LENGTH.unpack_from(data)[0] == len(data) - 4:
+        # Nearly every read returns exactly one whole message: decode it in place.
+        if not self._buffered and len(data) > 4 and _LENGTH.unpack_from(data)[0] == len(data) - 4:
             return (self._decoder.decode(memoryview(data)[4:]),)
-        return self._cut(data)
+        return self._split(data)
 
-    def _cut(self, data: bytes | memoryview) -> Iterator[Any]:
-        rest = self._rest
-        rest += data
-        at = 0
-        while len(rest) - at >= 4:
-            (length,) = _LENGTH.unpack_from(rest, at)
-            if len(rest) - at - 4 < length:
+    def _split(self, data: bytes | memoryview) -> Iterator[Any]:
+        buffered = self._buffered
+        buffered += data
+        start = 0
+        while len(buffered) - start >= 4:
+            (length,) = _LENGTH.unpack_from(buffered, start)
+            if len(buffered) - start - 4 < length:
                 break
-            body = bytes(memoryview(rest)[at + 4 : at + 4 + length])
-            at += 4 + length
+            body = bytes(memoryview(buffered)[start + 4 : start + 4 + length])
+            start += 4 + length
             yield self._decoder.decode(body)
-        if at:
-            del rest[:at]
+        if start:
+            del buffered[:start]

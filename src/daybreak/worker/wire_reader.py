@@ -1,4 +1,4 @@
-"""Hears the other end of the wire on a loop."""
+"""Reads messages from a socket on an event loop."""
 
 from __future__ import annotations
 
@@ -10,27 +10,32 @@ import msgspec
 
 from daybreak.worker.wire import Frames
 
-_AT_ONCE: Final = 1 << 16  # bytes
+_BUFFER_BYTES: Final = 1 << 16
 
 
 class WireReader(asyncio.BufferedProtocol):
-    """`hear` gets each message, `lost` is called once nothing more will come. It reads into one buffer: a new one for
-    each message, as large as the loop would make it, can cost more than all the rest of reading."""
+    """Calls `on_message` for each message and `on_disconnect` once, after the last one.
+
+    It reads into one buffer: allocating a new one per read, as asyncio does by default, can cost more than the rest of
+    the read."""
 
     def __init__(
-        self, decoder: msgspec.msgpack.Decoder[Any], hear: Callable[[Any], None], lost: Callable[[], None]
+        self,
+        decoder: msgspec.msgpack.Decoder[Any],
+        on_message: Callable[[Any], None],
+        on_disconnect: Callable[[], None],
     ) -> None:
         self._frames = Frames(decoder)
-        self._buffer = memoryview(bytearray(_AT_ONCE))
-        self._hear = hear
-        self._lost = lost
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._on_message = on_message
+        self._on_disconnect = on_disconnect
 
     def get_buffer(self, _hint: int) -> memoryview:
         return self._buffer
 
     def buffer_updated(self, n: int) -> None:
         for message in self._frames.feed(self._buffer[:n]):
-            self._hear(message)
+            self._on_message(message)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._lost()
+        self._on_disconnect()

@@ -1,4 +1,4 @@
-"""Commands as jobs: `daybreak exec -- CMD`. Only workers that were started with --allow-commands know this task."""
+"""Runs command lines as jobs: `daybreak exec -- CMD`. Only workers started with --allow-commands have this task."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from daybreak.tasks.context import Context
 from daybreak.tasks.registry import Definition, Program
 
 NAME: Final = "exec"
-KEPT: Final = 64 * 1024  # bytes of each output, its end
-# Characters of each output that are kept of a command that failed: with both, the error and its traceback stay within
-# what a failure may hold (failures.py).
-IN_ERROR: Final = 1800
-IN_TRACEBACK: Final = 7500
-TEMPORARY: Final = 75  # EX_TEMPFAIL of sysexits.h: the command itself says that trying again may help
+MAX_OUTPUT_BYTES: Final = 64 * 1024  # of each output stream; the end is kept
+# Characters of each output stream in the error and in the traceback of a command that failed. With both streams they
+# stay within the limits of a failure (failures.py).
+MAX_CHARS_IN_ERROR: Final = 1800
+MAX_CHARS_IN_TRACEBACK: Final = 7500
+EX_TEMPFAIL: Final = 75  # from sysexits.h: the command says that a retry may help
 
 
 class CommandFailed(DaybreakError):
@@ -30,6 +30,7 @@ class CommandFailed(DaybreakError):
 
 
 def add_commands(program: Program) -> None:
+    """Add the task `exec` to a program that does not have it."""
     if NAME not in program:
         program.add(Definition(run_command, name=NAME))
 
@@ -37,10 +38,11 @@ def add_commands(program: Program) -> None:
 def run_command(
     ctx: Context, argv: list[str], cwd: str | None = None, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run a command to its end. Its output is kept, the last 64 KiB of each stream. If it fails, the end of each stream
-    stands in the error, and more of it in the traceback."""
+    """Run a command until it ends. The result has its exit code and the last 64 KiB of each output stream.
+
+    If the command fails, the error has the end of each stream, and the traceback has more of it."""
     try:
-        process = subprocess.Popen(  # noqa: S603 - this worker was told that it may
+        process = subprocess.Popen(  # noqa: S603 - the worker was started with --allow-commands
             argv,
             cwd=cwd,
             env={**os.environ, **(env or {}), "DAYBREAK_JOB": ctx.job, "DAYBREAK_FENCE": str(ctx.fence)},
@@ -50,7 +52,9 @@ def run_command(
             preexec_fn=platform.as_command(),  # noqa: PLW1509 - a few system calls, prepared beforehand
         )
     except FileNotFoundError as error:
-        raise Permanent(f"there is no {error.filename!r} to run on this worker") from None
+        raise Permanent(
+            f"{error.filename!r} does not exist on this worker: install it there, or correct the command"
+        ) from None
     except (PermissionError, NotADirectoryError, ValueError) as error:
         raise Permanent(str(error)) from None
     assert process.stdout is not None
@@ -64,42 +68,45 @@ def run_command(
 
 
 def _failed(program: str, code: int, stdout: str, stderr: str) -> DaybreakError:
-    told = f"{program[-200:]} ended with {_how(code)}"
-    if said := stderr or stdout:
-        told += f": {said[-IN_ERROR:].lstrip()}"
+    message = f"{program[-200:]} ended with {_exit_status(code)}"
+    output = stderr or stdout
+    if output:
+        message += f": {output[-MAX_CHARS_IN_ERROR:].lstrip()}"
     if stdout and stderr:
-        told += f"\nstdout: {stdout[-IN_ERROR:].lstrip()}"
-    error = (Transient if code == TEMPORARY else CommandFailed)(told)
+        message += f"\nstdout: {stdout[-MAX_CHARS_IN_ERROR:].lstrip()}"
+    error = Transient(message) if code == EX_TEMPFAIL else CommandFailed(message)
     for name, text in (("stdout", stdout), ("stderr", stderr)):
-        if len(text) > IN_ERROR:
-            error.add_note(f"The end of its {name}:\n{text[-IN_TRACEBACK:]}")
+        if len(text) > MAX_CHARS_IN_ERROR:
+            error.add_note(f"The end of its {name}:\n{text[-MAX_CHARS_IN_TRACEBACK:]}")
     return error
 
 
 def _wait(ctx: Context, process: subprocess.Popen[bytes]) -> None:
-    """Until it ends; asked to stop, it gets SIGTERM first."""
-    asked = False
+    """Wait until the process ends. If the job is asked to stop, send SIGTERM once."""
+    is_terminated = False
     while True:
         try:
             process.wait(0.1)
         except subprocess.TimeoutExpired:
-            if ctx.cancelled and not asked:
-                asked = True
+            if ctx.cancelled and not is_terminated:
+                is_terminated = True
                 _terminate(process)
         else:
             return
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """Ask the command and all it started. They share the group of this child, which leaves stopping to its supervisor
-    and goes on; in a thread of someone else's process only the command itself can be asked."""
+    """Send SIGTERM to the command and to every process that it started.
+
+    They share the process group of this child, which itself does nothing on SIGTERM. Where the child is a thread, only
+    the command gets the signal."""
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGTERM)
     else:
         process.terminate()
 
 
-def _how(code: int) -> str:
+def _exit_status(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -109,27 +116,29 @@ def _how(code: int) -> str:
 
 
 class _Tail:
-    """The end of a stream, read as it comes, so that a talkative command never waits for us."""
+    """Reads an output stream in a thread and keeps its end, so that a command never blocks on a full pipe."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._kept = bytearray()
-        self._all = 0
+        self._total = 0
         self._thread = threading.Thread(target=self._read, name="daybreak-output", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             while data := os.read(self._stream.fileno(), 1 << 16):
-                self._all += len(data)
+                self._total += len(data)
                 self._kept += data
-                if len(self._kept) > 2 * KEPT:
-                    del self._kept[:-KEPT]
+                if len(self._kept) > 2 * MAX_OUTPUT_BYTES:
+                    del self._kept[:-MAX_OUTPUT_BYTES]
 
     def text(self) -> str:
-        # What the command left running may hold the stream open: its output is not waited for.
+        # A process that the command left running may hold the stream open: do not wait for it.
         self._thread.join(1.0)
         self._stream.close()
-        kept = bytes(self._kept[-KEPT:])
+        kept = bytes(self._kept[-MAX_OUTPUT_BYTES:])
         text = kept.decode(sys.getfilesystemencoding(), "backslashreplace")
-        return text if self._all <= KEPT else f"... ({counted(self._all - KEPT, 'byte')} before)\n{text}"
+        if self._total > MAX_OUTPUT_BYTES:
+            text = f"... ({counted(self._total - MAX_OUTPUT_BYTES, 'byte')} before)\n{text}"
+        return text

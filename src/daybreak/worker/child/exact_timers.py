@@ -1,5 +1,6 @@
-"""A loop whose timers are exact to microseconds: epoll counts in milliseconds and rounds up, so that a sleep of one
-would often last two."""
+"""An event loop whose timers are exact to microseconds.
+
+epoll takes its timeout in milliseconds and rounds it up, so a sleep of one millisecond would often last two."""
 
 from __future__ import annotations
 
@@ -7,24 +8,26 @@ import asyncio
 import sys
 from typing import Any, Final
 
-_COARSE: Final = 0.1  # seconds; whoever waits longer is not in a hurry
-_LARGEST: Final = 1024  # descriptors that select() can watch
+_MAX_EXACT: Final = 0.1  # seconds; for longer waits a millisecond does not matter
+_MAX_FD: Final = 1024  # select() cannot watch file descriptors from here on
 
 
 if sys.platform == "linux":
     import select
     import selectors
 
-    class _Exact(selectors.EpollSelector):
+    class _ExactSelector(selectors.EpollSelector):
         def select(self, timeout: float | None = None) -> Any:
-            if timeout is not None and 0 < timeout < _COARSE:
-                select.select([self.fileno()], [], [], timeout)  # an epoll can itself be waited for, in microseconds
+            if timeout is not None and 0 < timeout < _MAX_EXACT:
+                # select() can wait for the epoll file descriptor itself, and takes its timeout in microseconds.
+                select.select([self.fileno()], [], [], timeout)
                 timeout = 0
             return super().select(timeout)
 
     def exact_loop() -> asyncio.AbstractEventLoop:
-        selector = _Exact()
-        if selector.fileno() < _LARGEST:
+        """A new event loop with exact timers, or an ordinary one where that is not possible."""
+        selector = _ExactSelector()
+        if selector.fileno() < _MAX_FD:
             return asyncio.SelectorEventLoop(selector)
         selector.close()
         return asyncio.new_event_loop()
@@ -32,4 +35,5 @@ if sys.platform == "linux":
 else:
 
     def exact_loop() -> asyncio.AbstractEventLoop:
+        """A new event loop."""
         return asyncio.new_event_loop()

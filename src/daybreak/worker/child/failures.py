@@ -1,4 +1,4 @@
-"""An exception as a Failure: what is known of it once the process in which it happened is gone."""
+"""Turns an exception into a `Failure`, which can be stored after the process that raised it is gone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from daybreak.core.errors import BadInput, Permanent, Transient
 from daybreak.core.model import Failure
 from daybreak.core.units import clean, duration
 
-MESSAGE_LIMIT: Final = 4000
-TRACEBACK_LIMIT: Final = 16_000
-_HERE: Final = str(Path(__file__).parents[2])
+MAX_MESSAGE_CHARS: Final = 4000
+MAX_TRACEBACK_CHARS: Final = 16_000
+_OWN_FILES: Final = str(Path(__file__).parents[2])
 
 
 def failure_of(error: BaseException) -> Failure:
+    """The failure for an exception. An invalid `Transient(retry_after=...)` is reported instead of the exception."""
     if isinstance(error, Transient) and isinstance(error.retry_after, str):
         try:
             duration(error.retry_after, f"{error!r}, retry_after")
-        except BadInput as wrong:  # as for what is no text, which the error itself refuses
-            error = wrong.with_traceback(error.__traceback__)
+        except BadInput as invalid:  # Transient itself refuses values that are not text
+            error = invalid.with_traceback(error.__traceback__)
     return Failure(
         message=message_of(error),
         kinds=tuple(clean(_name(kind)) for kind in type(error).__mro__ if kind not in (object, BaseException)),
@@ -35,11 +36,14 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def message_of(error: BaseException) -> str:
+    """The text of an exception, at most 4,000 characters."""
     try:
         text = str(error)
-    except Exception as worse:  # noqa: BLE001 - an error whose own text fails is still an error
-        text = f"(its text cannot be shown: {type(worse).__name__})"
-    return clean(text if len(text) <= MESSAGE_LIMIT else text[:MESSAGE_LIMIT] + " ...")
+    except Exception as other:  # noqa: BLE001 - an error whose __str__ fails is still an error
+        text = f"(its text cannot be shown: {type(other).__name__})"
+    if len(text) > MAX_MESSAGE_CHARS:
+        text = text[:MAX_MESSAGE_CHARS] + " ..."
+    return clean(text)
 
 
 def _name(kind: type) -> str:
@@ -47,52 +51,60 @@ def _name(kind: type) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """As Python would print it, without the frames that are ours, at most 16,000 characters of its end."""
+    """The traceback as Python prints it, without Daybreak's own frames: at most its last 16,000 characters."""
     try:
-        told = traceback.TracebackException.from_exception(error, limit=-50, compact=True)
-        frames = [frame for frame in told.stack if not frame.filename.startswith(_HERE)]
+        formatted = traceback.TracebackException.from_exception(error, limit=-50, compact=True)
+        frames = [frame for frame in formatted.stack if not frame.filename.startswith(_OWN_FILES)]
         if frames:
-            told.stack = traceback.StackSummary.from_list(frames)
-        text = "".join(told.format())
-    except Exception:  # noqa: BLE001 - whatever it holds, the failure must be told
+            formatted.stack = traceback.StackSummary.from_list(frames)
+        text = "".join(formatted.format())
+    except Exception:  # noqa: BLE001 - whatever the error holds, the failure must be reported
         text = f"{type(error).__name__} (its traceback cannot be shown)"
-    return clean(text if len(text) <= TRACEBACK_LIMIT else "... " + text[-TRACEBACK_LIMIT:])
+    if len(text) > MAX_TRACEBACK_CHARS:
+        text = "... " + text[-MAX_TRACEBACK_CHARS:]
+    return clean(text)
 
 
 def _verdict(error: BaseException) -> Any:
     if isinstance(error, Permanent):
         return "permanent"
-    return "transient" if isinstance(error, Transient) else None
+    if isinstance(error, Transient):
+        return "transient"
+    return None
 
 
-def _get(thing: object, name: str) -> Any:
+def _get(value: object, name: str) -> Any:
+    """An attribute, or None if it is missing or raises."""
     try:
-        return getattr(thing, name, None)
-    except Exception:  # noqa: BLE001 - a property of the user's own
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - a property of the user's class
         return None
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status behind an error of any of the usual clients (requests, httpx, aiohttp, urllib)."""
+    """The HTTP status of an error from one of the usual clients (requests, httpx, aiohttp, urllib)."""
     response = _get(error, "response")
-    for place, name in ((response, "status_code"), (response, "status"), (error, "status"), (error, "code")):
-        found = _get(place, name)
+    for holder, name in ((response, "status_code"), (response, "status"), (error, "status"), (error, "code")):
+        found = _get(holder, name)
         if isinstance(found, int) and not isinstance(found, bool) and 100 <= found <= 599:
             return int(found)
     return None
 
 
 def _retry_after(error: BaseException) -> timedelta | None:
-    said = _get(error, "retry_after")
-    with contextlib.suppress(BadInput):  # an attribute of that name that says something else
-        if isinstance(said, timedelta | str):
-            return said if isinstance(said, timedelta) else duration(said)
+    """How long to wait before a retry: from the attribute `retry_after` of the error, or from the HTTP header."""
+    wanted = _get(error, "retry_after")
+    with contextlib.suppress(BadInput):  # an attribute of that name with another meaning
+        if isinstance(wanted, timedelta):
+            return wanted
+        if isinstance(wanted, str):
+            return duration(wanted)
     try:
         headers = _get(_get(error, "response"), "headers") or _get(error, "headers")
         text = str(headers["Retry-After"]).strip()
         if text.isdigit():
             return timedelta(seconds=int(text))
         wait = email.utils.parsedate_to_datetime(text) - datetime.now(UTC)
-    except Exception:  # noqa: BLE001 - no such header, or one that nobody can read
+    except Exception:  # noqa: BLE001 - no such header, or one that cannot be parsed
         return None
     return max(wait, timedelta())

@@ -1,4 +1,4 @@
-"""Processes that a task has forked, and that come back from it."""
+"""Ends processes that a task forked and that return from the task function."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import traceback
 from typing import NoReturn
 
 
-def leave_if_cloned(pid: int, error: BaseException | None = None) -> None:
-    """A process that a task has forked ends where the task ends, as it would at the end of a program: what stands
-    around it, the work that waits and the talk with the supervisor, is its parent's. `pid` is who began the task."""
+def exit_if_forked(pid: int, error: BaseException | None = None) -> None:
+    """Exit this process if it is not the process `pid`, in which the task was started.
+
+    A task may call os.fork(), and then the task function returns in both processes. The forked one must end here: the
+    waiting work and the connection to the supervisor belong to its parent."""
     if os.getpid() != pid:
-        _leave(error)
+        _exit(error)
 
 
-def _leave(error: BaseException | None) -> NoReturn:
-    """End this process, and nothing else, with the exit code that the end of a program would have."""
+def _exit(error: BaseException | None) -> NoReturn:
+    """Exit with the code that the interpreter would use, without running exit handlers or `finally` blocks."""
     code = 0
     if isinstance(error, SystemExit):
-        code = _code(error.code)
+        code = _exit_code(error.code)
     elif error is not None:
         code = 1
         with contextlib.suppress(Exception):
@@ -31,11 +33,12 @@ def _leave(error: BaseException | None) -> NoReturn:
     os._exit(code)
 
 
-def _code(said: object) -> int:
-    if said is None:
+def _exit_code(argument: object) -> int:
+    """The exit code for sys.exit(argument)."""
+    if argument is None:
         return 0
-    if isinstance(said, int):
-        return said & 0xFF
+    if isinstance(argument, int):
+        return argument & 0xFF
     with contextlib.suppress(Exception):
-        print(said, file=sys.stderr)  # noqa: T201 - as the interpreter does
+        print(argument, file=sys.stderr)  # noqa: T201 - as the interpreter does
     return 1

@@ -1,4 +1,4 @@
-"""What a job says while it runs: progress, checkpoints and log lines, on their way to the supervisor."""
+"""What a child tells its supervisor about jobs: outcomes, progress, checkpoints and log lines."""
 
 from __future__ import annotations
 
@@ -12,105 +12,115 @@ from collections.abc import Callable
 from typing import Final
 
 from daybreak.core.errors import DaybreakError, LeaseLost
+from daybreak.core.model import Failure
 from daybreak.core.units import clean
-from daybreak.worker.wire import Keep, Progress, Said, Work, frame
+from daybreak.worker.wire import Ended, LogLine, Progress, Report, SaveCheckpoint, Work, frame
 
-PROGRESS_EVERY: Final = 0.1
-LINE_LIMIT: Final = 16_000
+PROGRESS_INTERVAL: Final = 0.1  # seconds between two progress messages of one job
+MAX_LINE_CHARS: Final = 16_000
 
 
 class Reporting:
+    """Sends the progress and the checkpoints of all jobs of one child."""
+
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self._tokens = itertools.count(1)
-        self._asked: dict[tuple[int, int], Callable[[bool], None]] = {}
-        self._late: dict[int, Progress] = {}
+        self._pending_checkpoints: dict[tuple[int, int], Callable[[bool], None]] = {}
+        self._delayed_progress: dict[int, Progress] = {}
         self._sent_at: dict[int, float] = {}
         self._wake: threading.Event | None = None
 
-    def of(self, work: Work) -> _Voice:
-        return _Voice(self, work)
+    def for_job(self, work: Work) -> _JobReporter:
+        return _JobReporter(self, work)
 
     def forget(self, seq: int) -> None:
-        if self._sent_at:  # whoever is late has also been heard
-            self._late.pop(seq, None)
+        """Drop what is known about a job that has ended."""
+        if self._sent_at:  # a job with delayed progress has sent progress before
+            self._delayed_progress.pop(seq, None)
             self._sent_at.pop(seq, None)
 
-    def progress(self, said: Progress) -> None:
+    def progress(self, update: Progress) -> None:
+        """Send progress, at most once per `PROGRESS_INTERVAL` and job: of several updates the latest is sent."""
         now = time.monotonic()
-        if now - self._sent_at.get(said.seq, -1.0) >= PROGRESS_EVERY:
-            self._sent_at[said.seq] = now
-            self._late.pop(said.seq, None)
-            self._send(frame(said))
+        if now - self._sent_at.get(update.seq, -1.0) >= PROGRESS_INTERVAL:
+            self._sent_at[update.seq] = now
+            self._delayed_progress.pop(update.seq, None)
+            self._send(frame(update))
             return
-        self._late[said.seq] = said
+        self._delayed_progress[update.seq] = update
         if self._wake is None:
             self._wake = threading.Event()
-            threading.Thread(target=self._say_late, name="daybreak-child-progress", daemon=True).start()
+            threading.Thread(target=self._send_delayed, name="daybreak-child-progress", daemon=True).start()
         self._wake.set()
 
-    def _say_late(self) -> None:
-        """The last of many in a row would otherwise stay unsaid until the next."""
+    def _send_delayed(self) -> None:
+        """Runs in a thread: without it the last of several quick updates would wait until the next one."""
         assert self._wake is not None
         with contextlib.suppress(OSError, RuntimeError):
             while self._wake.wait():
                 self._wake.clear()
-                time.sleep(PROGRESS_EVERY)
-                while self._late:
+                time.sleep(PROGRESS_INTERVAL)
+                while self._delayed_progress:
                     with contextlib.suppress(KeyError):
-                        _, said = self._late.popitem()
-                        self._send(frame(said))
+                        _, update = self._delayed_progress.popitem()
+                        self._send(frame(update))
 
-    def keep(self, seq: int, checkpoint: bytes, answer: Callable[[bool], None]) -> None:
+    def save_checkpoint(self, seq: int, checkpoint: bytes, on_saved: Callable[[bool], None]) -> None:
+        """Ask the supervisor to save a checkpoint. `on_saved` gets False if the lease was lost."""
         token = next(self._tokens)
-        self._asked[seq, token] = answer
-        self._send(frame(Keep(seq, token, checkpoint)))
+        self._pending_checkpoints[seq, token] = on_saved
+        self._send(frame(SaveCheckpoint(seq, token, checkpoint)))
 
-    def give_up(self) -> None:
-        """Nobody will answer any more."""
-        while self._asked:
+    def on_checkpoint_saved(self, seq: int, token: int, *, held: bool) -> None:
+        on_saved = self._pending_checkpoints.pop((seq, token), None)
+        if on_saved is not None:
+            on_saved(held)
+
+    def fail_pending_checkpoints(self) -> None:
+        """The supervisor is gone and will not reply: end every wait for a checkpoint with LeaseLost."""
+        while self._pending_checkpoints:
             with contextlib.suppress(KeyError):
-                self._asked.popitem()[1](False)
-
-    def kept(self, seq: int, token: int, *, held: bool) -> None:
-        if (answer := self._asked.pop((seq, token), None)) is not None:
-            answer(held)
+                self._pending_checkpoints.popitem()[1](False)
 
 
-class _Voice:
-    def __init__(self, voices: Reporting, work: Work) -> None:
-        self._voices = voices
+class _JobReporter:
+    """What the context of one job uses to report progress and save checkpoints."""
+
+    def __init__(self, reporting: Reporting, work: Work) -> None:
+        self._reporting = reporting
         self._work = work
 
     def progress(self, fraction: float, message: str) -> None:
-        self._voices.progress(Progress(self._work.seq, fraction, clean(message)))
+        self._reporting.progress(Progress(self._work.seq, fraction, clean(message)))
 
     def keep(self, checkpoint: bytes) -> None:
-        if _on_a_loop():
+        if _is_on_event_loop():
             raise DaybreakError(
-                "a blocking checkpoint would stop the loop it waits for: write 'await ctx.acheckpoint(...)' or astep"
+                "ctx.checkpoint() and ctx.step() block the event loop that must receive the reply: "
+                "write 'await ctx.acheckpoint(...)' or 'await ctx.astep(...)'"
             )
-        answered = threading.Event()
-        answers: list[bool] = []
+        replied = threading.Event()
+        replies: list[bool] = []
 
-        def answer(held: bool) -> None:
-            answers.append(held)
-            answered.set()
+        def on_saved(held: bool) -> None:
+            replies.append(held)
+            replied.set()
 
-        self._voices.keep(self._work.seq, checkpoint, answer)
-        answered.wait()
-        if not answers[0]:
+        self._reporting.save_checkpoint(self._work.seq, checkpoint, on_saved)
+        replied.wait()
+        if not replies[0]:
             raise LeaseLost(self._work.job, self._work.fence)
 
     async def akeep(self, checkpoint: bytes) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
 
-        def answer(held: bool) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop that asked has closed
+        def on_saved(held: bool) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop of the caller has closed
                 loop.call_soon_threadsafe(_resolve, future, held)
 
-        self._voices.keep(self._work.seq, checkpoint, answer)
+        self._reporting.save_checkpoint(self._work.seq, checkpoint, on_saved)
         if not await future:
             raise LeaseLost(self._work.job, self._work.fence)
 
@@ -120,7 +130,7 @@ def _resolve(future: asyncio.Future[bool], held: bool) -> None:
         future.set_result(held)
 
 
-def _on_a_loop() -> bool:
+def _is_on_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -128,23 +138,35 @@ def _on_a_loop() -> bool:
     return True
 
 
-class _Forward(logging.Handler):
-    """What jobs log goes to the supervisor, whose logging is the one that was set up."""
+def encode_report(ended: list[Ended]) -> bytes:
+    """Outcomes as one frame. An outcome that cannot be encoded becomes a failure; the others are sent unchanged."""
+    try:
+        return frame(Report(ended))
+    except Exception as error:  # noqa: BLE001
+        if len(ended) > 1:
+            return b"".join(encode_report([one]) for one in ended)
+        failure = Failure(message=f"its outcome cannot be encoded: {type(error).__name__}", verdict="permanent")
+        return frame(Report([Ended(ended[0].seq, "failed", ended[0].ran_for, failure=failure)]))
+
+
+class _ForwardingHandler(logging.Handler):
+    """Sends log records of jobs to the supervisor, because logging is configured there."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         super().__init__()
-        self._say = send
+        self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._say(frame(Said(record.levelno, clean(self.format(record)[:LINE_LIMIT]))))
-        except Exception:  # noqa: BLE001 - as with every handler: a line that cannot be told harms no job
+            self._send(frame(LogLine(record.levelno, clean(self.format(record)[:MAX_LINE_CHARS]))))
+        except Exception:  # noqa: BLE001 - as in every handler: a line that cannot be sent must not fail the job
             self.handleError(record)
 
 
 def forward_logs(send: Callable[[bytes], None], level: int | None) -> None:
+    """Forward the logger `daybreak.job` from this level on; with None leave logging as it is."""
     if level is not None:
         log = logging.getLogger("daybreak.job")
-        log.addHandler(_Forward(send))
+        log.addHandler(_ForwardingHandler(send))
         log.setLevel(level)
         log.propagate = False

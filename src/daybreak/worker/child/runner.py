@@ -1,4 +1,4 @@
-"""One piece of work -> how it ended. Touches no store."""
+"""Runs one job and returns how it ended. Does not use a store."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from daybreak.core.units import clean
 from daybreak.tasks.context import LARGEST, Context, TaskReporter, current
 from daybreak.tasks.registry import Definition, Program
 from daybreak.worker.child.failures import failure_of, message_of
-from daybreak.worker.child.forked import leave_if_cloned
-from daybreak.worker.child.working_directory import Home
+from daybreak.worker.child.forked import exit_if_forked
+from daybreak.worker.child.working_directory import WorkingDirectory
 from daybreak.worker.wire import Ended, Work
 
 
 class Runner:
-    """`own_process`: nothing but jobs runs here, so the working directory is theirs."""
+    """Runs the tasks of one program.
+
+    With `own_process` only jobs run in this process, so the working directory is restored after each of them."""
 
     def __init__(
         self,
@@ -33,21 +35,21 @@ class Runner:
         own_process: bool = False,
     ) -> None:
         self._own_process = own_process
-        self._home: Home | None = None
+        self._directory: WorkingDirectory | None = None
         self._program = program
         self._scratch = scratch
         self._shared = shared or SimpleNamespace()
 
-    def begin_here(self) -> None:
-        """Jobs begin in the directory that is current now, wherever the one before has gone."""
+    def remember_directory(self) -> None:
+        """From now on every job starts in the directory that is current now, even if a job changes it."""
         if self._own_process:
-            self._home = Home()
+            self._directory = WorkingDirectory()
 
-    def go_home(self) -> None:
-        if self._home is not None:
-            self._home.restore()
+    def restore_directory(self) -> None:
+        if self._directory is not None:
+            self._directory.restore()
 
-    def context_of(self, work: Work, voice: TaskReporter) -> Context:
+    def context_of(self, work: Work, reporter: TaskReporter) -> Context:
         return Context(
             job=work.job,
             task=work.task,
@@ -62,13 +64,13 @@ class Runner:
             run=work.run,
             checkpoint=work.checkpoint,
             shared=self._shared,
-            voice=voice,
+            voice=reporter,
             scratch=self._scratch,
         )
 
     def run(self, work: Work, ctx: Context) -> Ended:
-        """Run a sync task here, to its end."""
-        began, pid = time.monotonic(), os.getpid()
+        """Run a sync task in this thread until it ends."""
+        started_at, pid = time.monotonic(), os.getpid()
         token = current.set(ctx)
         try:
             task = self._program[work.task]
@@ -79,19 +81,19 @@ class Runner:
                 returned = None  # what it is if a wrap swallows an error
                 with self._wrapped(ctx):
                     returned = task.function(*args, **kwargs)
-            leave_if_cloned(pid)
-            return _done(work, task, returned, began)
+            exit_if_forked(pid)
+            return _done(work, task, returned, started_at)
         except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
-            leave_if_cloned(pid, error)
-            return told(work, ctx, error, began)
+            exit_if_forked(pid, error)
+            return ended_by_error(work, ctx, error, started_at)
         finally:
             current.reset(token)
-            self.go_home()
+            self.restore_directory()
             ctx.clear()
 
-    async def arun(self, work: Work, ctx: Context) -> Ended:
-        """Run an async task on this loop."""
-        began, pid = time.monotonic(), os.getpid()
+    async def run_async(self, work: Work, ctx: Context) -> Ended:
+        """Run an async task on the running event loop."""
+        started_at, pid = time.monotonic(), os.getpid()
         current.set(ctx)
         try:
             task = self._program[work.task]
@@ -102,11 +104,11 @@ class Runner:
                 returned = None
                 with self._wrapped(ctx):
                     returned = await task.function(*args, **kwargs)
-            leave_if_cloned(pid)
-            return _done(work, task, returned, began)
+            exit_if_forked(pid)
+            return _done(work, task, returned, started_at)
         except BaseException as error:  # noqa: BLE001
-            leave_if_cloned(pid, error)
-            return told(work, ctx, error, began)
+            exit_if_forked(pid, error)
+            return ended_by_error(work, ctx, error, started_at)
         finally:
             ctx.clear()
 
@@ -116,7 +118,9 @@ class Runner:
             upgraded = task.upgraded(values.decode(stored), work.version)
             stored = task.arguments.encode_named(task.arguments.accept(upgraded))
         args, kwargs = task.arguments.decode(stored)
-        return ([ctx, *args] if task.takes_context else args), kwargs
+        if task.takes_context:
+            args = [ctx, *args]
+        return args, kwargs
 
     def _wrapped(self, ctx: Context) -> contextlib.AbstractContextManager[Any]:
         with contextlib.ExitStack() as around:
@@ -125,20 +129,20 @@ class Runner:
             return around.pop_all()
 
 
-def _done(work: Work, task: Definition, returned: object, began: float) -> Ended:
+def _done(work: Work, task: Definition, returned: object, started_at: float) -> Ended:
     try:
         result = task.result.encode(returned)
         if len(result) > LARGEST:
             raise TooLarge(f"it takes {len(result):,} bytes, more than {LARGEST:,}; write a file and return its path")
     except (DaybreakError, ValueError, TypeError, RecursionError) as error:
-        # The work is done and cannot be undone: what it returned is at least shown.
+        # The work is done and cannot be undone: show at least what it returned.
         failure = Failure(
-            message=clean(f"its result cannot be kept: {error}\nrepr of the result: {_repr(returned)}"),
+            message=clean(f"its result cannot be stored: {error}\nrepr of the result: {_repr(returned)}"),
             kinds=("daybreak.errors.NotEncodable", "ValueError"),
             verdict="permanent",
         )
-        return Ended(work.seq, "failed", time.monotonic() - began, failure=failure)
-    return Ended(work.seq, "done", time.monotonic() - began, result)
+        return Ended(work.seq, "failed", time.monotonic() - started_at, failure=failure)
+    return Ended(work.seq, "done", time.monotonic() - started_at, result)
 
 
 def _repr(value: object) -> str:
@@ -148,27 +152,29 @@ def _repr(value: object) -> str:
         return f"(none: {type(error).__name__})"
 
 
-def told(work: Work, ctx: Context | None, error: BaseException, began: float) -> Ended:
-    """How work ended that raised; whatever the error is made of, it is told."""
+def ended_by_error(work: Work, ctx: Context | None, error: BaseException, started_at: float) -> Ended:
+    """How a job ended that raised an error. Never raises, even if the error itself cannot be described."""
     try:
-        return _raised(work, ctx, error, began)
+        return _ended_by_error(work, ctx, error, started_at)
     except BaseException as worse:  # noqa: BLE001
         name = type(error).__name__
-        failure = Failure(message=f"{name}; more cannot be told: {type(worse).__name__}", kinds=(clean(name),))
-        return Ended(work.seq, "failed", time.monotonic() - began, failure=failure)
+        failure = Failure(message=f"{name}; it cannot be described: {type(worse).__name__}", kinds=(clean(name),))
+        return Ended(work.seq, "failed", time.monotonic() - started_at, failure=failure)
 
 
-def _gives_in(error: BaseException, why: str) -> bool:
-    """Whether it ended because it was asked to. One that is cancelled at a worker's stop may stumble on its way out,
-    unless it rules itself that it must not run again; of what else it was asked, and why, the supervisor knows."""
-    return isinstance(error, asyncio.CancelledError) or (why == "shutdown" and not isinstance(error, Permanent))
+def _is_due_to_stop(error: BaseException, reason: str) -> bool:
+    """Whether a job that was asked to stop ended for that reason.
+
+    When the worker stops, any error counts as such, unless it says that the job must not run again. For the other
+    reasons the supervisor decides what an error means (see `supervisor/outcomes.py`)."""
+    return isinstance(error, asyncio.CancelledError) or (reason == "shutdown" and not isinstance(error, Permanent))
 
 
-def _raised(work: Work, ctx: Context | None, error: BaseException, began: float) -> Ended:
-    ran_for = time.monotonic() - began
+def _ended_by_error(work: Work, ctx: Context | None, error: BaseException, started_at: float) -> Ended:
+    ran_for = time.monotonic() - started_at
     if isinstance(error, Suspend):
         return Ended(work.seq, "suspended", ran_for, note=message_of(error))
-    if ctx is not None and ctx.stopping is not None and _gives_in(error, ctx.stopping):
+    if ctx is not None and ctx.stopping is not None and _is_due_to_stop(error, ctx.stopping):
         match ctx.stopping:
             case "cancel":
                 return Ended(work.seq, "cancelled", ran_for)

@@ -1,4 +1,4 @@
-"""What an app's setup functions do before the first job of a child, and after its last."""
+"""Runs the setup functions of an app before the first job of a child, and finishes them after its last job."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from types import SimpleNamespace
 from daybreak.tasks.registry import Setup
 
 
-async def entered(setups: list[Setup], shared: SimpleNamespace) -> contextlib.AsyncExitStack:
-    """Run every setup; those that yield go on after the last job."""
-    async with contextlib.AsyncExitStack() as around:
+async def enter_setups(setups: list[Setup], shared: SimpleNamespace) -> contextlib.AsyncExitStack:
+    """Run every setup function. Closing the returned stack resumes those that yield."""
+    async with contextlib.AsyncExitStack() as stack:
         for setup in setups:
             args = (shared,) if inspect.signature(setup).parameters else ()
             if inspect.isasyncgenfunction(setup):
-                await around.enter_async_context(contextlib.asynccontextmanager(setup)(*args))
+                await stack.enter_async_context(contextlib.asynccontextmanager(setup)(*args))
             elif inspect.isgeneratorfunction(setup):
-                around.enter_context(contextlib.contextmanager(setup)(*args))
+                stack.enter_context(contextlib.contextmanager(setup)(*args))
             elif inspect.iscoroutinefunction(setup):
                 await setup(*args)
             else:
                 setup(*args)
-        return around.pop_all()
+        return stack.pop_all()

@@ -1,4 +1,4 @@
-"""The working directory in which every job of a child begins."""
+"""The working directory in which every job of a child starts."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ from typing import Final
 
 _log = logging.getLogger("daybreak.worker")
 
-_CAN_RETURN_BY_NUMBER: Final = os.chdir in os.supports_fd
+_CAN_CHDIR_BY_FD: Final = os.chdir in os.supports_fd
 
 
-class Home:
-    """The directory that is current when this is made. `restore` goes back to it.
+class WorkingDirectory:
+    """The directory that is current when this object is made. `restore` makes it current again.
 
-    The directory is held open, so `restore` finds it also after it was renamed. If it was deleted, jobs are where they
-    would be had no job gone elsewhere: in a directory without a name, where relative paths do not exist, rather than
-    wherever the last job happened to be."""
+    The directory is held open, so `restore` finds it even if it was renamed. If it was deleted, jobs start in the
+    deleted directory, where relative paths do not exist, and not in whatever directory the last job left."""
 
     def __init__(self) -> None:
         self._fd: int | None = None
         try:
             self._path = os.getcwd()  # noqa: PTH109 - text, for messages
-        except OSError:  # it is deleted already
+        except OSError:  # the directory is already deleted
             self._path = "."
-        if _CAN_RETURN_BY_NUMBER:
+        if _CAN_CHDIR_BY_FD:
             try:
                 self._fd = os.open(".", os.O_RDONLY)
-            except OSError as error:  # it may be entered, not read
-                _log.debug("the working directory %s cannot be held open: %s", self._path, error)
+            except OSError as error:  # the directory may be entered, but not read
+                _log.debug("cannot hold the working directory %s open: %s", self._path, error)
 
     def restore(self) -> None:
         if self._fd is not None:
             try:
                 os.chdir(self._fd)
-            except OSError:  # a task has closed what it did not open
+            except OSError:  # a task has closed this file descriptor
                 self._fd = None
             else:
                 return
@@ -42,8 +41,8 @@ class Home:
             os.chdir(self._path)
         except OSError as error:
             _log.error(
-                "a job has changed the working directory, and %s cannot be entered again: %s; the next jobs of this "
-                "process begin where that job left it",
+                "a job changed the working directory, and this process cannot return to %s: %s; "
+                "its next jobs start in the directory that the job left",
                 self._path,
                 error,
             )

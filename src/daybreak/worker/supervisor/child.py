@@ -13,25 +13,25 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 
 from daybreak.core.model import Lease, Outcome
-from daybreak.worker.launcher import Body
+from daybreak.worker.launcher import ChildHandle
 from daybreak.worker.wire import (
-    Broken,
-    Bye,
+    CheckpointSaved,
     Ended,
-    Keep,
-    Kept,
-    Listens,
+    Exit,
+    GetStack,
+    ListenerThread,
+    LogLine,
     Progress,
     Ready,
     Recall,
     Report,
     Returned,
     Run,
-    Said,
+    SaveCheckpoint,
+    SetupFailed,
     Stack,
     Stop,
-    Where,
-    Why,
+    StopReason,
     Work,
     frame,
     to_supervisor,
@@ -53,7 +53,7 @@ class Held(Struct, eq=False):
 
     lease: Lease
     limit: float | None
-    asked: Why | None = None
+    asked: StopReason | None = None
     end_at: float | None = None
     alone: bool = False
     alive_at: float = 0.0
@@ -75,7 +75,7 @@ class Listener(Protocol):
 
     def on_progress(self, lease: Lease, said: Progress) -> None: ...
 
-    def on_keep(self, child: Child, lease: Lease, said: Keep) -> None: ...
+    def on_keep(self, child: Child, lease: Lease, said: SaveCheckpoint) -> None: ...
 
     def on_broken(self, child: Child, error: str) -> None: ...
 
@@ -87,7 +87,7 @@ class Child:
     """`blamed`: it is being ended for the sake of this job, which ends so; its neighbours are innocent. `reserved`: it
     gets nothing until it is free, and then a job that must run alone."""
 
-    body: Body
+    handle: ChildHandle
     slots: int
     listener: Listener
     solo: bool = False
@@ -111,9 +111,9 @@ class Child:
     _transport: asyncio.Transport | None = None
 
     async def connect(self) -> None:
-        self.body.sock.setblocking(False)
+        self.handle.sock.setblocking(False)
         transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: WireReader(to_supervisor, self.hear, self.lost), sock=self.body.sock
+            lambda: WireReader(to_supervisor, self.hear, self.lost), sock=self.handle.sock
         )
         self._transport = transport
 
@@ -169,14 +169,14 @@ class Child:
             works.append(work_of(lease))
         self._send(Run(works))
 
-    def stop(self, seq: int, why: Why) -> None:
+    def stop(self, seq: int, why: StopReason) -> None:
         self._send(Stop(seq, why))
 
-    def kept(self, said: Keep, *, held: bool) -> None:
-        self._send(Kept(said.seq, said.token, held))
+    def kept(self, said: SaveCheckpoint, *, held: bool) -> None:
+        self._send(CheckpointSaved(said.seq, said.token, held))
 
     def ask_where(self, seq: int) -> None:
-        self._send(Where(seq))
+        self._send(GetStack(seq))
 
     def recall(self) -> None:
         """Ask for what it has not begun; and trust it with no work ahead until it is quick again."""
@@ -186,7 +186,7 @@ class Child:
     def bye(self) -> None:
         self.leaving = True
         self.bye_at = self.bye_at or time.monotonic()
-        self._send(Bye())
+        self._send(Exit())
 
     def _send(self, message: Any) -> None:
         # Writing to one that is dead would close the socket before its last words are read.
@@ -194,7 +194,7 @@ class Child:
             self._transport.write(frame(message))
 
     def end(self) -> bool:
-        return self.body.end()
+        return self.handle.end()
 
     # -- hearing -------------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Child:
                 if (held := self.held.get(seq)) is not None:
                     held.alive_at = time.monotonic()
                     self.listener.on_progress(held.lease, message)
-            case Keep(seq):
+            case SaveCheckpoint(seq):
                 if (held := self.held.get(seq)) is None:
                     self.kept(message, held=False)
                 else:
@@ -218,15 +218,15 @@ class Child:
             case Ready(tasks):
                 self.ready = self.was_ready = True
                 self.listener.on_ready(self, frozenset(tasks))
-            case Said(level, line):
+            case LogLine(level, line):
                 self.spoke_at = time.monotonic()
                 _job_log.log(level, "%s", line)
             case Stack(seq, text):
                 if (held := self.held.get(seq)) is not None:
                     held.stack = text
-            case Listens(thread):
-                self.body.listener = thread
-            case Broken(error):
+            case ListenerThread(thread):
+                self.handle.listener = thread
+            case SetupFailed(error):
                 self.listener.on_broken(self, error)
 
     def _heard(self, ended: list[Ended]) -> None:
@@ -272,7 +272,7 @@ class Child:
 
     def begun(self) -> dict[int, float]:
         """What it is at, and since when."""
-        return {seq: since for seq, since in self.body.cell.read().items() if seq in self.held}
+        return {seq: since for seq, since in self.handle.slot_table.running().items() if seq in self.held}
 
 
 def work_of(lease: Lease) -> Work:
@@ -296,13 +296,13 @@ def work_of(lease: Lease) -> Work:
     )
 
 
-async def buried(body: Body, patience: float) -> str:
+async def buried(body: ChildHandle, patience: float) -> str:
     """Wait for a child that is done for, and say how it ended. One that was let go may take a while for its exit."""
     deadline = time.monotonic() + patience
-    while body.how_it_ended() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells
+    while body.exit_description() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
-    if body.how_it_ended() is None or not patience:
+    if body.exit_description() is None or not patience:
         body.end()
     with contextlib.suppress(Exception):
-        await asyncio.get_running_loop().run_in_executor(None, body.bury)
-    return body.how_it_ended() or "it was given up"
+        await asyncio.get_running_loop().run_in_executor(None, body.clean_up)
+    return body.exit_description() or "it was given up"

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from daybreak import values
 from daybreak.tasks.registry import Program
-from daybreak.worker.launcher import Body, ProcessBody, ThreadBody
+from daybreak.worker.launcher import ChildHandle, ChildProcess, ChildThread
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.pool import Pool
 from daybreak.worker.supervisor.quarantine_terms import QuarantineTerms
@@ -48,10 +48,10 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
             if (tasks := self.program.known(is_async=is_async))
         ]
 
-    def _starter(self, is_async: bool, shared: dict[str, Any]) -> Callable[[int], Body]:
+    def _starter(self, is_async: bool, shared: dict[str, Any]) -> Callable[[int], ChildHandle]:
         encoded = values.encode(shared, "lifespan")
 
-        def start(slots: int) -> Body:
+        def start(slots: int) -> ChildHandle:
             hello = Hello(
                 target=self.target,
                 imports=self.imports,
@@ -64,6 +64,6 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
                 log_level=logging.getLogger("daybreak.job").getEffectiveLevel(),
                 scratch=str(Path(tempfile.gettempdir()) / f"daybreak-{secrets.token_hex(8)}"),
             )
-            return ThreadBody(hello, self.program) if self.settings.isolation == "thread" else ProcessBody(hello)
+            return ChildThread(hello, self.program) if self.settings.isolation == "thread" else ChildProcess(hello)
 
         return start

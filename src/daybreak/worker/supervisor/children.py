@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from daybreak.core.errors import DaybreakError
 from daybreak.core.units import counted
-from daybreak.worker.launcher import Body
+from daybreak.worker.launcher import ChildHandle
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.child import Child, Listener, buried
 
@@ -35,7 +35,7 @@ class Children:
     are kept warm for the next one for a while."""
 
     def __init__(
-        self, *, kind: str, wanted: int, slots: int, start: Callable[[int], Body], settings: WorkerSettings
+        self, *, kind: str, wanted: int, slots: int, start: Callable[[int], ChildHandle], settings: WorkerSettings
     ) -> None:
         self.kind = kind
         self.slots = slots
@@ -127,7 +127,7 @@ class Children:
     async def look(self, now: float) -> None:
         """Who died unheard, who has grown too large, who is missing."""
         for child in self:
-            if child.body.how_it_ended() is not None:
+            if child.handle.exit_description() is not None:
                 # Its last words come first; only where someone else holds its socket open does no end of them come.
                 child.leaving = True
                 child.ended_at = child.ended_at or now
@@ -139,7 +139,7 @@ class Children:
                 self.replace(child, "it takes more memory than it may")
             elif child.solo and child.is_idle and now - child.heard_at > SOLO_IDLE:
                 child.bye()
-        for child in [one for one in self._abandoned if one.body.how_it_ended() is not None]:
+        for child in [one for one in self._abandoned if one.handle.exit_description() is not None]:
             self._abandoned.remove(child)
             child.lost()
         await self._refill()
@@ -154,7 +154,7 @@ class Children:
 
     def _is_too_large(self, child: Child) -> bool:
         limit = self._settings.memory_limit
-        return limit is not None and not child.leaving and (child.body.memory() or 0) > limit
+        return limit is not None and not child.leaving and (child.handle.memory() or 0) > limit
 
     def recycle(self, child: Child) -> None:
         """Between jobs, replace a child that has run its number of jobs; and let one go that has nothing left to do."""
@@ -191,7 +191,7 @@ class Children:
 
     async def _bury(self, child: Child, then: Callable[[str], None]) -> None:
         is_let_go = child.leaving and child.blamed is None
-        how = await buried(child.body, LET_GO_WITHIN if is_let_go else 0.0)
+        how = await buried(child.handle, LET_GO_WITHIN if is_let_go else 0.0)
         expected = self.closing or child.blamed is not None or (child.leaving and not child.held)
         if not expected:
             held = f"; it held {len(child.held)} {'job' if len(child.held) == 1 else 'jobs'}" if child.held else ""
@@ -226,7 +226,7 @@ class Children:
                     await self._moved.wait()
             except TimeoutError:
                 for child in self:
-                    if child.body.how_it_ended() is not None:
+                    if child.handle.exit_description() is not None:
                         child.lost()
         for child in self:
             child.end()

@@ -122,7 +122,7 @@ class HangDetector:
             await asyncio.sleep(0.02)
         by_signal = ""
         if not all(job.held.stack for job in hung):
-            by_signal = await asyncio.to_thread(child.body.stack)
+            by_signal = await asyncio.to_thread(child.handle.stack)
         now = time.monotonic()
         for job in hung:
             if child.held.get(job.held.lease.seq) is job.held and job.hangs(now):
@@ -168,7 +168,7 @@ def _glance_at(whom: list[tuple[Child, Doers, bool]]) -> tuple[float, dict[Child
     seen: dict[Child, Doers | None] = {}
     for child, known, thorough in whom:
         try:
-            seen[child] = child.body.deeds(glance, known, thorough=thorough)
+            seen[child] = child.handle.activity(glance, known, thorough=thorough)
         except (OSError, ValueError):
             seen[child] = None
     return at, seen

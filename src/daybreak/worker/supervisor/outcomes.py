@@ -19,7 +19,7 @@ def too_late(held: Held, ran_for: float) -> TimedOut:
 
 
 def outcome_of(held: Held, said: Ended) -> Outcome:
-    match said.what:
+    match said.status:
         case "done":
             return Done(said.result, said.ran_for)
         case "cancelled":

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from daybreak.core.model import Cancelled, HandedBack, Lease, Lost, Outcome, Suspended
 from daybreak.policy import timeouts
 from daybreak.store.protocol import Extended
-from daybreak.worker.launcher import Body
+from daybreak.worker.launcher import ChildHandle
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.batch_size import BatchSize
 from daybreak.worker.supervisor.child import AHEAD, Child, Held
@@ -29,7 +29,7 @@ from daybreak.worker.supervisor.prefetch import LONG, DurationForecast, Prefetch
 from daybreak.worker.supervisor.quarantine import Quarantine
 from daybreak.worker.supervisor.quarantine_terms import QuarantineTerms
 from daybreak.worker.supervisor.time_limits import Limits
-from daybreak.worker.wire import Ended, Keep, Progress, Why
+from daybreak.worker.wire import Ended, Progress, SaveCheckpoint, StopReason
 
 _log = logging.getLogger("daybreak.worker")
 
@@ -47,7 +47,7 @@ class Pool:
         tasks: Tasks,
         children: int,
         slots: int,
-        start: Callable[[int], Body],
+        start: Callable[[int], ChildHandle],
         settings: WorkerSettings,
         trial: QuarantineTerms,
     ) -> None:
@@ -299,7 +299,7 @@ class Pool:
         assert self._keeper is not None
         self._keeper.progress(lease, said.fraction, said.message)
 
-    def on_keep(self, child: Child, lease: Lease, said: Keep) -> None:
+    def on_keep(self, child: Child, lease: Lease, said: SaveCheckpoint) -> None:
         assert self._keeper is not None
         self._keeper.keep(lease, said.checkpoint, lambda held: child.kept(said, held=held))
 
@@ -328,7 +328,7 @@ class Pool:
         """A child died: what it had not begun goes back, uncharged; what it was at is lost, and so is what it had just
         ended and could not tell: a job that ruins its child's voice must not run for ever."""
         begun = child.begun()
-        silent = child.body.cell.ended() & child.held.keys()
+        silent = child.handle.slot_table.ended() & child.held.keys()
         alone = len(begun) + len(silent) == 1
         held_by_it, child.held = list(child.held.values()), {}
         for held in held_by_it:
@@ -351,7 +351,7 @@ class Pool:
 
     def heard(self, lease: Lease, answer: Extended) -> None:
         """A heartbeat was answered: stop what is no longer ours, or what someone wants stopped."""
-        why: Why
+        why: StopReason
         if not answer.held:
             why = "lost"
         elif answer.cancel:

@@ -64,7 +64,7 @@ class Limits:
         if child.blamed is not None:
             return
         child.leaving = True
-        blocker = child.body.cell.blocker
+        blocker = child.handle.slot_table.blocker
         if blocker in child.held:
             for seq, other in child.held.items():
                 if seq != blocker and other.asked == "timeout":
