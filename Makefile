@@ -9,8 +9,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PARALLEL ?= 2
-# Tests wait now and then, for a disk or for time to pass: with one process more than processors nothing stands idle.
-CROWD ?= $(shell expr $(PARALLEL) + 1)
+# Most tests wait: for a disk, a server, a lease that expires. Two test processes per core halve the time of the suites.
+CROWD ?= $(shell expr $(PARALLEL) \* 2)
 
 # Every test process and every child that a test starts would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,7 +23,7 @@ PYTEST := $(BIN)/python -m pytest
 SERVED := $(BIN)/python tests/with_servers.py
 # What fails is run once more, alone, and named at the end of make test if it passes then.
 FLAKY := $(VENV)/.flaky
-TWICE := $(SERVED) $(BIN)/python tests/run_again.py --remember $(FLAKY) -n $(PARALLEL) --dist worksteal
+TWICE := $(SERVED) $(BIN)/python tests/run_again.py --remember $(FLAKY) --dist worksteal
 # These must be there; whatever else stands in tests/ is run as well.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
     tests/acceptance tests/on_servers tests/demo
@@ -115,10 +115,10 @@ endef
 test: static servers
 	@rm -f $(FLAKY)
 	@echo "== torture, short form, $(PARALLEL) at a time"
-	@$(call found,tests/torture) $(TWICE) tests/torture; fi
+	@$(call found,tests/torture) $(TWICE) -n $(PARALLEL) tests/torture; fi
 	@for suite in $(SUITES); do $(call found,$$suite) :; fi; done
-	@echo "== all other suites, with the examples of README and docs, $(PARALLEL) at a time"
-	@$(TWICE) tests --ignore=tests/torture
+	@echo "== all other suites, with the examples of README and docs, $(CROWD) at a time"
+	@$(TWICE) -n $(CROWD) tests --ignore=tests/torture
 
 docs: $(STAMP)
 	@echo "== examples and links of README and docs"
