@@ -40,7 +40,7 @@ async def test_after_a_jump_forward_every_holder_has_one_lease_to_report(url):
 
 async def test_after_a_jump_back_no_lease_is_immortal(store, url):
     lease = await claim(store, timedelta(seconds=10))
-    schema = store.place.schema
+    schema = store.address.schema
     with psycopg.connect(URL, autocommit=True) as db:  # as if the lease had been given before the clock was set back
         db.execute(f"UPDATE {schema}.lease SET until = until + 86400000000")
     assert await store.reap(Reap(worker="r", watched_for=HOUR)) == []
@@ -75,8 +75,8 @@ def test_even_clocks_are_no_jump():
 async def test_a_lease_counts_from_when_it_is_given_also_after_a_wait_for_a_lock(store):
     await configure(store, max_running=5)
     await store.insert([spec()])
-    with psycopg.connect(store.place.conninfo) as db:
-        db.execute(f"SELECT 1 FROM {store.place.schema}.queue FOR UPDATE")
+    with psycopg.connect(store.address.conninfo) as db:
+        db.execute(f"SELECT 1 FROM {store.address.schema}.queue FOR UPDATE")
         claiming = asyncio.create_task(store.exchange(Exchange(claim=Claim(worker="w1", lease_for=HOUR))))
         while not claiming.done() and not waits_for_a_lock(store):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
@@ -88,9 +88,9 @@ async def test_a_lease_counts_from_when_it_is_given_also_after_a_wait_for_a_lock
 
 
 def waits_for_a_lock(store) -> bool:
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
-        return bool(db.execute(waiting, (f"%{quoted(store.place.schema)}.queue%",)).fetchall())
+        return bool(db.execute(waiting, (f"%{quoted(store.address.schema)}.queue%",)).fetchall())
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def pair(url, shared_schema):
 
 def offset_of(store) -> int:
     with psycopg.connect(URL, autocommit=True) as db:
-        found = db.execute(f"SELECT value FROM {store.place.schema}.meta WHERE name = 'clock'").fetchall()
+        found = db.execute(f"SELECT value FROM {store.address.schema}.meta WHERE name = 'clock'").fetchall()
     return int(found[0][0]) if found else 0
 
 

@@ -171,14 +171,14 @@ async def test_changes_and_claims_at_once_leave_every_job_in_one_state(url):
 def deadlocks(monkeypatch):
     """The calls that the server gave up because they waited for each other; all are repeated, a second later."""
     seen = []
-    is_passing = faults.is_passing
+    is_retryable = faults.is_retryable
 
     def noticed(trouble):
         if isinstance(trouble, psycopg.errors.DeadlockDetected):
             seen.append(trouble)
-        return is_passing(trouble)
+        return is_retryable(trouble)
 
-    monkeypatch.setattr(faults, "is_passing", noticed)
+    monkeypatch.setattr(faults, "is_retryable", noticed)
     return seen
 
 
@@ -216,7 +216,7 @@ async def test_a_limited_queue_and_unique_names_do_not_block_each_other(url, dea
 
 async def test_a_limit_set_while_a_claim_is_under_way_counts_what_it_takes(store):
     await store.insert([spec() for _ in range(5)])
-    with psycopg.connect(store.place.conninfo) as db:
+    with psycopg.connect(store.address.conninfo) as db:
         arrays.register(db.adapters)
         under_way = Exchange(claim=Claim(worker="w1", limit=3, lease_for=LEASE))
         taken = db.execute(store._opened._sql.call_exchange, plain_path.exchange_params(under_way, None), binary=True)
@@ -230,8 +230,8 @@ async def test_a_limit_set_while_a_claim_is_under_way_counts_what_it_takes(store
 
 
 async def test_two_who_purge_at_once_never_take_back_what_was_purged(store):
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:
         for latest in (10, 9):
             db.execute(store._opened._sql.raise_meta, ("purged_pos", str(latest)))
-        [(value,)] = db.execute(f"SELECT value FROM {store.place.schema}.meta WHERE name = 'purged_pos'").fetchall()
+        [(value,)] = db.execute(f"SELECT value FROM {store.address.schema}.meta WHERE name = 'purged_pos'").fetchall()
     assert value == "10"

@@ -14,7 +14,7 @@ from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.policy.timeouts import MANY
 from daybreak.stores.postgres import PostgresStore
-from daybreak.stores.postgres.address import place_of
+from daybreak.stores.postgres.address import parse_address
 from daybreak.system.ports import RealWorld
 
 
@@ -108,19 +108,19 @@ async def test_one_that_is_refused_counts_for_nothing():
 
 async def test_one_of_several_hosts_that_is_silent_does_not_make_the_others_look_slow(silent, url, monkeypatch):
     limit = ConnectTimeout(RealWorld())
-    place = place_of(url, connect_limit=limit)
+    address = parse_address(url, connect_limit=limit)
     clock = iter([0.0, 5.1])
-    monkeypatch.setattr("daybreak.stores.postgres.link.monotonic", lambda: next(clock))
-    from daybreak.stores.postgres.link import connect
+    monkeypatch.setattr("daybreak.stores.postgres.connection.monotonic", lambda: next(clock))
+    from daybreak.stores.postgres.connection import connect
 
-    connect(place).close()
+    connect(address).close()
     assert limit._durations.seen == 0
 
 
 def test_the_time_in_a_url_is_read_strictly():
-    assert place_of("postgresql://h/d").connect_within == timedelta(seconds=5)
-    assert place_of("postgresql://h/d?connect_within=3s").connect_within == timedelta(seconds=3)
-    assert "connect_within" not in place_of("postgresql://h/d?connect_within=3s").conninfo
+    assert parse_address("postgresql://h/d").connect_within == timedelta(seconds=5)
+    assert parse_address("postgresql://h/d?connect_within=3s").connect_within == timedelta(seconds=3)
+    assert "connect_within" not in parse_address("postgresql://h/d?connect_within=3s").conninfo
     for wrong in ("soon", "0s"):
         with pytest.raises(BadInput, match="connect_within"):
-            place_of(f"postgresql://h/d?connect_within={wrong}")
+            parse_address(f"postgresql://h/d?connect_within={wrong}")

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from daybreak.store.protocol import Beat, Claim, Exchange
-from daybreak.stores.postgres import PostgresStore, link, plain_path
+from daybreak.stores.postgres import PostgresStore, connection, plain_path
 from daybreak.testing.contract.builders import configure, spec
 
 LARGE = b'{"a":"' + b"x" * 100_000 + b'"}'
@@ -25,26 +25,26 @@ def test_a_look_for_what_is_due_reads_a_few_pages_whatever_waits(store_with_many
 async def store_with_many(url):
     """Very many delayed jobs, none of them due, and as many that expire some day."""
     async with PostgresStore(url) as store:
-        with psycopg.connect(store.place.conninfo, autocommit=True) as db:
-            db.execute(f"INSERT INTO {store.place.schema}.lane (queue, task, version) VALUES ('q', 't', 1)")
+        with psycopg.connect(store.address.conninfo, autocommit=True) as db:
+            db.execute(f"INSERT INTO {store.address.schema}.lane (queue, task, version) VALUES ('q', 't', 1)")
             db.execute(
-                f"INSERT INTO {store.place.schema}.job "
+                f"INSERT INTO {store.address.schema}.job "
                 "(seq, created, arrived, ord, expires, lane, band, priority, asked, id, by, args) "
                 "SELECT n, 0, 0, 0, 9e15::bigint + n, 1, 5, 5, 5, 'many-' || n, '', '' "
                 f"FROM generate_series(1, {MANY}) n"
             )
             db.execute(
-                f"INSERT INTO {store.place.schema}.delayed (seq, clock, due, attempt, fence, n) "
+                f"INSERT INTO {store.address.schema}.delayed (seq, clock, due, attempt, fence, n) "
                 f"SELECT n, n % 2, 9e15::bigint + n, 0, 0, 1 FROM generate_series(1, {MANY}) n"
             )
-            db.execute(f"ANALYZE {store.place.schema}.delayed, {store.place.schema}.job")
+            db.execute(f"ANALYZE {store.address.schema}.delayed, {store.address.schema}.job")
         yield store
 
 
 @pytest.fixture
 def pages(store_with_many):
     def read(statement: str) -> int:
-        with psycopg.connect(store_with_many.place.conninfo, autocommit=True) as db:
+        with psycopg.connect(store_with_many.address.conninfo, autocommit=True) as db:
             [([told],)] = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}").fetchall()
         return told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"]
 
@@ -77,8 +77,8 @@ async def test_a_large_claim_compares_each_job_once_whatever_the_table_is_taken_
     claim = Exchange(claim=Claim(worker="w1", limit=500, lease_for=MINUTE))
     await store.insert([spec() for _ in range(500)])
     await store.exchange(claim)
-    with link.connect(store.place) as db:
-        db.execute(f"VACUUM (ANALYZE, INDEX_CLEANUP ON, TRUNCATE OFF) {store.place.schema}.ready")
+    with connection.connect(store.address) as db:
+        db.execute(f"VACUUM (ANALYZE, INDEX_CLEANUP ON, TRUNCATE OFF) {store.address.schema}.ready")
         await store.insert([spec() for _ in range(500)])
         plans = []
         db.add_notice_handler(lambda said: plans.append(said.message_primary))

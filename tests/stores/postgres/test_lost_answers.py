@@ -31,7 +31,7 @@ async def test_a_connection_cut_after_the_commit_and_before_the_reply(proxy, sto
         first = await far.exchange(Exchange(claim=claim(call="c1")))
         done = [settle(lease, Done(b"1"), chance=0, by="w1") for lease in first.leases]
         proxy.cut_replies.set()
-        with pytest.raises(OutcomeUnknown, match="repeat is safe"):
+        with pytest.raises(OutcomeUnknown, match="retry, which is safe"):
             await far.exchange(Exchange(settle=done, claim=claim(call="c2")))
         proxy.cut_replies.clear()
         assert proxy.cut
@@ -55,11 +55,11 @@ async def test_an_insert_whose_answer_was_lost_is_one_job(proxy, store):
 
 
 async def test_reads_are_repeated_on_a_new_connection(proxy, store):
-    name = f"of {store.place.schema}"
+    name = f"of {store.address.schema}"
     async with PostgresStore(f"{proxy.url}&application_name={quote(name)}", connections=1) as far:
         job = spec()
         await far.insert([job])
-        with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+        with psycopg.connect(store.address.conninfo, autocommit=True) as db:
             ended = db.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", (name,)
             )

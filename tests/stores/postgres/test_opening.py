@@ -13,7 +13,7 @@ from postgres_servers import URL, with_schema
 from daybreak.core.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
 from daybreak.store.protocol import Examines, InsertsNow, Verdict
 from daybreak.stores.postgres import PostgresStore
-from daybreak.stores.postgres.address import place_of
+from daybreak.stores.postgres.address import parse_address
 from daybreak.stores.postgres.faults import without_password
 from daybreak.stores.postgres.schema import VERSION
 from daybreak.testing.contract.builders import accept, spec, take_ids
@@ -75,7 +75,7 @@ async def test_what_was_prepared_and_dropped_is_prepared_again(fresh_schema):
     """As the driver does it after a transaction that was rolled back."""
     async with PostgresStore(with_schema(URL, fresh_schema), connections=1) as store:
         first = await accept(store)
-        await store._opened.do(lambda engine: engine.link._db.execute("DEALLOCATE ALL"))
+        await store._opened.do(lambda engine: engine.connection._db.execute("DEALLOCATE ALL"))
         second = await accept(store)
         assert await take_ids(store, 9) == [first, second]
 
@@ -121,17 +121,17 @@ async def test_trouble_is_told_with_its_cure_and_without_the_password(url, said)
         await PostgresStore(url).open()
     assert "s3cret" not in str(raised.value)
     assert "s3cret" not in repr(raised.value.__cause__)
-    assert "s3cret" not in repr(PostgresStore(url).place)
+    assert "s3cret" not in repr(PostgresStore(url).address)
 
 
 def test_a_url_is_read_strictly():
-    place = place_of("postgresql://ann:pw@db/jobs?schema=night&connections=2&sslmode=require&answer_within=5s")
-    assert (place.schema, place.connections, place.answer_within.total_seconds()) == ("night", 2, 5)
-    assert place.conninfo == "postgresql://ann:pw@db/jobs?sslmode=require"
-    assert place.name == "postgresql://db/jobs?schema=night"
+    address = parse_address("postgresql://ann:pw@db/jobs?schema=night&connections=2&sslmode=require&answer_within=5s")
+    assert (address.schema, address.connections, address.answer_within.total_seconds()) == ("night", 2, 5)
+    assert address.conninfo == "postgresql://ann:pw@db/jobs?sslmode=require"
+    assert address.name == "postgresql://db/jobs?schema=night"
     for wrong in ("mysql://x", "postgresql://x/y?connections=many", "postgresql://x/y?connections=0"):
         with pytest.raises(BadInput):
-            place_of(wrong)
+            parse_address(wrong)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_password_that_was_not_encoded_is_refused_and_not_repeated(url):
 
 
 def test_what_has_no_scheme_is_not_repeated():
-    with pytest.raises(BadInput, match="is no PostgreSQL URL") as refused:
-        place_of("//boss:hunter2@db/jobs")
+    with pytest.raises(BadInput, match="is not a PostgreSQL URL") as refused:
+        parse_address("//boss:hunter2@db/jobs")
     assert "hunter2" not in str(refused.value)
 
 
@@ -168,7 +168,7 @@ def test_what_has_no_scheme_is_not_repeated():
     ],
 )
 def test_a_password_reaches_libpq_as_it_was_meant(url, password):
-    given = psycopg.conninfo.conninfo_to_dict(place_of(url).conninfo)
+    given = psycopg.conninfo.conninfo_to_dict(parse_address(url).conninfo)
     assert (given["user"], given["password"], given["host"], given["dbname"]) == ("boss", password, "db", "jobs")
 
 
@@ -224,7 +224,7 @@ async def test_the_server_is_examined(store, url):
 
 
 async def test_an_old_snapshot_is_named_with_its_program(store, monkeypatch):
-    monkeypatch.setattr("daybreak.stores.postgres.examine.OLD_SNAPSHOT", 0)
+    monkeypatch.setattr("daybreak.stores.postgres.examine.MAX_SNAPSHOT_AGE", 0)
     with psycopg.connect(URL, application_name="a dump") as db:
         db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         db.execute("SELECT count(*) FROM pg_class")

@@ -16,7 +16,7 @@ from postgres_private import children_of, private_server
 from daybreak.client.client import Client
 from daybreak.core.errors import OutcomeUnknown, StoreUnavailable, StoreUnsuitable
 from daybreak.stores.postgres import PostgresStore
-from daybreak.stores.postgres.faults import connecting
+from daybreak.stores.postgres.faults import connect_error
 from daybreak.system import patience
 from daybreak.testing.contract.builders import spec
 
@@ -92,7 +92,7 @@ async def test_a_thread_gives_up_as_well_and_goes_on_at_once_afterwards(freezing
 
 async def test_who_finds_all_connections_busy_is_told_that_nothing_was_sent(store):
     free = threading.Event()
-    busy = [store._opened._crew.give(lambda _: free.wait(60)) for _ in range(store.place.connections)]
+    busy = [store._opened._threads.submit(lambda _: free.wait(60)) for _ in range(store.address.connections)]
     with pytest.raises(StoreUnavailable, match="nothing was sent"):
         await Client(store, patience=SHORT).get("a job")
     free.set()
@@ -119,7 +119,7 @@ async def test_opening_is_repeated_when_its_answer_is_cut(proxy):
     ],
 )
 def test_a_server_that_refuses_is_not_out_of_reach(told, says):
-    error = connecting("postgresql://db/jobs", Exception(f'connection to server at "db" failed: {told}'))
+    error = connect_error("postgresql://db/jobs", Exception(f'connection to server at "db" failed: {told}'))
     assert isinstance(error, StoreUnsuitable)
     assert says in str(error)
     assert "cannot be reached" not in str(error)

@@ -16,9 +16,9 @@ from daybreak.core.errors import BadInput, OutcomeUnknown, StoreReadOnly
 from daybreak.core.model import Done, Failed, Failure, Retry, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import LATEST, Claim, Exchange
-from daybreak.stores.postgres import PostgresStore, link, loop_connection
-from daybreak.stores.postgres.clock import HOW_LATE
-from daybreak.stores.postgres.prepared_calls import call_of
+from daybreak.stores.postgres import PostgresStore, connection, loop_connection
+from daybreak.stores.postgres.clock import SERVER_TIME
+from daybreak.stores.postgres.prepared_calls import prepare_call
 from daybreak.stores.postgres.statements import named, quoted
 from daybreak.testing.contract.builders import (
     LEASE,
@@ -78,14 +78,14 @@ def leveled(request):
 def pooled(request, monkeypatch):
     """Whether a pooler is there that keeps nothing in the session."""
 
-    def meet(db):
+    def identify_server(db):
         [(level, time)] = db.execute(
-            f"SELECT current_setting('default_transaction_isolation'), ({HOW_LATE})"
+            f"SELECT current_setting('default_transaction_isolation'), ({SERVER_TIME})"
         ).fetchall()
-        return link.ServerInfo(False, level == "read committed", time)
+        return connection.ServerInfo(False, level == "read committed", time)
 
     if request.param:
-        monkeypatch.setattr(link, "meet", meet)
+        monkeypatch.setattr(connection, "identify_server", identify_server)
     return request.param
 
 
@@ -134,7 +134,7 @@ async def test_what_is_asked_alone_is_at_our_level_too(leveled, pooled):
     level = "SELECT current_setting('transaction_isolation')"
 
     def look(engine):
-        return [*engine.link.ask(level), *engine.link.call(call_of("level", level), ())]
+        return [*engine.connection.query(level), *engine.connection.call(prepare_call("level", level), ())]
 
     async with PostgresStore(leveled) as store:
         assert await store._opened.do(look) == [("read committed",)] * 2
@@ -231,10 +231,13 @@ async def test_a_session_on_the_loop_that_began_read_only_is_not_kept(monkeypatc
         async with PostgresStore(url, connections=2) as store:
             store.own_loop()
             await store.insert([spec() for _ in range(9)])
-            before = store._opened._on_loop._links
+            before = store._opened._on_loop._connections
             with read_only(url):
                 async with asyncio.timeout(20):
-                    while not any(link.is_free and link not in before for link in store._opened._on_loop._links):
+                    while not any(
+                        connection.is_free and connection not in before
+                        for connection in store._opened._on_loop._connections
+                    ):
                         with pytest.raises((StoreReadOnly, OutcomeUnknown)):
                             await store.exchange(claim)
             with pytest.raises(StoreReadOnly):

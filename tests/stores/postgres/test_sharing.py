@@ -35,14 +35,14 @@ FROM {0}.gauge g LEFT JOIN (
 @pytest.fixture
 def deadlocks(monkeypatch):
     seen = []
-    is_passing = faults.is_passing
+    is_retryable = faults.is_retryable
 
     def noticed(trouble):
         if isinstance(trouble, psycopg.errors.DeadlockDetected):
             seen.append(trouble)
-        return is_passing(trouble)
+        return is_retryable(trouble)
 
-    monkeypatch.setattr(faults, "is_passing", noticed)
+    monkeypatch.setattr(faults, "is_retryable", noticed)
     return seen
 
 
@@ -50,8 +50,8 @@ class Counting:
     """Someone who recounts all the time, beside those who work."""
 
     def __init__(self, store: PostgresStore) -> None:
-        self._recount = RECOUNT.format(store.place.schema)
-        self._conninfo = store.place.conninfo
+        self._recount = RECOUNT.format(store.address.schema)
+        self._conninfo = store.address.conninfo
         self._ended = threading.Event()
         self.most: dict[str, int] = {}
         self.wrong: list[object] = []
@@ -212,9 +212,9 @@ def _completed(job):
 async def test_an_offer_reads_a_few_pages_however_many_wait(store):
     await provide(store, "plecs", slots=1)
     await store.insert([spec(resources=needs("plecs")) for _ in range(2)])
-    schema, claim = store.place.schema, Claim(worker="w1", limit=5, lease_for=LEASE)
+    schema, claim = store.address.schema, Claim(worker="w1", limit=5, lease_for=LEASE)
     [lease] = (await store.exchange(Exchange(claim=claim))).leases
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:
         like = f"{schema}.job j, generate_series(1000, 30999) n WHERE j.seq = {lease.seq}"
         db.execute(
             f"INSERT INTO {schema}.job "
@@ -227,7 +227,7 @@ async def test_an_offer_reads_a_few_pages_however_many_wait(store):
         )
         db.execute(f"UPDATE {schema}.gauge SET waiting = waiting + 30000")
         db.execute(f"ANALYZE {schema}.held, {schema}.job")
-        offer = store._opened._sql.waiting_in_lanes.replace("%(cause)b", "'plecs'").replace("%(most)b", "101")
+        offer = store._opened._sql.waiting_in_lanes.replace("%(cause)b", "'plecs'").replace("%(limit)b", "101")
         db.execute("SET enable_seqscan = off")
         [([told],)] = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {offer}").fetchall()
     assert told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"] < 60

@@ -15,7 +15,7 @@ from daybreak.core.wait_limit import SHORTENED
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.postgres import PostgresStore
-from daybreak.stores.postgres.link import Link
+from daybreak.stores.postgres.connection import Connection
 from daybreak.testing.contract.builders import NOON, act, assert_sound, configure, counted, needs, spec
 
 LEASE = timedelta(minutes=1)
@@ -62,8 +62,8 @@ async def test_it_keeps_its_capacity_and_each_job_ends_in_one_way(url, resources
 async def test_many_that_are_refused_together_are_one_look_at_the_line(store, monkeypatch):
     await configure(store, capacity=2, when_full="shed")
     await store.insert([spec(), spec()], now=NOON)
-    asked, rows = [], Link.rows
-    monkeypatch.setattr(Link, "rows", lambda link, *said: asked.append(said[0]) or rows(link, *said))
+    asked, rows = [], Connection.rows
+    monkeypatch.setattr(Connection, "rows", lambda connection, *said: asked.append(said[0]) or rows(connection, *said))
     answers = await store.insert([spec() for _ in range(50)], now=NOON)
     assert {answer.verdict for answer in answers} == {"full"}
     assert asked.count(store._opened._sql.last_in_lanes) == 1

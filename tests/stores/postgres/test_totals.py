@@ -21,13 +21,13 @@ OOPS = Failed(Failure(message="no", kinds=("OSError",)), ran=0.25)
 
 
 def fold(store: PostgresStore) -> None:
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
-        db.execute(f"SELECT {store.place.schema}.fold_1()")
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:
+        db.execute(f"SELECT {store.address.schema}.fold_1()")
 
 
 def rows(store: PostgresStore) -> int:
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
-        [(found,)] = db.execute(f"SELECT count(*) FROM {store.place.schema}.total").fetchall()
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:
+        [(found,)] = db.execute(f"SELECT count(*) FROM {store.address.schema}.total").fetchall()
     return found
 
 
@@ -69,9 +69,9 @@ async def test_folding_changes_no_total(store):
 async def test_the_short_way_counts_as_the_long_way_does(store, monkeypatch):
     await tell_a_story(store)
     short = await store.totals()
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:
         for table in ("total", "tally", "done", "job"):
-            db.execute(f"DELETE FROM {store.place.schema}.{table}")
+            db.execute(f"DELETE FROM {store.address.schema}.{table}")
     monkeypatch.setattr(plain_path, "are_plain", lambda _: False)
     monkeypatch.setattr(plain_path, "is_plain", lambda _: False)
     await tell_a_story(store)

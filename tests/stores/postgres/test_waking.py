@@ -20,7 +20,7 @@ LONG = timedelta(seconds=60)
 @pytest.fixture
 async def other(url, monkeypatch):
     """Another process, as it were. The net under the notices is taken away."""
-    monkeypatch.setattr(waking, "SLOW_LOOK", 3600.0)
+    monkeypatch.setattr(waking, "SLOW_POLL", 3600.0)
     async with PostgresStore(url) as other:
         yield other
 
@@ -44,10 +44,10 @@ async def test_a_notice_that_comes_with_the_answer_to_something_else_is_heard(st
         return True
 
     monkeypatch.setattr(wake, "_send", send)
-    wake.tell({"anything"})
+    wake.notify({"anything"})
     assert asking.wait(60)
     monkeypatch.undo()
-    monkeypatch.setattr(waking, "SLOW_LOOK", 3600.0)
+    monkeypatch.setattr(waking, "SLOW_POLL", 3600.0)
     await store.insert([spec()])
     assert await watch.wait(LONG)
 
@@ -77,7 +77,7 @@ async def test_what_could_not_be_told_is_told_on_the_next_connection(store, othe
 
     sql = wake._sql
     monkeypatch.setattr(wake, "_sql", Cut())
-    wake.tell({"a topic"})
+    wake.notify({"a topic"})
     assert await watch.wait(LONG)
     assert cut
 
@@ -91,5 +91,5 @@ async def test_a_channel_has_a_name_that_the_server_accepts(fresh_schema, url):
                 await elsewhere.insert([spec()])
             assert await watch.wait(LONG)
         finally:
-            with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+            with psycopg.connect(store.address.conninfo, autocommit=True) as db:
                 db.execute(f'DROP SCHEMA "{schema}" CASCADE')

@@ -1,21 +1,23 @@
 """The PostgreSQL store: any number of machines on one database.
 
-store                 the seam: which operation is done how
-plain_path            submits, claims and settlements that need no decision, one round trip each (migrations/*-insert*,
-                      -exchange*); prepared_calls: how they are sent
+store                 PostgresStore: the store protocol, one method per operation
+engine                runs one operation on one connection: as one plain call, or as a transaction on the ledger
+plain_path            submits, claims and settlements that need no decision, one round trip each (the SQL functions in
+                      migrations/); prepared_calls: how they are sent
 ledger                one transaction of everything else, and what it has changed; insert, claim, settle, amend,
-                      pass_time, purge, records, adopt and read work on it; job_moves: between tables
-resource_queue        who waits for resources, and who may try; gauge_rows: their numbers
-link                  one connection; connection_threads: a few of them with threads, blocking_insert: in the caller's
-                      own thread, loop_connection: on a worker's event loop
-wake                  who waits and who wakes them; event_feed, event_lines: the feed
-clock                 the server's time; watchdog: calls that take too long are given up
-transactional_submit  a submit inside the caller's own transaction; outbox: accepting it after the commit
-vacuum                keeps moving tables free of dead rows
+                      pass_time, purge, records, adopt and read work on it; job_moves: a job's move between tables
+resource_queue        jobs that wait for resources, and which of them may try; gauge_rows: the resources' counters
+connections           everything an open store owns
+connection            one connection; connection_threads: a few connections with a thread each; blocking_insert: one in
+                      the caller's own thread; loop_connection: connections on a worker's event loop
+wake                  LISTEN and NOTIFY between processes; event_feed, event_lines: the event feed
+clock                 the server's time; watchdog: aborts calls that take too long
+transactional_submit  a submit inside the caller's own transaction; outbox: accepts it after the commit
+vacuum                removes dead rows from the tables that change most
 sql/                  the statements, one file for each table or purpose
 """
 
-from daybreak.stores.postgres import driver as _driver  # noqa: F401 - first: it says what to do without psycopg
+from daybreak.stores.postgres import driver as _driver  # noqa: F401 - first: its error says how to install psycopg
 from daybreak.stores.postgres.store import PostgresStore
 
 __all__ = ["PostgresStore"]

@@ -1,4 +1,4 @@
-"""Pack and adopt: jobs that go to another store, and jobs of another store, as they are."""
+"""Moves jobs between stores: `pack` reads jobs for another store, `adopt` takes over jobs of another store."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from daybreak.core.units import clean, micros, moment
 from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, kept_until
 from daybreak.stores.postgres import event_lines, job_moves
 from daybreak.stores.postgres.arrays import Bigints, Texts
-from daybreak.stores.postgres.insert import KEYS, NAMES, write_jobs
+from daybreak.stores.postgres.insert import KEY_LOCKS, NAME_LOCKS, write_jobs
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import WALL, JobState, Row, pack_extra, pack_options, text_bytes
 from daybreak.stores.postgres.transactional_submit import check
 
 
 def pack(ledger: Ledger, jobs: Sequence[str]) -> list[Moved | None]:
-    asked = [clean(job) for job in jobs]
-    seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(asked),)))
-    rows = job_moves.look(ledger, list(seqs.values())) if seqs else {}
+    ids = [clean(job) for job in jobs]
+    seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(ids),)))
+    rows = job_moves.read_rows(ledger, list(seqs.values())) if seqs else {}
     keys: dict[str, dict[str, str]] = {}
-    for job, key, digest in ledger.rows(ledger.sql.keys_of_jobs, (Texts(asked),)):
+    for job, key, digest in ledger.rows(ledger.sql.keys_of_jobs, (Texts(ids),)):
         keys.setdefault(job, {})[key] = digest
-    found = [rows.get(seqs.get(job, 0)) for job in asked]
+    found = [rows.get(seqs.get(job, 0)) for job in ids]
     holders = _holders(ledger, [row for row in found if row is not None])
     offset = ledger.wall - ledger.steady
     return [
         None
         if row is None
-        else Moved(_packed(row, offset), row.events(), keys.get(row.id, {}), holders.get(row.seq, row.seq) == row.seq)
+        else Moved(
+            _job_to_move(row, offset), row.events(), keys.get(row.id, {}), holders.get(row.seq, row.seq) == row.seq
+        )
         for row in found
     ]
 
@@ -44,8 +46,8 @@ def _holders(ledger: Ledger, rows: Sequence[Row]) -> dict[int, int | None]:
     return {row.seq: held.get(row.uniq) for row in named}
 
 
-def _packed(row: Row, offset: int) -> Job:
-    """With times of the wall: the steady time of this store means nothing to another."""
+def _job_to_move(row: Row, offset: int) -> Job:
+    """The job with wall times: the steady time of this store means nothing to another."""
     job = row.as_job()
     if row.expires is not None and offset:
         job = replace(job, expires_at=moment(row.expires + offset))
@@ -59,21 +61,23 @@ def adopt(ledger: Ledger, moved: Sequence[Moved], by: str) -> list[Inserted]:
         check(one.job.spec)
     keys = {key for one in moved for key in one.keys}
     names = {one.job.spec.unique for one in moved if one.job.spec.unique is not None}
-    for kind, wanted in ((KEYS, keys), (NAMES, names)):
+    for kind, wanted in ((KEY_LOCKS, keys), (NAME_LOCKS, names)):
         if wanted:
             ledger.rows(ledger.sql.lock_names, (kind, Texts(sorted(wanted))))
-    return [_in_the_way(ledger, one) or _adopt(ledger, one, by) for one in moved]
+    return [_find_conflict(ledger, one) or _adopt(ledger, one, by) for one in moved]
 
 
-def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
+def _find_conflict(ledger: Ledger, moved: Moved) -> Inserted | None:
     job, spec, sql = moved.job, moved.job.spec, ledger.sql
-    if (known := job_moves.load_id(ledger, spec.id)) is not None:
-        return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
+    if (existing := job_moves.load_id(ledger, spec.id)) is not None:
+        return Inserted(Verdict.DUPLICATE, spec.id, existing.seq, existing.state, "id")
     for _, _, other, seq, until in ledger.rows(sql.keys_of, (Texts(list(moved.keys)),)) if moved.keys else ():
         is_over = seq is None and (until is None or until <= ledger.steady)
         if other != spec.id and not is_over:
-            there = None if seq is None else job_moves.look(ledger, [seq]).get(seq)
-            return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
+            existing = None if seq is None else job_moves.read_rows(ledger, [seq]).get(seq)
+            return Inserted(
+                Verdict.CONFLICT, other, existing.seq if existing else 0, existing.state if existing else None, "key"
+            )
     if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         seq = ledger.value(sql.holder_of, (spec.unique,))
         holder = None if seq is None else job_moves.load(ledger, seq)
@@ -85,31 +89,31 @@ def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
 def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     job, spec, sql = moved.job, moved.job.spec, ledger.sql
     [seq] = ledger.next_seqs(1)
-    row = _arrived(ledger, seq, job)
-    if row.state is State.BLOCKED:  # on what, this store finds out for itself
-        job_moves.stand_first(ledger, row)
+    row = _row_of(ledger, seq, job)
+    if row.state is State.BLOCKED:  # this store decides itself what the job waits for
+        job_moves.make_ready(ledger, row)
     row.history = "\n".join(event_lines.write(event) for event in moved.history)
     write_jobs(ledger, [row])
     if moved.keys:
-        _know_keys(ledger, spec.id, moved.keys)
+        _write_keys(ledger, spec.id, moved.keys)
     if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         ledger.run(sql.insert_uniques, (Texts([spec.unique]), Bigints([seq])))
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
-    job_moves.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
+    job_moves.record(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
     job_moves.enter(ledger, row)
     if job.is_final:
         ledger.wake(job_topic(job.id))
     return Inserted(Verdict.NEW, spec.id, seq, row.state)
 
 
-def _know_keys(ledger: Ledger, job: str, keys: dict[str, str]) -> None:
-    """Also those that were left here when it went away."""
+def _write_keys(ledger: Ledger, job: str, keys: dict[str, str]) -> None:
+    """Write the job's keys. They may exist here already if the job came from this store."""
     jobs, times = [job] * len(keys), [None] * len(keys)
     ledger.run(ledger.sql.insert_keys, (Texts(list(keys)), Texts(list(keys.values())), Texts(jobs), Bigints(times)))
 
 
-def _arrived(ledger: Ledger, seq: int, job: Job) -> Row:
-    """As it was, with its waiting time counted from when it was first submitted."""
+def _row_of(ledger: Ledger, seq: int, job: Job) -> Row:
+    """The row of a moved job. Its waiting time counts from its first submission."""
     spec, created = job.spec, micros(job.created_at)
     arrived = ledger.steady - max(0, ledger.wall - created)
     band, order, _ = place(ledger.settings(spec.queue), job.priority, arrived, seq)

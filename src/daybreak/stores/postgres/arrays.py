@@ -1,4 +1,4 @@
-"""Lists as PostgreSQL wants them in binary: one pass, the type said and not guessed from the values.
+"""Lists in PostgreSQL's binary array format: encoded in one pass, with an explicit type instead of a guessed one.
 
 `Bigints([1, None])` is a parameter of type bigint[]."""
 
@@ -17,7 +17,7 @@ _NULL = _length(-1)
 
 
 class Array(bytes):
-    """A list, encoded."""
+    """An encoded list. `oid` is the type of the array, `element` that of its items."""
 
     oid: ClassVar[int]
     element: ClassVar[int]
@@ -33,7 +33,7 @@ class Array(bytes):
         raise NotImplementedError
 
 
-def _of(code: str, size: int) -> Any:
+def _fixed_size(code: str, size: int) -> Any:
     pack = Struct(f">i{code}").pack
 
     def encode(cls: type[Array], values: Sequence[Any], nulls: bool) -> bytes:  # noqa: ARG001
@@ -45,23 +45,23 @@ def _of(code: str, size: int) -> Any:
 
 
 class Bigints(Array):
-    oid, element, encode = 1016, 20, _of("q", 8)
+    oid, element, encode = 1016, 20, _fixed_size("q", 8)
 
 
 class Ints(Array):
-    oid, element, encode = 1007, 23, _of("i", 4)
+    oid, element, encode = 1007, 23, _fixed_size("i", 4)
 
 
 class Smallints(Array):
-    oid, element, encode = 1005, 21, _of("h", 2)
+    oid, element, encode = 1005, 21, _fixed_size("h", 2)
 
 
 class Floats(Array):
-    oid, element, encode = 1022, 701, _of("d", 8)
+    oid, element, encode = 1022, 701, _fixed_size("d", 8)
 
 
 class Bools(Array):
-    oid, element, encode = 1000, 16, _of("?", 1)
+    oid, element, encode = 1000, 16, _fixed_size("?", 1)
 
 
 class Blobs(Array):

@@ -1,4 +1,4 @@
-"""Callers without a loop: a connection of their own, over which one of those who wait asks for all."""
+"""Group commit for callers without an event loop: one connection, and one of the waiting threads inserts for all."""
 
 from __future__ import annotations
 
@@ -10,44 +10,50 @@ from daybreak.core.model import JobSpec
 from daybreak.store.protocol import Inserted
 from daybreak.stores.group_insert import GroupInsert
 from daybreak.stores.postgres import faults
-from daybreak.stores.postgres.connection_threads import attempt
+from daybreak.stores.postgres.connection import Connection, closed_error
+from daybreak.stores.postgres.connection_threads import run_with_retries
 from daybreak.stores.postgres.engine import Engine
-from daybreak.stores.postgres.link import Link, refused
 
-JOBS_PER_COMMIT: Final = 2000  # jobs in one commit
+MAX_JOBS_PER_COMMIT: Final = 2000
 
 
 class BlockingInsert:
-    def __init__(self, link: Link, engine: Callable[[Link], Engine]) -> None:
-        self._link = link
+    """`insert` for threads; calls that arrive at the same time share one commit."""
+
+    def __init__(self, connection: Connection, engine: Callable[[Connection], Engine]) -> None:
+        self._connection = connection
         self._engine = engine
-        self._turns = GroupInsert(self._insert, most=JOBS_PER_COMMIT, interrupted=self._interrupted, late=self._late)
+        self._group = GroupInsert(
+            self._insert, most=MAX_JOBS_PER_COMMIT, interrupted=self._interrupted, late=self._late
+        )
         self._is_closed = False
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        return self._turns.insert(specs)
+        return self._group.insert(specs)
 
     def _insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         if self._is_closed:
-            raise refused(self._link.place)
-        answers: list[Inserted] = attempt(lambda link: self._engine(link).insert(specs, None), self._link)
+            raise closed_error(self._connection.address)
+        answers: list[Inserted] = run_with_retries(
+            lambda connection: self._engine(connection).insert(specs, None), self._connection
+        )
         return answers
 
     def _interrupted(self) -> BaseException:
         return OutcomeUnknown(
-            f"{self._link.place.name}: the thread that asked for this one was interrupted, so it may or may not have "
-            "happened; ask again, to repeat is safe"
+            f"{self._connection.address.name}: the thread that inserted for this group was interrupted, so this "
+            "may or may not have happened; retry, which is safe"
         )
 
     def _late(self, was_sent: bool) -> StoreUnavailable:
         if not was_sent:
-            return faults.unsent(self._link.place.name)
+            return faults.unsent_error(self._connection.address.name)
         return OutcomeUnknown(
-            f"{self._link.place.name}: no answer in time, so this may or may not have happened; ask again, to repeat "
-            "is safe"
+            f"{self._connection.address.name}: no answer in time, so this may or may not have happened; retry, "
+            "which is safe"
         )
 
     def close(self) -> None:
         self._is_closed = True
-        self._link.leave()
-        self._link.close()
+        self._connection.abandon()
+        self._connection.close()

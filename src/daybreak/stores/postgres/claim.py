@@ -1,4 +1,4 @@
-"""Claim: the most urgent jobs that a worker knows, where limits, resources or what is due make it more than plain."""
+"""Claim on the general path: lease the most urgent jobs whose tasks the worker knows, with limits and resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from daybreak.stores.postgres.rows import Row, Values, pack_carry, spec_of, unpa
 
 
 class Head(NamedTuple):
-    """Where a queued job stands, as the statement `claim_lane` says."""
+    """The rank of a queued job: a row of the statement `claim_lane`."""
 
     lane: int
     band: int
@@ -29,16 +29,16 @@ class Head(NamedTuple):
     priority: int
     expires: int | None
     attempt: int
-    shared: str | None
-    brought: bytes | None
+    packed_needs: str | None
+    packed_carry: bytes | None
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return unpack_needs(self.shared)
+        return unpack_needs(self.packed_needs)
 
     @property
     def since(self) -> int | None:
-        return unpack_carry(self.brought).since
+        return unpack_carry(self.packed_carry).since
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What else a lease carries, as the statement `lock_ready_free` says."""
+    """The rest of what a lease carries: a row of the statement `lock_ready_free`."""
 
     seq: int
     attempt: int
@@ -68,10 +68,10 @@ class Body(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A head whose turn it is, and what is to become of it: `lacking` is what it must wait for. One that is overdue, or
-    will not wait for a breaker that is open, ends here."""
+    """The next job in order and what the claim does with it. `lacking` names the resource that it must wait for. A job
+    that is overdue ends here, and so does one that fails fast at an open breaker."""
 
-    line: QueueLanes
+    queue: QueueLanes
     head: Head
     is_overdue: bool = False
     fails_fast: bool = False
@@ -83,10 +83,10 @@ class Candidate(NamedTuple):
 
 
 class QueueLanes:
-    """One queue as its claimant sees it: the lanes of the tasks it knows, merged into rank order."""
+    """One queue in a claim: the lanes of the tasks that the worker knows, merged into rank order."""
 
-    def __init__(self, queue: str, settings: QueueSettings, served: int, index: int, room: int) -> None:
-        self.queue = queue
+    def __init__(self, name: str, settings: QueueSettings, served: int, index: int, room: int) -> None:
+        self.name = name
         self.settings = settings
         self.served = served
         self.index = index
@@ -95,7 +95,7 @@ class QueueLanes:
         self.heads: deque[Head] = deque()
 
     def key(self, steady: int) -> tuple[int, int, int] | None:
-        """Where this queue stands among others; None when it has nothing to give."""
+        """The sort key of this queue among the others; None if it has no job to give."""
         if self.room < 1 or not self.heads:
             return None
         head = self.heads[0]
@@ -107,16 +107,18 @@ class QueueLanes:
 
 
 class Claiming:
+    """One claim in one transaction. `again`: there may be more; `next_in`: when the next job falls due."""
+
     def __init__(self, ledger: Ledger, claim: Claim) -> None:
         self._ledger = ledger
         self._claim = claim
         self._term = span(claim.lease_for)
-        self._met: list[int] = []  # jobs that were chosen: ours by now, or another's
+        self._seen: list[int] = []  # jobs that were chosen already, whether this claim or another one got them
         self._rows: list[Values] = []
         self._taken: list[Head] = []
         self._parked: list[Row] = []
         self._ended = 0
-        self._hasty: set[int] = set()  # jobs at an open breaker for which they will not wait
+        self._fail_fast_seqs: set[int] = set()  # jobs that fail fast at an open breaker
         self.again = False
         self.next_in: timedelta | None = None
 
@@ -124,14 +126,14 @@ class Claiming:
         ledger, claim = self._ledger, self._claim
         due = pass_time.promote(ledger, PROMOTED_PER_CLAIM)
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
-        lines = self._lines(served)
-        leases = self._taken_before()
-        is_dry = False
-        while self._may_take(len(leases), self._ended, len(self._parked)) and not is_dry:
-            self._fill(lines)
-            is_dry = not self._take(lines, leases)
+        queues = self._open_queues(served)
+        leases = self._leases_of_this_call()
+        is_exhausted = False
+        while self._may_take(len(leases), self._ended, len(self._parked)) and not is_exhausted:
+            self._read_heads(queues)
+            is_exhausted = not self._take(queues, leases)
         self._write()
-        self.again = due == PROMOTED_PER_CLAIM if is_dry else True
+        self.again = due == PROMOTED_PER_CLAIM if is_exhausted else True
         self.again = resource_queue.offer_freed(ledger) or self.again
         if len(leases) < claim.limit:
             self.next_in = pass_time.next_in(ledger)
@@ -140,134 +142,138 @@ class Claiming:
     def _may_take(self, leased: int, ended: int, parked: int) -> bool:
         return leased < self._claim.limit and ended < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM
 
-    def _lines(self, served: dict[str, int]) -> list[QueueLanes]:
+    def _open_queues(self, served: dict[str, int]) -> list[QueueLanes]:
         ledger, claim = self._ledger, self._claim
-        ledger.know_settings(served)
-        limited = sorted(queue for queue in served if ledger.settings(queue).max_running is not None)
+        ledger.load_settings(served)
+        limited = sorted(name for name in served if ledger.settings(name).max_running is not None)
         ledger.lock_limits(limited)
         running = ledger.tallied(limited, (State.RUNNING,)) if limited else {}
-        lines = []
-        for index, (queue, had) in enumerate(served.items()):
-            settings = ledger.settings(queue)
+        queues = []
+        for index, (name, served_before) in enumerate(served.items()):
+            settings = ledger.settings(name)
             room = 1 << 60
             if settings.paused:
                 room = 0
             elif settings.max_running is not None:
-                # A limit set since we looked: its row was not locked, so this queue gives nothing this time.
-                room = settings.max_running - running[queue] if queue in running else 0
-            line = QueueLanes(queue, settings, had, index, room)
+                # If the limit was set after the first read, the queue's row is not locked: claim nothing from it now.
+                room = settings.max_running - running[name] if name in running else 0
+            queue = QueueLanes(name, settings, served_before, index, room)
             if room > 0 and claim.limit > 0:
-                line.lanes = ledger.lanes_of(queue, claim.tasks)
-            lines.append(line)
-        return lines
+                queue.lanes = ledger.lanes_of(name, claim.tasks)
+            queues.append(queue)
+        return queues
 
-    def _fill(self, lines: list[QueueLanes]) -> None:
-        """See what stands first now. A little beyond the limit: some may turn out expired, or have to wait."""
-        wanted = [lane for line in lines if line.room > 0 for lane in line.lanes]
+    def _read_heads(self, queues: list[QueueLanes]) -> None:
+        """Read the heads of all lanes. A few more than the limit: some may be expired or have to wait."""
+        wanted = [lane for queue in queues if queue.room > 0 for lane in queue.lanes]
         by_lane: dict[int, list[Head]] = {lane: [] for lane in wanted}
         if wanted:
             limit = self._claim.limit + PROMOTED_PER_CLAIM
-            if self._ledger.is_alone:
+            if self._ledger.has_resource_lock:
                 limit += PARKED_PER_CLAIM
-            for row in self._ledger.rows(self._ledger.sql.claim_lane, (Ints(wanted), Bigints(self._met), limit)):
+            for row in self._ledger.rows(self._ledger.sql.claim_lane, (Ints(wanted), Bigints(self._seen), limit)):
                 by_lane[row[0]].append(Head(*row))
-        for line in lines:
-            heads = [head for lane in line.lanes for head in by_lane.get(lane, ())]
-            line.heads = deque(sorted(heads, key=lambda head: head.rank))
-        if self._ledger.is_alone:
-            self._find_hasty([head for heads in by_lane.values() for head in heads if head.shared is not None])
+        for queue in queues:
+            heads = [head for lane in queue.lanes for head in by_lane.get(lane, ())]
+            queue.heads = deque(sorted(heads, key=lambda head: head.rank))
+        if self._ledger.has_resource_lock:
+            self._find_fail_fast(
+                [head for heads in by_lane.values() for head in heads if head.packed_needs is not None]
+            )
 
-    def _find_hasty(self, heads: list[Head]) -> None:
-        """Their options say so, which are asked for only where a breaker is open."""
+    def _find_fail_fast(self, heads: list[Head]) -> None:
+        """Find the jobs that fail fast. Their options are read only where a breaker is open."""
         gauges, steady = self._ledger.gauges, self._ledger.steady
-        gauges.know_needs(heads)
+        gauges.load_needs(heads)
         stopped = [head.seq for head in heads if gauges.shut(head.needs, steady) is not None]
-        self._hasty.update(resource_queue.hasty(self._ledger, stopped))
+        self._fail_fast_seqs.update(resource_queue.find_fail_fast(self._ledger, stopped))
 
-    def _take(self, lines: list[QueueLanes], leases: list[Lease]) -> bool:
-        """Choose in order, then lock what was chosen and no more: a lock on more would make others pass over jobs
-        that nobody takes. False when there is nothing left to choose."""
+    def _take(self, queues: list[QueueLanes], leases: list[Lease]) -> bool:
+        """Choose in order, then lock only the chosen jobs: other claims skip locked jobs, so a lock on more would hide
+        jobs that nobody takes. False if there is nothing left to choose."""
         steady = self._ledger.steady
-        before = [(line, line.room, line.served) for line in lines]
-        waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
+        before = [(queue, queue.room, queue.served) for queue in queues]
+        waiting = [(key, queue) for queue in queues if (key := queue.key(steady)) is not None]
         heapify(waiting)
         chosen: list[Candidate] = []
         leased, ended, parked = len(leases), self._ended, len(self._parked)
         while self._may_take(leased, ended, parked) and waiting:
-            _, line = heappop(waiting)
-            one = self._judge(line, line.heads.popleft())
-            chosen.append(one)
-            if one.ends:
+            _, queue = heappop(waiting)
+            candidate = self._decide(queue, queue.heads.popleft())
+            chosen.append(candidate)
+            if candidate.ends:
                 ended += 1
-                if one.head.shared is not None:
-                    break  # what it leaves to others changes the fate of those to come
-            elif one.lacking is not None:
+                if candidate.head.packed_needs is not None:
+                    break  # its freed resources change the decision on the next jobs
+            elif candidate.lacking is not None:
                 parked += 1
             else:
                 leased += 1
-                line.room -= 1
-                line.served += 1
-            if (key := line.key(steady)) is not None:
-                heappush(waiting, (key, line))
-        for line, room, served in before:
-            line.room, line.served = room, served
-        locked = self._lock([one.head for one in chosen if one.lacking is None])
-        parking = [one.head.seq for one in chosen if one.lacking is not None]
-        rows = job_moves.look(self._ledger, parking) if parking else {}
+                queue.room -= 1
+                queue.served += 1
+            if (key := queue.key(steady)) is not None:
+                heappush(waiting, (key, queue))
+        for queue, room, served in before:
+            queue.room, queue.served = room, served
+        locked = self._lock([candidate.head for candidate in chosen if candidate.lacking is None])
+        parking = [candidate.head.seq for candidate in chosen if candidate.lacking is not None]
+        rows = job_moves.read_rows(self._ledger, parking) if parking else {}
         begins = self._claim.begins
-        for one in chosen:
-            line, head = one.line, one.head
-            self._met.append(head.seq)
-            if one.lacking is not None:
-                resource_queue.block(self._ledger, rows[head.seq], one.lacking)
+        for candidate in chosen:
+            queue, head = candidate.queue, candidate.head
+            self._seen.append(head.seq)
+            if candidate.lacking is not None:
+                resource_queue.block(self._ledger, rows[head.seq], candidate.lacking)
                 self._parked.append(rows[head.seq])
             elif (body := locked.get(head.seq)) is None:
                 continue
-            elif one.ends:
-                self._end(one)
+            elif candidate.ends:
+                self._end(candidate)
             else:
                 leases.append(self._lease(head, body, ahead=begins is not None and len(leases) >= begins))
-                line.room -= 1
-                line.served += 1
+                queue.room -= 1
+                queue.served += 1
         return bool(chosen)
 
-    def _judge(self, line: QueueLanes, head: Head) -> Candidate:
-        """Nobody but us can take or move a job that needs resources, so what is decided of it here holds."""
+    def _decide(self, queue: QueueLanes, head: Head) -> Candidate:
+        """Decide what to do with a job. The resource lock keeps others from taking or moving a job that needs
+        resources, so the decision holds."""
         steady = self._ledger.steady
         is_overdue = head.expires is not None and head.expires <= steady
-        if head.shared is None:
-            return Candidate(line, head, is_overdue)
+        if head.packed_needs is None:
+            return Candidate(queue, head, is_overdue)
         gauges = self._ledger.gauges
-        if is_overdue or head.seq in self._hasty:
-            return Candidate(line, head, is_overdue, fails_fast=not is_overdue)
+        if is_overdue or head.seq in self._fail_fast_seqs:
+            return Candidate(queue, head, is_overdue, fails_fast=not is_overdue)
         lacking = gauges.lacking(head, steady)
         if lacking is not None:
             gauges.park(head, lacking, steady, was_queued=True)
         else:
             gauges.take(head, steady, self._ledger.wall)
-        return Candidate(line, head, lacking=lacking)
+        return Candidate(queue, head, lacking=lacking)
 
     def _lock(self, heads: list[Head]) -> dict[int, Body]:
-        """Those that are ours now."""
+        """Lock the jobs; returns those that no other claim holds."""
         if not heads:
             return {}
-        if shared := [head.seq for head in heads if head.shared is not None]:
-            # A fast claim may have them for a moment, until it sees what they are; it waits for nobody meanwhile.
-            self._ledger.rows(self._ledger.sql.lock_ready, (Bigints(shared),))
+        if packed_needs := [head.seq for head in heads if head.packed_needs is not None]:
+            # A claim on the plain path may hold them briefly, until it sees that they need resources. It waits for
+            # nobody meanwhile, so this cannot deadlock.
+            self._ledger.rows(self._ledger.sql.lock_ready, (Bigints(packed_needs),))
         found = [Body(*row) for row in self._ledger.rows(self._ledger.sql.lock_ready_free, _columns(heads))]
         self._ledger.locked.update((body.seq, State.QUEUED) for body in found)
         return {body.seq: body for body in found}
 
-    def _end(self, one: Candidate) -> None:
+    def _end(self, candidate: Candidate) -> None:
         self._ended += 1
-        row = job_moves.load(self._ledger, one.head.seq)
+        row = job_moves.load(self._ledger, candidate.head.seq)
         assert row is not None
-        if one.fails_fast:
+        if candidate.fails_fast:
             resource_queue.fail_fast(self._ledger, row)
         else:
             job_moves.expire(self._ledger, row)
 
-    def _taken_before(self) -> list[Lease]:
+    def _leases_of_this_call(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim
         if not claim.repeats or claim.call is None:
             return []
@@ -292,19 +298,19 @@ class Claiming:
             packed = pack_carry(carry)
         if spec.holder is not None:
             fence = ledger.gauges.next_fence(head.needs, fence)
-        told = ledger.tell(
+        event_line = ledger.publish(
             Event(
                 n=n, kind="started", job=body.id, at=ledger.at, by=claim.worker, state=State.RUNNING, attempt=attempt,
                 fence=fence,
             )
         )  # fmt: skip
-        history = event_lines.joined(body.history, told)
+        history = event_lines.joined(body.history, event_line)
         if event_lines.may_shorten(n):
-            history = event_lines.shorten(job_moves.look(ledger, [head.seq])[head.seq].first_event(), history)
+            history = event_lines.shorten(job_moves.read_rows(ledger, [head.seq])[head.seq].first_event(), history)
         self._taken.append(head)
         self._rows.append((
             head.seq, head.lane, head.priority, body.uniq, attempt, fence, n, claim.worker, ledger.steady + self._term,
-            self._term, ledger.wall, claim.call, packed, history, head.shared, ahead,
+            self._term, ledger.wall, claim.call, packed, history, head.packed_needs, ahead,
         ))  # fmt: skip
         return Lease(
             seq=head.seq,
@@ -331,8 +337,8 @@ class Claiming:
             return
         ledger.run(sql.delete_ready, _columns(self._taken))
         job_moves.enter_leases(ledger, self._rows)
-        if first := [head.seq for head in self._taken if head.expires is not None]:
-            ledger.run(sql.forget_expiry, (Bigints(first),))
+        if expiring := [head.seq for head in self._taken if head.expires is not None]:
+            ledger.run(sql.forget_expiry, (Bigints(expiring),))
         for (of, at), count in Counter((head.lane, head.priority) for head in self._taken).items():
             ledger.tally(of, at, State.QUEUED, -count)
 

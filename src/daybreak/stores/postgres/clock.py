@@ -1,4 +1,4 @@
-"""The server's time as it looks from here: what it is now at the earliest, and when it was seen to jump."""
+"""The server's clock as this process sees it, and when its offset must be read again."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Final
 from daybreak.stores.steady_clock import SteadyClock
 from daybreak.system.ports import World
 
-HOW_LATE = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+SERVER_TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 READ_EVERY: Final = 10_000_000  # microseconds after which the offset is read again
-TESTIFY_EVERY: Final = 10_000_000
+REPORT_EVERY: Final = 10_000_000
 
 
 class ServerClock(SteadyClock):
-    """Answers tell the server's time alone. The offset is read at times; a process that knows an old one sees the jump
-    for which it was changed by itself, unless it opened the store in between."""
+    """Answers contain the server's time but not the offset, which is read from time to time. A process with an old
+    offset sees the jump that changed it by itself, unless it opened the store after the jump."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.is_shared = False  # whether there is a schema yet from which the offset can be read
+        self.is_shared = False  # whether the schema exists, so that the offset can be read from it
         self._read_at: int | None = None
-        self._testified_at: int | None = None
+        self._reported_at: int | None = None
 
     def must_be_read(self) -> bool:
-        """Whether the offset is to be read before anything is asked: a jump was seen, or it was read long ago."""
+        """Whether the next call must read the offset first: a jump was seen, or the last read is too long ago."""
         if not self.is_shared:
             return False
         return self.jump is not None or self._read_at is None or self.steady() - self._read_at > READ_EVERY
@@ -31,16 +31,16 @@ class ServerClock(SteadyClock):
     def was_read(self) -> None:
         self._read_at = self.steady()
 
-    def may_testify(self) -> bool:
-        """Whether it is time to tell others since when this process has seen the clock run evenly."""
+    def must_report_even(self) -> bool:
+        """Whether it is time to report since when this process has seen the clock run evenly."""
         if self.jump is not None or self.even_since() is None:
             return False
-        now, before = self.steady(), self._testified_at
-        if before is not None and now - before < TESTIFY_EVERY:
+        now, before = self.steady(), self._reported_at
+        if before is not None and now - before < REPORT_EVERY:
             return False
-        self._testified_at = now
+        self._reported_at = now
         return True
 
-    def hands(self, now: int | None) -> tuple[int, int | None]:
-        """The offset, and the steady time that the store should have now; for a time that is given there is neither."""
+    def clock_params(self, now: int | None) -> tuple[int, int | None]:
+        """The offset, and the steady time expected now; neither exists if the caller passes `now` in."""
         return (self.offset, self.about()) if now is None else (0, None)

@@ -1,7 +1,7 @@
-"""A few threads, each with a connection of its own: whoever asks is served by the next that is free.
+"""A few threads, each with its own connection. The next idle thread takes the next piece of work.
 
-Work is handed over once, with its batch, and an answer once: a hop costs some 50 microseconds. A caller who gives up
-tears nothing: what has begun is finished, its answer dropped."""
+Work is handed over once, as a whole batch, and so is its answer: a hop between threads costs about 50 microseconds. If
+the caller is cancelled, work that has begun is finished and its answer is dropped."""
 
 from __future__ import annotations
 
@@ -18,149 +18,154 @@ from typing import Any
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.clock import ServerClock
-from daybreak.stores.postgres.link import Link, refused
+from daybreak.stores.postgres.connection import Connection, closed_error
 from daybreak.stores.postgres.watchdog import Watchdog
 from daybreak.system import patience
 
-TRIES = 8  # when others were in the way
-Work = Callable[[Link], Any]
+MAX_ATTEMPTS = 8  # for work that conflicts with other transactions
+Work = Callable[[Connection], Any]
 
 
-def attempt(work: Work, link: Link) -> Any:
-    """Do it, again where nothing was written because others were in the way."""
-    for tried in range(TRIES):
+def run_with_retries(work: Work, connection: Connection) -> Any:
+    """Run the work; repeat it if it conflicted with another transaction, in which case nothing was written."""
+    for number in range(MAX_ATTEMPTS):
         try:
-            return work(link)
+            return work(connection)
         except Exception as error:
-            if not faults.is_passing(error):
+            if not faults.is_retryable(error):
                 raise
-            if tried == TRIES - 1 or patience.is_over():
-                raise faults.working(link.name, error, sent=False, lost=False) from None
-            time.sleep(0.001 * tried * tried)
+            if number == MAX_ATTEMPTS - 1 or patience.is_over():
+                raise faults.call_error(connection.name, error, sent=False, lost=False) from None
+            time.sleep(0.001 * number * number)
     raise AssertionError
 
 
-Asked = tuple[Work, asyncio.Future[Any], patience.Handed]
+Request = tuple[Work, asyncio.Future[Any], patience.Handed]
 
 
-def _until(asked: Asked) -> float:
-    until = asked[2][0]
+def _deadline(request: Request) -> float:
+    until = request[2][0]
     return math.inf if until is None else until
 
 
 class ConnectionThread:
     """One thread and its connection."""
 
-    def __init__(self, crew: ConnectionThreads, number: int, first: Asked) -> None:
-        self.link = Link(crew.place, crew.clock)
-        crew.watchdog.watch(self.link.waiting)
-        self._crew = crew
-        self.given: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
-        self.given.put(first)
+    def __init__(self, pool: ConnectionThreads, number: int, first: Request) -> None:
+        self.connection = Connection(pool.address, pool.clock)
+        pool.watchdog.watch(self.connection.answer_timer)
+        self._pool = pool
+        self.inbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self.inbox.put(first)
         self.thread = threading.Thread(target=self._run, name=f"daybreak-pg-{number}", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
-        crew = self._crew
+        pool = self._pool
         patience.unbound()
-        while (asked := self.given.get()) is not None:
-            work, future, limits = asked
+        while (request := self.inbox.get()) is not None:
+            work, future, limits = request
             if future.cancelled():
-                crew.is_free(self)
+                pool.on_idle(self)
             else:
                 with patience.taken(limits):
-                    answer = _answer(work, self.link)
-                crew.is_free(self)  # before the answer is out: who has it will ask again at once
+                    answer = _answer(work, self.connection)
+                pool.on_idle(self)  # before the answer is delivered: its receiver may submit again at once
                 deliver(future, answer)
                 del answer
-                crew.after(self.link)
-            del asked, work, future  # or what was answered last would be kept until someone asks again
-        self.link.close()
+                pool.after_work(self.connection)
+            del request, work, future  # else the last answer would be kept alive until the next request
+        self.connection.close()
 
 
 class ConnectionThreads:
+    """Starts up to `max_threads` threads as they are needed, and queues work while all are busy."""
+
     def __init__(
-        self, place: Address, clock: ServerClock, watchdog: Watchdog, after: Callable[[Link], None] = lambda _: None
+        self,
+        address: Address,
+        clock: ServerClock,
+        watchdog: Watchdog,
+        after_work: Callable[[Connection], None] = lambda _: None,
     ) -> None:
-        self.place = place
+        self.address = address
         self.clock = clock
         self.watchdog = watchdog
-        self.after = after  # done when an answer is out
-        self.most = place.connections
+        self.after_work = after_work  # called after each answer was delivered
+        self.max_threads = address.connections
         self._lock = threading.Lock()
-        self._waiting: deque[Asked] = deque()
-        self._hands: list[ConnectionThread] = []
-        self._free: list[
-            ConnectionThread
-        ] = []  # who was at work last is first: all that he needs is warm, here and at the server
+        self._queue: deque[Request] = deque()
+        self._threads: list[ConnectionThread] = []
+        # The thread that worked last is used first: its caches are warm, here and at the server.
+        self._idle: list[ConnectionThread] = []
         self._is_closed = False
         self.nudge: Callable[[float], None]
         watchdog.watch(self)
 
-    async def do(self, work: Work) -> Any:
-        return await self.give(work)
+    async def run(self, work: Work) -> Any:
+        return await self.submit(work)
 
-    def give(self, work: Work) -> asyncio.Future[Any]:
-        """To whoever is free next; who gives it need not wait for it."""
+    def submit(self, work: Work) -> asyncio.Future[Any]:
+        """Hand work to the next idle thread; the caller need not await the future."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         limits = patience.handed_over()
-        asked = (work, future, limits)
+        request = (work, future, limits)
         with self._lock:
             if self._is_closed:
-                raise refused(self.place)
-            if self._free:
-                self._free.pop().given.put(asked)
-            elif len(self._hands) < self.most:
-                self._hands.append(ConnectionThread(self, len(self._hands) + 1, asked))
+                raise closed_error(self.address)
+            if self._idle:
+                self._idle.pop().inbox.put(request)
+            elif len(self._threads) < self.max_threads:
+                self._threads.append(ConnectionThread(self, len(self._threads) + 1, request))
             else:
-                self._waiting.append(asked)
+                self._queue.append(request)
                 if limits[0] is not None:
                     self.nudge(limits[0])
         return future
 
     def check(self, now: float) -> float:
-        """Answer those whose patience ended while all hands were busy: nothing of theirs was sent."""
+        """Fail requests whose caller's patience ended while all threads were busy: nothing of them was sent."""
         with self._lock:
-            late = [asked for asked in self._waiting if _until(asked) <= now]
-            for asked in late:
-                self._waiting.remove(asked)
-            first = min(map(_until, self._waiting), default=math.inf)
-        for _, future, _ in late:
-            deliver(future, faults.unsent(self.place.name))
-        return first
+            overdue = [request for request in self._queue if _deadline(request) <= now]
+            for request in overdue:
+                self._queue.remove(request)
+            first_deadline = min(map(_deadline, self._queue), default=math.inf)
+        for _, future, _ in overdue:
+            deliver(future, faults.unsent_error(self.address.name))
+        return first_deadline
 
-    def is_free(self, hand: ConnectionThread) -> None:
+    def on_idle(self, thread: ConnectionThread) -> None:
         with self._lock:
-            if self._waiting:
-                hand.given.put(self._waiting.popleft())
+            if self._queue:
+                thread.inbox.put(self._queue.popleft())
             elif self._is_closed:
-                hand.given.put(None)
+                thread.inbox.put(None)
             else:
-                self._free.append(hand)
+                self._idle.append(thread)
 
     def close(self) -> None:
-        """Answer everyone who asked, then end."""
+        """Answer every queued request, then end the threads."""
         with self._lock:
             self._is_closed = True
-            hands, self._hands = self._hands, []
-            free, self._free = self._free, []
-            for hand in free:
-                hand.given.put(None)
-        for hand in hands:
-            hand.link.leave()
-        for hand in hands:
-            hand.thread.join()
+            threads, self._threads = self._threads, []
+            idle, self._idle = self._idle, []
+            for thread in idle:
+                thread.inbox.put(None)
+        for thread in threads:
+            thread.connection.abandon()
+        for thread in threads:
+            thread.thread.join()
 
 
-def _answer(work: Work, link: Link) -> Any:
+def _answer(work: Work, connection: Connection) -> Any:
     try:
-        return attempt(work, link)
-    except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+        return run_with_retries(work, connection)
+    except BaseException as error:  # noqa: BLE001 - handed to the caller
         return error
 
 
 def deliver(future: asyncio.Future[Any], answer: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits for the answer
         future.get_loop().call_soon_threadsafe(_set, future, answer)
 
 

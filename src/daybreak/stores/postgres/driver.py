@@ -1,4 +1,4 @@
-"""psycopg, or a sentence that says how to get it."""
+"""Imports psycopg, or raises an error that says how to install it."""
 
 from daybreak.core.errors import StoreUnsuitable
 

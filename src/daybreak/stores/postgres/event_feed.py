@@ -1,9 +1,9 @@
-"""The feed: events in the order of commits, as far as anyone can tell.
+"""The event feed. Each follower sees each event exactly once.
 
-A sequence is not the order of commits: a follower who asked for "what comes after 17" would miss a 16 that commits
-later. So a cursor is a snapshot, and the next page is what that snapshot did not show: each event exactly once. A
-snapshot is said by two things: `xmax`, from which on it shows nothing, and what was under way below. A cursor inside a
-long page also says up to which snapshot the page goes, and how far one has come in it."""
+Sequence numbers do not follow the order of commits: a follower that asks for events after 17 would miss a 16 that
+commits later. So a cursor is a snapshot, and the next page is what that snapshot did not include. A snapshot is `xmax`,
+from which on it includes nothing, and the transactions below it that were still running. A cursor inside a long page
+also contains the snapshot at which the page ends, and the position in it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from daybreak.stores.postgres.ledger import Ledger
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     xmax: int = 1
-    under_way: tuple[int, ...] = ()
+    running: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return ".".join(map(str, (self.xmax, *self.under_way)))
+        return ".".join(map(str, (self.xmax, *self.running)))
 
-    def shows(self, xid: int) -> bool:
-        return xid < self.xmax and xid not in self.under_way
+    def includes(self, xid: int) -> bool:
+        return xid < self.xmax and xid not in self.running
 
     @property
-    def as_server_says(self) -> str:
-        return f"{min((self.xmax, *self.under_way))}:{self.xmax}:{','.join(map(str, self.under_way))}"
+    def as_pg_snapshot(self) -> str:
+        return f"{min((self.xmax, *self.running))}:{self.xmax}:{','.join(map(str, self.running))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +47,26 @@ class Cursor:
 
 
 def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
-    latest, purged_xid, purged_pos, under_way, end = ledger.rows(ledger.sql.feed_now)[0]
-    # The smallest snapshot that shows the same: what others do in this database moves no cursor.
-    now = Snapshot(latest + 1, tuple(sorted(xid for xid in under_way if xid <= latest)))
+    latest, purged_xid, purged_pos, running, end = ledger.rows(ledger.sql.feed_now)[0]
+    # The smallest equivalent snapshot, so that other activity in this database does not change the cursor.
+    now = Snapshot(latest + 1, tuple(sorted(xid for xid in running if xid <= latest)))
     if after == LATEST:
         return Feed([], str(Cursor(now)))
     cursor = Cursor(Snapshot()) if after is None else _parse(after)
     if after is not None:
-        is_past = cursor.seen.shows(purged_xid) if cursor.until is None else cursor.pos > purged_pos
-        if (purged_xid and not is_past) or cursor.seen.xmax > end:
+        has_seen_purged = cursor.seen.includes(purged_xid) if cursor.until is None else cursor.pos > purged_pos
+        if (purged_xid and not has_seen_purged) or cursor.seen.xmax > end:
             raise CursorExpired(after)
     found: list[Event] = []
     for pos, ids, runs, text in _rows(ledger, cursor, limit):
         start = cursor.skip if pos == cursor.pos else 0
-        taken, told = event_lines.read_feed(text, runs, ids, start, limit - len(found))
+        taken, row_events = event_lines.read_feed(text, runs, ids, start, limit - len(found))
         found += taken
         if len(found) == limit:
-            rest = start + len(taken)
-            at, skip = (pos, rest) if rest < told else (pos + 1, 0)
+            next_skip = start + len(taken)
+            at, skip = (pos, next_skip) if next_skip < row_events else (pos + 1, 0)
             return Feed(found, str(Cursor(cursor.seen, cursor.until or now, at, skip)))
-    if cursor.until is not None:  # to the end of a long page; the next begins where it ends
+    if cursor.until is not None:  # the end of a long page: the next one begins here
         if found:
             return Feed(found, str(Cursor(cursor.until)))
         return events(ledger, str(Cursor(cursor.until)), limit)
@@ -78,8 +78,8 @@ def _rows(ledger: Ledger, cursor: Cursor, limit: int) -> list[Any]:
         ledger.sql.feed_page,
         {
             "xmax": str(cursor.seen.xmax),
-            "under_way": Texts([str(xid) for xid in cursor.seen.under_way]),
-            "until": None if cursor.until is None else cursor.until.as_server_says,
+            "under_way": Texts([str(xid) for xid in cursor.seen.running]),
+            "until": None if cursor.until is None else cursor.until.as_pg_snapshot,
             "pos": cursor.pos,
             "limit": limit + 1,
         },
@@ -92,11 +92,11 @@ _CURSOR = re.compile(rf"({_SNAPSHOT})(?:~({_SNAPSHOT})~(\d{{1,18}})~(\d{{1,9}}))
 
 def _parse(text: str) -> Cursor:
     if not (found := _CURSOR.fullmatch(text)):
-        raise BadInput(f"{text!r} is no cursor of this store: pass on what the last page gave")
+        raise BadInput(f"{text!r} is not a cursor of this store: pass the cursor that the last page returned")
     seen, until, pos, skip = found.groups()
     return Cursor(_snapshot(seen), _snapshot(until) if until else None, int(pos or 0), int(skip or 0))
 
 
 def _snapshot(text: str) -> Snapshot:
-    xmax, *under_way = map(int, text.split("."))
-    return Snapshot(xmax, tuple(under_way))
+    xmax, *running = map(int, text.split("."))
+    return Snapshot(xmax, tuple(running))

@@ -1,6 +1,6 @@
-"""Events as lines of JSON: the job's id and its times are kept more briefly than in the event itself.
+"""Events as lines of JSON, without the job's id and with times in microseconds.
 
-A line is {"n":..,"at":..,  and then the tail, which a program can write before it knows either."""
+A line is {"n":..,"at":.. followed by the tail, which is written before the number and the time are known."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from daybreak.core.events import KEPT, LONG, Event, shortened
 from daybreak.core.model import Reason, State
 from daybreak.core.units import micros, moment
 
-_BEYOND: Final = re.compile(r"[^\x00-\x7f]+")
-SEPARATOR: Final = "\x1f"  # of ids in a row of the feed
+_NON_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+SEPARATOR: Final = "\x1f"  # between the ids in a row of the feed
 
 
 class Tail(Struct, omit_defaults=True):
@@ -50,16 +50,16 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def tail(event: Event) -> str:
-    """All of an event but its number, its time and its job: `,"kind":...}`."""
-    told = "," + _encode(
+    """An event without its number, time and job: `,"kind":...}`."""
+    text = "," + _encode(
         Tail(
             event.kind, event.by, event.state, event.reason, event.task, event.queue, event.priority, event.attempt,
             event.fence, None if event.run_at is None else micros(event.run_at), event.progress, event.note,
             event.error,
         )
     ).decode()[1:]  # fmt: skip
-    # A database that is not UTF8 has no room for every character, and what broke a job may hold any.
-    return told if told.isascii() else _BEYOND.sub(_escaped, told)
+    # A database that is not UTF8 cannot store every character, and an error message may contain any.
+    return text if text.isascii() else _NON_ASCII.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -76,7 +76,7 @@ def read(text: str | None, job: str) -> list[Event]:
 
 
 def read_feed(text: str, runs: Iterable[int], ids: str, start: int, most: int) -> tuple[list[Event], int]:
-    """Some events of one row of the feed, and how many it has: each line is told of a run of jobs."""
+    """Some events of one row of the feed, and how many it has. Each line is the event of a run of jobs."""
     jobs = ids.split(SEPARATOR)
     found: list[Event] = []
     at = 0
@@ -86,11 +86,11 @@ def read_feed(text: str, runs: Iterable[int], ids: str, start: int, most: int) -
     return found, len(jobs)
 
 
-def feed_row(told: Sequence[tuple[str, str]]) -> tuple[str, list[int], str]:
+def feed_row(events: Sequence[tuple[str, str]]) -> tuple[str, list[int], str]:
     """Events (job, line) as one row of the feed: ids, runs, lines."""
-    groups = [(line, [job for job, _ in of]) for line, of in groupby(told, key=itemgetter(1))]
+    groups = [(line, [job for job, _ in of]) for line, of in groupby(events, key=itemgetter(1))]
     return (
-        SEPARATOR.join(job for job, _ in told),
+        SEPARATOR.join(job for job, _ in events),
         [len(jobs) for _, jobs in groups],
         "\n".join(line for line, _ in groups),
     )
@@ -105,11 +105,11 @@ def _event(line: _Line, job: str) -> Event:
     )  # fmt: skip
 
 
-_STARTED: Final = '"kind":"started"'  # inside a text its quotes would be escaped
+_STARTED: Final = '"kind":"started"'  # cannot occur inside a text, where the quotes are escaped
 
 
 def last_holder(history: str) -> str | None:
-    """The worker of a job's latest attempt; None if it was never started. Only the line that tells it is decoded."""
+    """The worker of a job's latest attempt; None if it was never started. Decodes only the line that names it."""
     at = history.rfind(_STARTED)
     if at < 0:
         return None
@@ -126,12 +126,13 @@ def may_shorten(n: int) -> bool:
 
 
 def shorten(first: Event, history: str) -> str:
-    """The same history, folded where it has grown long; `first` is the event that is mostly not stored with it."""
+    """The same history, shortened. `first` is the `submitted` event, which is usually not stored with it."""
     is_stored = read(history.partition("\n")[0], first.job)[0].n == 1
     return "\n".join(write(event) for event in shortened(whole(first, history))[0 if is_stored else 1 :])
 
 
 def whole(first: Event, history: str | None) -> list[Event]:
-    """All events. Jobs that were adopted brought their first one along, and some tell more in it than their rows do."""
+    """All events. The history begins with the first event only if that has more than the row: for adopted jobs and for
+    jobs whose expiry was shortened."""
     later = read(history, first.job)
     return later if later and later[0].n == 1 else [first, *later]

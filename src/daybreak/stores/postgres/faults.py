@@ -1,4 +1,4 @@
-"""Faults of the server and of the way to it, as errors that say what to do. No password is ever part of one."""
+"""Translates errors of the server and the network into errors that say what to do. None contains a password."""
 
 from __future__ import annotations
 
@@ -18,134 +18,138 @@ from daybreak.core.errors import (
 )
 from daybreak.stores.postgres.driver import psycopg
 
-RETRIED = frozenset({
+RETRYABLE = frozenset({
     "40001",  # serialization failure
     "40P01",  # deadlock detected
-    "23505",  # a name that someone else took between the look and the write: the next look sees it
-    "55P03",  # a lock that was not to be had in time
-    "DBQ01",  # see exchange_2.sql
+    "23505",  # unique violation: another transaction took the name after this one looked; the next attempt sees it
+    "55P03",  # lock timeout
+    "DBQ01",  # raised by the SQL function `exchange`
 })  # fmt: skip
 
 
-class Cut(StoreUnavailable):
-    """The server took the connection and then dropped it, before it could be used."""
+class ConnectionCut(StoreUnavailable):
+    """The server accepted the connection and then dropped it before it could be used."""
 
 
-class MustBeAlone(Exception):
-    """No error: a transaction found only now that it is about resources, whose lock comes before every other. It begins
-    again."""
+class NeedsResourceLock(Exception):
+    """Not an error: a transaction finds out that it concerns resources, whose lock must be taken before every other. It
+    starts over."""
 
 
-def is_passing(error: BaseException) -> bool:
-    """Nothing was written, and to ask again may help."""
-    return isinstance(error, MustBeAlone) or (isinstance(error, psycopg.Error) and error.sqlstate in RETRIED)
+def is_retryable(error: BaseException) -> bool:
+    """Nothing was written, and a retry may succeed."""
+    return isinstance(error, NeedsResourceLock) or (isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE)
 
 
 def is_lost(error: BaseException) -> bool:
-    """The connection, the server or its disk is at fault, not what was asked."""
+    """The connection, the server or its disk is at fault, not the request."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else ""
     return state is None or state.startswith(("08", "53", "57", "58"))
 
 
-def connecting(place: str, error: Exception) -> StoreError:
-    """Why there is no connection."""
-    told, state = without_password(str(error)), getattr(error, "sqlstate", None)
-    text = told.lower()
-    if (why := _why_refused(told, state)) is not None:
-        return StoreUnsuitable(f"{place} {why}")
+def connect_error(server: str, error: Exception) -> StoreError:
+    """The error for a failed attempt to connect."""
+    message, state = without_password(str(error)), getattr(error, "sqlstate", None)
+    text = message.lower()
+    if (why := _why_refused(message, state)) is not None:
+        return StoreUnsuitable(f"{server} {why}")
     if state == "53300" or "too many clients" in text or "remaining connection slots" in text:
         return StoreUnavailable(
-            f"{place} has no connection left: raise max_connections, use fewer workers, or put PgBouncer before it"
+            f"{server} has no connection left: raise max_connections, use fewer workers, or put PgBouncer in front of "
+            "it"
         )
     if "closed the connection unexpectedly" in text or "connection reset" in text or "eof detected" in text:
-        return Cut(f"{place}: the connection was lost while it was made; ask again ({told})")
+        return ConnectionCut(f"{server}: the connection was lost while it was being made; retry ({message})")
     if "timeout" in text or "timed out" in text:
-        return StoreUnavailable(f"{place} does not answer: check that the server runs and can be reached from here")
+        return StoreUnavailable(f"{server} does not answer: check that the server runs and can be reached from here")
     if state == "57P03" or "starting up" in text or "shutting down" in text:
-        return StoreUnavailable(f"{place} is starting up or shutting down; ask again in a moment")
+        return StoreUnavailable(f"{server} is starting up or shutting down; retry in a moment")
     if "invalid connection option" in text or "invalid uri" in text or "invalid integer value" in text:
-        return StoreUnsuitable(f"{place}: the URL cannot be understood ({told})")
-    return StoreUnavailable(f"{place} cannot be reached: check that the server runs and where ({told})")
+        return StoreUnsuitable(f"{server}: the URL cannot be understood ({message})")
+    return StoreUnavailable(
+        f"{server} cannot be reached: check that the server runs and that the URL is right ({message})"
+    )
 
 
-def _why_refused(told: str, state: str | None) -> str | None:
-    """What the server, which can be reached, does not accept; None if that is not the trouble. Most of what goes wrong
-    while connecting has no code (SQLSTATE), only a text."""
-    if found := re.search(r'password authentication failed for user "([^"]*)"', told):
-        return f'refuses this password for user "{found[1]}": check both in the URL, PGPASSWORD or the password file'
-    if "no password supplied" in told:
+def _why_refused(message: str, state: str | None) -> str | None:
+    """Why a reachable server refuses the connection; None if it does not. Most errors while connecting have no code
+    (SQLSTATE), only a text."""
+    if match := re.search(r'password authentication failed for user "([^"]*)"', message):
+        return f'refuses this password for user "{match[1]}": check both in the URL, PGPASSWORD or the password file'
+    if "no password supplied" in message:
         return "asks for a password and was given none: put it into the URL, PGPASSWORD or the password file"
-    if found := re.search(r'role "([^"]*)" does not exist', told):
-        return f'knows no user "{found[1]}": check the user in the URL, or create it (CREATE ROLE ... LOGIN)'
-    if found := re.search(r'database "([^"]*)" does not exist', told):
-        return f'has no database "{found[1]}": it does not exist; create it (createdb), or correct the URL'
-    if found := re.search(r'permission denied for database "([^"]*)"', told):
-        return f'does not let this user into database "{found[1]}": grant CONNECT on it, or check the user in the URL'
-    if "no pg_hba.conf entry" in told:
-        return f"does not let this user in from here: its pg_hba.conf has no line that permits it ({told})"
-    if state in ("28P01", "28000") or "authentication failed" in told or "is not permitted to log in" in told:
-        return f"refuses this user: check user and password in the URL ({told})"
+    if match := re.search(r'role "([^"]*)" does not exist', message):
+        return f'knows no user "{match[1]}": check the user in the URL, or create it (CREATE ROLE ... LOGIN)'
+    if match := re.search(r'database "([^"]*)" does not exist', message):
+        return f'has no database "{match[1]}": it does not exist; create it (createdb), or correct the URL'
+    if match := re.search(r'permission denied for database "([^"]*)"', message):
+        return f'does not let this user into database "{match[1]}": grant CONNECT on it, or check the user in the URL'
+    if "no pg_hba.conf entry" in message:
+        return f"does not let this user in from here: its pg_hba.conf has no entry that permits it ({message})"
+    if state in ("28P01", "28000") or "authentication failed" in message or "is not permitted to log in" in message:
+        return f"refuses this user: check user and password in the URL ({message})"
     if state == "3D000":
-        return f"has no such database: create it (createdb), or correct the URL ({told})"
+        return f"has no such database: create it (createdb), or correct the URL ({message})"
     return None
 
 
-def unsent(place: str) -> StoreUnavailable:
-    """The caller's patience ended before there was a connection to ask it over."""
-    return StoreUnavailable(f"{place} cannot be reached: no connection in time, so nothing was sent; ask again later")
+def unsent_error(server: str) -> StoreUnavailable:
+    """The error for a caller whose patience ended before there was a connection."""
+    return StoreUnavailable(f"{server} cannot be reached: no connection in time, so nothing was sent; retry later")
 
 
-def working(place: str, error: Exception, *, sent: bool, lost: bool, late: float | None = None) -> Exception:
-    """What went wrong with a question: `lost` is the connection, `sent` is what may have been committed. `late`: it was
-    given up after so many seconds."""
+def call_error(server: str, error: Exception, *, sent: bool, lost: bool, late: float | None = None) -> Exception:
+    """The error for a failed call. `lost`: the connection is lost; `sent`: the call may have been committed; `late`: it
+    timed out after so many seconds."""
     if isinstance(error, DaybreakError) or not isinstance(error, psycopg.Error):
         return error
-    told, state = without_password(str(error)), error.sqlstate or ""
+    message, state = without_password(str(error)), error.sqlstate or ""
     if lost and late is not None:
         if sent:
             return OutcomeUnknown(
-                f"{place}: no answer within {late:.3g} s, so this may or may not have happened; ask again, to "
-                "repeat is safe"
+                f"{server}: no answer within {late:.3g} s, so this may or may not have happened; retry, which is safe"
             )
-        return StoreUnavailable(f"{place}: no answer within {late:.3g} s, nothing of this was written; ask again")
+        return StoreUnavailable(f"{server}: no answer within {late:.3g} s, nothing was written; retry")
     if lost:
         if sent:
             return OutcomeUnknown(
-                f"{place}: the connection was lost before the answer came, so this may or may not have happened; "
-                f"ask again, to repeat is safe ({told})"
+                f"{server}: the connection was lost before the answer came, so this may or may not have happened; "
+                f"retry, which is safe ({message})"
             )
-        return StoreUnavailable(f"{place}: the connection was lost, nothing of this was written; ask again ({told})")
+        return StoreUnavailable(f"{server}: the connection was lost, nothing was written; retry ({message})")
     match state[:2], state:
         case _, "53100" | "53200":
-            return StoreFull(f"{place} has no space left, nothing of this was written; free some and ask again")
+            return StoreFull(f"{server} has no space left, nothing was written; free some space and retry")
         case _, "25006":
-            return StoreReadOnly(f"{place} is a standby or read-only: use the URL of the primary server")
+            return StoreReadOnly(f"{server} is a standby or read-only: use the URL of the primary server")
         case _, "42501":
-            return StoreReadOnly(f"{place}: this user may not do that; grant it the rights on the schema ({told})")
+            return StoreReadOnly(
+                f"{server}: this user lacks a permission; grant it the rights on the schema ({message})"
+            )
         case _, "42P01" | "42883" | "3F000":
-            return StoreUnavailable(f"{place}: the tables of the store are not there; open the store anew ({told})")
+            return StoreUnavailable(f"{server}: the tables of the store do not exist; open the store again ({message})")
         case "22", _:
-            return BadInput(f"{place} cannot keep this value: {told}")
+            return BadInput(f"{server} cannot store this value: {message}")
         case (("53" | "57" | "58" | "40" | "55"), _):
-            return StoreUnavailable(f"{place} could not do it now, nothing of this was written; ask again ({told})")
+            return StoreUnavailable(f"{server} could not do this now, nothing was written; retry ({message})")
         case "XX", _:
-            return StoreCorrupt(f"{place} is damaged ({told}): look into the server's log, restore from a backup")
+            return StoreCorrupt(f"{server} is damaged ({message}): check the server's log and restore from a backup")
         case _ if isinstance(error, psycopg.DataError):
-            return BadInput(f"{place} cannot keep this value: {told}")
+            return BadInput(f"{server} cannot store this value: {message}")
         case _:
-            return StoreError(f"{place}: PostgreSQL could not do it ({told})")
+            return StoreError(f"{server}: PostgreSQL reported an error ({message})")
 
 
-def too_new(place: str, version: int, known: int) -> StoreTooNew:
+def too_new(server: str, version: int, known: int) -> StoreTooNew:
     return StoreTooNew(
-        f"{place} was written by a newer Daybreak (schema {version}, this one knows {known}): "
+        f"{server} was written by a newer Daybreak (schema {version}, this one knows {known}): "
         "upgrade this installation; nothing was changed"
     )
 
 
 def without_password(text: str) -> str:
-    """One line of what the server or libpq said. A URL of which libpq might tell a piece of the password is refused
-    before (place.py); what looks like one goes here all the same."""
+    """The message of the server or libpq in one line, without passwords. address.py refuses a URL of which libpq might
+    print a part of the password; this removes what looks like one all the same."""
     text = re.sub(r"(?i)(password\s*=\s*)('[^']*'|\S+)", r"\1***", text)
     text = re.sub(r"(://[^/\s:@]*):\S*@", r"\1:***@", text)
     text = re.sub(r"(?i)(percent-encoded (?:token|value): )\".*\"", r'\1"***"', text)

@@ -1,6 +1,6 @@
-"""The resources that a transaction has looked at: what is in use of them, and what it has freed.
+"""The resources that a transaction has loaded: what is in use of them, and what it has freed.
 
-Their arithmetic is sharing.py's. Whoever has them is alone with all of them until the end: see lock_gauges.sql."""
+core/resource_gauge.py has their arithmetic. The transaction holds the lock on all resources: see `lock_gauges`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from daybreak.core.units import span
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.statements import Statements
 
-UNLIMITED_SLOTS: Final = 1 << 62  # more than any number that a limit is compared with
+MAX_STORED: Final = 1 << 62  # fits a bigint, and is more than any number that a limit is compared with
 
 
-class Wants(Protocol):
-    """A job as far as it shares: wherever it stands, or as the head of its lane."""
+class ResourceUser(Protocol):
+    """What the resources need to know of a job: a row, or the head of a lane."""
 
     @property
     def seq(self) -> int: ...
@@ -42,13 +42,15 @@ Values = tuple[int | None, ...]
 
 
 class Gauges:
+    """Loads gauges on demand and writes the changed ones in `save`."""
+
     def __init__(self, sql: Statements, rows: Callable[..., list[Any]], run: Callable[..., int]) -> None:
         self._sql = sql
         self._rows = rows
         self._run = run
         self._known: dict[str, Gauge] = {}
         self._stored: dict[str, Values] = {}
-        self._waiting: Counter[str] = Counter()  # how many are blocked on each
+        self._waiting: Counter[str] = Counter()  # jobs blocked on each
         self.freed: set[str] = set()  # to be offered before this transaction ends
 
     def copy(self) -> Gauges:
@@ -57,14 +59,14 @@ class Gauges:
         copied._stored, copied._waiting, copied.freed = dict(self._stored), Counter(self._waiting), set(self.freed)
         return copied
 
-    # -- what is kept --------------------------------------------------------------------------------------------------
+    # -- load and save -------------------------------------------------------------------------------------------------
 
     def __getitem__(self, resource: str) -> Gauge:
         if resource not in self._known:
-            self.know([resource])
+            self.load([resource])
         return self._known[resource]
 
-    def know(self, resources: Iterable[str]) -> None:
+    def load(self, resources: Iterable[str]) -> None:
         wanted = {name for name in resources if name not in self._known}
         if wanted:
             self._known.update((name, Gauge()) for name in wanted)
@@ -72,8 +74,8 @@ class Gauges:
                 self._known[name], self._waiting[name] = _read(*values)
                 self._stored[name] = tuple(values)
 
-    def know_needs(self, jobs: Iterable[Wants]) -> None:
-        self.know(need.resource for job in jobs for need in job.needs)
+    def load_needs(self, jobs: Iterable[ResourceUser]) -> None:
+        self.load(need.resource for job in jobs for need in job.needs)
 
     def save(self) -> None:
         """Write what has changed."""
@@ -87,10 +89,10 @@ class Gauges:
             self._run(self._sql.put_gauges, (Texts(list(changed)), *(Bigints(column) for column in columns)))
             self._stored.update(changed)
 
-    # -- having --------------------------------------------------------------------------------------------------------
+    # -- slots ---------------------------------------------------------------------------------------------------------
 
-    def lacking(self, job: Wants, now: int) -> str | None:
-        """The first of what it needs that it cannot have now; None when it can have all of it."""
+    def lacking(self, job: ResourceUser, now: int) -> str | None:
+        """The first resource that a job needs and cannot have now; None if it can have all."""
         for need in job.needs:
             if self[need.resource].lacks(need.slots, now, seq=job.seq, priority=job.priority):
                 return need.resource
@@ -101,11 +103,11 @@ class Gauges:
         return None
 
     def shut(self, needs: Iterable[Need], now: int) -> str | None:
-        """The first of these whose breaker is open."""
+        """The first of these resources whose breaker is open."""
         return next((need.resource for need in needs if self[need.resource].is_shut(now)), None)
 
-    def take(self, job: Wants, now: int, wall: int) -> None:
-        self.keep_no_more(job)
+    def take(self, job: ResourceUser, now: int, wall: int) -> None:
+        self.release_reservation(job)
         for need in job.needs:
             if self[need.resource].take(need.slots, now, wall=wall, is_retry=job.attempt > 0):
                 self.freed.add(RETRIES_OF + need.resource)
@@ -116,12 +118,13 @@ class Gauges:
             self.freed.add(need.resource)
 
     def give_starts(self, needs: Iterable[Need], started: int | None) -> None:
-        """A lease that began then was never used; that its slots are free again follows."""
+        """Give back the rate-limit starts of a lease that was never used. Its slots are freed separately."""
         for need in needs:
             self[need.resource].give_start(started)
 
     def next_fence(self, needs: Iterable[Need], fence: int) -> int:
-        """Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before."""
+        """A fence that is higher than that of all earlier holders: what a lock protects is guarded by comparing
+        fences."""
         gauges = [self[need.resource] for need in needs]
         fence = max(fence, *(gauge.fence + 1 for gauge in gauges))
         for gauge in gauges:
@@ -131,60 +134,60 @@ class Gauges:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def waiting(self, resource: str) -> int:
-        """How many jobs are blocked on it."""
-        self.know([resource])
+        """How many jobs are blocked on a resource."""
+        self.load([resource])
         return self._waiting[resource]
 
-    def wait(self, resource: str, by: int = 1) -> None:
-        """One more is blocked on it, or one less."""
-        self.know([resource])
+    def count_waiting(self, resource: str, by: int = 1) -> None:
+        """Count one more blocked job, or one less."""
+        self.load([resource])
         self._waiting[resource] += by
 
-    def park(self, job: Wants, resource: str, now: int, *, was_queued: bool) -> None:
-        """Let it wait for this resource; what else it was offered is for others."""
-        self.keep_no_more(job)
+    def park(self, job: ResourceUser, resource: str, now: int, *, was_queued: bool) -> None:
+        """Let a job wait for this resource; offer its other resources to other jobs."""
+        self.release_reservation(job)
         if was_queued:
-            self.pass_on(job)
+            self.offer_to_others(job)
         self.freed.discard(resource)
         if (spared := spared_by(resource)) is not None:
             self[resource].look = self[spared].look_at_retries(now, offered=0, more=False)
             return
-        self.keep_for(job, now, since=now if job.since is None else job.since)
+        self.reserve_for(job, now, since=now if job.since is None else job.since)
         self[resource].plan(now, offered=0, more=False)
 
-    def pass_on(self, job: Wants) -> None:
-        """What a queued job was offered is for the next one."""
+    def offer_to_others(self, job: ResourceUser) -> None:
+        """Offer to other jobs what was offered to this queued one."""
         self.freed.update(need.resource for need in job.needs)
         if job.attempt:
             self.freed.update(RETRIES_OF + need.resource for need in job.needs)
 
-    def may_keep_for(self, job: Wants, now: int, *, since: int | None) -> bool:
+    def may_reserve_for(self, job: ResourceUser, now: int, *, since: int | None) -> bool:
         return is_passed_over(job.needs, since, now) and all(
             self[need.resource].may_keep(need.slots, now, seq=job.seq, priority=job.priority) for need in job.needs
         )
 
-    def keep_for(self, job: Wants, now: int, *, since: int | None) -> None:
-        """Those that need much are passed over by those that need little. After a while what they need is kept for
-        them as it comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no
-        two wait for one another."""
-        if not self.may_keep_for(job, now, since=since):
+    def reserve_for(self, job: ResourceUser, now: int, *, since: int | None) -> None:
+        """Reserve resources for a job that has waited too long. Jobs that need few slots overtake jobs that need many,
+        so after a while freed slots are reserved: for the first such job in rank, and for all of its resources or none.
+        So no job waits forever, and no two jobs wait for each other."""
+        if not self.may_reserve_for(job, now, since=since):
             return
         for need in job.needs:
             gauge = self[need.resource]
             if gauge.limit is not None:
                 if gauge.kept is not None:
-                    self._keep_nothing_for(gauge.kept.seq)
+                    self._release_reservations_of(gauge.kept.seq)
                 gauge.kept = Kept(job.seq, job.priority, need.slots)
 
-    def _keep_nothing_for(self, seq: int) -> None:
-        """One that goes before it has come."""
-        self.know(name for (name,) in self._rows(self._sql.kept_for, (seq,)))
+    def _release_reservations_of(self, seq: int) -> None:
+        """Release all reservations of a job, because another one takes precedence."""
+        self.load(name for (name,) in self._rows(self._sql.kept_for, (seq,)))
         for name, gauge in self._known.items():
             if gauge.kept is not None and gauge.kept.seq == seq:
                 gauge.kept = None
                 self.freed.add(name)
 
-    def keep_no_more(self, job: Wants) -> None:
+    def release_reservation(self, job: ResourceUser) -> None:
         for need in job.needs:
             gauge = self[need.resource]
             if gauge.kept is not None and gauge.kept.seq == job.seq:
@@ -197,7 +200,7 @@ def _read(
     used: int, waiting: int, tat: int, look: int | None, kept_seq: int | None, kept_priority: int, kept_slots: int,
     fence: int, sparing_until: int, credit: int, spare_at: int, taken_at: int,
 ) -> tuple[Gauge, int]:  # fmt: skip
-    """A gauge and how many wait for it, as the statement `load_gauges` says."""
+    """A gauge and its number of waiting jobs, from a row of the statement `load_gauges`."""
     pace = None if every is None else timedelta(microseconds=every)
     kept = None if kept_seq is None else Kept(kept_seq, kept_priority, kept_slots)
     return Gauge(
@@ -210,16 +213,16 @@ def _read(
 def _values(gauge: Gauge, waiting: int) -> Values:
     settings = gauge.settings
     return (
-        _bounded(settings.slots), _bounded(None if settings.every is None else span(settings.every)),
-        _bounded(settings.burst), _bounded(settings.max_waiting), _bounded(gauge.gate.probes),
-        _bounded(gauge.shut_until), gauge.used, waiting, _bounded(gauge.tat), _bounded(gauge.look),
-        *(gauge.kept or (None, None, None)), gauge.fence, _bounded(gauge.sparing_until), gauge.credit,
-        _bounded(gauge.spare_at), gauge.taken_at,
+        _clamp(settings.slots), _clamp(None if settings.every is None else span(settings.every)),
+        _clamp(settings.burst), _clamp(settings.max_waiting), _clamp(gauge.gate.probes),
+        _clamp(gauge.shut_until), gauge.used, waiting, _clamp(gauge.tat), _clamp(gauge.look),
+        *(gauge.kept or (None, None, None)), gauge.fence, _clamp(gauge.sparing_until), gauge.credit,
+        _clamp(gauge.spare_at), gauge.taken_at,
     )  # fmt: skip
 
 
-def _bounded(number: int | None) -> int | None:
-    return None if number is None else max(-UNLIMITED_SLOTS, min(number, UNLIMITED_SLOTS))
+def _clamp(number: int | None) -> int | None:
+    return None if number is None else max(-MAX_STORED, min(number, MAX_STORED))
 
 
 UNTOUCHED: Final = _values(Gauge(), 0)

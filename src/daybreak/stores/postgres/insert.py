@@ -1,4 +1,4 @@
-"""Insert: jobs in bulk, each answering for itself. The plain ones are fast.py's; here is everything that must look."""
+"""Insert on the general path: every job that must be compared with others first. plain_path.py inserts the rest."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from daybreak.stores.postgres.event_lines import SEPARATOR
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import JobState, Row, first_due, pack_extra, pack_options
 
-KEYS, NAMES = 0x44424B, 0x44424E  # of advisory locks
+KEY_LOCKS, NAME_LOCKS = 0x44424B, 0x44424E  # classes of advisory locks
 
 
 @dataclass(slots=True)
-class Known:
-    """What an idempotency key stands for. One whose job was purged is spent `until` then."""
+class KeyEntry:
+    """The job of an idempotency key. If the job was purged, the key is spent `until` then."""
 
     digest: str
     job: str
@@ -33,9 +33,9 @@ class Known:
 
 @dataclass(slots=True)
 class New:
-    """A job that is accepted and not written yet."""
+    """An accepted job that is not written yet."""
 
-    at: int  # where its answer stands
+    at: int  # index of its answer
     spec: JobSpec
     settings: QueueSettings
     expires_in: int | None
@@ -44,20 +44,22 @@ class New:
 
 
 class Inserting:
-    """New jobs are gathered and written together; whatever must look at other jobs first has them written."""
+    """One insert in one transaction. New jobs are collected and written together, and before any other job is read."""
 
     def __init__(self, ledger: Ledger, specs: Sequence[JobSpec], *, bounded: bool = True) -> None:
         self._ledger = ledger
         self._specs = specs
-        self._bounded = bounded  # what comes with a settlement is part of it, and not refused for a full queue
+        self._bounded = bounded  # False: accept jobs even if the queue is full, because they are part of a settlement
         self._answers: list[Inserted | None] = []
         self._new: list[New] = []
-        self._keys: dict[str, Known] = {}
+        self._keys: dict[str, KeyEntry] = {}
         self._new_keys: list[tuple[str, str, str, int | None]] = []
         self._holders: dict[str, int | None] = {}  # None: a job that is not written yet
         self._seqs: dict[str, int | None] = {}
         self._counted: dict[str, int] = {}  # unfinished jobs of queues that have a limit
-        self._last: dict[str, tuple[int, int] | None] = {}  # the seq and priority of who would be claimed last
+        self._last: dict[
+            str, tuple[int, int] | None
+        ] = {}  # by queue: seq and priority of the job that would be claimed last
 
     def insert(self) -> list[Inserted]:
         self._prepare()
@@ -67,92 +69,93 @@ class Inserting:
         return [answer for answer in self._answers if answer is not None]
 
     def _prepare(self) -> None:
-        """Be alone with every name that is asked for, then see what is there."""
+        """Lock every key and unique name of the batch, then read what exists."""
         ledger, sql, specs = self._ledger, self._ledger.sql, self._specs
-        if odd := next((spec.id for spec in specs if SEPARATOR in spec.id), None):
-            raise BadInput(f"job {odd!r}: an id cannot hold the character 31 (unit separator)")
+        if bad_id := next((spec.id for spec in specs if SEPARATOR in spec.id), None):
+            raise BadInput(f"job {bad_id!r}: an id must not contain character 31 (unit separator)")
         keys = sorted({spec.key for spec in specs if spec.key is not None})
         names = sorted({spec.unique for spec in specs if spec.unique is not None})
         queues = sorted({spec.queue for spec in specs})
-        self._share()
-        ledger.know_settings(queues)
+        self._load_resources()
+        ledger.load_settings(queues)
         self._count_limited(queues)
         if keys:
-            ledger.rows(sql.lock_names, (KEYS, Texts(keys)))
-            self._know(keys)
+            ledger.rows(sql.lock_names, (KEY_LOCKS, Texts(keys)))
+            self._load_keys(keys)
         if names:
-            ledger.rows(sql.lock_names, (NAMES, Texts(names)))
+            ledger.rows(sql.lock_names, (NAME_LOCKS, Texts(names)))
             self._holders.update(ledger.rows(sql.holders_of, (Texts(names),)))
         self._seqs.update(ledger.rows(sql.seqs_of_ids, (Texts([spec.id for spec in specs]),)))
 
-    def _know(self, keys: Sequence[str]) -> None:
-        """See what keys stand for. One that was spent and whose time is over stands for nothing."""
+    def _load_keys(self, keys: Sequence[str]) -> None:
+        """Read the jobs of these keys. A spent key whose retention is over counts as unused."""
         ledger = self._ledger
         for key in keys:
             self._keys.pop(key, None)
         for key, digest, job, seq, until in ledger.rows(ledger.sql.keys_of, (Texts(keys),)):
             if seq is not None or (until is not None and until > ledger.steady):
-                self._keys[key] = Known(digest, job, seq, until)
+                self._keys[key] = KeyEntry(digest, job, seq, until)
 
     def _count_limited(self, queues: Sequence[str]) -> None:
         ledger = self._ledger
         limited = [queue for queue in queues if ledger.settings(queue).capacity is not None]
         if self._bounded:
             ledger.lock_limits(limited)
-        else:  # nothing is refused, but what is not urgent may have to wait less
-            hurried = {spec.queue for spec in self._specs if spec.priority >= NOT_URGENT and spec.options.expires_in}
-            limited = [queue for queue in limited if queue in hurried]
+        else:  # nothing is refused, but a crowded queue shortens the expiry of jobs that are not urgent
+            expiring = {spec.queue for spec in self._specs if spec.priority >= NOT_URGENT and spec.options.expires_in}
+            limited = [queue for queue in limited if queue in expiring]
         if limited:
             self._counted = ledger.tallied(limited, UNFINISHED)
 
-    def _share(self) -> None:
-        """Be alone with all resources, if it depends on who waits for them whether and where a job is accepted."""
+    def _load_resources(self) -> None:
+        """Load the resources that the jobs need. Take the resource lock if the acceptance of a job depends on who
+        waits."""
         ledger, specs = self._ledger, self._specs
         resources = sorted({need.resource for spec in specs for need in spec.options.resources})
         if not resources:
             return
-        if ledger.is_alone:
-            ledger.gauges.know(resources)
+        if ledger.has_resource_lock:
+            ledger.gauges.load(resources)
         elif any(spec.holder is not None for spec in specs) or (
             self._bounded and ledger.value(ledger.sql.has_max_waiting, (Texts(resources),))
         ):
-            ledger.must_be_alone()
+            ledger.require_resource_lock()
 
     def _insert(self, spec: JobSpec) -> Inserted | None:
-        """None: it is new, and answered for when it is written."""
-        if (known := self._known(spec)) is not None:
+        """Returns None for a new job: its answer is set when it is written."""
+        if (known := self._find_existing(spec)) is not None:
             return known
         holder = self._holder(spec) if spec.unique is not None else None
         if holder and spec.unique_while == "waiting" and holder.state is State.RUNNING:
-            holder = None  # it gives the name up
+            holder = None  # a running job gives up its unique name
         replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
         if holder and not replaces:
-            return self._defer_to(holder, spec)
+            return self._keep_holder(holder, spec)
         settings = self._ledger.settings(spec.queue)
         freed = 1 if holder and holder.queue == spec.queue else 0
         victim = None
         if self._bounded and settings.capacity is not None and self._counted[spec.queue] - freed >= settings.capacity:
-            victim = self._last_in_line(spec) if settings.when_full == "shed" else None
+            victim = self._find_victim(spec) if settings.when_full == "shed" else None
             if victim is None:
                 return Inserted(Verdict.FULL, spec.id)
-        if self._bounded and self._ledger.is_alone and self._is_crowded(spec):
+        if self._bounded and self._ledger.has_resource_lock and self._has_too_many_waiting(spec):
             return Inserted(Verdict.FULL, spec.id)
         if holder:
-            self._leaves(holder)
+            self._uncount(holder)
             job_moves.finish(self._ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
         if victim and not (holder and victim.seq == holder.seq):
-            self._leaves(victim)
+            self._uncount(victim)
             note = f"pushed out by {spec.id}"
             job_moves.finish(self._ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
         self._accept(spec, settings, victim.id if victim else "")
         return None
 
-    def _leaves(self, row: Row) -> None:
+    def _uncount(self, row: Row) -> None:
         if row.queue in self._counted:
             self._counted[row.queue] -= 1
         self._last.clear()
 
-    def _last_in_line(self, spec: JobSpec) -> Row | None:
+    def _find_victim(self, spec: JobSpec) -> Row | None:
         """The queued job that would be claimed last, if it is less urgent than this one."""
         ledger = self._ledger
         while True:
@@ -166,48 +169,48 @@ class Inserting:
             row = job_moves.load(ledger, last[0])
             if row is not None and row.state is State.QUEUED and row.priority == last[1]:
                 return row
-            del self._last[spec.queue]  # it was claimed, or changed, while one waited for it
+            del self._last[spec.queue]  # it was claimed or changed while this transaction waited for its lock
 
-    def _is_crowded(self, spec: JobSpec) -> bool:
-        """Whether too many wait already for something that it needs."""
+    def _has_too_many_waiting(self, spec: JobSpec) -> bool:
+        """Whether the waiting limit of one of its resources is reached."""
         gauges = self._ledger.gauges
         for need in spec.options.resources:
             if (most := gauges[need.resource].settings.max_waiting) is not None:
                 if any(new.spec.holder is not None for new in self._new):
-                    self._write()  # they wait from the first
+                    self._write()  # jobs with a holder wait from the start, so they count
                 if gauges.waiting(need.resource) >= most:
                     return True
         return False
 
-    def _known(self, spec: JobSpec) -> Inserted | None:
-        """The job that stands for this submission already."""
+    def _find_existing(self, spec: JobSpec) -> Inserted | None:
+        """The answer if a job with this id or key exists already."""
         if spec.id in self._seqs:
-            row = self._look(self._seqs[spec.id], spec.id)
+            row = self._read_existing(self._seqs[spec.id], spec.id)
             return Inserted(Verdict.DUPLICATE, spec.id, row.seq, row.state, "id")
-        return None if spec.key is None else self._known_by_key(spec, spec.key)
+        return None if spec.key is None else self._find_by_key(spec, spec.key)
 
-    def _known_by_key(self, spec: JobSpec, key: str) -> Inserted | None:
+    def _find_by_key(self, spec: JobSpec, key: str) -> Inserted | None:
         while (known := self._keys.get(key)) is not None:
             is_same = known.digest == spec.digest
             if known.seq is None and known.job not in self._seqs:
                 return Inserted(Verdict.SPENT if is_same else Verdict.CONFLICT, known.job, same="key")
-            row = self._find(known.seq, known.job)
+            row = self._read_row(known.seq, known.job)
             if row is not None:
                 verdict = Verdict.DUPLICATE if is_same else Verdict.CONFLICT
                 return Inserted(verdict, known.job, row.seq, row.state, "key", code=row.spec.code)
-            self._know([key])  # its job was removed or purged since we looked
+            self._load_keys([key])  # its job was removed or purged since the keys were read
         return None
 
-    def _look(self, seq: int | None, job: str) -> Row:
-        row = self._find(seq, job)
+    def _read_existing(self, seq: int | None, job: str) -> Row:
+        row = self._read_row(seq, job)
         assert row is not None
         return row
 
-    def _find(self, seq: int | None, job: str) -> Row | None:
+    def _read_row(self, seq: int | None, job: str) -> Row | None:
         self._write()
         seq = seq or self._seqs[job]
         assert seq is not None
-        return job_moves.look(self._ledger, [seq]).get(seq)
+        return job_moves.read_rows(self._ledger, [seq]).get(seq)
 
     def _holder(self, spec: JobSpec) -> Row | None:
         assert spec.unique is not None
@@ -217,21 +220,21 @@ class Inserting:
         seq = self._holders[spec.unique]
         assert seq is not None
         row = job_moves.load(self._ledger, seq)
-        # It may have ended while one waited for it; then the name is free.
+        # It may have ended while this transaction waited for its lock; then the name is free.
         return None if row is None or row.state in FINAL else row
 
-    def _defer_to(self, holder: Row, spec: JobSpec) -> Inserted:
+    def _keep_holder(self, holder: Row, spec: JobSpec) -> Inserted:
         if spec.on_conflict == "refuse":
             return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             job_moves.rerank(self._ledger, holder, spec.priority, by=spec.by)
             self._last.clear()
-        if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
-            self._know_key(spec.key, spec.digest, holder.id, holder.seq, self._ledger.steady)
+        if spec.key is not None:  # from now on this key belongs to the holder, even after it has ended
+            self._assign_key(spec.key, spec.digest, holder.id, holder.seq, self._ledger.steady)
         return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")
 
-    def _know_key(self, key: str, digest: str, job: str, seq: int | None, at: int | None = None) -> None:
-        self._keys[key] = Known(digest, job, seq)
+    def _assign_key(self, key: str, digest: str, job: str, seq: int | None, at: int | None = None) -> None:
+        self._keys[key] = KeyEntry(digest, job, seq)
         self._new_keys.append((key, digest, job, at))
 
     def _accept(self, spec: JobSpec, settings: QueueSettings, evicted: str) -> None:
@@ -242,7 +245,7 @@ class Inserting:
         self._last.pop(spec.queue, None)
         self._seqs[spec.id] = None
         if spec.key is not None:
-            self._know_key(spec.key, spec.digest, spec.id, None)
+            self._assign_key(spec.key, spec.digest, spec.id, None)
         if spec.unique is not None:
             self._holders[spec.unique] = None
         if spec.queue in self._counted:
@@ -257,7 +260,7 @@ class Inserting:
             job_moves.enter_all(ledger, rows)
             for row, new in zip(rows, self._new, strict=True):
                 answer = Inserted(Verdict.NEW, row.id, row.seq, row.state, "", new.evicted)
-                if new.at == len(self._answers):  # looked for before its own answer was kept
+                if new.at == len(self._answers):  # written before its own answer was appended
                     self._answers.append(answer)
                 else:
                     self._answers[new.at] = answer
@@ -289,19 +292,19 @@ class Inserting:
             suspending=None, cancelling=None, reason=None, finished=None, purge_at=None, result=None,
         )  # fmt: skip
         if due is None:
-            job_moves.stand_first(ledger, row)
+            job_moves.make_ready(ledger, row)
         run_at = None if due is None else moment(due[1])
         ledger.totals.count(row.lane, row.priority, "submitted")
         if new.is_shortened:
             ledger.totals.count(row.lane, row.priority, "shortened")
-            row.history = ledger.tell(events.submitted(spec, row.state, ledger.at, run_at, SHORTENED))
+            row.history = ledger.publish(events.submitted(spec, row.state, ledger.at, run_at, SHORTENED))
         else:
-            ledger.tell(events.submitted(spec, row.state, ledger.at, run_at))
+            ledger.publish(events.submitted(spec, row.state, ledger.at, run_at))
         return row
 
 
 def write_jobs(ledger: Ledger, rows: Sequence[Row]) -> None:
-    """Their immutable part."""
+    """Write the immutable part of the jobs."""
     ledger.run(
         ledger.sql.insert_job,
         (

@@ -1,6 +1,7 @@
-"""Where a job stands: load it, take it out of its table, put it into another.
+"""Moves jobs between tables: load a job, take it out of its table, put it into another.
 
-Whoever changes a job holds the row of its place locked. A job that moves while one waits for it is looked for again."""
+A transaction that changes a job holds the lock on its row. A job that moves while the transaction waits for that lock
+is looked up again."""
 
 from __future__ import annotations
 
@@ -30,30 +31,30 @@ TABLES = {
 }
 
 
-def look(ledger: Ledger, seqs: Sequence[int]) -> dict[int, Row]:
-    """Jobs as they are; whoever wants to change them must `load` them."""
+def read_rows(ledger: Ledger, seqs: Sequence[int]) -> dict[int, Row]:
+    """Read jobs without a lock. To change a job, `load` it."""
     rows = ledger.rows(ledger.sql.load_jobs, (Bigints(seqs),))
     return {values[0]: Row.of(values, ledger.name_of(values[2])) for values in rows}
 
 
 def load_all(ledger: Ledger, seqs: Iterable[int]) -> dict[int, Row]:
-    """Jobs that nobody else can change until the end of the transaction; those that do not exist are left out.
+    """Load jobs and lock them until the end of the transaction; jobs that do not exist are left out.
 
-    Whoever changes a job that needs resources is alone with them, and must know so before he locks anything."""
+    A change of a job that needs resources requires the resource lock, which must be taken before any other lock."""
     wanted = list(dict.fromkeys(seqs))
     while True:
-        rows = look(ledger, wanted)
-        loose: dict[str, list[int]] = {}
+        rows = read_rows(ledger, wanted)
+        unlocked: dict[str, list[int]] = {}
         for seq, row in rows.items():
             if seq not in ledger.locked:
                 if row.needs and row.state not in FINAL:
-                    ledger.must_be_alone()
-                loose.setdefault(TABLES[row.state], []).append(seq)
-        if not loose:
+                    ledger.require_resource_lock()
+                unlocked.setdefault(TABLES[row.state], []).append(seq)
+        if not unlocked:
             return rows
-        for table, there in sorted(loose.items()):
+        for table, table_seqs in sorted(unlocked.items()):
             statement = ledger.sql.text(f"lock_{table}")
-            for (seq,) in ledger.rows(statement, (Bigints(sorted(there)),)):
+            for (seq,) in ledger.rows(statement, (Bigints(sorted(table_seqs)),)):
                 ledger.locked[seq] = rows[seq].state
 
 
@@ -67,7 +68,7 @@ def load_id(ledger: Ledger, job: str) -> Row | None:
 
 
 def leave(ledger: Ledger, row: Row) -> None:
-    """Take a job out of where it stands."""
+    """Delete a job from the table of its state."""
     sql = ledger.sql
     match row.state:
         case State.QUEUED:
@@ -83,7 +84,7 @@ def leave(ledger: Ledger, row: Row) -> None:
             row.reaped = row.alone = row.ahead = row.suspending = None
         case State.BLOCKED:
             ledger.run(sql.delete_held, (Bigints([row.seq]),))
-            ledger.gauges.wait(row.cause or "", -1)
+            ledger.gauges.count_waiting(row.cause or "", -1)
         case _:
             ledger.run(sql.text(f"delete_{TABLES[row.state]}"), (Bigints([row.seq]),))
     ledger.tally(row.lane, row.priority, row.state, -1)
@@ -95,7 +96,7 @@ def left_lease(ledger: Ledger, queue: str) -> None:
 
 
 def enter(ledger: Ledger, row: Row) -> None:
-    """Put a job where its state belongs. Its history must be complete by now."""
+    """Insert a job into the table of its state. Its history must be complete by now."""
     enter_all(ledger, [row])
 
 
@@ -109,42 +110,43 @@ def enter_all(ledger: Ledger, rows: Sequence[Row]) -> None:
         if row.state in (State.QUEUED, State.SCHEDULED):
             ledger.wake(work_topic(row.queue))
         elif row.state is State.BLOCKED:
-            ledger.gauges.wait(row.cause or "")
-    for table, of in by_table.items():
-        seqs = Bigints([row.seq for row in of])
-        moving = _moving(of)
+            ledger.gauges.count_waiting(row.cause or "")
+    for table, group in by_table.items():
+        seqs = Bigints([row.seq for row in group])
+        moving = _moving_columns(group)
         match table:
             case "ready":
                 ledger.run(
                     sql.insert_ready,
                     (
-                        Ints([r.lane for r in of]), Smallints([r.band for r in of]),
-                        Smallints([r.priority for r in of]), Bigints([r.ord for r in of]), seqs,
-                        Bigints([r.expires for r in of]), *moving, Texts([pack_needs(r.needs) for r in of]),
+                        Ints([r.lane for r in group]), Smallints([r.band for r in group]),
+                        Smallints([r.priority for r in group]), Bigints([r.ord for r in group]), seqs,
+                        Bigints([r.expires for r in group]), *moving, Texts([pack_needs(r.needs) for r in group]),
                     ),
                 )  # fmt: skip
             case "delayed":
                 ledger.run(
                     sql.insert_delayed,
-                    (seqs, Smallints([r.clock for r in of]), Bigints([r.due for r in of]), *moving),
+                    (seqs, Smallints([r.clock for r in group]), Bigints([r.due for r in group]), *moving),
                 )
             case "held":
                 ledger.run(
                     sql.insert_held,
                     (
-                        seqs, Texts([r.state.value for r in of]),
-                        Texts([r.cause if r.state is State.BLOCKED else None for r in of]),
-                        Ints([r.lane for r in of]), Smallints([r.band for r in of]), Bigints([r.ord for r in of]),
-                        Smallints([r.clock for r in of]), Bigints([r.due for r in of]), *moving,
+                        seqs, Texts([r.state.value for r in group]),
+                        Texts([r.cause if r.state is State.BLOCKED else None for r in group]),
+                        Ints([r.lane for r in group]), Smallints([r.band for r in group]),
+                        Bigints([r.ord for r in group]),
+                        Smallints([r.clock for r in group]), Bigints([r.due for r in group]), *moving,
                     ),
                 )  # fmt: skip
             case "done":
                 ledger.run(
                     sql.insert_done,
                     (
-                        seqs, Texts([r.state.value for r in of]), Texts([r.reason for r in of]),
-                        Bigints([r.finished for r in of]), Bigints([r.purge_at for r in of]),
-                        Blobs([r.result for r in of]), *moving,
+                        seqs, Texts([r.state.value for r in group]), Texts([r.reason for r in group]),
+                        Bigints([r.finished for r in group]), Bigints([r.purge_at for r in group]),
+                        Blobs([r.result for r in group]), *moving,
                     ),
                 )  # fmt: skip
             case _:
@@ -152,7 +154,7 @@ def enter_all(ledger: Ledger, rows: Sequence[Row]) -> None:
 
 
 def move_all(ledger: Ledger, rows: Sequence[Row], state: State) -> None:
-    """From the queue to those who wait, or back. Their histories must be complete by now."""
+    """Move jobs from `ready` to `held`, or back. Their histories must be complete by now."""
     sql = ledger.sql
     if not rows:
         return
@@ -169,13 +171,13 @@ def move_all(ledger: Ledger, rows: Sequence[Row], state: State) -> None:
     for row in rows:
         ledger.tally(row.lane, row.priority, row.state, -1)
         if row.state is State.BLOCKED:
-            ledger.gauges.wait(row.cause or "", -1)
+            ledger.gauges.count_waiting(row.cause or "", -1)
         row.state = state
     enter_all(ledger, rows)
 
 
 def enter_leases(ledger: Ledger, leases: Sequence[Values]) -> None:
-    """Rows as the statement `insert_lease` says."""
+    """Insert leases; the columns are those of the statement `insert_lease`."""
     (seq, lane, priority, uniq, attempt, fence, n, worker, until, term, started, call, carry, history, needs,
      ahead) = zip(*leases, strict=True)  # fmt: skip
     ledger.run(
@@ -187,11 +189,11 @@ def enter_leases(ledger: Ledger, leases: Sequence[Values]) -> None:
         ),
     )  # fmt: skip
     ledger.locked.update(dict.fromkeys(seq, State.RUNNING))
-    for (of, at), count in Counter(zip(lane, priority, strict=True)).items():
-        ledger.tally(of, at, State.RUNNING, count)
+    for (lane_id, level), count in Counter(zip(lane, priority, strict=True)).items():
+        ledger.tally(lane_id, level, State.RUNNING, count)
 
 
-def _moving(rows: Sequence[Row]) -> tuple[Any, ...]:
+def _moving_columns(rows: Sequence[Row]) -> tuple[Any, ...]:
     return (
         Ints([r.attempt for r in rows]), Ints([r.fence for r in rows]), Ints([r.n for r in rows]),
         Bigints([r.started for r in rows]), Floats([r.progress for r in rows]),
@@ -200,14 +202,14 @@ def _moving(rows: Sequence[Row]) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def tell(ledger: Ledger, row: Row, kind: str, by: str, **changed: Any) -> None:
-    remember(ledger, row, Event(n=row.n + 1, kind=kind, job=row.id, at=ledger.at, by=by, **changed))
+def record(ledger: Ledger, row: Row, kind: str, by: str, **changed: Any) -> None:
+    record_event(ledger, row, Event(n=row.n + 1, kind=kind, job=row.id, at=ledger.at, by=by, **changed))
 
 
-def remember(ledger: Ledger, row: Row, event: Event) -> None:
-    """Publish an event and keep it in the job's history, which never grows too long."""
+def record_event(ledger: Ledger, row: Row, event: Event) -> None:
+    """Publish an event and append it to the job's history, which is shortened when it gets too long."""
     row.n = event.n
-    row.history = event_lines.joined(row.history, ledger.tell(event))
+    row.history = event_lines.joined(row.history, ledger.publish(event))
     if event_lines.may_shorten(event.n):
         row.history = event_lines.shorten(row.first_event(), row.history)
 
@@ -215,8 +217,8 @@ def remember(ledger: Ledger, row: Row, event: Event) -> None:
 def finish(
     ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
 ) -> None:
-    """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
-    wait_no_more(ledger, row)
+    """End a job that did not run to an outcome: cancelled, replaced, expired, shed or failed fast at a breaker."""
+    release_offers(ledger, row)
     leave(ledger, row)
     options = unpack_options(row.options)
     keep = options.keep_failed if state is State.FAILED else options.keep_completed
@@ -224,12 +226,12 @@ def finish(
     row.purge_at = None if keep is None else ledger.steady + span(keep)
     close(ledger, row)
     ledger.totals.count(row.lane, row.priority, state.value if reason is None else f"{state} {reason}")
-    tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
+    record(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
     enter(ledger, row)
 
 
 def close(ledger: Ledger, row: Row) -> None:
-    """What holds of every job that ends."""
+    """Common to every job that ends: stop its timers, free its unique name, wake those who wait for it."""
     assert row.state in FINAL
     row.clock = row.due = None
     row.finished = ledger.wall
@@ -244,17 +246,17 @@ def expire(ledger: Ledger, row: Row) -> None:
     finish(ledger, row, State.FAILED, by="", reason=Reason.EXPIRED, kind="expired")
 
 
-def wait_no_more(ledger: Ledger, row: Row) -> None:
-    """What was kept for a job, or a queued one was offered, is for the next one."""
+def release_offers(ledger: Ledger, row: Row) -> None:
+    """Pass on the slots that were reserved for a job or, if it is queued, offered to it."""
     if row.needs:
-        ledger.gauges.keep_no_more(row)
+        ledger.gauges.release_reservation(row)
         if row.state is State.QUEUED:
-            ledger.gauges.pass_on(row)
+            ledger.gauges.offer_to_others(row)
 
 
-def stand_first(ledger: Ledger, row: Row) -> None:
-    """Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who wait
-    for what it needs, who are asked before this transaction ends."""
+def make_ready(ledger: Ledger, row: Row) -> None:
+    """Set the state of a job that no longer waits for its time: queued; or, if a holder runs it, blocked on its first
+    resource, which is offered before this transaction ends."""
     row.state = State.QUEUED
     if row.spec.holder is not None:
         row.state, row.cause = State.BLOCKED, row.needs[0].resource
@@ -264,18 +266,19 @@ def stand_first(ledger: Ledger, row: Row) -> None:
 
 def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
     if row.needs:
-        ledger.gauges.keep_no_more(row)
+        ledger.gauges.release_reservation(row)
     leave(ledger, row)
     before = row.priority
     row.priority = before if priority is None else priority
-    put_in_place(ledger, row, moved=row.priority != before)
+    update_rank(ledger, row, moved=row.priority != before)
     if row.priority != before:
-        tell(ledger, row, "reprioritised", by, priority=row.priority)
+        record(ledger, row, "reprioritised", by, priority=row.priority)
     enter(ledger, row)
 
 
-def put_in_place(ledger: Ledger, row: Row, *, moved: bool = False) -> None:
-    """Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits."""
+def update_rank(ledger: Ledger, row: Row, *, moved: bool = False) -> None:
+    """Rank a job that returns to its queue by the queue's current discipline: a change of discipline re-ranks only the
+    jobs that wait at that time."""
     band, order, _ = place(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
     if moved or (band, order) != (row.band, row.ord):
         row.band, row.ord = band, order
@@ -283,10 +286,10 @@ def put_in_place(ledger: Ledger, row: Row, *, moved: bool = False) -> None:
 
 
 def drop(ledger: Ledger, row: Row, *, keys_for: int | None, lives_on: bool = False) -> None:
-    """Forget a job. Its keys are spent until `keys_for` microseconds after their submit, or after now if the job
-    `lives_on` in another store; None frees them at once."""
+    """Delete a job. Its keys stay spent until `keys_for` microseconds after their submit or, if the job `lives_on` in
+    another store, after now. None frees the keys at once."""
     if row.state not in FINAL:
-        wait_no_more(ledger, row)
+        release_offers(ledger, row)
     leave(ledger, row)
     release_unique(ledger, row)
     if keys_for is None:

@@ -1,7 +1,7 @@
-"""Exchanges asked on the loop itself: no thread stands between a worker and the server.
+"""Exchanges sent from the worker's event loop itself, without a thread in between.
 
-Only what is one call (fast.py) is asked here; all else, and whatever finds no connection free, goes to the crew. An
-answer is read when it has come, so nothing ever waits here but the caller."""
+Only plain exchanges (plain_path.py) are sent here. Everything else, and an exchange that finds no free connection, goes
+to the connection threads. Nothing blocks: an answer is read when the socket is readable."""
 
 from __future__ import annotations
 
@@ -16,55 +16,56 @@ from daybreak.core.errors import StoreError
 from daybreak.stores.backoff import Backoff
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.address import Address
+from daybreak.stores.postgres.connection import READ_ONLY_ERRORS, closed_error, connect, identify_server
 from daybreak.stores.postgres.driver import psycopg
-from daybreak.stores.postgres.link import STALE, connect, meet, refused
 from daybreak.stores.postgres.prepared_calls import Call, Calls, Packed
-from daybreak.stores.postgres.watchdog import Waiting, Watchdog
+from daybreak.stores.postgres.watchdog import AnswerTimer, Watchdog
 from daybreak.system import patience
 
-CONNECTIONS: Final = 2  # an exchange, and a hurried one beside it
+MAX_CONNECTIONS: Final = 2  # one exchange, and an urgent one beside it
 
 
-class Question(NamedTuple):
-    """`then` hears the answer also when its caller has given up, and after him: he may be about to start a job."""
+class PendingCall(NamedTuple):
+    """`on_reply` runs even if the caller was cancelled, and always after the caller has resumed, so a job start is not
+    delayed."""
 
     caller: asyncio.Future[list[Any]]
-    then: Callable[[list[Any]], None]
+    on_reply: Callable[[list[Any]], None]
 
 
-class LoopLink:
-    """One connection, read by its loop. It has one question at a time, of a call that was prepared."""
+class LoopConnection:
+    """One connection, read by its event loop. It has one prepared call at a time in flight."""
 
-    def __init__(self, db: psycopg.Connection[Any], calls: Calls, place: Address, waiting: Waiting) -> None:
+    def __init__(self, db: psycopg.Connection[Any], calls: Calls, address: Address, answer_timer: AnswerTimer) -> None:
         self._db = db
         self._calls = calls
         self._pg = db.pgconn
         self._pg.nonblocking = 1
-        self._place = place
-        self._within = place.answer_within.total_seconds()
-        self.waiting = waiting
+        self._address = address
+        self._within = address.answer_within.total_seconds()
+        self.answer_timer = answer_timer
         self._loop = asyncio.get_running_loop()
-        self._asked: Question | None = None
-        self._rested = asyncio.Event()
-        self._found: list[Any] = []
+        self._pending: PendingCall | None = None
+        self._idle = asyncio.Event()
+        self._results: list[Any] = []
         self.is_lost = False
         self._fd = self._pg.socket
         self._loop.add_reader(self._fd, self._readable)
 
     @property
     def is_free(self) -> bool:
-        return self._asked is None and not self.is_lost
+        return self._pending is None and not self.is_lost
 
-    def ask(self, call: Call, params: Packed, then: Callable[[list[Any]], None]) -> asyncio.Future[list[Any]]:
-        """Who gives up leaves the question to be answered: nothing is torn."""
-        self._asked = Question(self._loop.create_future(), then)
-        caller = self._asked.caller
-        self.waiting.begin(self._db, patience.left(self._within))
+    def call(self, call: Call, params: Packed, on_reply: Callable[[list[Any]], None]) -> asyncio.Future[list[Any]]:
+        """Send a call. If the caller is cancelled, the call is completed all the same."""
+        self._pending = PendingCall(self._loop.create_future(), on_reply)
+        caller = self._pending.caller
+        self.answer_timer.start(self._db, patience.left(self._within))
         try:
             self._calls.send(call, params)
             self._flush()
         except psycopg.Error as error:
-            self._end(error)
+            self._fail(error)
         except BaseException:
             self.close()
             raise
@@ -79,173 +80,174 @@ class LoopLink:
             if not self._pg.flush():
                 self._loop.remove_writer(self._fd)
         except psycopg.Error as error:
-            self._end(error)
+            self._fail(error)
 
     def _readable(self) -> None:
         try:
             self._pg.consume_input()
             while self._pg.notifies() is not None:
                 pass
-            while self._asked is not None and not self._pg.is_busy():
+            while self._pending is not None and not self._pg.is_busy():
                 if (result := self._pg.get_result()) is None:
-                    self._answer()
+                    self._finish_call()
                 else:
-                    self._found.append(result)
+                    self._results.append(result)
         except psycopg.Error as error:
-            self._end(error)
+            self._fail(error)
 
-    def _answer(self) -> None:
-        found, self._found = self._found, []
-        assert self._asked is not None
-        caller, then = self._asked
+    def _finish_call(self) -> None:
+        results, self._results = self._results, []
+        assert self._pending is not None
+        caller, on_reply = self._pending
         try:
-            rows = self._calls.rows(found)
+            rows = self._calls.rows(results)
         except psycopg.Error as error:
             if self._pg.status != psycopg.pq.ConnStatus.OK:
-                self._end(error)
+                self._fail(error)
                 return
             if not caller.done():
-                caller.set_exception(error if faults.is_passing(error) else self._told(error, lost=False))
-            if error.sqlstate in STALE:
-                self._end(error)
+                caller.set_exception(error if faults.is_retryable(error) else self._translate(error, lost=False))
+            if error.sqlstate in READ_ONLY_ERRORS:
+                self._fail(error)
                 return
-        except Exception as error:  # noqa: BLE001 - a mistake of ours must reach its caller, not hang it
+        except Exception as error:  # noqa: BLE001 - a bug in here must reach the caller, not hang it
             if not caller.done():
                 caller.set_exception(error)
         else:
             if not caller.done():
                 caller.set_result(rows)
-            self._loop.call_soon(then, rows)
-        self._asked = None
-        self.waiting.end()
-        self._rested.set()
+            self._loop.call_soon(on_reply, rows)
+        self._pending = None
+        self.answer_timer.stop()
+        self._idle.set()
 
-    def _told(self, error: psycopg.Error, *, lost: bool) -> Exception:
-        late = self.waiting.given_up_after if lost else None
-        return faults.working(self._place.name, error, sent=True, lost=lost, late=late)
+    def _translate(self, error: psycopg.Error, *, lost: bool) -> Exception:
+        late = self.answer_timer.expired_after if lost else None
+        return faults.call_error(self._address.name, error, sent=True, lost=lost, late=late)
 
-    async def rest(self) -> None:
-        """Until what was asked is answered."""
-        if self._asked is not None:
-            self._rested.clear()
-            await self._rested.wait()
+    async def wait_until_idle(self) -> None:
+        """Wait until the pending call is answered."""
+        if self._pending is not None:
+            self._idle.clear()
+            await self._idle.wait()
 
     def close(self) -> None:
-        self._end(psycopg.OperationalError("the store was closed"))
+        self._fail(psycopg.OperationalError("the store was closed"))
 
-    def _end(self, error: psycopg.Error) -> None:
+    def _fail(self, error: psycopg.Error) -> None:
         if not self.is_lost:
             self.is_lost = True
-            self.waiting.end()
-            with contextlib.suppress(RuntimeError):  # the loop has closed
+            self.answer_timer.stop()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.remove_reader(self._fd)
                 self._loop.remove_writer(self._fd)
             with contextlib.suppress(psycopg.Error):
                 self._db.close()
-            asked, self._asked = self._asked, None
-            if asked is not None and not asked.caller.done():
-                asked.caller.set_exception(self._told(error, lost=True))
-            self._rested.set()
+            pending, self._pending = self._pending, None
+            if pending is not None and not pending.caller.done():
+                pending.caller.set_exception(self._translate(error, lost=True))
+            self._idle.set()
 
 
-class OnLoop:
-    """The connections of one loop, made beside it when they are first missed."""
+class LoopConnections:
+    """The connections of one event loop, opened in a thread when they are first needed."""
 
     def __init__(
         self,
-        place: Address,
+        address: Address,
         call: Call,
         watchdog: Watchdog,
-        beside: Callable[[Callable[[], Any]], Any],
-        given_up: Callable[[], None],
+        run_in_thread: Callable[[Callable[[], Any]], Any],
+        on_pooler: Callable[[], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.most = min(CONNECTIONS, place.connections - 1)
-        self._place = place
-        self.call = call
-        self._beside = beside
-        self._given_up = given_up
-        self._waiting = [Waiting() for _ in range(self.most)]
-        self._meeting = Waiting()
-        for one in (*self._waiting, self._meeting):
-            watchdog.watch(one)
-        self._links: list[LoopLink] = []
-        self._making: asyncio.Task[None] | None = None
+        self.max_connections = min(MAX_CONNECTIONS, address.connections - 1)
+        self._address = address
+        self.prepared_call = call
+        self._run_in_thread = run_in_thread
+        self._on_pooler = on_pooler
+        self._answer_timers = [AnswerTimer() for _ in range(self.max_connections)]
+        self._connect_timer = AnswerTimer()
+        for timer in (*self._answer_timers, self._connect_timer):
+            watchdog.watch(timer)
+        self._connections: list[LoopConnection] = []
+        self._adding: asyncio.Task[None] | None = None
         self._backoff = Backoff()
-        self._not_before = 0.0
+        self._retry_at = 0.0
         self._is_closed = False
 
-    def free(self) -> LoopLink | None:
-        for link in self._links:
-            if link.is_free:
-                return link
-        if any(link.is_lost for link in self._links):
-            self._links = [link for link in self._links if not link.is_lost]
+    def get_free(self) -> LoopConnection | None:
+        for connection in self._connections:
+            if connection.is_free:
+                return connection
+        if any(connection.is_lost for connection in self._connections):
+            self._connections = [connection for connection in self._connections if not connection.is_lost]
             self._backoff.lost()
-            self._not_before = time.monotonic() + (self._backoff.pause() or 0.0)
-        is_due = len(self._links) < self.most and time.monotonic() >= self._not_before
-        if is_due and self._making is None and not self._is_closed:
-            self._making = self.loop.create_task(self._make())
+            self._retry_at = time.monotonic() + (self._backoff.pause() or 0.0)
+        is_due = len(self._connections) < self.max_connections and time.monotonic() >= self._retry_at
+        if is_due and self._adding is None and not self._is_closed:
+            self._adding = self.loop.create_task(self._add_connection())
         return None
 
-    async def _make(self) -> None:
-        """Trouble with the server is told to those who ask the crew; here one tries again later."""
-        patience.unbound()  # a task of its own, whoever missed it
+    async def _add_connection(self) -> None:
+        """Open one more connection. An error is not reported here, only retried later: meanwhile calls go to the
+        connection threads, which report it."""
+        patience.unbound()  # this task serves all callers, so no caller's patience applies
         began = time.monotonic()
-        self._not_before = math.inf
+        self._retry_at = math.inf
         try:
-            made = await self._beside(self._connect)
+            opened = await self._run_in_thread(self._connect)
         except (psycopg.Error, StoreError):
             self._backoff.failed(time.monotonic() - began)
-            self._not_before = time.monotonic() + (self._backoff.pause() or 0.0)
+            self._retry_at = time.monotonic() + (self._backoff.pause() or 0.0)
             return
         finally:
-            self._making = None
-        if made is None:
-            self._not_before = float("inf")
-            self._given_up()
+            self._adding = None
+        if opened is None:
+            self._retry_at = float("inf")
+            self._on_pooler()
         elif self._is_closed:
-            made[0].close()
+            opened[0].close()
         else:
-            taken = [link.waiting for link in self._links if not link.is_lost]
-            waiting = next(one for one in self._waiting if one not in taken)
-            db, calls = made
-            self._links.append(LoopLink(db, calls, self._place, waiting))
+            used = [connection.answer_timer for connection in self._connections if not connection.is_lost]
+            answer_timer = next(timer for timer in self._answer_timers if timer not in used)
+            db, calls = opened
+            self._connections.append(LoopConnection(db, calls, self._address, answer_timer))
             self._backoff.connected()
-            self._not_before = 0.0
+            self._retry_at = 0.0
 
     def _connect(self) -> tuple[psycopg.Connection[Any], Calls] | None:
-        """None where a pooler stands between, which may give every transaction another process."""
+        """None behind a pooler, where every transaction may run in another process and prepared calls do not work."""
         if self._is_closed:
-            raise refused(self._place)
+            raise closed_error(self._address)
         patience.unbound()
-        db = connect(self._place)
+        db = connect(self._address)
         try:
-            with self._meeting.on(db, self._place.answer_within.total_seconds()):
-                if not meet(db).is_direct:
+            with self._connect_timer.running(db, self._address.answer_within.total_seconds()):
+                if not identify_server(db).is_direct:
                     db.close()
                     return None
                 calls = Calls(db)
-                calls.prepare(self.call)
+                calls.prepare(self.prepared_call)
         except psycopg.Error:
             db.close()
             raise
         return db, calls
 
     async def close(self) -> None:
-        """Answer everyone who asked, then hang up."""
+        """Answer the pending calls, then disconnect."""
         self._is_closed = True
         if self.loop is asyncio.get_running_loop():
-            if self._making is not None:
-                await asyncio.wait([self._making])
-            for link in self._links:
-                await link.rest()
-                link.close()
+            if self._adding is not None:
+                await asyncio.wait([self._adding])
+            for connection in self._connections:
+                await connection.wait_until_idle()
+                connection.close()
         elif self.loop.is_closed():
-            self._hang_up()
+            self._close_all()
         else:
-            self.loop.call_soon_threadsafe(self._hang_up)
+            self.loop.call_soon_threadsafe(self._close_all)
 
-    def _hang_up(self) -> None:
-        for link in self._links:
-            link.close()
+    def _close_all(self) -> None:
+        for connection in self._connections:
+            connection.close()

@@ -1,5 +1,5 @@
-"""What was submitted inside other transactions (within.py) is accepted here, after their commit: rank, capacity, keys
-and unique names apply now. Whoever comes next does it, each item once."""
+"""Accepts jobs that were submitted inside other transactions (transactional_submit.py), after those have committed:
+rank, keys and unique names apply now. The next claim, advance or read does it, once for each job."""
 
 from __future__ import annotations
 
@@ -19,40 +19,44 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def accept(ledger: Ledger, limit: int) -> int:
-    """How many were accepted. One that is refused now has nobody left to be told: it is logged."""
+    """Accept up to `limit` jobs and return how many. A refusal is only logged: its submitter is gone."""
     found = ledger.rows(ledger.sql.take_incoming, (limit,))
     if not found:
         return 0
     items = sorted(found)
     try:
-        ledger.trying(lambda: _insert(ledger, [_decode(spec) for _, spec in items]))
+        ledger.in_savepoint(lambda: _insert(ledger, [_decode(spec) for _, spec in items]))
     except Exception as error:
-        if faults.is_passing(error) or faults.is_lost(error):
+        if faults.is_retryable(error) or faults.is_lost(error):
             raise
-        for n, spec in items:  # one that cannot be kept must not stand in the way of everything behind it
-            _accept_alone(ledger, n, spec)
+        for n, spec in items:  # one job that cannot be stored must not block all jobs after it
+            _accept_one(ledger, n, spec)
     return len(found)
 
 
-def _accept_alone(ledger: Ledger, n: int, packed: bytes) -> None:
+def _accept_one(ledger: Ledger, n: int, packed: bytes) -> None:
     try:
-        ledger.trying(lambda: _insert(ledger, [_decode(packed)]))
+        ledger.in_savepoint(lambda: _insert(ledger, [_decode(packed)]))
     except Exception as error:
-        if faults.is_passing(error) or faults.is_lost(error):
+        if faults.is_retryable(error) or faults.is_lost(error):
             raise
         why = faults.without_password(str(error))
-        _log.error("a job submitted within a transaction cannot be accepted and is set aside as number %d: %s", n, why)
+        _log.error(
+            "a job submitted within a transaction cannot be accepted; it is kept in table aside as number %d: %s",
+            n,
+            why,
+        )
         ledger.run(
             ledger.sql.set_aside, (n, packed, why.encode("ascii", "backslashreplace").decode().replace("\0", ""))
         )
 
 
 def _insert(ledger: Ledger, specs: list[JobSpec]) -> None:
-    # What the commit has accepted is not refused for a full queue: its submitter was told yes.
+    # Not refused for a full queue: the commit has already confirmed it to the submitter.
     for answer, spec in zip(Inserting(ledger, specs, bounded=False).insert(), specs, strict=True):
         if answer.verdict is Verdict.SPENT:
             _log.warning(
-                "job %s, submitted within a transaction, was refused: key %r is spent, job %s ran under it and is gone",
+                "job %s, submitted within a transaction, was refused: key %r was used by job %s, which has been purged",
                 spec.id, spec.key, answer.job,
             )  # fmt: skip
         elif answer.verdict is Verdict.CONFLICT:
@@ -62,5 +66,5 @@ def _insert(ledger: Ledger, specs: list[JobSpec]) -> None:
             )  # fmt: skip
 
 
-def is_there(ledger: Ledger) -> bool:
+def has_jobs(ledger: Ledger) -> bool:
     return bool(ledger.value(ledger.sql.has_incoming))

@@ -1,4 +1,4 @@
-"""What time alone decides: delayed jobs fall due, jobs that waited too long expire, resources come free."""
+"""Changes that happen by time alone: delayed jobs fall due, jobs expire, resources become free."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from daybreak.stores.postgres.rows import STEADY, WALL, Row
 
 
 def promote(ledger: Ledger, limit: int) -> int:
-    """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
-    steady, wall, look = _next_due(ledger)
-    if look is not None and look <= ledger.steady:
-        resource_queue.free_what_time_freed(ledger)
+    """Queue jobs that are due; at most `limit`, so that a million due jobs do not become one huge transaction."""
+    steady, wall, resource_due = _next_due(ledger)
+    if resource_due is not None and resource_due <= ledger.steady:
+        resource_queue.free_due_resources(ledger)
     resource_queue.offer_freed(ledger)
     due: list[int] = []
     if steady is not None and steady <= ledger.steady:
@@ -29,7 +29,7 @@ def promote(ledger: Ledger, limit: int) -> int:
             row = rows[seq]
             job_moves.leave(ledger, row)
             row.state, row.clock, row.due = State.QUEUED, None, None
-            job_moves.tell(ledger, row, "due", "", state=State.QUEUED)
+            job_moves.record(ledger, row, "due", "", state=State.QUEUED)
             moved.append(row)
         job_moves.enter_all(ledger, moved)
     return len(due)
@@ -40,7 +40,7 @@ def expire(ledger: Ledger, limit: int) -> int:
     rows = job_moves.load_all(ledger, overdue) if overdue else {}
     expired = 0
     for seq in overdue:
-        # While one waited for it someone else may have ended or started it.
+        # It may have ended or started while this transaction waited for its lock.
         if (row := rows.get(seq)) is not None and row.expires is not None and row.state is not State.RUNNING:
             job_moves.expire(ledger, row)
             expired += 1
@@ -48,14 +48,14 @@ def expire(ledger: Ledger, limit: int) -> int:
 
 
 def next_in(ledger: Ledger) -> timedelta | None:
-    steady, wall, look = _next_due(ledger)
-    firsts = ((steady, ledger.steady), (wall, ledger.wall), (look, ledger.steady))
-    delays = [due - hand for due, hand in firsts if due is not None]
+    steady, wall, resource_due = _next_due(ledger)
+    next_times = ((steady, ledger.steady), (wall, ledger.wall), (resource_due, ledger.steady))
+    delays = [due - clock_now for due, clock_now in next_times if due is not None]
     return timedelta(microseconds=max(0, min(delays))) if delays else None
 
 
 def _next_due(ledger: Ledger) -> tuple[int | None, int | None, int | None]:
-    """By steady time, by wall time, and when those who wait for a resource are to be looked at."""
-    if ledger.is_alone:
+    """The next due times: by steady time, by wall time, and of resources that must be offered again."""
+    if ledger.has_resource_lock:
         ledger.gauges.save()
     return ledger.rows(ledger.sql.next_due)[0]  # type: ignore[no-any-return]

@@ -1,7 +1,8 @@
-"""The calls by which busy programs live: one round trip, one statement, one commit each.
+"""The fast path: one round trip, one statement and one commit for an insert or an exchange.
 
-They do what is plain: new jobs without names or delays, jobs that completed, claims without limits. Whatever is not
-plain they leave untouched and say so; then the same is done by the ledger, which knows everything."""
+It handles plain requests: new jobs without names or delays, completed jobs, claims without limits. It changes nothing
+if a request is not plain and says so; then the general path (ledger.py) handles it. It may refuse, it may never differ.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ from daybreak.stores.postgres.rows import (
     unpack_carry,
 )
 
-# Looked up once: a member of an enum is found by calling code, at every access.
+# Looked up once: access to an enum member runs Python code each time.
 NEW, QUEUED, COMPLETED = Verdict.NEW, State.QUEUED, State.COMPLETED
-JOBS_PER_CALL = 10_000  # jobs in one call, so that no statement grows without bound
-MOST_EXCHANGED = 500
+MAX_INSERTED_JOBS = 10_000  # per call, so that no statement grows without bound
+MAX_EXCHANGED_JOBS = 500
 
 
 # -- insert ------------------------------------------------------------------------------------------------------------
@@ -45,66 +46,76 @@ def are_plain(specs: Sequence[JobSpec]) -> bool:
         if spec.holder is not None:
             return False
     names = {spec.id for spec in specs}
-    return len(specs) <= JOBS_PER_CALL and len(names) == len(specs) and event_lines.SEPARATOR not in "".join(names)
+    return len(specs) <= MAX_INSERTED_JOBS and len(names) == len(specs) and event_lines.SEPARATOR not in "".join(names)
 
 
-Hands = tuple[int, int | None]  # the offset of steady time, and what it should be now
+ClockParams = tuple[int, int | None]  # the offset of steady time, and the steady time expected now
 
 
-def insert_params(specs: Sequence[JobSpec], lanes: Sequence[int], now: int | None, hands: Hands) -> tuple[Any, ...]:
+def insert_params(
+    specs: Sequence[JobSpec], lanes: Sequence[int], now: int | None, clock_params: ClockParams
+) -> tuple[Any, ...]:
     expiries = [spec.options.expires_in for spec in specs]
-    told: dict[tuple[str, str, str, int, int], list[JobSpec]] = {}  # jobs of which the same is told
+    groups: dict[
+        tuple[str, str, str, int, int], list[JobSpec]
+    ] = {}  # jobs whose `submitted` event is equal but for the id
     for s in specs:
-        told.setdefault((s.by, s.task, s.queue, s.priority, s.fence), []).append(s)
+        groups.setdefault((s.by, s.task, s.queue, s.priority, s.fence), []).append(s)
     return (
         now, Texts(list({spec.queue for spec in specs})), Texts([s.id for s in specs]), Ints(lanes),
         Smallints([s.priority for s in specs]), Ints([s.fence for s in specs]),
         Bigints([None if e is None else span(e) for e in expiries]),
         Texts([s.by for s in specs]), Texts([s.run for s in specs]), Texts([s.owner for s in specs]),
         Blobs([pack_options(s.options) for s in specs]), Blobs([pack_extra(s) for s in specs]),
-        Blobs([s.args for s in specs]), *_needs(specs), Texts([s.id for of in told.values() for s in of]),
-        Ints([len(of) for of in told.values()]), Texts([_submitted(of[0]) for of in told.values()]),
-        *hands,
+        Blobs([s.args for s in specs]), *_needs(specs), Texts([s.id for group in groups.values() for s in group]),
+        Ints([len(group) for group in groups.values()]),
+        Texts([_submitted_tail(group[0]) for group in groups.values()]),
+        *clock_params,
     )  # fmt: skip
 
 
 def _needs(specs: Sequence[JobSpec]) -> tuple[Any, Any]:
-    """What each shares with others, and the names of all that; nothing for most."""
-    shared = {need.resource for spec in specs for need in spec.options.resources}
-    if not shared:
+    """The packed needs of each job and the names of all resources in them; None if no job needs a resource."""
+    resources = {need.resource for spec in specs for need in spec.options.resources}
+    if not resources:
         return None, None
-    return Texts([pack_needs(spec.options.resources) for spec in specs]), Texts(sorted(shared))
+    return Texts([pack_needs(spec.options.resources) for spec in specs]), Texts(sorted(resources))
 
 
-def _submitted(spec: JobSpec) -> str:
+def _submitted_tail(spec: JobSpec) -> str:
     return event_lines.tail(events.submitted(spec, QUEUED, EPOCH, None))
 
 
-def inserted(specs: Sequence[JobSpec], seqs: Sequence[int]) -> list[Inserted]:
+def to_inserted(specs: Sequence[JobSpec], seqs: Sequence[int]) -> list[Inserted]:
     return [Inserted(NEW, spec.id, seq, QUEUED) for spec, seq in zip(specs, seqs, strict=True)]
 
 
 _SMALLINT, _INTEGER, _BIGINT = Struct(">h").pack, Struct(">i").pack, Struct(">q").pack
 
 
-def one_params(
-    spec: JobSpec, lane: int, now: int | None, telling: tuple[str, str] | None, topics: set[str], hands: Hands
+def insert_one_params(
+    spec: JobSpec,
+    lane: int,
+    now: int | None,
+    notice: tuple[str, str] | None,
+    topics: set[str],
+    clock_params: ClockParams,
 ) -> list[bytes | None]:
-    """Of insert_one_1, packed."""
+    """The packed parameters of the SQL function insert_one."""
     expires, needs = spec.options.expires_in, spec.options.resources
-    channel, who = (None, None) if telling is None else telling
+    channel, who = (None, None) if notice is None else notice
     return [
         None if now is None else _BIGINT(now), spec.queue.encode(), spec.id.encode(), _INTEGER(lane),
         _SMALLINT(spec.priority), _INTEGER(spec.fence), None if expires is None else _BIGINT(span(expires)),
-        spec.by.encode(), _text(spec.run), _text(spec.owner), pack_options(spec.options), pack_extra(spec), spec.args,
-        _text(pack_needs(needs)) if needs else None,
-        Texts(sorted({need.resource for need in needs})) if needs else None, _submitted(spec).encode(),
-        _text(channel), None if telling is None else Texts(sorted(topics)), _text(who), _BIGINT(hands[0]),
-        None if hands[1] is None else _BIGINT(hands[1]),
+        spec.by.encode(), _encode(spec.run), _encode(spec.owner), pack_options(spec.options), pack_extra(spec),
+        spec.args, _encode(pack_needs(needs)) if needs else None,
+        Texts(sorted({need.resource for need in needs})) if needs else None, _submitted_tail(spec).encode(),
+        _encode(channel), None if notice is None else Texts(sorted(topics)), _encode(who), _BIGINT(clock_params[0]),
+        None if clock_params[1] is None else _BIGINT(clock_params[1]),
     ]  # fmt: skip
 
 
-def _text(value: str | None) -> bytes | None:
+def _encode(value: str | None) -> bytes | None:
     return None if value is None else value.encode()
 
 
@@ -115,105 +126,112 @@ def is_plain(exchange: Exchange) -> bool:
     if exchange.insert or exchange.put:
         return False
     claim, settle = exchange.claim, exchange.settle
-    if claim is not None and (claim.repeats or claim.limit < 1 or claim.limit > MOST_EXCHANGED):
+    if claim is not None and (claim.repeats or claim.limit < 1 or claim.limit > MAX_EXCHANGED_JOBS):
         return False
-    for said in settle:
-        if said.state is not COMPLETED or said.inserts or said.puts:
+    for settlement in settle:
+        if settlement.state is not COMPLETED or settlement.inserts or settlement.puts:
             return False
-    return len(settle) <= MOST_EXCHANGED and len({said.seq for said in settle}) == len(settle)
+    return len(settle) <= MAX_EXCHANGED_JOBS and len({settlement.seq for settlement in settle}) == len(settle)
 
 
-NOT_PLAIN, DONE, SHARED = range(3)  # what exchange_2 says first
+# The status in the first row of the SQL function `exchange`. NEEDS_RESOURCES: repeat with the resource lock.
+NOT_PLAIN, DONE, NEEDS_RESOURCES = range(3)
 
 
 class ResourceHints:
-    """For which queues jobs that need resources were met last: whoever asks for them again is alone from the first."""
+    """Remembers which queues last contained jobs that need resources: exchanges on them take the resource lock at once
+    instead of after a first refusal."""
 
     def __init__(self) -> None:
-        self._shared: set[tuple[str, ...]] = set()
+        self._queues_with_resources: set[tuple[str, ...]] = set()
 
-    def are_shared(self, exchange: Exchange) -> bool:
-        return bool(self._shared) and _queues(exchange) in self._shared
+    def use_resources(self, exchange: Exchange) -> bool:
+        return bool(self._queues_with_resources) and _queues(exchange) in self._queues_with_resources
 
-    def note(self, exchange: Exchange, *, are_shared: bool) -> None:
-        if are_shared:
-            self._shared.add(_queues(exchange))
+    def note(self, exchange: Exchange, *, use_resources: bool) -> None:
+        if use_resources:
+            self._queues_with_resources.add(_queues(exchange))
         else:
-            self._shared.discard(_queues(exchange))
+            self._queues_with_resources.discard(_queues(exchange))
 
 
 def _queues(exchange: Exchange) -> tuple[str, ...]:
     return () if exchange.claim is None else tuple(exchange.claim.queues)
 
 
-_NOTHING = (None,) * 12
+_NO_SETTLEMENTS = (None,) * 12
 _NO_CLAIM = (None,) * 10
 
 
 def exchange_params(
-    exchange: Exchange, now: int | None, hands: Hands = (0, None), *, alone: bool = False
+    exchange: Exchange, now: int | None, clock_params: ClockParams = (0, None), *, lock_resources: bool = False
 ) -> tuple[Any, ...]:
     settle, claim = exchange.settle, exchange.claim
     return (
         now,
-        alone,
-        *hands,
-        *(_settle_params(settle) if settle else _NOTHING),
+        lock_resources,
+        *clock_params,
+        *(_settle_params(settle) if settle else _NO_SETTLEMENTS),
         *(_claim_params(claim) if claim is not None else _NO_CLAIM),
     )
 
 
 _BOOLEAN = Struct(">?").pack
-_LIMIT, _BEGINS = 22, 25  # where the integers of four bytes stand
+_LIMIT_AT, _BEGINS_AT = 22, 25  # positions of the parameters of type integer (4 bytes)
 
 
-def packed(params: Sequence[Any]) -> list[bytes | None]:
-    """The same parameters as the server reads them."""
-    return [_packed(value, at) for at, value in enumerate(params)]
+def pack_params(params: Sequence[Any]) -> list[bytes | None]:
+    """The parameters in PostgreSQL's binary format."""
+    return [_pack_param(value, at) for at, value in enumerate(params)]
 
 
-def _packed(value: Any, at: int) -> bytes | None:
-    if value is None or isinstance(value, bytes):  # arrays are
+def _pack_param(value: Any, at: int) -> bytes | None:
+    if value is None or isinstance(value, bytes):  # arrays are packed already
         return value
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bool):
         return _BOOLEAN(value)
-    return _INTEGER(value) if at in (_LIMIT, _BEGINS) else _BIGINT(value)
+    return _INTEGER(value) if at in (_LIMIT_AT, _BEGINS_AT) else _BIGINT(value)
 
 
 def _settle_params(settle: Sequence[Settlement]) -> tuple[Any, ...]:
-    said = sorted(settle, key=lambda one: one.seq)  # the order in which everyone locks leases
-    tails: dict[tuple[str, str, int], str] = {}  # of most jobs in a batch they are the same
-    told = []
-    for s in said:
+    ordered = sorted(settle, key=lambda one: one.seq)  # all transactions lock leases in this order
+    tails: dict[tuple[str, str, int], str] = {}  # the event is the same for most jobs of a batch
+    lines = []
+    for s in ordered:
         key = (s.by, s.note, s.attempt)
         if s.failure is not None:
-            told.append(_settled(s))
+            lines.append(_settled_tail(s))
             continue
-        if (tail := tails.get(key)) is None:
-            tail = tails[key] = _settled(s)
-        told.append(tail)
+        tail = tails.get(key)
+        if tail is None:
+            tail = tails[key] = _settled_tail(s)
+        lines.append(tail)
     return (
-        Bigints([s.seq for s in said]), Ints([s.fence for s in said]), Ints([s.attempt for s in said]),
-        Bigints([None if s.keep_for is None else span(s.keep_for) for s in said]), Blobs([s.result for s in said]),
-        Blobs([_carry(s) for s in said]), Blobs([text_bytes(s.note) for s in said]), Texts([s.job for s in said]),
-        Texts(told), _counts(said), Bigints([s.ran for s in said]),
-        Bigints([s.waited for s in said]),
+        Bigints([s.seq for s in ordered]), Ints([s.fence for s in ordered]), Ints([s.attempt for s in ordered]),
+        Bigints([None if s.keep_for is None else span(s.keep_for) for s in ordered]),
+        Blobs([s.result for s in ordered]),
+        Blobs([_carry(s) for s in ordered]), Blobs([text_bytes(s.note) for s in ordered]),
+        Texts([s.job for s in ordered]),
+        Texts(lines), _counts(ordered), Bigints([s.ran for s in ordered]),
+        Bigints([s.waited for s in ordered]),
     )  # fmt: skip
 
 
-def _counts(said: Sequence[Settlement]) -> Texts | None:
-    counts = [s.counts_as or None for s in said]
+def _counts(settlements: Sequence[Settlement]) -> Texts | None:
+    counts = [s.counts_as or None for s in settlements]
     return None if counts.count("completed") == len(counts) else Texts(counts)
 
 
-def _settled(said: Settlement) -> str:
-    return event_lines.tail(events.settled(said, 1, EPOCH, None))
+def _settled_tail(settlement: Settlement) -> str:
+    return event_lines.tail(events.settled(settlement, 1, EPOCH, None))
 
 
-def _carry(said: Settlement) -> bytes | None:
-    return pack_carry(JobState(said.lost, said.timeouts)) if said.lost or said.timeouts else None
+def _carry(settlement: Settlement) -> bytes | None:
+    return (
+        pack_carry(JobState(settlement.lost, settlement.timeouts)) if settlement.lost or settlement.timeouts else None
+    )
 
 
 def _claim_params(claim: Claim) -> tuple[Any, ...]:
@@ -229,8 +247,8 @@ def _claim_params(claim: Claim) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def exchanged(exchange: Exchange, rows: Sequence[Any], lanes: Lanes, offset: int) -> Exchanged:
-    """The answer, once the first row has said that all of it was plain and every lane in it is known."""
+def to_exchanged(exchange: Exchange, rows: Sequence[Any], lanes: Lanes, offset: int) -> Exchanged:
+    """The answer, from rows whose status is DONE and whose lanes are all known."""
     claim, at, due = exchange.claim, rows[0][1], rows[0][2]
     settled = [True] * len(exchange.settle)
     if claim is None:
@@ -255,8 +273,8 @@ def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int, offset: in
         lost = timeouts = 0
         checkpoint = None
         if carry is not None:
-            brought = unpack_carry(carry)
-            lost, timeouts, checkpoint = brought.lost, brought.timeouts, brought.checkpoint
+            carried = unpack_carry(carry)
+            lost, timeouts, checkpoint = carried.lost, carried.timeouts, carried.checkpoint
         leases.append(
             Lease(
                 seq=seq, spec=spec_of(names[lane], id_, asked, by, run, owner, key, uniq, options, extra, args),
@@ -268,11 +286,12 @@ def _leases(claim: Claim, rows: Sequence[Any], lanes: Lanes, at: int, offset: in
     return leases
 
 
-def topics_of(exchange: Exchange, rows: Sequence[Any]) -> set[str]:
-    """What changed, by the same answer; nothing if nothing was written."""
-    topics = {job_topic(said.job) for said in exchange.settle}
-    if (roomy := rows[0][3]) is not None:
-        topics.update(work_topic(queue) for queue in roomy.split("\x1f"))
+def changed_topics(exchange: Exchange, rows: Sequence[Any]) -> set[str]:
+    """The topics that this exchange changed; empty if nothing was written."""
+    topics = {job_topic(settlement.job) for settlement in exchange.settle}
+    queues_with_room = rows[0][3]
+    if queues_with_room is not None:
+        topics.update(work_topic(queue) for queue in queues_with_room.split("\x1f"))
     if topics or len(rows) > 1:
         topics.add(EVENTS_TOPIC)
     return topics

@@ -1,6 +1,6 @@
-"""Calls by which programs live, as libpq takes them: prepared once a connection, parameters packed, answers in binary.
+"""The most frequent calls, in libpq's own terms: prepared once per connection, packed parameters, binary results.
 
-The driver's own way works out for every question anew what it is about, which takes as long as many a question."""
+psycopg analyses the types of every query anew, which takes as long as many a query itself."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from daybreak.stores.postgres.driver import psycopg
 
 Packed = Sequence[bytes | None]
 
-_FATAL: Final = frozenset({
+_ERRORS: Final = frozenset({
     psycopg.pq.ExecStatus.FATAL_ERROR, psycopg.pq.ExecStatus.NONFATAL_ERROR, psycopg.pq.ExecStatus.BAD_RESPONSE,
 })  # fmt: skip
 
 
 class Call(NamedTuple):
-    """A statement that says the type of every parameter itself."""
+    """A statement that casts each parameter, so that its type need not be given."""
 
     name: bytes
     statement: bytes
 
 
-def call_of(name: str, statement: str) -> Call:
+def prepare_call(name: str, statement: str) -> Call:
     numbers = count(1)
     return Call(f"daybreak_{name}".encode(), re.sub("%b", lambda _: f"${next(numbers)}", statement).encode())
 
 
 class Calls:
-    """Of one connection; nothing here waits for the server but `prepare`."""
+    """The prepared calls of one connection. Only `prepare` waits for the server."""
 
     def __init__(self, db: psycopg.Connection[Any]) -> None:
         self._db = db
-        self._loading = Transformer(db)
+        self._transformer = Transformer(db)
         self._prepared: set[bytes] = set()
 
     def prepare(self, call: Call) -> None:
@@ -57,8 +57,8 @@ class Calls:
 
     def rows(self, results: Sequence[Any]) -> list[Any]:
         for result in results:
-            if result.status in _FATAL:
+            if result.status in _ERRORS:
                 raise error_from_result(result, self._db.info.encoding)
         [result] = results
-        self._loading.set_pgresult(result)
-        return self._loading.load_rows(0, result.ntuples, tuple)
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)

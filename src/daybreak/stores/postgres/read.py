@@ -1,4 +1,4 @@
-"""Reading: pages, counts and positions. Every filter with an index walks that index and nothing else."""
+"""Reads: pages, counts and positions. A filter that has an index reads only that index."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Ints, Texts
 from daybreak.stores.postgres.ledger import Ledger
 from daybreak.stores.postgres.rows import Row
-from daybreak.stores.postgres.totals import told
+from daybreak.stores.postgres.totals import to_totals
 
-Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
+Key = tuple[int, ...]  # position of a job in a listing; its last number is the seq
 T = TypeVar("T")
 NEWEST = 1 << 62
 HELD = frozenset({State.SUSPENDED, State.BLOCKED})
-UNHAPPY = frozenset({State.FAILED, State.CANCELLED})
+UNSUCCESSFUL = frozenset({State.FAILED, State.CANCELLED})
 
 
 def get(ledger: Ledger, jobs: Sequence[str]) -> list[Job | None]:
-    asked = [clean(job) for job in jobs]
-    seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(asked),)))
-    rows = job_moves.look(ledger, list(seqs.values())) if seqs else {}
-    return [rows[seq].as_job() if (seq := seqs.get(job)) in rows else None for job in asked]
+    ids = [clean(job) for job in jobs]
+    seqs = dict(ledger.rows(ledger.sql.seqs_of_ids, (Texts(ids),)))
+    rows = job_moves.read_rows(ledger, list(seqs.values())) if seqs else {}
+    return [rows[seq].as_job() if (seq := seqs.get(job)) in rows else None for job in ids]
 
 
 def find(ledger: Ledger, query: Query) -> Page:
@@ -47,7 +47,7 @@ def find(ledger: Ledger, query: Query) -> Page:
     last: Key = ()
     keys = _walk(ledger, query.filter, query.cursor)
     for batch in in_batches(keys, query.limit + 1):
-        rows = job_moves.look(ledger, [key[-1] for key in batch])
+        rows = job_moves.read_rows(ledger, [key[-1] for key in batch])
         for key in batch:
             row = rows.get(key[-1])
             if row is not None and matches(row, query.filter):
@@ -64,7 +64,7 @@ def _cursor(key: Key) -> str:
 
 
 def in_batches(items: Sequence[T], first: int = 100) -> Iterator[Sequence[T]]:
-    """A few at first, then more: most pages are full after the first."""
+    """A small batch first, then larger ones: most pages are full after the first."""
     start, size = 0, max(1, min(first, 1000))
     while start < len(items):
         yield items[start : start + size]
@@ -72,23 +72,23 @@ def in_batches(items: Sequence[T], first: int = 100) -> Iterator[Sequence[T]]:
 
 
 def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> list[Key]:
-    """The candidates of a filter in the order of its listing, behind the cursor; a bounded number."""
-    most, sql = SCANNED_PER_PAGE, ledger.sql
+    """The candidates of a filter after the cursor, in the order of its listing; a bounded number."""
+    limit, sql = SCANNED_PER_PAGE, ledger.sql
     if where.states == {State.QUEUED}:
         after = parse_cursor(cursor, 3) if cursor else (-1, -(1 << 62), -1)
         if not -(1 << 15) <= after[0] < 1 << 15:
-            raise _bad(cursor or "")
+            raise _bad_cursor(cursor or "")
         lanes = ledger.lanes_of(where.queue, task=where.task)
-        return ledger.rows(sql.scan_ready, (Ints(lanes), *after, most, most))
+        return ledger.rows(sql.scan_ready, (Ints(lanes), *after, limit, limit))
     if where.states == {State.SCHEDULED}:
         after = parse_cursor(cursor, 2) if cursor else (-(1 << 62), -1)
-        return ledger.rows(sql.scan_delayed, (*after, most, most))
+        return ledger.rows(sql.scan_delayed, (*after, limit, limit))
     before = parse_cursor(cursor, 1)[0] if cursor else NEWEST
-    return [(seq,) for seq in newest_first(ledger, where, before, most)]
+    return [(seq,) for seq in newest_first(ledger, where, before, limit)]
 
 
-def newest_first(ledger: Ledger, where: Filter, before: int, most: int) -> list[int]:
-    """The jobs that a filter may mean, downwards from a seq, by the best index there is."""
+def newest_first(ledger: Ledger, where: Filter, before: int, limit: int) -> list[int]:
+    """The candidates of a filter below a seq, newest first, from the most selective index."""
     states, sql = where.states, ledger.sql
     indexed = (
         (where.key, sql.scan_key), (where.run, sql.scan_run), (where.owner, sql.scan_owner),
@@ -96,23 +96,23 @@ def newest_first(ledger: Ledger, where: Filter, before: int, most: int) -> list[
     )  # fmt: skip
     for value, statement in indexed:
         if value is not None:
-            return _seqs(ledger, statement, value, before, most)
+            return _seqs(ledger, statement, value, before, limit)
     if states == {State.RUNNING}:
-        return _seqs(ledger, sql.scan_lease, before, most)
+        return _seqs(ledger, sql.scan_lease, before, limit)
     if states and states <= HELD:
-        return _seqs(ledger, sql.scan_held, before, most)
-    if states and states <= UNHAPPY:
-        parts = [seq for state in states for seq in _seqs(ledger, sql.scan_unhappy, state.value, before, most)]
-        return sorted(parts, reverse=True)[:most]
+        return _seqs(ledger, sql.scan_held, before, limit)
+    if states and states <= UNSUCCESSFUL:
+        parts = [seq for state in states for seq in _seqs(ledger, sql.scan_unsuccessful, state.value, before, limit)]
+        return sorted(parts, reverse=True)[:limit]
     unfinished = bool(states) and states <= UNFINISHED
     if where.queue is not None or where.task is not None:
         scan = sql.scan_lanes_unfinished if unfinished else sql.scan_lanes
-        return _seqs(ledger, scan, Ints(ledger.lanes_of(where.queue, task=where.task)), before, most, most)
+        return _seqs(ledger, scan, Ints(ledger.lanes_of(where.queue, task=where.task)), before, limit, limit)
     if unfinished:
-        return _seqs(ledger, sql.scan_unfinished, before, most)
+        return _seqs(ledger, sql.scan_unfinished, before, limit)
     if states and states <= FINAL:
-        return _seqs(ledger, sql.scan_done, before, most)
-    return _seqs(ledger, sql.scan_jobs, before, most)
+        return _seqs(ledger, sql.scan_done, before, limit)
+    return _seqs(ledger, sql.scan_jobs, before, limit)
 
 
 def _seqs(ledger: Ledger, statement: str, *params: object) -> list[int]:
@@ -152,7 +152,7 @@ def _recount(ledger: Ledger, where: Filter) -> Counter[tuple[str, str, int, int,
     cells: Counter[tuple[str, str, int, int, str]] = Counter()
     before = NEWEST
     while seqs := newest_first(ledger, where, before, 1000):
-        for row in job_moves.look(ledger, seqs).values():
+        for row in job_moves.read_rows(ledger, seqs).values():
             if matches(row, where):
                 cells[(*row.name, row.priority, row.state.value)] += 1
         before = seqs[-1]
@@ -160,43 +160,43 @@ def _recount(ledger: Ledger, where: Filter) -> Counter[tuple[str, str, int, int,
 
 
 def totals(ledger: Ledger, queue: str | None) -> list[Total]:
-    return told(ledger.rows(ledger.sql.all_totals, (None if queue is None else clean(queue),)))
+    return to_totals(ledger.rows(ledger.sql.all_totals, (None if queue is None else clean(queue),)))
 
 
 def position(ledger: Ledger, job: str) -> Position | None:
     seq = ledger.value(ledger.sql.seq_of_id, (clean(job),))
-    row = None if seq is None else job_moves.look(ledger, [seq]).get(seq)
+    row = None if seq is None else job_moves.read_rows(ledger, [seq]).get(seq)
     if row is None or row.state not in (State.QUEUED, State.BLOCKED):
         return None
-    lanes, most = Ints(ledger.lanes_of(row.queue)), POSITION_EXACT_TO + 1
+    lanes, limit = Ints(ledger.lanes_of(row.queue)), POSITION_EXACT_TO + 1
     rank = (row.band, row.ord, row.seq)
     if row.state is State.QUEUED:
-        ahead = ledger.value(ledger.sql.ahead_in_lanes, (lanes, *rank, most, most))
+        ahead = ledger.value(ledger.sql.ahead_in_lanes, (lanes, *rank, limit, limit))
     else:
-        ahead = ledger.value(ledger.sql.ahead_among_waiting, (lanes, row.cause, *rank, most, most))
+        ahead = ledger.value(ledger.sql.ahead_among_waiting, (lanes, row.cause, *rank, limit, limit))
     return Position(min(ahead, POSITION_EXACT_TO), ahead <= POSITION_EXACT_TO)
 
 
 def usage(ledger: Ledger, name: str | None) -> list[Usage]:
     found = ledger.rows(ledger.sql.all_usage, (None if name is None else clean(name),))
     return [
-        Usage(name=called, used=used, waiting=waiting, shut_until=moment(shut_until) if shut_until else None)
-        for called, used, waiting, shut_until in found
+        Usage(name=resource, used=used, waiting=waiting, shut_until=moment(shut_until) if shut_until else None)
+        for resource, used, waiting, shut_until in found
     ]
 
 
 def known_keys(ledger: Ledger, keys: Sequence[str], now: int | None) -> list[KnownKey | None]:
-    asked = [clean(key).replace("\0", "") for key in keys]
+    cleaned = [clean(key).replace("\0", "") for key in keys]
     found = {
         key: KnownKey(job, digest, is_spent)
-        for key, digest, job, is_spent in ledger.rows(ledger.sql.known_keys, (Texts(asked), now))
+        for key, digest, job, is_spent in ledger.rows(ledger.sql.known_keys, (Texts(cleaned), now))
     }
-    return [found.get(key) for key in asked]
+    return [found.get(key) for key in cleaned]
 
 
 def history(ledger: Ledger, job: str) -> list[Event]:
     seq = ledger.value(ledger.sql.seq_of_id, (clean(job),))
-    row = None if seq is None else job_moves.look(ledger, [seq]).get(seq)
+    row = None if seq is None else job_moves.read_rows(ledger, [seq]).get(seq)
     return row.events() if row else []
 
 
@@ -206,9 +206,9 @@ def parse_cursor(cursor: str, parts: int) -> Key:
     except ValueError:
         numbers = ()
     if len(numbers) != parts or any(abs(number) >= 1 << 63 for number in numbers):
-        raise _bad(cursor)
+        raise _bad_cursor(cursor)
     return numbers
 
 
-def _bad(cursor: str) -> BadInput:
-    return BadInput(f"{cursor!r} is no cursor of this store: pass on what the last page gave")
+def _bad_cursor(cursor: str) -> BadInput:
+    return BadInput(f"{cursor!r} is not a cursor of this store: pass the cursor that the last page returned")

@@ -1,4 +1,4 @@
-"""Records: settings and other small things, compared by revision when they are written."""
+"""Records: settings and other small values, written with an optional check of the revision."""
 
 from __future__ import annotations
 
@@ -26,46 +26,51 @@ from daybreak.stores.postgres import resource_queue
 from daybreak.stores.postgres.arrays import Texts
 from daybreak.stores.postgres.ledger import Ledger
 
-RECORDS = 0x444252  # of advisory locks
-# Those by which others go.
-KINDS: Final[dict[str, type]] = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate, "health": Health}
+RECORD_LOCKS = 0x444252  # class of advisory locks
+# Kinds that change how the store works.
+SETTINGS_KINDS: Final[dict[str, type]] = {
+    "queue": QueueSettings,
+    "resource": ResourceSettings,
+    "gate": Gate,
+    "health": Health,
+}
 T = TypeVar("T")
 
 
 def is_plain(put: Put) -> bool:
-    """Nothing is compared, nothing goes by it and nobody waits for it or is told of it."""
-    return put.kind not in KINDS and put.expect is None and put.value is not None and not put.tells
+    """Whether one statement is enough: no expected revision, no settings, no event."""
+    return put.kind not in SETTINGS_KINDS and put.expect is None and put.value is not None and not put.tells
 
 
-def are_shared(puts: Sequence[Put]) -> bool:
-    """Whether they are about resources."""
+def use_resources(puts: Sequence[Put]) -> bool:
+    """Whether one of them is a setting of a resource."""
     return any(put.kind in ("resource", "gate", "health") for put in puts)
 
 
 def plain_params(put: Put) -> tuple[Any, ...]:
-    return RECORDS, _name(put), put.kind, put.name, put.value
+    return RECORD_LOCKS, _lock_name(put), put.kind, put.name, put.value
 
 
 def put(ledger: Ledger, puts: Sequence[Put]) -> list[Record | None]:
     if puts:
         # A record that does not exist yet has no row to lock.
-        ledger.rows(ledger.sql.lock_names, (RECORDS, Texts([_name(put) for put in puts])))
+        ledger.rows(ledger.sql.lock_names, (RECORD_LOCKS, Texts([_lock_name(put) for put in puts])))
     return [_put(ledger, put) for put in puts]
 
 
-def _name(put: Put) -> str:
+def _lock_name(put: Put) -> str:
     return f"{put.kind}:{put.name}"
 
 
 def _put(ledger: Ledger, put: Put) -> Record | None:
     sql = ledger.sql
-    there = ledger.value(sql.get_record, (put.kind, put.name))
-    if put.expect is not None and put.expect != (there or 0):
+    current_revision = ledger.value(sql.get_record, (put.kind, put.name))
+    if put.expect is not None and put.expect != (current_revision or 0):
         return None
-    # One series of revisions for all records: one that was deleted and written anew never has an old number.
+    # All records share one sequence, so a record that was deleted and written again never repeats a revision.
     revision = ledger.next_revision()
     if put.tells:
-        ledger.tell(events.told_by(put, ledger.at))
+        ledger.publish(events.told_by(put, ledger.at))
     if put.value is None:
         ledger.run(sql.delete_record, (put.kind, put.name))
     else:
@@ -102,8 +107,8 @@ def _put_queue(ledger: Ledger, name: str, settings: QueueSettings | None) -> Non
 def check(puts: Sequence[Put]) -> None:
     for put in puts:
         if put.tells and put.tells not in events.KINDS:
-            raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is no kind of event")
-        if (kind := KINDS.get(put.kind)) is not None:
+            raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is not a kind of event")
+        if (kind := SETTINGS_KINDS.get(put.kind)) is not None:
             _decoded(put, kind)
 
 
@@ -113,11 +118,11 @@ def _decoded(put: Put, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(put.value, type=kind)
     except msgspec.DecodeError as error:
-        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {error}") from None
+        raise BadInput(f"{put.kind} {put.name!r}: not valid {put.kind} settings: {error}") from None
 
 
 def records(ledger: Ledger, kind: str, name: str | None) -> list[Record]:
     return [
-        Record(kind=kind, name=called, value=value, revision=revision)
-        for called, revision, value in ledger.rows(ledger.sql.all_records, (kind, name, name))
+        Record(kind=kind, name=record_name, value=value, revision=revision)
+        for record_name, revision, value in ledger.rows(ledger.sql.all_records, (kind, name, name))
     ]

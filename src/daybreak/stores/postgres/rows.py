@@ -1,4 +1,4 @@
-"""Between rows and the model: what stands in columns, and what is packed beside them."""
+"""Conversion between rows and the model: what is a column, and what is packed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOLD_FOR = JobSpec(id="", task="").hold_for
 
 
 class SpecExtras(Struct, omit_defaults=True):
-    """What few jobs have; NULL for most."""
+    """Fields of a spec that few jobs use; NULL for most."""
 
     delay: timedelta | None = None
     run_at: datetime | None = None
@@ -40,8 +40,8 @@ class SpecExtras(Struct, omit_defaults=True):
 
 
 class JobState(Struct, omit_defaults=True):
-    """What a job brings along from earlier attempts and a claim does not change; NULL until there was one. `since` is
-    when it first had to wait for a resource, and ends with a claim."""
+    """What a job carries over from earlier attempts; NULL before the first. A claim changes none of it but `since`,
+    the time since which the job has waited for a resource: a claim clears it."""
 
     lost: int = 0
     timeouts: int = 0
@@ -56,7 +56,7 @@ _unpack_carry = msgspec.msgpack.Decoder(JobState).decode
 _unpack_options = msgspec.msgpack.Decoder(Options).decode
 _EMPTY = _pack({})
 
-# Jobs of one task share their options, so a handful of values serves millions of rows.
+# Jobs of one task share their options, so these caches stay small even for millions of rows.
 _options_known: dict[bytes, Options] = {}
 _options_packed: dict[int, tuple[Options, bytes | None]] = {}
 _needs_known: dict[str, tuple[Need, ...]] = {}
@@ -111,7 +111,7 @@ def unpack_needs(packed: str | None) -> tuple[Need, ...]:
 
 def check_resource(resource: str) -> None:
     if "\0" in resource or resource != clean(resource):
-        raise BadInput(f"resource {resource!r}: its name has a character that PostgreSQL cannot keep")
+        raise BadInput(f"resource {resource!r}: its name has a character that PostgreSQL cannot store")
 
 
 def pack_extra(spec: JobSpec) -> bytes | None:
@@ -164,17 +164,17 @@ def spec_of(
             id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner,
             key=key, unique=uniq, options=DEFAULT_OPTIONS if options is None else unpack_options(options),
         )  # fmt: skip
-    more = _unpack_extra(extra)
+    extras = _unpack_extra(extra)
     return JobSpec(
         id=id, task=task, args=args, queue=queue, version=version, priority=asked, by=by, run=run, owner=owner, key=key,
         unique=uniq, options=unpack_options(options),
-        **{name: getattr(more, name) for name in SpecExtras.__struct_fields__},
+        **{name: getattr(extras, name) for name in SpecExtras.__struct_fields__},
     )  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One job wherever it stands: its immutable part, its place, and what it carries: see `load_jobs`."""
+    """One job in any state: the columns of the statement `load_jobs`."""
 
     seq: int
     id: str
@@ -231,7 +231,7 @@ class Row:
 
     @classmethod
     def of(cls, values: Values, name: LaneName) -> Row:
-        """From a row of the statement `load_jobs`."""
+        """Make one from a row of the statement `load_jobs`."""
         fields = list(values)
         fields[24] = unpack_carry(values[24])
         fields[18] = State(values[18])
@@ -310,7 +310,7 @@ class Row:
         return moment(self.due) if self.due is not None and self.state is State.SCHEDULED else None
 
     def first_event(self) -> Event:
-        """Not stored with its history: the immutable row says it all."""
+        """The `submitted` event. It is not stored with the history because the immutable row has all of it."""
         due = first_due(self.spec, self.created, self.arrived)
         state = State.SCHEDULED if due is not None else State.QUEUED if self.spec.holder is None else State.BLOCKED
         return submitted(self.spec, state, moment(self.created), None if due is None else moment(due[1]))
@@ -320,7 +320,7 @@ class Row:
 
 
 def first_due(spec: JobSpec, wall: int, steady: int) -> tuple[int, int] | None:
-    """By which clock and when a new job falls due; None if it is due now."""
+    """The clock and the time at which a new job falls due; None if it is due now."""
     if spec.run_at is not None:
         due = micros(spec.run_at)
         return (WALL, due) if due > wall else None

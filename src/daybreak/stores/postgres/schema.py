@@ -8,8 +8,8 @@ from typing import Any, Final
 from daybreak.core.errors import StoreError, StoreReadOnly, StoreUnsuitable
 from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.address import Address
+from daybreak.stores.postgres.connection import Connection
 from daybreak.stores.postgres.driver import psycopg
-from daybreak.stores.postgres.link import Link
 from daybreak.stores.postgres.statements import Statements, quoted, spelt
 from daybreak.system import patience
 
@@ -21,7 +21,7 @@ OLDEST_SERVER: Final = 130_000
 LOCK: Final = 0x44415942  # "DAYB"
 
 
-def prepare(link: Link, place: Address) -> None:
+def prepare(link: Connection, place: Address) -> None:
     """Refuse what is too old or too new; bring the schema to our version, in one transaction."""
     server = link.server_version
     if server < OLDEST_SERVER:
@@ -37,19 +37,19 @@ def prepare(link: Link, place: Address) -> None:
         _take_feed_over(link, place)
 
 
-def _take_feed_over(link: Link, place: Address) -> None:
+def _take_feed_over(link: Connection, place: Address) -> None:
     if has_foreign_feed(link, place):
         with contextlib.suppress(StoreReadOnly):  # doctor says it
             link.transaction(lambda _: _make_feed_ours(link, place))
 
 
-def _version(link: Link, place: Address) -> int:
+def _version(link: Connection, place: Address) -> int:
     """Which version of ours is there, 0 if none is. A role that may only use the tables can ask this, too."""
     name = spelt(place.schema)
-    if link.ask("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",)) == [(True,)]:
+    if link.query("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",)) == [(True,)]:
         return 0
     text = Statements("sql", place.schema)
-    [(version, needs)] = link.ask(text.seen)
+    [(version, needs)] = link.query(text.seen)
     if version is None:
         raise StoreUnsuitable(f"{place.name}: the schema {name} belongs to another program: choose another name")
     if version > VERSION and (needs or version) > VERSION:
@@ -57,8 +57,8 @@ def _version(link: Link, place: Address) -> int:
     return int(version)
 
 
-def _migrate(link: Link, place: Address) -> None:
-    link.go_on()  # another one may be at it, for as long as the server lets us wait for a lock
+def _migrate(link: Connection, place: Address) -> None:
+    link.renew_timeout()  # another one may be at it, for as long as the server lets us wait for a lock
     link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
     migrations = Statements("migrations", place.schema)
     try:
@@ -70,20 +70,20 @@ def _migrate(link: Link, place: Address) -> None:
         for version in range(before, VERSION):
             for script in migrations.names():
                 if script.split("-")[0] == f"{version + 1:04}":
-                    link.go_on()
+                    link.renew_timeout()
                     link.run(migrations.text(script))
             _set(link, place, version + 1)
     except psycopg.errors.InsufficientPrivilege as error:
         raise _no_right(place, error) from None
 
 
-def has_foreign_feed(link: Link, place: Address) -> bool:
+def has_foreign_feed(link: Connection, place: Address) -> bool:
     """Whether the feed tells of transactions that this server has yet to begin: it was dumped from another one, which
     was older. No cursor would ever come to its end."""
-    return bool(link.ask(Statements("sql", place.schema).is_foreign_feed)[0][0])
+    return bool(link.query(Statements("sql", place.schema).is_foreign_feed)[0][0])
 
 
-def _make_feed_ours(link: Link, place: Address) -> None:
+def _make_feed_ours(link: Connection, place: Address) -> None:
     """What came later than anything here was told just now; who followed there begins anew with the oldest."""
     link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
     sql = Statements("sql", place.schema)
@@ -91,7 +91,7 @@ def _make_feed_ours(link: Link, place: Address) -> None:
         link.run(statement)
 
 
-def _set(link: Link, place: Address, version: int) -> None:
+def _set(link: Connection, place: Address, version: int) -> None:
     statement = Statements("sql", place.schema).set_meta
     for item, value in (("version", version), ("needs", NEEDS)):
         link.run(statement, (item, str(value)))

@@ -1,4 +1,4 @@
-"""Settle: write the fate of leases, each only if its fence still holds. And what happens while they run."""
+"""Settle, extend and reap leases; each is changed only if its fence still matches."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from daybreak.stores.postgres.rows import STEADY, JobState, Row, pack_carry, tex
 
 
 class Settling:
+    """Writes settlements. Their `inserts` and `puts` are collected for the caller to write."""
+
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.inserts: list[JobSpec] = []
@@ -26,8 +28,8 @@ class Settling:
 
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         rows = job_moves.load_all(self._ledger, (settlement.seq for settlement in settlements))
-        if any(row.needs for row in rows.values()) and self._ledger.is_alone:
-            self._ledger.gauges.know_needs(rows.values())
+        if any(row.needs for row in rows.values()) and self._ledger.has_resource_lock:
+            self._ledger.gauges.load_needs(rows.values())
         moved: list[Row] = []
         answers = [self._settle(settlement, rows.get(settlement.seq), moved) for settlement in settlements]
         job_moves.enter_all(self._ledger, moved)
@@ -37,11 +39,11 @@ class Settling:
         if row is None or row.fence != settlement.fence:
             return False
         if row.state is not State.RUNNING:
-            return True  # this very fence ended before: the reply was lost, the work was not
+            return True  # the same settlement arrived before: only its reply was lost
         if settlement.unused and row.needs:
             self._ledger.gauges.give_starts(row.needs, row.started)
         if row.cancelling is not None:
-            # Whoever was told that a running job is being cancelled never sees it complete or run again.
+            # Once a cancel of a running job was accepted, the job may neither complete nor run again.
             row.attempt = settlement.attempt
             job_moves.finish(self._ledger, row, State.CANCELLED, by=row.cancelling.decode())
             return True
@@ -74,13 +76,13 @@ class Settling:
             row.purge_at = None if keep is None else ledger.steady + span(keep)
             job_moves.close(ledger, row)
         else:
-            job_moves.put_in_place(ledger, row)
-        job_moves.remember(ledger, row, events.settled(settlement, row.n + 1, ledger.at, row.due_at))
+            job_moves.update_rank(ledger, row)
+        job_moves.record_event(ledger, row, events.settled(settlement, row.n + 1, ledger.at, row.due_at))
 
 
 @dataclass(slots=True)
 class ExtendedLease:
-    """A lease that is extended, as the statement `lock_beats` says; and what is written of it."""
+    """A lease to be extended (a row of the statement `lock_beats`), and the values to write."""
 
     seq: int
     fence: int
@@ -88,7 +90,7 @@ class ExtendedLease:
     worker: str
     suspending: bool
     is_cancelled: bool
-    packed: bytes | None
+    packed_carry: bytes | None
     job: str
     term: int = 0
     alone: bool | None = None
@@ -99,7 +101,7 @@ class ExtendedLease:
 
 
 def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
-    """Of a job nothing but its lease is read: its arguments may be large, and its heart beats often."""
+    """Extend leases. Reads only the lease, not the job: arguments may be large and heartbeats are frequent."""
     seqs = sorted({beat.seq for beat in beats})
     leases = {row[0]: ExtendedLease(*row) for row in ledger.rows(ledger.sql.lock_beats, (Bigints(seqs),))}
     answers: list[Extended] = []
@@ -116,18 +118,18 @@ def extend(ledger: Ledger, beats: Sequence[Beat]) -> list[Extended]:
         if beat.begun is not None:
             lease.ahead = not beat.begun
         if beat.checkpoint is not None:
-            lease.carry = lease.carry or unpack_carry(lease.packed)
+            lease.carry = lease.carry or unpack_carry(lease.packed_carry)
             lease.carry.checkpoint = beat.checkpoint
         if beat.progress is not None:
             lease.progress, lease.message = beat.progress, text_bytes(beat.message)
-            _tell_progress(ledger, lease, beat)
+            _publish_progress(ledger, lease, beat)
         answers.append(Extended(held=True, cancel=lease.is_cancelled, suspend=lease.suspending))
     _write_beats(ledger, list(held.values()))
     return answers
 
 
-def _tell_progress(ledger: Ledger, lease: ExtendedLease, beat: Beat) -> None:
-    ledger.tell(
+def _publish_progress(ledger: Ledger, lease: ExtendedLease, beat: Beat) -> None:
+    ledger.publish(
         Event(
             n=lease.n, kind="progress", job=lease.job, at=ledger.at, by=lease.worker, progress=beat.progress,
             note=beat.message,
@@ -140,31 +142,31 @@ def _write_beats(ledger: Ledger, held: Sequence[ExtendedLease]) -> None:
         ledger.run(
             ledger.sql.extend_lease,
             (
-                Bigints([one.seq for one in held]), Bigints([ledger.steady + one.term for one in held]),
-                Bigints([one.term for one in held]), Bools([one.alone for one in held]),
-                Bools([one.ahead for one in held]),
-                Floats([one.progress for one in held]), Blobs([one.message for one in held]),
-                Bools([one.carry is not None for one in held]),
-                Blobs([None if one.carry is None else pack_carry(one.carry) for one in held]),
+                Bigints([lease.seq for lease in held]), Bigints([ledger.steady + lease.term for lease in held]),
+                Bigints([lease.term for lease in held]), Bools([lease.alone for lease in held]),
+                Bools([lease.ahead for lease in held]),
+                Floats([lease.progress for lease in held]), Blobs([lease.message for lease in held]),
+                Bools([lease.carry is not None for lease in held]),
+                Blobs([None if lease.carry is None else pack_carry(lease.carry) for lease in held]),
             ),
         )  # fmt: skip
 
 
-def reap(ledger: Ledger, wanted: Reap, asked_at: int, watched_for: int) -> list[Lease]:
-    """`asked_at` is the store's time of the question: what lapsed while it was on its way lapsed while the holders'
-    heartbeats were on theirs."""
-    found = ledger.rows(ledger.sql.lapsed_leases, (asked_at, watched_for, wanted.limit))
+def reap(ledger: Ledger, request: Reap, asked_at: int, watched_for: int) -> list[Lease]:
+    """Take over lapsed leases. `asked_at` is the store's time at which the request was sent, and only a lease that had
+    lapsed by then is taken: whatever delayed the request may have delayed the holders' heartbeats, too."""
+    found = ledger.rows(ledger.sql.lapsed_leases, (asked_at, watched_for, request.limit))
     seqs = [seq for (seq,) in found]
     ledger.locked.update(dict.fromkeys(seqs, State.RUNNING))
     rows = job_moves.load_all(ledger, seqs)
-    return [_take_over(ledger, rows[seq], wanted) for seq in seqs]
+    return [_take_over(ledger, rows[seq], request) for seq in seqs]
 
 
-def _take_over(ledger: Ledger, row: Row, wanted: Reap) -> Lease:
+def _take_over(ledger: Ledger, row: Row, request: Reap) -> Lease:
     row.fence += 1
-    row.worker, row.call, row.reaped = wanted.worker, None, True
-    row.term = span(wanted.lease_for)
+    row.worker, row.call, row.reaped = request.worker, None, True
+    row.term = span(request.lease_for)
     row.until = ledger.steady + row.term
-    job_moves.tell(ledger, row, "lease_expired", wanted.worker, fence=row.fence)
+    job_moves.record(ledger, row, "lease_expired", request.worker, fence=row.fence)
     ledger.run(ledger.sql.take_over_lease, (row.fence, row.n, row.worker, row.until, row.term, row.history, row.seq))
     return row.as_lease()

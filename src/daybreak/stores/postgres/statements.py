@@ -1,6 +1,6 @@
-"""The SQL of the store. `sql.load_jobs` is the statement that stands under `-- name: load_jobs` in one of sql/*.sql.
+"""The SQL of the store. `sql.load_jobs` is the statement under `-- name: load_jobs` in one of sql/*.sql.
 
-The files say `daybreak.` for the schema; another name is put in its place."""
+The files write `daybreak.` for the schema, which is replaced by the schema's name."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from importlib.resources import files
 from typing import Final
 
 _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
-# Signs that drivers take for parameters, or that end the body of a function: in a statement they are spelt by number.
-_ODD: Final = re.compile(r"[%{}:$?\\]")
+# Characters that drivers take for parameters, or that end a function's body: in a statement they are escaped by number.
+_SPECIAL: Final = re.compile(r"[%{}:$?\\]")
 
 
 def quoted(name: str) -> str:
-    """A name as SQL wants it, also one that is a word of SQL, like "user"."""
+    """A quoted identifier; needed for SQL keywords such as "user"."""
     text = name.replace('"', '""')
-    if _ODD.search(text):
-        return 'U&"' + _ODD.sub(lambda odd: f"\\{ord(odd[0]):04X}", text) + '"'
+    if _SPECIAL.search(text):
+        return 'U&"' + _SPECIAL.sub(lambda found: f"\\{ord(found[0]):04X}", text) + '"'
     return f'"{text}"'
 
 
 def spelt(name: str) -> str:
-    """A name as it stands inside of a text, to_regclass('name.meta'). Locks go by this text, and functions that were
-    made long ago ask for the same locks: no name may ever be spelt in another way."""
+    """A name inside a string literal, as in to_regclass('name.meta'). Advisory locks hash this text, and SQL functions
+    of older schemas take the same locks: the spelling of a name must never change."""
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 def _in_text(name: str) -> str:
-    """The beginning of a quoted text that begins with a name."""
+    """The start of a string literal that begins with a name."""
     text = spelt(name).replace("'", "''")
-    if _ODD.search(text):
-        return "E'" + _ODD.sub(lambda odd: f"\\x{ord(odd[0]):02X}", text)
+    if _SPECIAL.search(text):
+        return "E'" + _SPECIAL.sub(lambda found: f"\\x{ord(found[0]):02X}", text)
     return f"'{text}"
 
 
 class Statements:
+    """The statements of one folder as attributes, for one schema."""
+
     def __init__(self, folder: str, schema: str = "daybreak") -> None:
         self._texts = {name: named(text, schema) for name, text in _texts(folder).items()}
 
@@ -54,7 +56,7 @@ class Statements:
 
 
 def named(text: str, schema: str) -> str:
-    """The same statement for a schema of another name."""
+    """The statement for a schema of this name."""
     if schema == "daybreak":
         return text
     name = quoted(schema)

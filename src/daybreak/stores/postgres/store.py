@@ -1,4 +1,4 @@
-"""The seam over one PostgreSQL database."""
+"""PostgresStore: the store protocol on one PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ from daybreak.store.protocol import (
 )
 from daybreak.store.sanitize import cleaned_amend, cleaned_beat, cleaned_moved, cleaned_settlement
 from daybreak.stores.postgres import amend, event_feed, outbox, read, records, settle
-from daybreak.stores.postgres.address import place_of
+from daybreak.stores.postgres.address import parse_address
 from daybreak.stores.postgres.adopt import adopt, pack
+from daybreak.stores.postgres.connections import OpenStore, in_thread
 from daybreak.stores.postgres.examine import examine
 from daybreak.stores.postgres.ledger import Ledger
-from daybreak.stores.postgres.opened import OpenStore, in_thread
 from daybreak.stores.postgres.transactional_submit import insert_within, insert_within_async
 from daybreak.stores.postgres.wake import ListenedHub
 from daybreak.system import patience
 from daybreak.system.ports import RealWorld, World
 
-TRIES: Final = 100
+MAX_OUTBOX_ATTEMPTS: Final = 100
 
 
 class PostgresStore:
     """Jobs in one schema of one database, for any number of processes on any number of machines.
 
-    The URL is libpq's, with four options of ours: `schema` (daybreak), `connections` (4: how many one process uses
-    for its questions; one more listens, one more serves `insert_now`), `answer_within` (60s: when an answer that
-    does not come is given up) and `connect_within` (5s: likewise a connection; `connect_limit` lets it follow what is
-    seen)."""
+    The URL is libpq's, with four options of Daybreak: `schema` (default daybreak), `connections` (4: how many one
+    process uses for its calls; one more listens, one more serves `insert_now`), `answer_within` (60s: how long a call
+    may wait for its answer) and `connect_within` (5s: how long connecting may take; `connect_limit` adapts it to the
+    times that were measured)."""
 
     traits = Traits(
         name="postgres",
@@ -80,7 +80,7 @@ class PostgresStore:
         connect_within: timedelta | None = None,
         connect_limit: ConnectLimit | None = None,
     ) -> None:
-        self.place = place_of(
+        self.address = parse_address(
             url,
             schema=schema,
             connections=connections,
@@ -102,13 +102,14 @@ class PostgresStore:
         return self
 
     def _open(self, limits: patience.Handed) -> None:
-        # Also if nobody waits for it any more: then it is open for the next one who asks, and for close.
+        # This completes even if the caller of open() was cancelled: the next call, or close(), then finds it open.
         with self._opening, patience.taken(limits):
             if self._opened is None:
-                self._opened = OpenStore(self.place, self._world, self._hub)
+                self._opened = OpenStore(self.address, self._world, self._hub)
 
     async def close(self) -> None:
-        """Answer everyone who asked, then hang up. Closing twice is fine; a forked child only forgets."""
+        """Answer every pending call, then disconnect. Closing twice is fine. A forked child disconnects nothing: the
+        connections belong to its parent."""
         opened, self._opened = self._opened, None
         if opened is not None and opened.is_ours:
             await opened.leave_loop()
@@ -124,10 +125,10 @@ class PostgresStore:
         opened = self._opened
         if opened is None:
             raise StoreUnavailable(
-                f"{self.place.name} is not open: use 'async with PostgresStore(...)', or await open() first"
+                f"{self.address.name} is not open: use 'async with PostgresStore(...)', or await open() first"
             )
         if not opened.is_ours:
-            raise StoreUnavailable(f"{self.place.name} was opened before a fork: open a store of its own in the child")
+            raise StoreUnavailable(f"{self.address.name} was opened before a fork: open a new store in the child")
         return opened
 
     async def _write(self, run: Callable[[Ledger], Any], now: datetime | None) -> Any:
@@ -137,27 +138,28 @@ class PostgresStore:
     async def _read(self, run: Callable[[Ledger], Any]) -> Any:
         return await self._in_use().do(lambda engine: engine.read(run))
 
-    # -- the seam ------------------------------------------------------------------------------------------------------
+    # -- the store protocol --------------------------------------------------------------------------------------------
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
         return await self._in_use().do(lambda engine: engine.insert(specs, _micros(now)))
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        """`insert` for a thread that waits: it asks the server itself if nobody else does, else they ask together."""
+        """Blocking `insert`. Threads that call it at the same time share one round trip and one commit."""
         return self._in_use().insert_now(specs)
 
     def insert_within(self, connection: Any, specs: Sequence[JobSpec]) -> list[str]:
-        """Submit in the caller's own transaction: see within.py. The store need not be open; its schema must exist."""
-        return insert_within(self.place, connection, specs)
+        """Submit in the caller's own transaction, see transactional_submit.py. The store need not be open, but its
+        schema must exist."""
+        return insert_within(self.address, connection, specs)
 
     async def insert_within_async(self, connection: Any, specs: Sequence[JobSpec]) -> list[str]:
-        return await insert_within_async(self.place, connection, specs)
+        return await insert_within_async(self.address, connection, specs)
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
-        records.check([*exchange.put, *(put for said in exchange.settle for put in said.puts)])
-        cleaned = [cleaned_settlement(said) for said in exchange.settle]
-        wanted = Exchange(settle=cleaned, insert=exchange.insert, put=exchange.put, claim=exchange.claim)
-        return await self._in_use().exchange(wanted, _micros(now))
+        records.check([*exchange.put, *(put for settlement in exchange.settle for put in settlement.puts)])
+        cleaned = [cleaned_settlement(settlement) for settlement in exchange.settle]
+        request = Exchange(settle=cleaned, insert=exchange.insert, put=exchange.put, claim=exchange.claim)
+        return await self._in_use().exchange(request, _micros(now))
 
     def own_loop(self) -> None:
         self._in_use().own_loop()
@@ -180,44 +182,45 @@ class PostgresStore:
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
         return await self._in_use().do(lambda engine: engine.advance(limit, _micros(now)))
 
-    async def amend(self, wanted: Amend, *, now: datetime | None = None) -> Amended:
-        wanted = cleaned_amend(wanted)
-        if wanted.filter is None:
-            return await self._write(lambda ledger: amend.amend(ledger, wanted), now)  # type: ignore[no-any-return]
-        seqs, cursor = await self._read(lambda ledger: amend.find_chunk(ledger, wanted))
+    async def amend(self, request: Amend, *, now: datetime | None = None) -> Amended:
+        request = cleaned_amend(request)
+        if request.filter is None:
+            return await self._write(lambda ledger: amend.amend(ledger, request), now)  # type: ignore[no-any-return]
+        seqs, cursor = await self._read(lambda ledger: amend.find_chunk(ledger, request))
         return await self._write(  # type: ignore[no-any-return]
-            lambda ledger: amend.amend_chunk(ledger, wanted, seqs, cursor), now
+            lambda ledger: amend.amend_chunk(ledger, request, seqs, cursor), now
         )
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
         found = await self._read(lambda ledger: read.get(ledger, list(jobs)))
         if None in found:
-            await self._take_in()
+            await self._accept_outbox()
             found = await self._read(lambda ledger: read.get(ledger, list(jobs)))
         return found  # type: ignore[no-any-return]
 
-    async def _take_in(self) -> None:
-        """Accept what was committed within other transactions, so that people see it also while nobody claims."""
-        for _ in range(TRIES):
-            if not await self._read(outbox.is_there):
+    async def _accept_outbox(self) -> None:
+        """Accept jobs that other programs committed in their own transactions, so that a reader sees them even while no
+        worker claims."""
+        for _ in range(MAX_OUTBOX_ATTEMPTS):
+            if not await self._read(outbox.has_jobs):
                 return
             if not await self._write(lambda ledger: outbox.accept(ledger, 500), None):
-                await asyncio.sleep(0.01)  # someone else is at it
+                await asyncio.sleep(0.01)  # another process is accepting them
 
     async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
         return await self._read(lambda ledger: read.known_keys(ledger, keys, _micros(now)))  # type: ignore[no-any-return]
 
     async def find(self, query: Query) -> Page:
         if query.cursor is None:
-            await self._take_in()
+            await self._accept_outbox()
         return await self._read(lambda ledger: read.find(ledger, query))  # type: ignore[no-any-return]
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
-        await self._take_in()
+        await self._accept_outbox()
         return await self._read(lambda ledger: read.count(ledger, where))  # type: ignore[no-any-return]
 
     async def totals(self, queue: str | None = None) -> list[Total]:
-        await self._take_in()
+        await self._accept_outbox()
         return await self._read(lambda ledger: read.totals(ledger, queue))  # type: ignore[no-any-return]
 
     async def position(self, job: str) -> Position | None:
@@ -251,7 +254,7 @@ class PostgresStore:
 
     async def examine(self) -> list[Finding]:
         opened = self._in_use()
-        return await opened.do(lambda engine: examine(engine.link, opened.wake.listens))
+        return await opened.do(lambda engine: examine(engine.connection, opened.wake.listens))
 
     def watch(self, topics: Iterable[str]) -> Watch:
         return self._in_use().watch(topics)

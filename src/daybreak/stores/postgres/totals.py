@@ -1,8 +1,8 @@
-"""Totals: what has happened, added up in the transaction that makes it so.
+"""Totals: counters of what has happened, written in the transaction that makes it happen.
 
-What is added is appended at the end, one row for each kind, and folded later (migrations/0001-fold_1.sql): a row that
-all exchanges update would put them in one line. What settlements add stands in one row and not in five, since of all
-that is counted they are the most frequent; the two calls of fast.py even add it to the rows of their tallies."""
+A transaction appends rows, which the SQL function `fold` adds up later: a row that every exchange updates would
+serialize them all. A settlement, the most frequent event, adds one row instead of five; the functions of plain_path.py
+even add it to the rows of their tallies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Cell = tuple[int, int, str]  # lane, priority, what
 
 @dataclass(slots=True)
 class Added:
-    """One row of the table `total`; None is nothing of it."""
+    """One row of the table `total`; None adds nothing."""
 
     n: int = 0
     took: int | None = None
@@ -29,15 +29,15 @@ class Added:
     attempts: int | None = None
     batches: int | None = None
 
-    def settle(self, said: Settlement, now: int) -> None:
+    def settle(self, settlement: Settlement, now: int) -> None:
         self.n += 1
-        self.took = (self.took or 0) + said.ran
-        self.last = max(self.last or (0, 0), (now, said.ran))
-        if said.waited is not None:
+        self.took = (self.took or 0) + settlement.ran
+        self.last = max(self.last or (0, 0), (now, settlement.ran))
+        if settlement.waited is not None:
             self.firsts = (self.firsts or 0) + 1
-            self.waited = (self.waited or 0) + said.waited
-        if said.attempt > 1:
-            self.attempts = max(self.attempts or 0, said.attempt)
+            self.waited = (self.waited or 0) + settlement.waited
+        if settlement.attempt > 1:
+            self.attempts = max(self.attempts or 0, settlement.attempt)
 
 
 @dataclass(slots=True)
@@ -45,7 +45,9 @@ class Totals:
     """What one transaction adds."""
 
     _added: dict[Cell, Added] = field(default_factory=dict)
-    _settled: set[tuple[int, int]] = field(default_factory=set)  # lanes and priorities of which there was a settlement
+    _settled: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # lanes and priorities that have a settlement in this transaction
 
     def __bool__(self) -> bool:
         return bool(self._added)
@@ -56,18 +58,18 @@ class Totals:
     def count(self, lane: int, priority: int, what: str) -> None:
         self._added.setdefault((lane, priority, what), Added()).n += 1
 
-    def settle(self, lane: int, priority: int, said: Settlement, now: int) -> None:
-        """Once it is accepted."""
-        if not said.counts_as:
+    def settle(self, lane: int, priority: int, settlement: Settlement, now: int) -> None:
+        """Count an accepted settlement."""
+        if not settlement.counts_as:
             return
-        added = self._added.setdefault((lane, priority, said.counts_as), Added())
-        added.settle(said, now)
-        if (lane, priority) not in self._settled:  # one exchange is one batch of each
+        added = self._added.setdefault((lane, priority, settlement.counts_as), Added())
+        added.settle(settlement, now)
+        if (lane, priority) not in self._settled:  # one exchange counts as one batch for each
             self._settled.add((lane, priority))
             added.batches = 1
 
     def take_columns(self) -> tuple[Any, ...]:
-        """All that was added, as the statement `add_total` wants it; from now on there is nothing."""
+        """The columns of the statement `add_total`; clears what was added."""
         cells, rows = self._added.keys(), self._added.values()
         columns = (
             Ints([lane for lane, _, _ in cells]), Smallints([priority for _, priority, _ in cells]),
@@ -80,17 +82,21 @@ class Totals:
         return columns
 
 
-def told(rows: Iterable[Any]) -> list[Total]:
-    """Rows of the statement `all_totals` as they are asked for."""
+def to_totals(rows: Iterable[Any]) -> list[Total]:
+    """Convert rows of the statement `all_totals`."""
     cells: dict[tuple[str, str, int, int, str], tuple[int, int]] = {}
     for queue, task, version, priority, what, n, took, last, firsts, waited, attempts, batches in rows:
-        for called, of, long in (
+        for name, amount, duration in (
             (what, n, took), ("last", *(last or (None, None))), ("waited", firsts, waited), ("attempts", attempts, 0),
             ("batches", batches, 0),
         ):  # fmt: skip
-            if of is not None:
-                cell, more = (queue, task, version, priority, called), (of, long or 0)
-                there = cells.get(cell, (0, 0))
-                is_most = called in MAXIMA
-                cells[cell] = max(there, more) if is_most else (there[0] + more[0], there[1] + more[1])
+            if amount is not None:
+                cell, addition = (queue, task, version, priority, name), (amount, duration or 0)
+                sum_so_far = cells.get(cell, (0, 0))
+                is_maximum = name in MAXIMA
+                cells[cell] = (
+                    max(sum_so_far, addition)
+                    if is_maximum
+                    else (sum_so_far[0] + addition[0], sum_so_far[1] + addition[1])
+                )
     return sorted(Total(*cell, n, took) for cell, (n, took) in cells.items())

@@ -1,7 +1,7 @@
-"""Dead rows, swept by whoever left them behind.
+"""Vacuums the tables `ready` and `delayed` after this process has deleted many rows from them.
 
-A job that leaves the line leaves its entry at the head of an index, where every claim steps over it until the table is
-vacuumed. A server looks by itself once a minute, in which hundreds of thousands may have gone."""
+A claimed job leaves a dead entry at the head of an index, and every claim steps over it until the table is vacuumed.
+Autovacuum looks once a minute, in which hundreds of thousands of jobs may have been claimed."""
 
 from __future__ import annotations
 
@@ -11,66 +11,67 @@ from typing import Final
 
 from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.clock import ServerClock
-from daybreak.stores.postgres.link import Link
+from daybreak.stores.postgres.connection import Connection
 from daybreak.stores.postgres.statements import Statements
 from daybreak.stores.postgres.watchdog import Watchdog
 from daybreak.system import patience
 
-SWEEP_AFTER: Final = 10_000  # jobs that this process took out of line
-FEWEST: Final = 5_000  # dead rows that are worth it
-DEAD_ROWS_LIMIT: Final = (
-    200_000  # with more of them it takes long or, under an old snapshot, is in vain: that is the server's own
-)
-RESTS_FOR: Final = 60.0  # seconds after one that failed
+VACUUM_AFTER: Final = 10_000  # rows that this process deleted
+MIN_DEAD_ROWS: Final = 5_000  # fewer are not worth a vacuum
+# With more dead rows a vacuum takes long or, under an old snapshot, frees nothing: that is left to autovacuum.
+MAX_DEAD_ROWS: Final = 200_000
+RETRY_AFTER: Final = 60.0  # seconds after a failed vacuum
 
 
-class Sweep:
-    """On a connection of its own, in a thread of its own, which are there for that long: nobody waits for either."""
+class Vacuum:
+    """Vacuums in its own thread on its own connection, which exist only while it runs: no caller waits for it."""
 
-    def __init__(self, place: Address, clock: ServerClock, sql: Statements, watchdog: Watchdog) -> None:
-        self._schema = place.schema
+    def __init__(self, address: Address, clock: ServerClock, sql: Statements, watchdog: Watchdog) -> None:
+        self._schema = address.schema
         self._sql = sql
-        self._link = Link(place, clock)
-        watchdog.watch(self._link.waiting)
-        self._left = 0
-        self._not_before = 0.0
-        self._closed = False
+        self._connection = Connection(address, clock)
+        watchdog.watch(self._connection.answer_timer)
+        self._deleted_rows = 0
+        self._retry_at = 0.0
+        self._is_closed = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def note(self, left: int) -> None:
-        """So many more jobs left the line of those that wait for their turn or their time."""
-        self._left += left
-        if self._left < SWEEP_AFTER:
+    def note(self, count: int) -> None:
+        """This process deleted `count` more rows from `ready` and `delayed`."""
+        self._deleted_rows += count
+        if self._deleted_rows < VACUUM_AFTER:
             return
         with self._lock:
-            if self._thread is not None or self._closed or time.monotonic() < self._not_before:
+            if self._thread is not None or self._is_closed or time.monotonic() < self._retry_at:
                 return
-            self._left = 0
-            self._thread = threading.Thread(target=self._run, name="daybreak-pg-sweep", daemon=True)
+            self._deleted_rows = 0
+            self._thread = threading.Thread(target=self._run, name="daybreak-pg-vacuum", daemon=True)
             try:
                 self._thread.start()
-            except RuntimeError:  # an interpreter that ends starts no more of them
+            except RuntimeError:  # the interpreter is shutting down
                 self._thread = None
 
     def _run(self) -> None:
         patience.unbound()
         try:
-            for (table,) in self._link.ask(self._sql.to_sweep, (self._schema, FEWEST, DEAD_ROWS_LIMIT)):
-                if not self._closed:
-                    self._link.order(self._sql.text(f"sweep_{table}"))
-        except Exception:  # noqa: BLE001 - the server sweeps, too
-            self._not_before = time.monotonic() + RESTS_FOR
+            for (table,) in self._connection.query(
+                self._sql.tables_to_vacuum, (self._schema, MIN_DEAD_ROWS, MAX_DEAD_ROWS)
+            ):
+                if not self._is_closed:
+                    self._connection.execute(self._sql.text(f"vacuum_{table}"))
+        except Exception:  # noqa: BLE001 - autovacuum does it, too
+            self._retry_at = time.monotonic() + RETRY_AFTER
         finally:
-            self._link.close()
+            self._connection.close()
             with self._lock:
                 self._thread = None
 
     def close(self) -> None:
-        """Whatever it is at is broken off."""
+        """Abort a running vacuum."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             thread = self._thread
         while thread is not None and thread.is_alive():
-            self._link.waiting.break_off()
+            self._connection.answer_timer.abort()
             thread.join(0.1)

@@ -1,6 +1,7 @@
-"""Nobody waits for ever: an answer that takes longer than it may is given up, and its connection with it.
+"""Aborts calls that wait too long for an answer, and their connections with them.
 
-TCP alone does not see a server that is there and does not answer, so a thread that never asks anything looks on."""
+TCP does not notice a server that is alive but does not answer, so a thread that itself never calls the server
+checks."""
 
 from __future__ import annotations
 
@@ -14,61 +15,63 @@ from typing import Any, Final, Protocol
 
 from daybreak.stores.postgres.driver import psycopg
 
-TICK: Final = 2.0  # seconds; who is given less than that says so
+CHECK_INTERVAL: Final = 2.0  # seconds; a shorter timeout nudges the watchdog
 
 
 class Watched(Protocol):
+    """Something with a deadline. The watchdog sets `nudge`, to be called with a deadline that is earlier than usual."""
+
     nudge: Callable[[float], None]
 
     def check(self, now: float) -> float:
-        """Give up what has waited too long; when to look again, by `time.monotonic`."""
+        """Abort what has waited too long; returns when to check again, by `time.monotonic`."""
         ...
 
 
-def _unwatched(_: float) -> None:
+def _ignore(_: float) -> None:
     pass
 
 
-class Waiting:
-    """One who may be waiting for an answer of the server."""
+class AnswerTimer:
+    """The timeout of one connection's current call. If it expires, the connection is shut down."""
 
     def __init__(self) -> None:
-        self.nudge: Callable[[float], None] = _unwatched
-        self.given_up_after: float | None = None  # seconds, of the last question, if it was given up
+        self.nudge: Callable[[float], None] = _ignore
+        self.expired_after: float | None = None  # seconds; None if the last call did not time out
         self._until = self._within = 0.0
-        self._on: Any = None
+        self._db: Any = None
 
     @contextlib.contextmanager
-    def on(self, db: psycopg.Connection[Any], within: float = math.inf) -> Iterator[None]:
-        self.begin(db, within)
+    def running(self, db: psycopg.Connection[Any], within: float = math.inf) -> Iterator[None]:
+        self.start(db, within)
         try:
             yield
         finally:
-            self.end()
+            self.stop()
 
-    def begin(self, db: psycopg.Connection[Any], within: float) -> None:
-        """`within` so many seconds its answer has to come, or the connection is broken off."""
-        self.given_up_after = None
+    def start(self, db: psycopg.Connection[Any], within: float) -> None:
+        """The answer must come `within` so many seconds, or the connection is aborted."""
+        self.expired_after = None
         self._within, self._until = within, time.monotonic() + within
-        self._on = db
-        if within < TICK:
+        self._db = db
+        if within < CHECK_INTERVAL:
             self.nudge(self._until)
 
-    def end(self) -> None:
-        self._on = None
+    def stop(self) -> None:
+        self._db = None
 
     def check(self, now: float) -> float:
-        db, until = self._on, self._until
+        db, until = self._db, self._until
         if db is None:
             return math.inf
         if until <= now:
-            self.given_up_after = self._within
-            self.break_off()
+            self.expired_after = self._within
+            self.abort()
             return math.inf
         return until
 
-    def break_off(self) -> None:
-        if (db := self._on) is not None:
+    def abort(self) -> None:
+        if (db := self._db) is not None:
             with contextlib.suppress(psycopg.Error, OSError, ValueError):
                 own = socket.socket(fileno=socket.dup(db.fileno()))
                 own.shutdown(socket.SHUT_RDWR)
@@ -76,11 +79,13 @@ class Waiting:
 
 
 class Watchdog:
+    """One thread that checks the deadlines of all that is watched."""
+
     def __init__(self) -> None:
         self._watched: list[Watched] = []
-        self._is_ended = False
+        self._is_closed = False
         self._nudged = threading.Event()
-        self._looks_at = 0.0
+        self._next_check = 0.0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -88,7 +93,7 @@ class Watchdog:
         with self._lock:
             watched.nudge = self._nudge
             self._watched.append(watched)
-            if self._thread is None and not self._is_ended:
+            if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._run, name="daybreak-pg-watchdog", daemon=True)
                 self._thread.start()
 
@@ -97,19 +102,21 @@ class Watchdog:
             self._watched.remove(watched)
 
     def _nudge(self, until: float) -> None:
-        if until < self._looks_at:
+        if until < self._next_check:
             self._nudged.set()
 
     def _run(self) -> None:
-        while not self._is_ended:
+        while not self._is_closed:
             self._nudged.clear()
             now = time.monotonic()
-            self._looks_at = now + TICK  # before the look: who begins meanwhile, and is given less, nudges
-            self._looks_at = min([self._looks_at, *(watched.check(now) for watched in list(self._watched))])
-            self._nudged.wait(max(self._looks_at - time.monotonic(), 0.0))
+            self._next_check = (
+                now + CHECK_INTERVAL
+            )  # set before the checks: a shorter call that starts meanwhile nudges
+            self._next_check = min([self._next_check, *(watched.check(now) for watched in list(self._watched))])
+            self._nudged.wait(max(self._next_check - time.monotonic(), 0.0))
 
     def close(self) -> None:
-        self._is_ended = True
+        self._is_closed = True
         self._nudged.set()
         if self._thread is not None:
             self._thread.join()

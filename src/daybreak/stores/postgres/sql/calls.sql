@@ -1,4 +1,4 @@
--- Calls of the functions that carry the plain path.
+-- Calls of the SQL functions of the plain path (plain_path.py).
 
 -- name: call_exchange
 SELECT * FROM daybreak.exchange_2(%b::bigint, %b::boolean, %b::bigint, %b::bigint, %b::bigint[], %b::integer[], %b::integer[], %b::bigint[], %b::bytea[], %b::bytea[],
@@ -11,9 +11,9 @@ FROM daybreak.insert_2(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::sm
     %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::text[], %b::integer[],
     %b::text[], %b::bigint, %b::bigint) i
 
--- name: call_insert_and_tell
--- Those who wait are told by the commit itself; `told` are the topics of which they were.
--- Who begins to wait at this very moment may not be seen here: see wake.py.
+-- name: call_insert_and_notify
+-- The commit itself notifies the registered waiters; `told` are the topics of which it did.
+-- A process that registers at this very moment may not be seen here: see wake.py.
 SELECT i.at, i.seqs, n.told
 FROM daybreak.insert_2(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
     %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::text[], %b::integer[],

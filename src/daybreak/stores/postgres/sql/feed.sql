@@ -1,8 +1,8 @@
 -- The event feed.
 
 -- name: feed_now
--- The latest transaction that this snapshot shows in the feed or that was purged from it; the latest that was purged and
--- the last place that was; what is under way; and where this snapshot ends.
+-- The latest transaction that is in the feed or was purged from it; the latest purged transaction and the last purged
+-- position; the transactions that are still running; and the end (xmax) of this snapshot.
 SELECT greatest(coalesce((SELECT f.xid::text::bigint FROM daybreak.feed f ORDER BY f.xid DESC LIMIT 1), 0), p.xid), p.xid, p.pos,
        (SELECT coalesce(array_agg(x::text::bigint), '{}') FROM pg_snapshot_xip(pg_current_snapshot()) x),
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint
@@ -11,9 +11,10 @@ FROM (SELECT coalesce(max(m.value::bigint) FILTER (WHERE m.name = 'purged_xid'),
       FROM daybreak.meta m WHERE m.name IN ('purged_xid', 'purged_pos')) p
 
 -- name: feed_page
--- What the snapshot of the cursor did not show and this one (or `until`, when a page ended inside it) does. Not shown by a
--- snapshot is what began after it (xid >= its xmax) or was under way. Where the new ones begin is found by their xids
--- (OFFSET 0 keeps the planner from walking the whole feed for it), and from there on they are read in order.
+-- The rows that the cursor's snapshot did not include and this snapshot (or `until`, for a cursor inside a long page) does.
+-- A snapshot does not include transactions that began after it (xid >= its xmax) or were running (under_way). The first
+-- new row is found by xid (OFFSET 0 keeps the planner from scanning the whole feed), and from there the rows are read in
+-- order.
 SELECT f.pos, f.ids, f.runs, f.lines FROM daybreak.feed f
 WHERE (f.xid >= %(xmax)b::text::xid8 OR f.xid = ANY (%(under_way)b::text[]::xid8[]))
   AND (%(until)b::text IS NULL OR pg_visible_in_snapshot(f.xid, %(until)b::text::pg_snapshot))
@@ -27,7 +28,7 @@ ORDER BY f.pos LIMIT %(limit)b::bigint
 INSERT INTO daybreak.feed (at, ids, runs, lines) VALUES (%b::bigint, %b::text, %b::integer[], %b::text)
 
 -- name: may_advance
--- Each by the first entry of its index: an IN or an EXISTS may be answered by reading everything.
+-- Each value is read from the first entry of its index: the planner may answer an IN or an EXISTS with a full scan.
 SELECT t.now, t.has_incoming OR coalesce(least(t.first, t.second, t.look) <= t.now, false)
            OR coalesce(t.expires <= t.now, false),
        least(t.first, t.second, t.look)
@@ -40,7 +41,7 @@ FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - a.offse
       FROM (SELECT %b::bigint AS offset_) a) t
 
 -- name: may_purge
--- Each by the first entry of its index. Rows of the feed go in their order, so the first says whether any does.
+-- Each value is read from the first entry of its index. The feed is purged in order, so its first row decides.
 SELECT t.now, coalesce(t.done <= t.now, false) OR coalesce(t.told <= t.now - %b::bigint, false)
            OR coalesce(t.dropped <= t.now, false)
 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - %b::bigint AS now,

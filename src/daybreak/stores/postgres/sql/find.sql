@@ -1,4 +1,4 @@
--- Pages of jobs, counts and positions; each walks one index.
+-- Pages of jobs, counts and positions; each statement reads one index.
 
 -- name: ahead_among_waiting
 SELECT count(*) FROM (
@@ -79,12 +79,12 @@ SELECT t.seq FROM daybreak.job t WHERE t.run = %b::text AND t.seq < %b::bigint O
 SELECT j.seq FROM daybreak.job j WHERE j.seq < %b::bigint AND NOT EXISTS (SELECT 1 FROM daybreak.done d WHERE d.seq = j.seq)
 ORDER BY j.seq DESC LIMIT %b::bigint
 
--- name: scan_unhappy
+-- name: scan_unsuccessful
 SELECT t.seq FROM daybreak.done t WHERE t.state = %b::text AND t.state <> 'completed' AND t.seq < %b::bigint ORDER BY t.seq DESC LIMIT %b::bigint
 
 -- name: waiting_in_lanes
--- The first of every lane that wait for a resource, in rank order. From lane to lane by the index: those who wait may
--- be very many.
+-- The first waiting jobs of every lane for a resource, in rank order. Jumps from lane to lane in the index, because very
+-- many jobs may wait.
 WITH RECURSIVE lanes AS (
     SELECT min(h.lane) AS lane FROM daybreak.held h WHERE h.cause = %(cause)b::text
     UNION ALL
@@ -92,5 +92,5 @@ WITH RECURSIVE lanes AS (
     FROM lanes l WHERE l.lane IS NOT NULL)
 SELECT w.lane, w.seq FROM lanes l CROSS JOIN LATERAL (
     SELECT h.lane, h.band, h.ord, h.seq FROM daybreak.held h WHERE h.cause = %(cause)b::text AND h.lane = l.lane
-    ORDER BY h.band, h.ord, h.seq LIMIT %(most)b::bigint) w
+    ORDER BY h.band, h.ord, h.seq LIMIT %(limit)b::bigint) w
 ORDER BY w.lane, w.band, w.ord, w.seq

@@ -11,7 +11,7 @@ SELECT * FROM unnest(%b::bigint[], %b::text[], %b::integer[], %b::smallint[], %b
     %b::bytea[], %b::bytea[])
 
 -- name: load_jobs
--- Jobs wherever they stand. In one snapshot each is in exactly one of the moving tables.
+-- Jobs in any state. In one snapshot a job is in exactly one of the tables lease, ready, done, delayed and held.
 SELECT j.seq, j.id, j.lane, j.band, j.ord, j.priority, j.asked, j.created, j.arrived, j.expires, j.by, j.run, j.owner,
        j.key, j.uniq, j.options, j.extra, j.args,
        CASE WHEN l.seq IS NOT NULL THEN 'running' WHEN r.seq IS NOT NULL THEN 'queued'

@@ -13,12 +13,12 @@ SELECT u.seq FROM daybreak.uniq u WHERE u.name = %b::text
 SELECT u.name, u.seq FROM daybreak.uniq u WHERE u.name = ANY (%b::text[])
 
 -- name: insert_keys
--- A key that is there already was spent, and its time is over.
+-- A key that exists already was spent, and its retention is over.
 INSERT INTO daybreak.idem AS i (key, digest, id, at) SELECT * FROM unnest(%b::text[], %b::text[], %b::text[], %b::bigint[])
 ON CONFLICT (key) DO UPDATE SET digest = EXCLUDED.digest, id = EXCLUDED.id, at = EXCLUDED.at, dropped = NULL
 
 -- name: insert_uniques
--- A name that is there already is given up by a running job, whose row is locked.
+-- A name that exists already belongs to a running job that gives it up; the row of that job is locked.
 INSERT INTO daybreak.uniq AS u (name, seq) SELECT * FROM unnest(%b::text[], %b::bigint[])
 ON CONFLICT (name) DO UPDATE SET seq = EXCLUDED.seq
 
@@ -35,12 +35,13 @@ WHERE i.key = ANY (%b::text[])
   AND (j.seq IS NOT NULL OR i.dropped > coalesce(%b::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
 
 -- name: lock_names
--- Who looks whether a name is taken and then takes it must be alone with it; names are locked in one order.
+-- A transaction that checks whether a name is free and then takes it must lock the name first. All transactions lock names
+-- in the same order, so they cannot deadlock.
 SELECT pg_advisory_xact_lock(%b::integer, hashtext(a.name))
 FROM (SELECT DISTINCT hashtext(n) AS h, min(n) AS name FROM unnest(%b::text[]) n GROUP BY hashtext(n) ORDER BY 1) a
 
 -- name: purge_keys
--- What was dropped is asked again of the row itself: a submission may have taken the key over while we waited for it.
+-- `dropped` is checked again on the locked row: a submission may have reused the key while this statement waited.
 DELETE FROM daybreak.idem i WHERE i.dropped <= %b::bigint AND i.key IN (
     SELECT k.key FROM daybreak.idem k WHERE k.dropped <= %b::bigint ORDER BY k.dropped, k.key LIMIT %b::bigint)
 

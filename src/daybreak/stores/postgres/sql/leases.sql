@@ -1,6 +1,6 @@
--- Leases: begun, extended, taken over, ended.
+-- Leases: start, extend, take over, end.
 
--- name: ask_lease
+-- name: request_lease_end
 UPDATE daybreak.lease l SET cancelling = %b::bytea, suspending = %b::boolean, n = %b::integer, history = %b::text WHERE l.seq = %b::bigint
 
 -- name: delete_lease
@@ -22,7 +22,7 @@ SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::smallint[], %b::text[], %b
     %b::text[], %b::boolean[])
 
 -- name: lapsed_leases
--- What another reaper takes over at this moment is his.
+-- Skips leases that another reaper is taking over at this moment.
 SELECT l.seq FROM daybreak.lease l WHERE l.until <= %b::bigint AND l.term <= %b::bigint ORDER BY l.until, l.seq LIMIT %b::bigint
 FOR UPDATE SKIP LOCKED
 
@@ -30,7 +30,7 @@ FOR UPDATE SKIP LOCKED
 SELECT l.seq FROM daybreak.lease l WHERE l.worker = %b::text AND l.call = %b::text ORDER BY l.seq
 
 -- name: lock_beats
--- Leases that are to be extended, in the order in which everyone locks them.
+-- The leases to be extended, in the order in which all transactions lock leases.
 SELECT l.seq, l.fence, l.n, l.worker, l.suspending, l.cancelling IS NOT NULL, l.carry, j.id
 FROM daybreak.lease l CROSS JOIN LATERAL (SELECT j.id FROM daybreak.job j WHERE j.seq = l.seq OFFSET 0) j
 WHERE l.seq = ANY (%b::bigint[]) ORDER BY l.seq FOR UPDATE OF l

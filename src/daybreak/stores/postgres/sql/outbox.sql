@@ -1,4 +1,4 @@
--- Jobs submitted inside other transactions, until they are accepted.
+-- Jobs submitted inside other transactions, waiting to be accepted.
 
 -- name: append_incoming
 WITH appended AS (

@@ -1,10 +1,10 @@
--- Queued jobs in rank order, and the lanes they stand in.
+-- Queued jobs in rank order, and their lanes.
 
 -- name: all_lanes
 SELECT l.id, l.queue, l.task, l.version FROM daybreak.lane l
 
 -- name: claim_lane
--- The first jobs of some lanes, in rank order. Nothing is locked, and of each only what its rank needs: see claim.py.
+-- The first jobs of some lanes, in rank order. Locks nothing and reads only what the rank needs: see claim.py.
 SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry
 FROM unnest(%b::integer[]) AS a(lane)
 CROSS JOIN LATERAL (
@@ -29,7 +29,7 @@ SELECT * FROM unnest(%b::integer[], %b::smallint[], %b::smallint[], %b::bigint[]
     %b::text[])
 
 -- name: lock_claims
--- Until the end nobody claims: a claim locks no queue that it saw without a limit.
+-- Blocks all claims until the end of the transaction: a claim does not lock the row of a queue that has no limit.
 SELECT pg_advisory_xact_lock(4473428, hashtext('daybreak.ready'))
 
 -- name: lock_ready
@@ -38,7 +38,7 @@ JOIN daybreak.ready p ON p.lane = j.lane AND p.band = j.band AND p.ord = j.ord A
 WHERE j.seq = ANY (%b::bigint[]) ORDER BY p.seq FOR UPDATE OF p
 
 -- name: lock_ready_free
--- Those of the chosen that nobody else holds, with all that a lease carries.
+-- Locks the chosen jobs that no other transaction holds; returns all that a lease carries.
 SELECT l.seq, l.attempt, l.fence, l.n, l.carry, l.history, j.id, j.asked, j.created, j.by, j.run, j.owner, j.key, j.uniq,
        j.options, j.extra, j.args
 FROM unnest(%b::integer[], %b::smallint[], %b::bigint[], %b::bigint[]) AS a(lane, band, ord, seq)
@@ -53,5 +53,5 @@ SELECT (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
        (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL)
 
 -- name: share_claims
--- Beside all who claim, and not while a queue is being set.
+-- Shared by all claims; excludes a change of queue settings.
 SELECT pg_advisory_xact_lock_shared(4473428, hashtext('daybreak.ready'))

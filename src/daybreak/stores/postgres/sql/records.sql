@@ -1,4 +1,4 @@
--- Records, queue settings and the store's own notes.
+-- Records, queue settings and the store's own metadata.
 
 -- name: all_records
 SELECT r.name, r.revision, r.value FROM daybreak.record r WHERE r.kind = %b::text AND (%b::text IS NULL OR r.name = %b::text) ORDER BY r.name
@@ -16,14 +16,14 @@ SELECT q.name, q.paused, q.max_running, q.capacity, q.sheds, q.aging, q.patience
 SELECT r.revision, r.value FROM daybreak.record r WHERE r.kind = %b::text AND r.name = %b::text FOR UPDATE
 
 -- name: lock_queues
--- In the order of names, so that two who need several wait for each other in one direction only.
+-- In the order of names, so that two transactions that lock several queues cannot deadlock.
 SELECT q.name FROM daybreak.queue q WHERE q.name = ANY (%b::text[]) ORDER BY q.name FOR UPDATE
 
 -- name: next_revisions
 SELECT nextval('daybreak.revision') FROM generate_series(1, %b::integer)
 
 -- name: put_alone
--- One record, whatever was there. Its revision is drawn when its name is ours alone: see lock_names.
+-- Writes one record unconditionally. Its revision is drawn after its name is locked: see lock_names.
 WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock(%b::integer, hashtext(%b::text)))
 INSERT INTO daybreak.record (kind, name, revision, value)
 SELECT %b::text, %b::text, nextval('daybreak.revision'), %b::bytea FROM alone

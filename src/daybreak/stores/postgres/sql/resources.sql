@@ -21,8 +21,9 @@ SELECT g.name, g.slots, g.every, g.burst, g.max_waiting, g.probes, g.shut_until,
 FROM daybreak.gauge g WHERE g.name = ANY (%b::text[])
 
 -- name: lock_gauges
--- Be alone with all resources until the end. Before any other lock of a transaction, so nobody who waits for it holds
--- anything. What is asked in later statements is right; and so is the time, for one may have waited.
+-- The resource lock: exclusive, for all resources, until the end of the transaction. It is taken before any other lock, so
+-- a transaction that waits for it holds nothing. Later statements see the current state, and the time is read after the
+-- wait.
 WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock(4473428, hashtext('daybreak.gauge')))
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM alone
 

@@ -1,7 +1,7 @@
--- What the server says of itself, and what guards a database that several programs share.
+-- The server's own state, for `doctor` and for opening a store.
 
 -- name: clamp_leases
--- After a clock was set back no lease reaches further than its own length from now.
+-- After the server's clock was set back: no lease lasts longer than its own length from now.
 UPDATE daybreak.lease l SET until = %b::bigint + l.term WHERE l.until > %b::bigint + l.term
 
 -- name: examine_aside
@@ -25,7 +25,7 @@ SELECT s.name, s.setting FROM pg_settings s
 WHERE s.name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'server_encoding', 'default_transaction_isolation')
 
 -- name: examine_snapshots
--- Transactions that hold back the horizon behind which dead rows can be swept.
+-- Transactions whose snapshots keep dead rows from being vacuumed.
 SELECT a.pid, a.application_name, coalesce(a.state, a.backend_type), (extract(epoch FROM a.xact_start) * 1000000)::bigint,
        extract(epoch FROM clock_timestamp() - a.xact_start)::double precision
 FROM pg_stat_activity a
@@ -36,8 +36,8 @@ WHERE a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL AND a.backend_type 
 ORDER BY a.xact_start LIMIT 5
 
 -- name: has_changed
--- Whether anything was told since the snapshot of the last look (see feed_page); what queues are set to, and what
--- came in within other transactions; and the snapshot of this look.
+-- Whether the feed has new rows since the snapshot of the last poll (see feed_page); a fingerprint of the queue settings
+-- and of the outbox; and the snapshot of this poll.
 SELECT EXISTS (SELECT 1 FROM daybreak.feed f
                WHERE f.xid >= pg_snapshot_xmax(s.seen) OR f.xid IN (SELECT x FROM pg_snapshot_xip(s.seen) x)),
        ARRAY[(SELECT coalesce(sum(r.revision), 0)::bigint FROM daybreak.record r WHERE r.kind = 'queue'),
@@ -46,7 +46,7 @@ SELECT EXISTS (SELECT 1 FROM daybreak.feed f
 FROM (SELECT coalesce(%s::text::pg_snapshot, pg_current_snapshot()) AS seen) s
 
 -- name: is_foreign_feed
--- What a snapshot shows is older than where it ends, unless another server has written it.
+-- A snapshot includes only transactions below its xmax, unless another server has written them.
 SELECT coalesce((SELECT f.xid FROM daybreak.feed f ORDER BY f.xid DESC LIMIT 1) >= pg_snapshot_xmax(pg_current_snapshot()), false)
     OR EXISTS (SELECT 1 FROM daybreak.meta m
                WHERE m.name = 'purged_xid' AND m.value::xid8 >= pg_snapshot_xmax(pg_current_snapshot()))
@@ -59,11 +59,11 @@ UPDATE daybreak.meta m SET value = pg_current_xact_id()::text
 WHERE m.name = 'purged_xid' AND m.value::xid8 >= pg_snapshot_xmax(pg_current_snapshot())
 
 -- name: raise_meta
--- A number that only grows, also when two set it at once.
+-- A number that only grows, even if two transactions set it at the same time.
 INSERT INTO daybreak.meta (name, value) VALUES (%b::text, %b::text)
 ON CONFLICT (name) DO UPDATE SET value = greatest(meta.value::bigint, excluded.value::bigint)::text
 
 -- name: seen
--- Which version of the schema is there, and the oldest program that can work on it.
+-- The version of the schema, and the oldest program version that can use it.
 SELECT (SELECT m.value::integer FROM daybreak.meta m WHERE m.name = 'version'),
        (SELECT m.value::integer FROM daybreak.meta m WHERE m.name = 'needs')

@@ -1,4 +1,4 @@
--- Counts of jobs by state, and totals of what has happened.
+-- Counts of jobs by state, and counters of what has happened.
 
 -- name: add_tally
 INSERT INTO daybreak.tally (lane, priority, state, n) SELECT * FROM unnest(%b::integer[], %b::smallint[], %b::text[], %b::bigint[])
@@ -14,7 +14,7 @@ FROM daybreak.tally t JOIN daybreak.lane l ON l.id = t.lane
 GROUP BY l.queue, l.task, l.version, t.priority, t.state HAVING sum(t.n) <> 0
 
 -- name: all_totals
--- Those that were added with a tally stand there until they are folded.
+-- Totals that were added together with a tally are in that table until they are folded.
 SELECT l.queue, l.task, l.version, t.priority, t.what, sum(t.n)::bigint, sum(t.took)::bigint,
        max(ARRAY[t.latest, t.ran]) FILTER (WHERE t.latest IS NOT NULL), sum(t.firsts)::bigint, sum(t.waited)::bigint,
        max(t.attempts), sum(t.batches)::bigint

@@ -1,14 +1,14 @@
--- Keeping moving tables free of dead rows.
+-- Vacuuming the tables that change most.
 
--- name: sweep_delayed
+-- name: vacuum_delayed
 VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) daybreak.delayed
 
--- name: sweep_ready
+-- name: vacuum_ready
 VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) daybreak.ready
 
--- name: to_sweep
--- Not all at once, though many programs ask, and by their owner alone. Where many jobs stand in line, whose index is swept
--- as a whole, more must be dead.
+-- name: tables_to_vacuum
+-- Only tables that this role owns, and none that was vacuumed a moment ago or is being vacuumed: many processes ask at
+-- the same time. A vacuum reads the whole index, so a table with many live rows needs more dead rows to be worth it.
 SELECT t.relname FROM pg_stat_user_tables t JOIN pg_class c ON c.oid = t.relid
 WHERE t.schemaname = %b::text AND t.relname IN ('ready', 'delayed') AND pg_has_role(c.relowner, 'USAGE')
   AND t.n_dead_tup BETWEEN %b::bigint AND %b::bigint AND t.n_dead_tup * 15 > t.n_live_tup

@@ -154,7 +154,7 @@ async def test_what_cannot_be_kept_is_refused_before_it_is_in_the_way(store):
         ):  # fmt: skip
             with pytest.raises(BadInput):
                 store.insert_within(db, [bad])
-        with pytest.raises(BadInput, match="no connection"):
+        with pytest.raises(BadInput, match="not a supported connection"):
             store.insert_within(object(), [spec()])
 
 
@@ -204,9 +204,9 @@ async def test_a_watch_hears_of_what_another_store_commits(store, url):
 async def test_one_that_cannot_be_accepted_is_set_aside_and_said_by_doctor(store):
     """As a newer or a broken program might leave it there: nothing behind it may wait for it."""
     good = spec()
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:
         for packed in (b"no job at all", encode(spec(key="k" * 3000 + token_hex(2000))), encode(good)):
-            db.execute(f"INSERT INTO {store.place.schema}.incoming (spec) VALUES (%s)", (packed,))
+            db.execute(f"INSERT INTO {store.address.schema}.incoming (spec) VALUES (%s)", (packed,))
     [lease] = (await store.exchange(Exchange(claim=Claim(worker="w1", limit=9, lease_for=MINUTE)))).leases
     assert lease.job == good.id
     [told] = [finding for finding in await store.examine() if "could not be accepted" in finding.what]

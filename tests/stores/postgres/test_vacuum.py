@@ -12,7 +12,7 @@ import pytest
 
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.postgres import PostgresStore, vacuum
-from daybreak.stores.postgres.link import Link
+from daybreak.stores.postgres.connection import Connection
 from daybreak.testing.contract.builders import spec
 
 HOUR = timedelta(hours=1)
@@ -20,8 +20,8 @@ HOUR = timedelta(hours=1)
 
 @pytest.mark.parametrize(("table", "delay"), [("ready", None), ("delayed", timedelta(microseconds=1))])
 async def test_entries_of_jobs_that_left_are_swept(store, monkeypatch, table, delay):
-    monkeypatch.setattr(vacuum, "SWEEP_AFTER", 500)
-    monkeypatch.setattr(vacuum, "FEWEST", 100)
+    monkeypatch.setattr(vacuum, "VACUUM_AFTER", 500)
+    monkeypatch.setattr(vacuum, "MIN_DEAD_ROWS", 100)
     before = _sweeps(store, table)
     async with asyncio.timeout(60):  # the server says a second later what is dead
         while _sweeps(store, table) == before:
@@ -32,7 +32,7 @@ async def test_entries_of_jobs_that_left_are_swept(store, monkeypatch, table, de
 
 
 async def test_without_many_that_left_nothing_is_swept(store, monkeypatch):
-    monkeypatch.setattr(vacuum, "FEWEST", 1)
+    monkeypatch.setattr(vacuum, "MIN_DEAD_ROWS", 1)
     before = _sweeps(store, "ready")
     for _ in range(5):
         await _pass(store, 300)
@@ -41,8 +41,8 @@ async def test_without_many_that_left_nothing_is_swept(store, monkeypatch):
 
 
 async def test_what_one_exchange_brings_and_takes_has_left_too(store, monkeypatch):
-    monkeypatch.setattr(vacuum, "SWEEP_AFTER", 500)
-    monkeypatch.setattr(vacuum, "FEWEST", 100)
+    monkeypatch.setattr(vacuum, "VACUUM_AFTER", 500)
+    monkeypatch.setattr(vacuum, "MIN_DEAD_ROWS", 100)
     before = _sweeps(store, "ready")
     async with asyncio.timeout(60):
         while _sweeps(store, "ready") == before:
@@ -51,38 +51,38 @@ async def test_what_one_exchange_brings_and_takes_has_left_too(store, monkeypatc
 
 
 async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
-    monkeypatch.setattr(vacuum, "SWEEP_AFTER", 1)
+    monkeypatch.setattr(vacuum, "VACUUM_AFTER", 1)
     under_way, at_it = threading.Event(), []
 
-    def hang(link, statement, params=()):
-        connection = link._connected()
-        with link.waiting.on(connection):
-            at_it.append(connection.info.backend_pid)
+    def hang(connection, statement, params=()):
+        db = connection._ensure_connected()
+        with connection.answer_timer.running(db):
+            at_it.append(db.info.backend_pid)
             under_way.set()
-            link.run("SELECT pg_sleep(300)")
+            connection.run("SELECT pg_sleep(300)")
 
     async with PostgresStore(url) as store:
         await store.insert([spec()])
         with monkeypatch.context() as broken:
-            broken.setattr(Link, "ask", hang)
-            store._opened._sweep.note(1)
+            broken.setattr(Connection, "query", hang)
+            store._opened._vacuum.note(1)
             assert await asyncio.to_thread(under_way.wait, 30)
         async with asyncio.timeout(30):
             await store.close()
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:  # the server would sleep on
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:  # the server would sleep on
         db.execute("SELECT pg_terminate_backend(%s)", at_it)
 
 
 async def test_a_sweep_that_failed_disturbs_nobody_and_is_left_alone_for_a_while(store, monkeypatch):
-    monkeypatch.setattr(vacuum, "SWEEP_AFTER", 100)
+    monkeypatch.setattr(vacuum, "VACUUM_AFTER", 100)
     tried = []
 
-    def fail(link, statement):
+    def fail(connection, statement):
         tried.append(statement)
         raise RuntimeError
 
-    monkeypatch.setattr(Link, "order", fail)
-    monkeypatch.setattr(vacuum, "FEWEST", 0)
+    monkeypatch.setattr(Connection, "execute", fail)
+    monkeypatch.setattr(vacuum, "MIN_DEAD_ROWS", 0)
     async with asyncio.timeout(60):
         while not tried:
             await _pass(store, 300)
@@ -94,17 +94,17 @@ async def test_a_sweep_that_failed_disturbs_nobody_and_is_left_alone_for_a_while
 
 async def test_who_does_not_own_the_tables_leaves_them_to_the_server(store):
     """He could not, and the server's log would say so each time."""
-    everything = (store.place.schema, 1, 10**9)
+    everything = (store.address.schema, 1, 10**9)
     guest = f"guest_{secrets.token_hex(4)}"
-    with psycopg.connect(store.place.conninfo, autocommit=True) as db:
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:
         db.execute(f"CREATE ROLE {guest}")
         try:
             async with asyncio.timeout(60):
-                while not db.execute(store._opened._sql.to_sweep, everything).fetchall():
+                while not db.execute(store._opened._sql.tables_to_vacuum, everything).fetchall():
                     await _pass(store, 300)
                     await asyncio.sleep(0.1)
             db.execute(f"SET ROLE {guest}")
-            assert db.execute(store._opened._sql.to_sweep, everything).fetchall() == []
+            assert db.execute(store._opened._sql.tables_to_vacuum, everything).fetchall() == []
         finally:
             db.execute("RESET ROLE")
             db.execute(f"DROP ROLE {guest}")
@@ -116,9 +116,9 @@ async def _pass(store, jobs: int) -> None:
 
 
 def _sweeps(store, table: str) -> int:
-    with psycopg.connect(store.place.conninfo) as db:
+    with psycopg.connect(store.address.conninfo) as db:
         [(count,)] = db.execute(
             "SELECT vacuum_count FROM pg_stat_user_tables WHERE schemaname = %s AND relname = %s",
-            (store.place.schema, table),
+            (store.address.schema, table),
         ).fetchall()
     return count

@@ -40,15 +40,15 @@ async def store(fresh_schema):
 
 
 async def ready(store):
-    """Its connection is made beside whoever asks first."""
+    """The first call opens the connection in a thread; wait for it."""
     on_loop = store._opened._on_loop
-    while on_loop.free() is None:
-        if on_loop._making is not None:
-            await asyncio.wait([on_loop._making])
+    while on_loop.get_free() is None:
+        if on_loop._adding is not None:
+            await asyncio.wait([on_loop._adding])
 
 
-def link_of(store):
-    return store._opened._on_loop.free()
+def connection_of(store):
+    return store._opened._on_loop.get_free()
 
 
 def terminate(pid):
@@ -96,20 +96,20 @@ async def test_who_gives_up_tears_nothing(store):
 def told(store, monkeypatch):
     """What others were told."""
     told = []
-    monkeypatch.setattr(store._opened, "committed", lambda topics, *_, **__: told.append(topics))
+    monkeypatch.setattr(store._opened, "on_commit", lambda topics, *_, **__: told.append(topics))
     return told
 
 
 async def test_others_hear_of_what_was_done_for_one_who_gave_up(store, told):
     await accept(store)
     told.clear()
-    link = link_of(store)
+    connection = connection_of(store)
     asking = asyncio.create_task(store.exchange(Exchange(claim=claim())))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    while not link.is_free:  # noqa: ASYNC110 - nobody tells
+    while not connection.is_free:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert told == [{EVENTS_TOPIC}]
@@ -126,11 +126,11 @@ async def test_who_asked_goes_on_before_others_are_told(store, told):
 
 async def test_a_connection_that_was_cut_is_made_anew(store):
     job = await accept(store)
-    link = link_of(store)
-    terminate(link._pg.backend_pid)
+    connection = connection_of(store)
+    terminate(connection._pg.backend_pid)
     with contextlib.suppress(OutcomeUnknown, StoreUnavailable):  # whoever asks before it is noticed hears of it
         await store.exchange(Exchange(claim=claim(limit=9, call="cut")))
-    while not link.is_lost:  # noqa: ASYNC110 - the loop itself notices
+    while not connection.is_lost:  # noqa: ASYNC110 - the loop itself notices
         await asyncio.sleep(0)
     found = await store.exchange(Exchange(claim=claim(limit=9, call="cut", repeats=True)))
     assert [lease.spec.id for lease in found.leases] == [job]
@@ -139,13 +139,13 @@ async def test_a_connection_that_was_cut_is_made_anew(store):
 
 async def test_an_answer_that_is_lost_is_told_as_unknown(store):
     await accept(store)  # or there were nothing to look for, and nothing to wait for
-    link = link_of(store)
+    connection = connection_of(store)
     with psycopg.connect(URL) as db:
-        db.execute(f"LOCK TABLE {store.place.schema}.ready IN ACCESS EXCLUSIVE MODE")
+        db.execute(f"LOCK TABLE {store.address.schema}.ready IN ACCESS EXCLUSIVE MODE")
         asking = asyncio.create_task(store.exchange(Exchange(claim=claim())))
         await asyncio.sleep(0)
-        terminate(link._pg.backend_pid)
-        with pytest.raises(OutcomeUnknown, match="to repeat is safe"):
+        terminate(connection._pg.backend_pid)
+        with pytest.raises(OutcomeUnknown, match="retry, which is safe"):
             await asking
 
 
@@ -190,7 +190,7 @@ def test_a_loop_that_is_silent_about_broken_sockets_is_left_alone(fresh_schema):
 async def test_who_asked_is_answered_when_another_loop_closes_the_store(store):
     await accept(store)
     with psycopg.connect(URL) as db:
-        db.execute(f"LOCK TABLE {store.place.schema}.ready IN ACCESS EXCLUSIVE MODE")
+        db.execute(f"LOCK TABLE {store.address.schema}.ready IN ACCESS EXCLUSIVE MODE")
         asking = asyncio.create_task(store.exchange(Exchange(claim=claim())))
         await asyncio.sleep(0)
         await asyncio.to_thread(asyncio.run, store.close())
