@@ -26,7 +26,7 @@ FLAKY := $(VENV)/.flaky
 TWICE := $(SERVED) $(BIN)/python tests/run_again.py --remember $(FLAKY) --dist worksteal
 # These must be there; whatever else stands in tests/ is run as well.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
-    tests/acceptance tests/on_servers tests/demo
+    tests/server tests/acceptance tests/on_servers tests/demo
 # Quick: one process, or a few short-lived ones, and no server. What starts many, what waits for leases to run out, what
 # takes seconds of computing, and the examples of the pages, are for make test.
 QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from daybreak.cli.options import NAME
+from daybreak.cli.options import NAME, Whole
 from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
@@ -31,13 +31,16 @@ _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "venv", "env", "buil
 
 @click.command("dev", short_help="Run a worker that restarts when the code changes.")
 @click.argument("target", type=NAME, required=False)
+@click.option("--serve", "with_server", is_flag=True, help="Serve the REST API too, on this machine.")
+@click.option("--port", type=Whole(0), help="With --serve: the port [default: 8765].")
 @worker_options
-def command(target: str | None, how: dict[str, Any]) -> int:
+def command(target: str | None, with_server: bool, port: int | None, how: dict[str, Any]) -> int:
     """Run a worker that restarts when a Python file or the settings file in the project folder changes. Jobs that run
     at that moment get the worker's grace time, and are handed back uncharged if they need longer.
 
-    Example:
+    Examples:
       daybreak dev tasks.py
+      daybreak dev tasks.py --serve
 
     """
     here = session()
@@ -45,8 +48,13 @@ def command(target: str | None, how: dict[str, Any]) -> int:
         here.app = target
     if here.target is None:
         here.loaded  # noqa: B018 - says how an app is named
-    words = [sys.executable, "-m", "daybreak.cli", "worker", *words_of(how), *_said(here)]
-    return _serve(words, here.project.folder)
+    program = [sys.executable, "-m", "daybreak.cli"]
+    words = [*program, "worker", *words_of(how), *_said(here)]
+    if port is not None and not with_server:
+        raise click.UsageError("--port is for the server: add --serve", click.get_current_context())
+    on_port = [] if port is None else ["--port", str(port)]
+    server = [*program, "serve", *on_port, *_said(here)] if with_server else None
+    return _serve(words, server, here.project.folder)
 
 
 store_options(command)
@@ -57,12 +65,16 @@ def _said(here: Session) -> list[str]:
     return [*said, "--app", str(here.target)] if here.app else said
 
 
-def _serve(words: list[str], folder: Path) -> int:
-    """A worker of its own process, replaced at every change; a broken program is tried again once it is mended."""
+def _serve(words: list[str], server: list[str] | None, folder: Path) -> int:
+    """A worker of its own process, replaced at every change; a broken program is tried again once it is mended. The
+    server, if there is to be one, is replaced with it."""
     _heed_signals()
     before = _stamps(folder)
     while True:
-        with _running(words) as worker:
+        with contextlib.ExitStack() as stack:
+            worker = stack.enter_context(_running(words))
+            if server is not None:
+                stack.enter_context(_running(server))
             while worker.poll() is None and not (seen := _changed(before, _stamps(folder))):
                 time.sleep(LOOK_EVERY)
             if worker.poll() is not None:

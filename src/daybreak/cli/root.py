@@ -35,12 +35,14 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Run": {
         "worker": ("daybreak.cli.worker", "Run jobs until stopped."),
+        "serve": ("daybreak.cli.serve", "Serve the REST API until stopped."),
         "dev": ("daybreak.cli.dev", "Run a worker that restarts when the code changes."),
     },
     "Set up": {
         "init": ("daybreak.cli.init", "Write a settings file and a first task."),
         "demo": ("daybreak.cli.demo", "See Daybreak at work in half a minute."),
         "doctor": ("daybreak.cli.doctor", "Find what is wrong, and say the cure."),
+        "tokens": ("daybreak.cli.tokens", "Create, list and revoke tokens for the server."),
         "backup": ("daybreak.cli.backup", "Copy the store while it is in use."),
         "move": ("daybreak.cli.move", "Move all jobs and settings to another store."),
         "completion": ("daybreak.cli.completion", "Print the script that completes commands in a shell."),

@@ -9,6 +9,7 @@ import msgspec
 
 from daybreak.client.client import Client
 from daybreak.client.duration_stats import forget_old
+from daybreak.client.server_records import ANSWER_PARTS, forget_answers, forget_server_records
 from daybreak.client.waits import forget_waits
 from daybreak.core.model import Health, Put, QueueSettings, Record
 from daybreak.core.units import moment, span
@@ -36,6 +37,7 @@ class Janitor:
         self._every = every
         self._world = world
         self._forget_at = world.steady() + span(FORGET_EVERY * world.chance.random())
+        self._part: int | None = None
 
     async def tick(self) -> timedelta:
         purged = await self._store.purge(self._purge)
@@ -43,11 +45,22 @@ class Janitor:
             self._forget_at = self._world.steady() + span(FORGET_EVERY)
             await forget_old(self._store, self._world)
             await forget_waits(self._store)
+            await forget_server_records(self._store, moment(self._world.wall()))
             await self._forget_healths(moment(self._world.wall()) - HEALTH_FOR)
+        await self._forget_some_answers()
         for record in await self._store.records("queue"):
             if not msgspec.json.decode(record.value, type=QueueSettings).ranked:
                 await self._client.rerank_queue(record.name)
         return timedelta() if purged.again else self._every
+
+    async def _forget_some_answers(self) -> None:
+        """One part of the answers each minute, because there may be many. The clock says which part, so that workers
+        that restart often forget them all too."""
+        now = self._world.wall()
+        part = now // span(timedelta(minutes=1)) % ANSWER_PARTS
+        if part != self._part:
+            self._part = part
+            await forget_answers(self._store, part, moment(now))
 
     async def _forget_healths(self, before: datetime) -> None:
         """Of what nobody has used since: whoever uses it again begins with what is usual."""

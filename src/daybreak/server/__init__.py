@@ -1,0 +1,56 @@
+"""The server: REST, health, metrics and the live feed of one store, as an ordinary ASGI application.
+
+    from daybreak.server import asgi
+
+    fastapi_app.mount("/daybreak", asgi(app))
+
+`daybreak serve` runs the same application with uvicorn.
+
+| module | what it holds |
+|---|---|
+| `application` | builds the application from the routes |
+| `routing` | what a route declares, and the steps that every request takes |
+| `routes/` | one module per noun |
+| `bodies` | request and response bodies; they are the schema of the OpenAPI document |
+| `problems` | every error as an RFC 9457 problem document |
+| `access/` | tokens, roles, sign-in, rate limit |
+| `edge` | checks that hold for every request before a route is chosen: Host, Origin |
+| `idempotency`, `audit` | answers kept under an `Idempotency-Key`, and who changed what |
+| `openapi` | the OpenAPI document, built from the routes |
+| `process` | `daybreak serve`: which binds are allowed, and uvicorn |
+
+This file imports nothing at first, so that `daybreak tokens` works without the extra `server`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daybreak.core.errors import Unsupported
+
+if TYPE_CHECKING:
+    from daybreak.api.app import Daybreak
+    from daybreak.server.edge import ASGIApp
+    from daybreak.server.settings import ServerSettings
+
+__all__ = ["asgi"]
+
+
+def asgi(app: Daybreak, settings: ServerSettings | None = None) -> ASGIApp:
+    """The server of this app as an ASGI application, to be mounted in a FastAPI, Starlette or Django project.
+
+    It uses the app's store on the event loop that serves the requests, and needs no lifespan events. Without
+    `settings`, every route but the health checks needs a token, and the Host header is left to the outer application.
+    """
+    try:
+        from daybreak.server.application import build  # noqa: PLC0415 - only servers need Litestar
+        from daybreak.server.settings import ServerSettings  # noqa: PLC0415
+    except ImportError as error:
+        raise missing_extra(error) from error
+    return build(app, settings or ServerSettings())
+
+
+def missing_extra(error: ImportError) -> Unsupported:
+    """The error to raise where a package of the extra `server` is not installed."""
+    return Unsupported(
+        f"the server needs packages that are not installed ({error}); install them with: pip install 'daybreak[server]'"
+    )

@@ -1,0 +1,24 @@
+"""The oldest queued job, found without looking at every job."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from daybreak.client.client import Client
+from daybreak.core.model import State
+
+
+async def oldest_queued(client: Client, queue: str | None = None) -> datetime | None:
+    """When the oldest queued job was submitted, of one queue or of all; None if no job is queued.
+
+    Within a queue and a priority, the first job in rank order is the oldest."""
+    heads = {
+        (tally.queue, tally.priority)
+        for tally in await client.tallies(state=State.QUEUED, queue=queue)
+        if tally.n
+    }  # fmt: skip
+    found: list[datetime] = []
+    for name, priority in sorted(heads):
+        page = await client.find(queue=name, state=State.QUEUED, priority=priority, limit=1)
+        found += [job.created_at for job in page.jobs]
+    return min(found, default=None)
