@@ -12,7 +12,8 @@ import pytest
 
 from daybreak import Client, Daybreak, Event
 from daybreak.api.hooks import Hooks, durable
-from daybreak.api.hooks.durable import HookCursor
+from daybreak.client import feed_follower
+from daybreak.client.feed_follower import FollowerCursor
 from daybreak.core.errors import CursorExpired, StoreUnavailable
 from daybreak.core.model import Put
 from daybreak.store.protocol import Purge
@@ -25,8 +26,9 @@ SECONDS = 20
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(durable, "FIRST_RETRY_DELAY", timedelta(milliseconds=1))
-    monkeypatch.setattr(durable, "RENEW_INTERVAL", timedelta(milliseconds=30))
-    monkeypatch.setattr(durable, "TAKEOVER_AFTER", timedelta(milliseconds=150))
+    monkeypatch.setattr(feed_follower, "FIRST_RETRY_DELAY", timedelta(milliseconds=1))
+    monkeypatch.setattr(feed_follower, "RENEW_INTERVAL", timedelta(milliseconds=30))
+    monkeypatch.setattr(feed_follower, "TAKEOVER_AFTER", timedelta(milliseconds=150))
 
 
 @pytest.fixture
@@ -77,9 +79,9 @@ async def wait_for(condition) -> None:
             await asyncio.sleep(0.002)
 
 
-async def place(client: Client) -> HookCursor | None:
+async def place(client: Client) -> FollowerCursor | None:
     for record in await client.store.records("hook", "mail"):
-        return msgspec.json.decode(record.value, type=HookCursor)
+        return msgspec.json.decode(record.value, type=FollowerCursor)
     return None
 
 
@@ -183,7 +185,7 @@ async def test_the_place_moves_on_only_after_the_function_returned(client):
 
 
 async def test_the_place_is_written_as_soon_as_a_page_was_told(client, monkeypatch):
-    monkeypatch.setattr(durable, "RENEW_INTERVAL", timedelta(hours=1))
+    monkeypatch.setattr(feed_follower, "RENEW_INTERVAL", timedelta(hours=1))
     async with Follow(client).following():
         start = await place(client)
         await client.submit("t")
@@ -195,7 +197,7 @@ async def test_the_place_is_written_as_soon_as_a_page_was_told(client, monkeypat
 
 
 async def test_what_a_hook_is_not_for_is_passed_over_without_a_write(client, monkeypatch):
-    monkeypatch.setattr(durable, "RENEW_INTERVAL", timedelta(hours=1))
+    monkeypatch.setattr(feed_follower, "RENEW_INTERVAL", timedelta(hours=1))
     async with Follow(client, "completed").following() as hook:
         [before] = await client.store.records("hook", "mail")
         for _ in range(20):
@@ -217,7 +219,7 @@ async def test_one_follows_at_a_time(client):
 
 
 async def test_another_goes_on_at_once_when_the_first_stops(client, monkeypatch):
-    monkeypatch.setattr(durable, "TAKEOVER_AFTER", timedelta(hours=1))
+    monkeypatch.setattr(feed_follower, "TAKEOVER_AFTER", timedelta(hours=1))
     one, two = Follow(client), Follow(client)
     async with contextlib.AsyncExitStack() as stack:
         async with one.following():
@@ -231,7 +233,7 @@ async def test_another_goes_on_at_once_when_the_first_stops(client, monkeypatch)
 
 async def test_another_takes_over_after_a_silence_and_repeats_what_was_not_finished(client):
     await client.store.put(
-        [Put(kind="hook", name="mail", value=msgspec.json.encode(HookCursor("0", "dead")), expect=0)]
+        [Put(kind="hook", name="mail", value=msgspec.json.encode(FollowerCursor("0", "dead")), expect=0)]
     )
     jobs = [await client.submit("t") for _ in range(3)]
     async with Follow(client).following() as hook:
@@ -243,7 +245,7 @@ async def test_one_that_was_overtaken_stops(client):
     hook = Follow(client)
     async with hook.following():
         [record] = await client.store.records("hook", "mail")
-        taken = HookCursor(msgspec.json.decode(record.value, type=HookCursor).cursor, "someone")
+        taken = FollowerCursor(msgspec.json.decode(record.value, type=FollowerCursor).cursor, "someone")
 
         async def take() -> bool:
             [now] = await client.store.records("hook", "mail")
@@ -342,7 +344,7 @@ async def test_an_answer_that_was_lost_is_not_taken_for_an_overtaking(client, mo
 
 
 async def test_stopping_in_the_midst_of_a_page_repeats_nothing_that_was_told(client, monkeypatch):
-    monkeypatch.setattr(durable, "STOP_TIMEOUT", timedelta(seconds=SECONDS))
+    monkeypatch.setattr(feed_follower, "STOP_TIMEOUT", timedelta(seconds=SECONDS))
     hook = Follow(client)
     permits = threading.Semaphore(40)
     hook.hear = None  # said below

@@ -152,11 +152,11 @@ class Hooks:
 
     async def follow(self, client: Client) -> None:
         """Run the durable hooks until cancelled; of several workers, one at a time runs a given hook."""
-        from daybreak.api.hooks.durable import Follower  # noqa: PLC0415 - only workers follow
+        from daybreak.api.hooks.durable import HookFollower  # noqa: PLC0415 - only workers follow
 
         async with asyncio.TaskGroup() as group:
             for hook in self._durable.values():
-                group.create_task(Follower(hook, client, self.world).run())
+                group.create_task(HookFollower(hook, client, self.world).run())
 
 
 def _merge_kinds(registered: Iterable[Hook], hook: Hook) -> Hook:

@@ -56,11 +56,10 @@ def insert_params(
     specs: Sequence[JobSpec], lanes: Sequence[int], now: int | None, clock_params: ClockParams
 ) -> tuple[Any, ...]:
     expiries = [spec.options.expires_in for spec in specs]
-    groups: dict[
-        tuple[str, str, str, int, int], list[JobSpec]
-    ] = {}  # jobs whose `submitted` event is equal but for the id
+    # Jobs whose `submitted` event is equal but for the id.
+    groups: dict[tuple[object, ...], list[JobSpec]] = {}
     for s in specs:
-        groups.setdefault((s.by, s.task, s.queue, s.priority, s.fence), []).append(s)
+        groups.setdefault((s.by, s.task, s.queue, s.priority, s.fence, s.run, s.owner), []).append(s)
     return (
         now, Texts(list({spec.queue for spec in specs})), Texts([s.id for s in specs]), Ints(lanes),
         Smallints([s.priority for s in specs]), Ints([s.fence for s in specs]),

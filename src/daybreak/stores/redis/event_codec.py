@@ -66,6 +66,8 @@ class Tail(Struct, omit_defaults=True):
     progress: float | None = None
     note: str = ""
     error: str = ""
+    run: str | None = None
+    owner: str | None = None
 
 
 _unpack_tail = msgspec.msgpack.Decoder(Tail).decode
@@ -87,7 +89,7 @@ def pack_end(fence: int | None, attempt: int | None, by: str, tail: bytes = b"")
 
 def pack_event(event: Event) -> bytes:
     """An event that was told elsewhere, word for word."""
-    tail = Tail(event.task, event.queue, event.progress, event.note, event.error)
+    tail = Tail(event.task, event.queue, event.progress, event.note, event.error, event.run, event.owner)
     if event.kind == "folded":  # says it by its number
         tail = _NO_TAIL
     head = EVENT_START.pack(
@@ -110,7 +112,8 @@ def unpack_event(job: str, packed: bytes, at: int) -> tuple[Event, int]:
         priority=None if priority == codes.NO_PRIORITY else priority,
         attempt=None if attempt == codes.NO_ATTEMPT else attempt,
         fence=None if fence == codes.NONE else int(fence), run_at=moment_or_none(run_at),
-        task=tail.task, queue=tail.queue, progress=tail.progress, note=tail.note, error=tail.error,
+        task=tail.task, queue=tail.queue, progress=tail.progress, note=tail.note, error=tail.error, run=tail.run,
+        owner=tail.owner,
     )  # fmt: skip
     return event, at
 

@@ -32,7 +32,7 @@ def class_of(spec: JobSpec) -> tuple[object, ...]:
     tied = spec.key is not None or spec.unique is not None or spec.run is not None or spec.owner is not None
     return (
         spec.queue, spec.task, spec.version, spec.priority, spec.by, id(spec.options), spec.fence, spec.delay,
-        spec.run_at, spec.holder, spec.hold_for, tied and spec.on_conflict,
+        spec.run_at, spec.holder, spec.hold_for, spec.run, spec.owner, tied and spec.on_conflict,
     )  # fmt: skip
 
 
@@ -79,13 +79,17 @@ def _add_class(args: Args, spec: JobSpec, conflict: int) -> None:
     args += (
         spec.queue,
         task_of(spec.task, spec.version),
-        pack_end(spec.fence or None, None, spec.by, pack_tail(Tail(task=spec.task, queue=spec.queue))),
+        pack_end(spec.fence or None, None, spec.by, pack_tail(_names(spec))),
         pack_needs(spec),
         _CLASS.pack(
             spec.priority, conflict, clock, due, kept(options.expires_in), spec.fence, kept(options.keep_completed),
             kept(options.keep_failed),
         ),
     )  # fmt: skip
+
+
+def _names(spec: JobSpec) -> Tail:
+    return Tail(task=spec.task, queue=spec.queue, run=spec.run, owner=spec.owner)
 
 
 def check_priority(priority: int) -> None:

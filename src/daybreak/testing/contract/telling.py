@@ -106,6 +106,19 @@ class Events:
         assert (retrying.kind, retrying.error, retrying.attempt) == ("retrying", "OSError: oops", 1)
         assert retrying.run_at == (await look(store, job)).run_at
 
+    async def test_the_first_event_names_run_and_owner(self, store: Store) -> None:
+        """Also where jobs of several runs and owners are inserted in one batch, and their events share a row."""
+        named = [(None, None), ("night", None), (None, "ann"), ("night", "ann"), ("night", "bob"), ("day", "bob")]
+        specs = [spec(run=run, owner=owner) for run, owner in named]
+        await store.insert(specs, now=NOON)
+        [keyed] = await store.insert([spec(run="night", owner="ann", key="k", delay=MINUTE)], now=NOON)
+        expected = {job.id: names for job, names in zip(specs, named, strict=True)} | {keyed.job: ("night", "ann")}
+        events, _ = await follow(store)
+        assert {event.job: (event.run, event.owner) for event in events} == expected
+        for job, names in expected.items():
+            [first] = await store.history(job)
+            assert (first.run, first.owner) == names
+
     async def test_following_the_cursor_shows_every_event_once(self, store: Store) -> None:
         seen, cursor = await follow(store)
         assert seen == []
