@@ -177,6 +177,8 @@ BUGS = [
     (9, stores.ReaperIsTheLastWorker, "test_a_finished_job_names_the_worker_that_held_it_last"),
     (9, stores.TallyDrifts, "test_tallies_equal_a_recount"),
     (9, stores.CursorRepeatsAnEvent, "test_following_the_cursor_shows_every_event_once"),
+    (9, stores.RunAndOwnerOfTheFirst, "test_the_first_event_names_run_and_owner"),
+    (9, stores.EveryEventHasTheCursorOfItsPage, "test_a_reader_who_stops_behind_any_event_goes_on_with_the_next"),
     (9, stores.PurgedEventsAreAGap, "test_a_cursor_older_than_what_was_purged_is_an_error_and_not_a_gap"),
     (11, ledgers.AnyTaskIsClaimed, "test_unknown_tasks_wait_uncharged_and_do_not_stand_in_the_way"),
     (11, ledgers.VersionIgnored, "test_a_claim_takes_only_the_versions_it_knows"),

@@ -295,10 +295,14 @@ class Amended(Struct, frozen=True):
 
 
 class Feed(Struct, frozen=True):
-    """Events after a cursor, and the cursor after them. An empty list means: nothing more yet."""
+    """A page of events, and the cursor behind the last of them. An empty page means: nothing more yet.
+
+    `cursors` has one cursor for each event: a reader who stops behind that event goes on there, and sees each later
+    event exactly once, whatever was committed meanwhile."""
 
     events: list[Event]
     cursor: str
+    cursors: list[str] = []
 
 
 class Moved(Struct, frozen=True):

@@ -71,6 +71,23 @@ class CursorRepeatsAnEvent(MemoryStore):
         return Feed(feed.events, str(int(feed.cursor) - 1)) if len(feed.events) == limit and limit > 1 else feed
 
 
+class RunAndOwnerOfTheFirst(MemoryStore):
+    """Events of one batch share their row, and with it the names of the first job."""
+
+    async def insert(self, specs, *, now=None):
+        first = specs[0]
+        shared = [replace(spec, run=first.run, owner=first.owner) for spec in specs]
+        return await super().insert(shared, now=now)
+
+
+class EveryEventHasTheCursorOfItsPage(MemoryStore):
+    """Who stops inside a page misses the rest of it."""
+
+    async def events(self, after=None, limit=1000):
+        feed = await super().events(after, limit)
+        return Feed(feed.events, feed.cursor, [feed.cursor] * len(feed.events))
+
+
 class PurgedEventsAreAGap(MemoryStore):
     async def events(self, after=None, limit=1000):
         try:

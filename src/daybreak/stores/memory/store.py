@@ -215,7 +215,8 @@ class MemoryStore:
         if not ledger.feed_start <= start <= end:
             raise CursorExpired(str(after))
         found = [event for _, event in ledger.feed[start - ledger.feed_start :][:limit]]
-        return Feed(found, str(start + len(found)))
+        cursors = [str(start + seen) for seen in range(1, len(found) + 1)]
+        return Feed(found, str(start + len(found)), cursors)
 
     async def history(self, job: str) -> list[Event]:
         entry = self._ledger.ids.get(job)

@@ -58,19 +58,26 @@ def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
         if (purged_xid and not has_seen_purged) or cursor.seen.xmax > end:
             raise CursorExpired(after)
     found: list[Event] = []
+    cursors: list[str] = []
+    # A cursor inside this page must show the rest of this page and nothing else before it goes on: it says which
+    # snapshot the page was read by.
+    page = f"{cursor.seen}~{cursor.until or now}"
     for pos, ids, runs, text in _rows(ledger, cursor, limit):
         start = cursor.skip if pos == cursor.pos else 0
         taken, row_events = event_lines.read_feed(text, runs, ids, start, limit - len(found))
         found += taken
+        cursors += [f"{page}~{pos}~{start + seen}" for seen in range(1, len(taken) + 1)]
+        next_skip = start + len(taken)
+        if taken and next_skip == row_events:
+            cursors[-1] = f"{page}~{pos + 1}~0"
         if len(found) == limit:
-            next_skip = start + len(taken)
             at, skip = (pos, next_skip) if next_skip < row_events else (pos + 1, 0)
-            return Feed(found, str(Cursor(cursor.seen, cursor.until or now, at, skip)))
+            return Feed(found, str(Cursor(cursor.seen, cursor.until or now, at, skip)), cursors)
     if cursor.until is not None:  # the end of a long page: the next one begins here
         if found:
-            return Feed(found, str(Cursor(cursor.until)))
+            return Feed(found, str(Cursor(cursor.until)), cursors)
         return events(ledger, str(Cursor(cursor.until)), limit)
-    return Feed(found, str(Cursor(now if found or after is None else cursor.seen)))
+    return Feed(found, str(Cursor(now if found or after is None else cursor.seen)), cursors)
 
 
 def _rows(ledger: Ledger, cursor: Cursor, limit: int) -> list[Any]:

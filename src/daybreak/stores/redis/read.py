@@ -263,16 +263,20 @@ async def events(line: RedisClient, after: str | None, limit: int) -> Feed:
 
 def _feed(rows: Sequence[bytes], at: int, seen: int, limit: int) -> Feed:
     found: list[Event] = []
+    cursors: list[str] = []
     for packed in rows:
         row = unpack_row(packed)
         taken = row[seen : seen + limit - len(found)]
         found += taken
+        cursors += [f"{at}:{seen + read}" for read in range(1, len(taken) + 1)]
         if seen + len(taken) < len(row):
-            return Feed(found, f"{at}:{seen + len(taken)}")
+            return Feed(found, f"{at}:{seen + len(taken)}", cursors)
         at, seen = at + 1, 0
+        if taken:
+            cursors[-1] = f"{at}:0"
         if len(found) == limit:
             break
-    return Feed(found, f"{at}:{seen}")
+    return Feed(found, f"{at}:{seen}", cursors)
 
 
 async def get(line: RedisClient, jobs: Sequence[str]) -> list[Whole | None]:

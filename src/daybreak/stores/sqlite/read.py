@@ -207,16 +207,20 @@ def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
     if not first <= pos <= last + 1:
         raise CursorExpired(str(after))
     found: list[Event] = []
+    cursors: list[str] = []
     for row_pos, lines in ledger.execute(sql.feed_from, (pos,)):
         row = decode_lines(lines)
         start = seen if row_pos == pos else 0
         taken = row[start : start + limit - len(found)]
         found += taken
+        cursors += [f"{row_pos}:{start + seen}" for seen in range(1, len(taken) + 1)]
         if start + len(taken) < len(row):
-            return Feed(found, f"{row_pos}:{start + len(taken)}")
+            return Feed(found, f"{row_pos}:{start + len(taken)}", cursors)
+        if taken:
+            cursors[-1] = f"{row_pos + 1}:0"
         if len(found) == limit:
-            return Feed(found, f"{row_pos + 1}:0")
-    return Feed(found, f"{last + 1}:0")
+            return Feed(found, f"{row_pos + 1}:0", cursors)
+    return Feed(found, f"{last + 1}:0", cursors)
 
 
 def parse_cursor(cursor: str, parts: int) -> Key:

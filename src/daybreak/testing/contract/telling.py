@@ -119,6 +119,21 @@ class Events:
             [first] = await store.history(job)
             assert (first.run, first.owner) == names
 
+    async def test_a_reader_who_stops_behind_any_event_goes_on_with_the_next(self, store: Store) -> None:
+        """Also when it stopped inside a page, and more was committed before it goes on."""
+        await accept_all(store, 5)
+        for lease in await take(store, 3):
+            await end(store, lease)
+        whole = await store.events(None, 100)
+        assert len(whole.cursors) == len(whole.events) == 11
+        await accept_all(store, 2)
+        events, _ = await follow(store)
+        assert events[:11] == whole.events
+        for seen, cursor in enumerate(whole.cursors, 1):
+            for limit in (1, 3, 100):
+                rest, _ = await follow(store, cursor, limit)
+                assert rest == events[seen:], f"after {seen} events, in pages of {limit}"
+
     async def test_following_the_cursor_shows_every_event_once(self, store: Store) -> None:
         seen, cursor = await follow(store)
         assert seen == []
