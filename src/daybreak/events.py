@@ -1,9 +1,9 @@
 """Events: facts about a job, numbered without gaps. Defined in `daybreak.core.events`."""
 
 from daybreak.core.events import (
-    KEPT,
+    FOLD_FROM,
+    KEPT_UNFOLDED,
     KINDS,
-    LONG,
     Event,
     Folded,
     decode_lines,
@@ -11,16 +11,16 @@ from daybreak.core.events import (
     fold,
     last_holder,
     last_holder_in,
+    record_event,
     settled,
-    shortened,
+    shorten_history,
     submitted,
-    told_by,
 )
 
 __all__ = [
-    "KEPT",
+    "FOLD_FROM",
+    "KEPT_UNFOLDED",
     "KINDS",
-    "LONG",
     "Event",
     "Folded",
     "decode_lines",
@@ -28,8 +28,8 @@ __all__ = [
     "fold",
     "last_holder",
     "last_holder_in",
+    "record_event",
     "settled",
-    "shortened",
+    "shorten_history",
     "submitted",
-    "told_by",
 ]

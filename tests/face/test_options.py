@@ -8,7 +8,7 @@ import pytest
 
 from daybreak import Adaptive, BadInput, Options
 from daybreak.core.errors import Unsupported
-from daybreak.policy.parse_options import options_of, spec_of
+from daybreak.policy.parse_options import build_spec, parse_options
 from daybreak.tasks.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
 from daybreak.tasks.registry import Definition
 from daybreak.worker.settings import WorkerSettings
@@ -87,9 +87,9 @@ def test_a_misspelt_option_of_a_worker_is_told_the_right_word(app, said, told):
 
 
 def test_every_option_is_one_that_is_read():
-    of_a_job = set(inspect.signature(spec_of).parameters) | set(inspect.signature(options_of).parameters)
+    of_a_job = set(inspect.signature(build_spec).parameters) | set(inspect.signature(parse_options).parameters)
     assert of_a_job >= JOB_OPTIONS - {"resource", "tx"}
-    of_a_task = {*Definition.OWN, *inspect.signature(options_of).parameters, *Options.__struct_fields__}
+    of_a_task = {*Definition.OWN, *inspect.signature(parse_options).parameters, *Options.__struct_fields__}
     assert of_a_task >= TASK_OPTIONS
     assert set(WorkerSettings.__struct_fields__) == WORKER_OPTIONS
 

@@ -23,7 +23,7 @@ from daybreak.core.model import (
     Suspended,
     TimedOut,
 )
-from daybreak.policy.breaker import Signal, after, hear
+from daybreak.policy.breaker import Signal, next_gate, signal_of
 from daybreak.testing.contract.builders import LEASE, MINUTE, NOON, SECOND
 
 BREAKER = Breaker(failures=3, successes=2, open_for=MINUTE, probes=1)
@@ -32,41 +32,41 @@ PROBED = NOON + MINUTE
 
 
 def opened() -> Gate:
-    return after(NO_GATE, BREAKER, [BAD] * 3, NOON)
+    return next_gate(NO_GATE, BREAKER, [BAD] * 3, NOON)
 
 
 def test_it_opens_after_so_many_failures_in_a_row():
-    gate = after(NO_GATE, BREAKER, [BAD, BAD], NOON)
+    gate = next_gate(NO_GATE, BREAKER, [BAD, BAD], NOON)
     assert (gate.state, gate.failures, gate.probes) == ("closed", 2, None)
-    gate = after(gate, BREAKER, [BAD], NOON)
+    gate = next_gate(gate, BREAKER, [BAD], NOON)
     assert (gate.state, gate.shut_for, gate.probes, gate.opened, gate.opened_at) == ("open", MINUTE, 1, 1, NOON)
 
 
 def test_one_success_begins_the_count_anew():
-    gate = after(NO_GATE, BREAKER, [BAD, BAD, GOOD, BAD, BAD], NOON)
+    gate = next_gate(NO_GATE, BREAKER, [BAD, BAD, GOOD, BAD, BAD], NOON)
     assert (gate.state, gate.failures) == ("closed", 2)
-    assert after(NO_GATE, BREAKER, [BAD, GOOD], NOON) == NO_GATE
+    assert next_gate(NO_GATE, BREAKER, [BAD, GOOD], NOON) == NO_GATE
 
 
 def test_what_was_under_way_when_it_opened_says_nothing_new():
     gate = opened()
-    assert after(gate, BREAKER, [BAD, GOOD, BAD], NOON + SECOND) == gate
+    assert next_gate(gate, BREAKER, [BAD, GOOD, BAD], NOON + SECOND) == gate
 
 
 def test_a_failed_probe_opens_it_again():
-    gate = after(opened(), BREAKER, [Signal(False, PROBED)], PROBED)
+    gate = next_gate(opened(), BREAKER, [Signal(False, PROBED)], PROBED)
     assert (gate.state, gate.shut_for, gate.opened, gate.opened_at) == ("open", MINUTE, 2, PROBED)
 
 
 def test_enough_good_probes_close_it_and_the_first_does_not_shut_it_anew():
-    gate = after(opened(), BREAKER, [Signal(True, PROBED)], PROBED)
+    gate = next_gate(opened(), BREAKER, [Signal(True, PROBED)], PROBED)
     assert (gate.state, gate.shut_for, gate.probes, gate.successes) == ("open", timedelta(), 1, 1)
-    gate = after(gate, BREAKER, [Signal(True, PROBED)], PROBED)
+    gate = next_gate(gate, BREAKER, [Signal(True, PROBED)], PROBED)
     assert gate == Gate(opened=1)
 
 
 def test_a_probe_that_fails_after_a_good_one_opens_it_again():
-    gate = after(opened(), BREAKER, [Signal(True, PROBED), Signal(False, PROBED)], PROBED)
+    gate = next_gate(opened(), BREAKER, [Signal(True, PROBED), Signal(False, PROBED)], PROBED)
     assert (gate.state, gate.successes, gate.opened) == ("open", 0, 2)
 
 
@@ -93,7 +93,7 @@ def lease() -> Lease:
     ],
 )
 def test_only_transient_errors_count_against_a_resource(outcome, said):
-    heard = hear(lease(), outcome)
+    heard = signal_of(lease(), outcome)
     assert (None if heard is None else heard.is_good) is said
 
 
@@ -102,7 +102,7 @@ def test_whatever_is_heard_the_gate_is_in_one_of_its_states(heard):
     gate, now = NO_GATE, NOON
     for is_good, seconds in heard:
         now += timedelta(seconds=seconds)
-        before, gate = gate, after(gate, BREAKER, [Signal(is_good, now)], now)
+        before, gate = gate, next_gate(gate, BREAKER, [Signal(is_good, now)], now)
         assert gate.opened in (before.opened, before.opened + 1)
         if gate.state == "closed":
             assert gate.failures < BREAKER.failures

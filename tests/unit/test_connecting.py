@@ -11,7 +11,7 @@ from daybreak import Daybreak
 from daybreak.api.stats import stats_of
 from daybreak.client.connect_timeout import SUBJECT, ConnectTimeout
 from daybreak.client.duration_stats import DurationStats
-from daybreak.policy.timeouts import FEW, MANY, for_connecting
+from daybreak.policy.timeouts import FULL_TRUST_SAMPLES, MIN_SAMPLES, connect_limit
 from daybreak.store.protocol import ConnectLimit, FixedLimit
 from daybreak.stores import store_for
 
@@ -31,22 +31,22 @@ def see(connecting, *seconds, late=False):
 
 def test_the_base_holds_while_little_is_seen(connecting):
     assert connecting.seconds(BASE) == 5
-    see(connecting, *[0.01] * FEW)
+    see(connecting, *[0.01] * MIN_SAMPLES)
     assert connecting.seconds(BASE) == 5
 
 
 def test_it_follows_what_is_seen_down_to_half_the_base_and_up_to_three_times_it(connecting, world):
-    see(connecting, *[0.01] * MANY)
+    see(connecting, *[0.01] * FULL_TRUST_SAMPLES)
     assert connecting.seconds(BASE) == 2.5
     slow = ConnectTimeout(world)
-    see(slow, *[4.0] * MANY)
+    see(slow, *[4.0] * FULL_TRUST_SAMPLES)
     assert slow.seconds(BASE) == pytest.approx(8.5, abs=0.5)
-    see(slow, *[60.0] * MANY)
+    see(slow, *[60.0] * FULL_TRUST_SAMPLES)
     assert slow.seconds(BASE) == 15
 
 
 def test_a_base_that_is_set_otherwise_is_what_it_moves_around(connecting):
-    see(connecting, *[0.01] * MANY)
+    see(connecting, *[0.01] * FULL_TRUST_SAMPLES)
     assert connecting.seconds(timedelta(seconds=20)) == 10
 
 
@@ -69,7 +69,7 @@ def test_a_server_that_is_gone_for_long_is_never_waited_for_longer_than_three_ti
 
 
 def test_what_is_older_than_a_day_is_forgotten(connecting, world):
-    see(connecting, *[60.0] * MANY)
+    see(connecting, *[60.0] * FULL_TRUST_SAMPLES)
     world.pass_time(26 * HOUR)
     see(connecting, 0.01)
     assert connecting.seconds(BASE) == 5
@@ -78,7 +78,7 @@ def test_what_is_older_than_a_day_is_forgotten(connecting, world):
 def test_the_limit_is_a_function_of_what_it_is_told(connecting):
     see(connecting, *[0.3] * 50, late=False)
     see(connecting, 5.0, 5.0, 5.0, late=True)
-    assert connecting.seconds(BASE) == for_connecting(BASE, connecting._durations, 3).total_seconds()
+    assert connecting.seconds(BASE) == connect_limit(BASE, connecting._durations, 3).total_seconds()
 
 
 def test_threads_may_tell_at_once(connecting):
@@ -144,7 +144,7 @@ async def test_two_who_tell_of_one_store_count_nothing_twice(connecting, store, 
 
 
 def test_a_forked_child_leaves_it_to_its_parent_to_tell_what_he_saw(connecting):
-    see(connecting, *[0.01] * MANY)
+    see(connecting, *[0.01] * FULL_TRUST_SAMPLES)
     connecting._lock.acquire()
     connecting.forked()
     assert connecting.seconds(BASE) == 2.5

@@ -262,7 +262,7 @@ def test_the_reference_leaves_nothing_out(page, words):
         ("a lease", Claim(worker="w").lease_for.seconds),
         ("the feed of events", Purge().events_for.days),
         ("a key after its job", Purge().keys_for.days),
-        ("events in a job's history", events.LONG),
+        ("events in a job's history", events.FOLD_FROM),
     ],
 )
 def test_the_limits_are_those_of_the_code(what, limit):

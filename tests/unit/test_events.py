@@ -86,16 +86,16 @@ def long_life(rounds: int) -> list[Event]:
 def test_a_long_history_stays_bounded_and_folds_to_the_same_state_at_every_step():
     whole, short = long_life(500), []
     for n, told in enumerate(whole, 1):
-        short = events.shortened([*short, told])
-        assert len(short) <= events.LONG + 2
-        if n % 7 == 0 or n % events.KEPT < 3:
+        short = events.shorten_history([*short, told])
+        assert len(short) <= events.FOLD_FROM + 2
+        if n % 7 == 0 or n % events.KEPT_UNFOLDED < 3:
             assert fold(short) == fold(whole[:n])
     assert [e.kind for e in short[:2]] == ["submitted", "folded"]
     assert short[2:] == whole[-len(short[2:]) :], "the latest events are kept as they were"
 
 
 def test_a_short_history_is_left_as_it_is():
-    assert events.shortened(LIFE) == LIFE
+    assert events.shorten_history(LIFE) == LIFE
 
 
 def settlement(state: State, **said) -> Settlement:

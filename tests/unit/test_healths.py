@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from daybreak.core.model import Done, Failed, Failure, Health, JobSpec, Lease, Need, Options, Put, Retry
-from daybreak.policy.retry import USUAL
+from daybreak.policy.retry import TYPICAL_SUCCESS
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import NOON
 from daybreak.worker.supervisor.health_reports import HealthReports
@@ -86,9 +86,9 @@ async def test_many_resources_are_told_in_few_questions(world):
 
 async def test_an_adaptive_task_without_resources_learns_from_itself(healths, store):
     calm, shaky = lease(1), lease(2, strategy="adaptive")
-    assert healths.success(calm) == healths.success(shaky) == USUAL
+    assert healths.success(calm) == healths.success(shaky) == TYPICAL_SUCCESS
     await healths.hear([(shaky, OOPS), (calm, OOPS)])
-    assert healths.success(shaky) < USUAL
+    assert healths.success(shaky) < TYPICAL_SUCCESS
     assert await told(store, "t", "task health") is not None
     assert await store.records("health") == []
 

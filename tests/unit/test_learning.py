@@ -23,7 +23,7 @@ from daybreak.client.duration_stats import (
 from daybreak.core.errors import OutcomeUnknown, StoreUnavailable
 from daybreak.core.model import Health, JobSpec, Lease, Need, Options, Put, Record
 from daybreak.core.units import moment
-from daybreak.policy.durations import NONE, Durations, Hour, class_of, hour_of
+from daybreak.policy.durations import NO_DURATIONS, Durations, Hour, class_of, hour_of
 from daybreak.services.janitor import Janitor
 
 MINUTE = timedelta(minutes=1)
@@ -305,10 +305,10 @@ def record(value, name="execution t"):
     "value", [BAD, b"", b"\xff", b"[]", b'{"seen":-1}', b'{"hours":{"1":{"classes":{"99999":1}}}}']
 )
 def test_a_record_that_cannot_be_read_says_nothing_and_that_is_said_once(value, caplog):
-    assert decoded(record(value)) == NONE
-    assert decoded(record(value)) == NONE
+    assert decoded(record(value)) == NO_DURATIONS
+    assert decoded(record(value)) == NO_DURATIONS
     assert len(caplog.records) == 1
-    assert decoded(record(value, "execution u")) == NONE
+    assert decoded(record(value, "execution u")) == NO_DURATIONS
     assert len(caplog.records) == 2
 
 

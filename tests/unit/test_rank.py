@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybreak.core.model import QueueSettings
-from daybreak.core.rank import passed_over_for, place, turn, urgency
+from daybreak.core.rank import passed_over_for, rank_of, urgency, virtual_time
 from daybreak.core.units import span
 
 FIFO = QueueSettings()
@@ -24,7 +24,7 @@ def aging(patience):
 
 @given(jobs, jobs)
 def test_fifo_goes_by_priority_then_by_the_stores_sequence_whatever_the_time(first, second):
-    one, two = place(FIFO, *first, 1), place(FIFO, *second, 2)
+    one, two = rank_of(FIFO, *first, 1), rank_of(FIFO, *second, 2)
     assert (one < two) == (first[0] <= second[0])
 
 
@@ -32,14 +32,14 @@ def test_fifo_goes_by_priority_then_by_the_stores_sequence_whatever_the_time(fir
 def test_aging_passes_a_job_over_exactly_within_the_stated_bound(first, second, patience):
     (p, arrived), (q, later) = sorted((first, second), key=lambda job: job[1])
     settings = aging(patience)
-    overtaken = place(settings, q, later, 2) < place(settings, p, arrived, 1)
+    overtaken = rank_of(settings, q, later, 2) < rank_of(settings, p, arrived, 1)
     assert overtaken == (later - arrived < span(passed_over_for(patience, p, q)))
 
 
 @given(st.lists(jobs, min_size=1, max_size=30), patiences)
 def test_aging_starves_nobody(waiting, patience):
     settings = aging(patience)
-    ranked = sorted((place(settings, p, at, n), p, at) for n, (p, at) in enumerate(waiting))
+    ranked = sorted((rank_of(settings, p, at, n), p, at) for n, (p, at) in enumerate(waiting))
     for index, (_, p, at) in enumerate(ranked):
         for _, q, earlier in ranked[:index]:
             assert earlier - at <= span(passed_over_for(patience, p, q))
@@ -48,8 +48,8 @@ def test_aging_starves_nobody(waiting, patience):
 @given(priorities, arrivals, patiences)
 def test_equal_jobs_keep_the_order_of_their_arrival(priority, arrived, patience):
     settings = aging(patience)
-    assert place(settings, priority, arrived, 1) < place(settings, priority, arrived, 2)
-    assert place(settings, priority, arrived, 2) < place(settings, priority, arrived + 1, 1)
+    assert rank_of(settings, priority, arrived, 1) < rank_of(settings, priority, arrived, 2)
+    assert rank_of(settings, priority, arrived, 2) < rank_of(settings, priority, arrived + 1, 1)
 
 
 def test_the_bound_is_the_difference_in_priority_times_patience():
@@ -61,13 +61,13 @@ def test_the_bound_is_the_difference_in_priority_times_patience():
 @given(priorities, arrivals, patiences)
 def test_between_queues_an_aging_head_starts_at_its_priority(priority, arrived, patience):
     settings = aging(patience)
-    assert urgency(settings, priority, place(settings, priority, arrived, 1).order, arrived) == priority
+    assert urgency(settings, priority, rank_of(settings, priority, arrived, 1).order, arrived) == priority
 
 
 @given(priorities, arrivals, patiences, st.integers(0, 20))
 def test_between_queues_an_aging_head_gains_one_priority_per_patience(priority, arrived, patience, waited):
     settings = aging(patience)
-    order = place(settings, priority, arrived, 1).order
+    order = rank_of(settings, priority, arrived, 1).order
     assert urgency(settings, priority, order, arrived + waited * span(patience)) == max(0, priority - waited)
 
 
@@ -80,7 +80,7 @@ def test_between_queues_a_fifo_head_is_as_urgent_as_its_priority(priority, order
 def test_queues_take_turns_by_weight_at_every_instant(weights, rounds):
     served = [0] * len(weights)
     for _ in range(rounds):
-        chosen = min(range(len(weights)), key=lambda i: (turn(served[i], weights[i]), i))
+        chosen = min(range(len(weights)), key=lambda i: (virtual_time(served[i], weights[i]), i))
         served[chosen] += 1
         for had, weight in zip(served, weights, strict=True):
             for other, its in zip(served, weights, strict=True):
@@ -91,5 +91,5 @@ def test_weights_give_exact_shares():
     served = {"a": 0, "b": 0, "c": 0}
     weights = {"a": 3, "b": 2, "c": 1}
     for _ in range(600):
-        served[min(weights, key=lambda name: (turn(served[name], weights[name]), name))] += 1
+        served[min(weights, key=lambda name: (virtual_time(served[name], weights[name]), name))] += 1
     assert served == {"a": 300, "b": 200, "c": 100}

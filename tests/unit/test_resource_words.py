@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daybreak import BadInput, Breaker, Resource
 from daybreak.core.model import Need
-from daybreak.policy.resources import every_of, needs_of, rate_text, shares_of
+from daybreak.policy.resources import needs_of, parse_rate, parse_shares, rate_text
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from daybreak.policy.resources import every_of, needs_of, rate_text, shares_of
     [("10/s", 0.1), ("100/min", 0.6), ("1/h", 3600), ("0.5/s", 2), ("6 / 2s", 1 / 3), ("1000/ms", 1e-6)],
 )  # fmt: skip
 def test_a_rate_is_a_number_and_a_time(rate, every):
-    found = every_of(rate, "api")
+    found = parse_rate(rate, "api")
     assert found is not None
     assert abs(found.total_seconds() - every) < 1e-6
 
@@ -31,24 +31,26 @@ def test_a_wrong_rate_is_named(rate):
 
 @given(st.integers(1, 10_000), st.sampled_from(["s", "min", "h", "d"]))
 def test_a_rate_is_told_as_it_was_written(number, unit):
-    told = rate_text(every_of(f"{number}/{unit}", "api"))
-    assert every_of(told, "api") == pytest.approx(every_of(f"{number}/{unit}", "api"), abs=timedelta(microseconds=2))
+    told = rate_text(parse_rate(f"{number}/{unit}", "api"))
+    assert parse_rate(told, "api") == pytest.approx(
+        parse_rate(f"{number}/{unit}", "api"), abs=timedelta(microseconds=2)
+    )
 
 
 def test_what_a_job_needs_stands_by_name_and_once():
     plecs, api = Resource("plecs", slots=4), Resource("api", rate="1/s")
-    assert needs_of(shares_of([plecs.take(2), api, "x"])) == (Need("api"), Need("plecs", 2), Need("x"))
-    assert needs_of(shares_of(None)) == ()
+    assert needs_of(parse_shares([plecs.take(2), api, "x"])) == (Need("api"), Need("plecs", 2), Need("x"))
+    assert needs_of(parse_shares(None)) == ()
     with pytest.raises(BadInput, match="twice"):
-        needs_of(shares_of([plecs, "plecs"]))
+        needs_of(parse_shares([plecs, "plecs"]))
     with pytest.raises(BadInput, match="at most"):
-        needs_of(shares_of([f"r{n}" for n in range(40)]))
+        needs_of(parse_shares([f"r{n}" for n in range(40)]))
 
 
 @pytest.mark.parametrize("resource", [7, 2.5, {"plecs": 1}, b"plecs", object()])
 def test_what_is_no_resource_is_refused(resource):
     with pytest.raises(BadInput, match="resource="):
-        shares_of(resource)
+        parse_shares(resource)
 
 
 @pytest.mark.parametrize(

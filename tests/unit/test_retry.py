@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Failure, Retry
-from daybreak.core.units import LONGEST
-from daybreak.policy.retry import PRESETS, USUAL, classify, delay_for, may_retry, retrying, stretched
+from daybreak.core.units import MAX_DURATION
+from daybreak.policy.retry import PRESETS, TYPICAL_SUCCESS, adaptive_factor, classify, delay_for, may_retry, parse_retry
 
 SECOND = timedelta(seconds=1)
 
@@ -19,7 +19,7 @@ retries = st.builds(
     strategy=st.sampled_from(["fixed", "linear", "exponential", "jittered", "adaptive"]),
     delay=st.timedeltas(timedelta(), timedelta(days=1)),
     factor=st.floats(1, 1000),
-    cap=st.timedeltas(timedelta(), LONGEST),
+    cap=st.timedeltas(timedelta(), MAX_DURATION),
     jitter=st.floats(0, 1),
 )
 
@@ -42,7 +42,7 @@ def waits(retry: Retry, attempts: int, chance: float = 0.5) -> list[float]:
 )
 def test_a_preset_has_its_stated_values(name, strategy, attempts, delay, cap, unknown):
     preset = PRESETS[name]
-    assert retrying(name) == preset
+    assert parse_retry(name) == preset
     assert (preset.strategy, preset.attempts, preset.delay, preset.cap) == (strategy, attempts, delay, cap)
     assert (preset.factor, preset.jitter, preset.unknown) == (2.0, 0.1, unknown)
 
@@ -54,8 +54,8 @@ def test_the_presets_wait_as_stated():
 
 
 def test_a_number_is_short_for_that_many_attempts():
-    assert retrying(5) == Retry(attempts=5)
-    assert retrying(1).attempts == 1
+    assert parse_retry(5) == Retry(attempts=5)
+    assert parse_retry(1).attempts == 1
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_number_is_short_for_that_many_attempts():
 )
 def test_what_is_no_retry_is_refused(written, said):
     with pytest.raises(BadInput, match=said):
-        retrying(written)
+        parse_retry(written)
 
 
 def test_waits_are_written_as_text_or_as_timedelta():
     written = Retry(delay="90s", cap="1h30m")
     assert written == Retry(delay=90 * SECOND, cap=timedelta(hours=1.5))
-    assert retrying(written) == written
+    assert parse_retry(written) == written
     assert waits(written, 2) == [90, 180]
 
 
@@ -220,7 +220,7 @@ def test_a_later_attempt_never_waits_shorter(retry, attempt, chance):
 
 @given(retries, st.sampled_from([1, 2, 64, 65, 66, 1000, 10**6, 10**9]), chances)
 def test_no_attempt_is_too_late_to_count(retry, attempt, chance):
-    assert timedelta() <= delay_for(retry, attempt, chance) <= 2 * LONGEST
+    assert timedelta() <= delay_for(retry, attempt, chance) <= 2 * MAX_DURATION
 
 
 @pytest.mark.parametrize("factor", [1.01, 1.1, 2.0, 1000.0])
@@ -243,21 +243,21 @@ SHARES = st.floats(0, 1)
 @given(SHARES, SHARES)
 def test_an_adaptive_wait_is_never_shorter_for_less_success(one, other):
     less, more = sorted((one, other))
-    assert stretched(less) >= stretched(more)
+    assert adaptive_factor(less) >= adaptive_factor(more)
 
 
 @given(SHARES, st.floats(0, 1e-3))
 def test_an_adaptive_wait_has_no_steps(share, step):
-    assert abs(stretched(min(share + step, 1.0)) - stretched(share)) <= 10 * step + 1e-9
+    assert abs(adaptive_factor(min(share + step, 1.0)) - adaptive_factor(share)) <= 10 * step + 1e-9
 
 
 def test_an_adaptive_wait_is_a_half_to_four_times_as_long():
-    assert (stretched(1.0), stretched(0.0)) == (0.5, 4.0)
-    assert stretched(USUAL) == pytest.approx(1.0)
+    assert (adaptive_factor(1.0), adaptive_factor(0.0)) == (0.5, 4.0)
+    assert adaptive_factor(TYPICAL_SUCCESS) == pytest.approx(1.0)
 
 
 def test_the_aggressive_preset_adapts():
-    retry = retrying("aggressive")
+    retry = parse_retry("aggressive")
     assert (retry.strategy, retry.attempts, retry.jitter) == ("adaptive", 5, 0.2)
     waits = [delay_for(retry, attempt, 0.5).total_seconds() for attempt in (1, 2, 3)]
     assert waits == pytest.approx([0.5, 0.75, 1.125])
@@ -267,7 +267,7 @@ def test_the_aggressive_preset_adapts():
 
 @given(st.floats(0, 1, exclude_max=True), SHARES, st.integers(1, 50))
 def test_an_adaptive_wait_is_spread_symmetrically_within_its_percentage(chance, success, attempt):
-    retry = retrying("aggressive")
+    retry = parse_retry("aggressive")
     middle = delay_for(retry, attempt, 0.5, success=success)
     wait, mirrored = (delay_for(retry, attempt, c, success=success) for c in (chance, 1 - chance))
     assert abs(wait - middle) <= middle * 0.2 + timedelta(microseconds=2)

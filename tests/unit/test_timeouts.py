@@ -11,34 +11,34 @@ from hypothesis import strategies as st
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Options
-from daybreak.core.units import LONGEST
+from daybreak.core.units import MAX_DURATION
 from daybreak.policy.durations import (
-    NONE,
+    NO_DURATIONS,
     Durations,
     Hour,
-    added,
+    add_hours,
     class_of,
     classes_of,
     hour_of,
+    hour_with,
     is_sound,
     longest_in,
     longest_of,
-    merged,
-    of_one,
     quantile,
     smooth_quantile,
+    with_hour,
 )
 from daybreak.policy.timeouts import (
     BASES,
     BOUNDS,
-    FEW,
-    MANY,
-    SPARE,
+    FULL_TRUST_SAMPLES,
+    LONGEST_MARGIN,
+    MIN_SAMPLES,
     adapted,
     base_of,
-    described,
+    describe_limit,
     escalated,
-    level,
+    escalation_level,
     limit_for,
     multiplier,
 )
@@ -54,8 +54,8 @@ SECONDS = st.floats(1e-6, 1e6)
 def seen(*seconds: float, late: int = 0, now: datetime = NOON) -> Durations:
     fresh = Hour()
     for n, one in enumerate(seconds):
-        fresh = added(fresh, of_one(one, late=n < late))
-    return merged(NONE, fresh, now)
+        fresh = add_hours(fresh, hour_with(one, late=n < late))
+    return with_hour(NO_DURATIONS, fresh, now)
 
 
 # -- the multiplier ----------------------------------------------------------------------------------------------------
@@ -79,20 +79,23 @@ def test_case_23_a_small_change_makes_a_small_change(needed, step, count):
 
 @given(st.floats(0, 10), st.integers(0, 200))
 def test_one_more_duration_makes_a_small_change(needed, count):
-    assert abs(multiplier(needed, count + 1) - multiplier(needed, count)) <= (BOUNDS[1] - 1) / (MANY - FEW) + 1e-12
+    assert (
+        abs(multiplier(needed, count + 1) - multiplier(needed, count))
+        <= (BOUNDS[1] - 1) / (FULL_TRUST_SAMPLES - MIN_SAMPLES) + 1e-12
+    )
 
 
 @given(NEEDED)
 def test_with_few_durations_the_base_holds(needed):
-    assert all(multiplier(needed, count) == 1.0 for count in range(FEW + 1))
+    assert all(multiplier(needed, count) == 1.0 for count in range(MIN_SAMPLES + 1))
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
 def test_case_23_without_data_the_base_holds():
-    assert adapted(MINUTE, NONE) == MINUTE
-    assert adapted(MINUTE, seen(*[1.0] * FEW)) == MINUTE
+    assert adapted(MINUTE, NO_DURATIONS) == MINUTE
+    assert adapted(MINUTE, seen(*[1.0] * MIN_SAMPLES)) == MINUTE
 
 
 def test_quick_work_gets_half_the_base_and_slow_work_three_times_it():
@@ -106,17 +109,17 @@ def test_in_between_it_is_twice_what_nearly_all_took():
 
 
 def test_limits_that_were_too_short_grow_and_never_shrink_for_it():
-    base, durations, limit = MINUTE, NONE, MINUTE
+    base, durations, limit = MINUTE, NO_DURATIONS, MINUTE
     for _ in range(300):
         limit = adapted(base, durations)
-        durations = merged(durations, of_one(limit.total_seconds(), late=True), NOON)
+        durations = with_hour(durations, hour_with(limit.total_seconds(), late=True), NOON)
         assert adapted(base, durations) >= limit
     assert limit == 3 * base
 
 
 def test_one_in_two_hundred_that_was_late_moves_nothing():
     quick = seen(*[20.0] * 199)
-    limit = adapted(MINUTE, merged(quick, of_one(10_000.0, late=True), NOON))
+    limit = adapted(MINUTE, with_hour(quick, hour_with(10_000.0, late=True), NOON))
     assert limit.total_seconds() == pytest.approx(adapted(MINUTE, quick).total_seconds())
 
 
@@ -130,8 +133,8 @@ def test_one_more_that_was_late_moves_the_limit_a_little():
 
 def test_one_in_a_thousand_that_took_long_and_ended_well_would_do_so_again():
     durations = seen(*[1.0] * 999, 50.0)
-    assert adapted(MINUTE, durations).total_seconds() == pytest.approx(50 * SPARE)
-    assert adapted(MINUTE, merged(durations, of_one(10_000.0), NOON)) == 3 * MINUTE
+    assert adapted(MINUTE, durations).total_seconds() == pytest.approx(50 * LONGEST_MARGIN)
+    assert adapted(MINUTE, with_hour(durations, hour_with(10_000.0), NOON)) == 3 * MINUTE
 
 
 def test_a_few_long_ones_among_many_are_within_the_limit():
@@ -141,9 +144,9 @@ def test_a_few_long_ones_among_many_are_within_the_limit():
 @given(st.lists(SECONDS, min_size=1, max_size=20), st.timedeltas(timedelta(seconds=1), timedelta(days=1)))
 def test_the_limit_is_never_below_the_longest_that_came_to_its_end(durations, base):
     longest = timedelta(seconds=max(durations))
-    many = adapted(base, seen(*durations, *[min(durations)] * MANY))
+    many = adapted(base, seen(*durations, *[min(durations)] * FULL_TRUST_SAMPLES))
     assert many >= min(longest, 3 * base)
-    few = adapted(base, seen(*durations, *[min(durations)] * FEW))
+    few = adapted(base, seen(*durations, *[min(durations)] * MIN_SAMPLES))
     assert few >= min(longest, base)
 
 
@@ -158,14 +161,14 @@ def test_what_is_forgotten_after_a_day_no_longer_holds_the_limit_up():
     durations = seen(*[1.0] * 200, 50.0)
     later = NOON + timedelta(hours=25)
     for _ in range(200):
-        durations = merged(durations, of_one(1.0), later)
+        durations = with_hour(durations, hour_with(1.0), later)
     assert adapted(MINUTE, durations) == MINUTE / 2
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=60), st.timedeltas(timedelta(seconds=1), timedelta(days=400)))
 def test_limits_stay_within_their_bounds(durations, base):
     limit = adapted(base, seen(*durations))
-    assert base / 2 <= limit <= min(3 * base, LONGEST)
+    assert base / 2 <= limit <= min(3 * base, MAX_DURATION)
 
 
 def test_of_a_task_that_is_not_adaptive_the_base_holds():
@@ -188,7 +191,7 @@ def test_each_attempt_that_was_too_late_gets_half_as_much_again_five_times_over(
     assert limits == pytest.approx([1.5 ** min(late, 5) for late in range(8)])
 
 
-@given(st.timedeltas(timedelta(microseconds=1), LONGEST), st.lists(SECONDS, max_size=200), st.integers(0, 10**6))
+@given(st.timedeltas(timedelta(microseconds=1), MAX_DURATION), st.lists(SECONDS, max_size=200), st.integers(0, 10**6))
 def test_a_written_limit_is_never_shortened_nor_lengthened(timeout, durations, timeouts):
     options = Options(timeout=timeout, escalate=3.0)
     assert limit_for(options, timeouts, seen(*durations)) == timeout
@@ -196,21 +199,21 @@ def test_a_written_limit_is_never_shortened_nor_lengthened(timeout, durations, t
 
 def test_a_limit_says_where_it_comes_from():
     written, follows = Options(timeout=4 * SECOND), Options(timeout=4 * SECOND, adaptive=True)
-    assert described(written, 4 * SECOND) == "4 s (written)"
-    assert described(follows, 2.3 * SECOND) == "2.3 s (adaptive, base 4 s)"
-    assert described(follows, 5000 * SECOND) == "5000 s (adaptive, base 4 s)"
-    assert described(written, 4 * SECOND, lambda span: f"<{span.seconds}>") == "<4> (written)"
+    assert describe_limit(written, 4 * SECOND) == "4 s (written)"
+    assert describe_limit(follows, 2.3 * SECOND) == "2.3 s (adaptive, base 4 s)"
+    assert describe_limit(follows, 5000 * SECOND) == "5000 s (adaptive, base 4 s)"
+    assert describe_limit(written, 4 * SECOND, lambda span: f"<{span.seconds}>") == "<4> (written)"
 
 
 def test_escalation_can_begin_later_and_by_another_factor():
     options = Options(timeout=MINUTE, adaptive=True, escalate=2.0, escalate_after=3)
     assert [limit_for(options, late) / MINUTE for late in range(6)] == [1, 1, 1, 2, 4, 8]
-    assert [level(late, 3) for late in (0, 2, 3, 7, 9)] == [0, 0, 1, 5, 5]
+    assert [escalation_level(late, 3) for late in (0, 2, 3, 7, 9)] == [0, 0, 1, 5, 5]
 
 
 def test_a_limit_has_an_end():
-    assert limit_for(Options(timeout=LONGEST, adaptive=True), 5) == LONGEST
-    assert escalated(timedelta(days=1000), 100, 5) == LONGEST
+    assert limit_for(Options(timeout=MAX_DURATION, adaptive=True), 5) == MAX_DURATION
+    assert escalated(timedelta(days=1000), 100, 5) == MAX_DURATION
     assert escalated(MINUTE, 100, 1) == 100 * MINUTE
 
 
@@ -264,14 +267,14 @@ def test_the_longest_is_of_those_that_came_to_their_end():
     assert longest_of(seen(1.0, 7.0, 3.0)) == 7.0
     assert longest_of(seen(9.0, 7.0, 3.0, late=1)) == 7.0
     assert longest_of(seen(9.0, late=1)) == 0
-    assert longest_of(NONE) == 0
+    assert longest_of(NO_DURATIONS) == 0
 
 
 def test_of_hours_that_do_not_say_their_longest_the_classes_do():
     old = Hour({class_of(1.0): 5, class_of(50.0): 2})
     assert 50 <= longest_of(Durations(hours={1: old})) <= 55
-    assert 50 <= added(old, of_one(2.0)).longest <= 55
-    assert added(old, of_one(60.0)).longest == 60
+    assert 50 <= add_hours(old, hour_with(2.0)).longest <= 55
+    assert add_hours(old, hour_with(60.0)).longest == 60
     assert longest_of(Durations(hours={1: Hour({class_of(50.0): 2}, 100.0, 1)})) == 0  # any of them may have been late
 
 
@@ -290,7 +293,7 @@ def test_numbers_that_nobody_can_have_seen_are_not_sound(nonsense):
     assert not is_sound(nonsense)
 
 
-@given(st.lists(st.floats(0, LONGEST.total_seconds()), max_size=20))
+@given(st.lists(st.floats(0, MAX_DURATION.total_seconds()), max_size=20))
 def test_whatever_was_seen_is_sound(durations):
     assert is_sound(seen(*durations))
     assert hour_of(NOON) in seen(*durations).hours
@@ -300,7 +303,7 @@ def test_whatever_was_seen_is_sound(durations):
 def test_two_sketches_are_one_by_adding_them(one, other):
     apart = seen(*one)
     for seconds in other:
-        apart = merged(apart, of_one(seconds), NOON)
+        apart = with_hour(apart, hour_with(seconds), NOON)
     together = seen(*one, *other)
     assert classes_of(apart) == classes_of(together)
     assert (apart.seen, apart.late) == (together.seen, together.late)
@@ -310,9 +313,9 @@ def test_two_sketches_are_one_by_adding_them(one, other):
 
 def test_what_is_older_than_a_day_is_forgotten_and_counts_in_all():
     durations = seen(*[1.0] * 50)
-    later = merged(durations, of_one(9.0), NOON + timedelta(hours=24))
+    later = with_hour(durations, hour_with(9.0), NOON + timedelta(hours=24))
     assert sum(classes_of(later).values()) == 51
-    later = merged(later, of_one(9.0), NOON + timedelta(hours=25))
+    later = with_hour(later, hour_with(9.0), NOON + timedelta(hours=25))
     assert sum(classes_of(later).values()) == 2
     assert later.seen == 52
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybreak.core.errors import BadInput
-from daybreak.core.units import LONGEST, Priority, bucket, clean, duration, instant, micros, moment, priority, span
+from daybreak.core.units import MAX_DURATION, Priority, bucket, clean, duration, instant, micros, moment, priority, span
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_named_priority_is_counted_under_its_own_name():
         ("0s", timedelta()),
         (" 5M ", timedelta(minutes=5)),
         (timedelta(hours=1), timedelta(hours=1)),
-        (LONGEST, LONGEST),
+        (MAX_DURATION, MAX_DURATION),
     ],
 )
 def test_a_duration_is_a_timedelta_or_numbers_with_units(written, meant):

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from daybreak import Daybreak, Retry, TooLate
 from daybreak.api.locks.time_limit import TimeLimit
-from daybreak.policy.durations import NONE, WINDOW, Hour, added, merged, of_one
-from daybreak.policy.timeouts import BOUNDS, LEVELS, adapted
+from daybreak.policy.durations import NO_DURATIONS, WINDOW, Hour, add_hours, hour_with, with_hour
+from daybreak.policy.timeouts import BOUNDS, MAX_ESCALATIONS, adapted
 from enhanced_locking.fixed import check_fixed
 
 
@@ -43,7 +43,7 @@ class TimeoutConfig:
     enable_escalation: bool = True
     escalation_threshold: int = 3
     escalation_multiplier: float = 1.5
-    max_escalation_level: int = LEVELS
+    max_escalation_level: int = MAX_ESCALATIONS
 
     def __post_init__(self) -> None:
         check_fixed(
@@ -53,7 +53,7 @@ class TimeoutConfig:
                 "min_timeout_multiplier": BOUNDS[0],
                 "max_timeout_multiplier": BOUNDS[1],
                 "history_window": WINDOW,
-                "max_escalation_level": LEVELS,
+                "max_escalation_level": MAX_ESCALATIONS,
             },
         )
 
@@ -159,5 +159,5 @@ def calculate_adaptive_timeout(base: timedelta, took: Iterable[timedelta]) -> ti
     three times the base was ended there."""
     seen = Hour()
     for one in took:
-        seen = added(seen, of_one(one.total_seconds(), late=one >= 3 * base))
-    return adapted(base, merged(NONE, seen, datetime.now(UTC)))
+        seen = add_hours(seen, hour_with(one.total_seconds(), late=one >= 3 * base))
+    return adapted(base, with_hour(NO_DURATIONS, seen, datetime.now(UTC)))

@@ -25,7 +25,7 @@ from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput
 from daybreak.core.model import JobSpec, Reason, State
 from daybreak.core.units import counted, duration, priority
-from daybreak.policy.parse_options import options_of, spec_of
+from daybreak.policy.parse_options import build_spec, parse_options
 from daybreak.store.protocol import Page
 from daybreak.stores import store_for
 from daybreak.system.platform import whoami
@@ -141,7 +141,7 @@ class Daybreak:
         own = {name: options.pop(name) for name in Definition.OWN if name in options}
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
-            definition = Definition(function, **_own(own), options=options_of(**options))
+            definition = Definition(function, **_own(own), options=parse_options(**options))
             self.program.add(definition)
             return self._task(definition)
 
@@ -198,12 +198,12 @@ class Daybreak:
         said.setdefault("queue", definition.queue)
         said.setdefault("priority", definition.priority)
         said.setdefault("id", "template")
-        return spec_of(
+        return build_spec(
             definition.name,
             b"{}",
             version=definition.version,
             by=self.by,
-            options=options_of(definition.options, run=said.get("run"), **own),
+            options=parse_options(definition.options, run=said.get("run"), **own),
             **said,
         )
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 from daybreak.client.client import Client
 from daybreak.core.errors import RecordChanged
 from daybreak.core.model import NO_GATE, UNLIMITED, Breaker, Gate, Put, ResourceSettings
-from daybreak.core.resource_gauge import RETRIES_OF, spared_by
-from daybreak.policy.resources import Resource, check_resource, rate_text, settings_of
+from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, spared_resource
+from daybreak.policy.resources import Resource, check_resource, parse_settings, rate_text
 from daybreak.store.protocol import Store, Usage
 
 DECLARED: Final = "declared resource"  # the records that say what the code says
@@ -49,7 +49,7 @@ async def all_resources(client: Client) -> list[ResourceInfo]:
 
 async def info_of(client: Client, name: str) -> ResourceInfo:
     [usage] = await client.store.usage(name) or [Usage(name=name)]
-    [info] = await _infos(client.store, [usage, *await client.store.usage(RETRIES_OF + name)], name)
+    [info] = await _infos(client.store, [usage, *await client.store.usage(RETRY_CAUSE_PREFIX + name)], name)
     return info
 
 
@@ -60,7 +60,7 @@ async def settings_in(client: Client, name: str) -> ResourceSettings:
 async def set_resource(client: Client, name: str, **changes: Any) -> ResourceSettings:
     for _ in range(TRIES):
         before, revision = await _read(client.store, "resource", check_resource(name))
-        changed = settings_of(name, before, **changes)
+        changed = parse_settings(name, before, **changes)
         changed = msgspec.structs.replace(changed, set_by=client.by or "someone")
         value = msgspec.json.encode(changed)
         puts = [Put(kind="resource", name=name, value=value, expect=revision)]
@@ -81,8 +81,8 @@ async def reset_resource(client: Client, name: str) -> ResourceSettings:
 async def _infos(store: Store, usages: Sequence[Usage], name: str | None = None) -> list[ResourceInfo]:
     """Of one, or of all that there are: so many questions, however many they are."""
     kinds = [{record.name: record.value for record in await store.records(kind, name)} for kind in KINDS]
-    retries = {spared: usage.waiting for usage in usages if (spared := spared_by(usage.name)) is not None}
-    own = {usage.name: usage for usage in usages if spared_by(usage.name) is None}
+    retries = {spared: usage.waiting for usage in usages if (spared := spared_resource(usage.name)) is not None}
+    own = {usage.name: usage for usage in usages if spared_resource(usage.name) is None}
     own |= {spared: Usage(name=spared) for spared in retries if spared not in own}
     return [
         _info(own[one], retries.get(one, 0), *(kind.get(one) for kind in kinds))

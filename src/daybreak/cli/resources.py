@@ -20,8 +20,8 @@ from daybreak.client.client import Client
 from daybreak.config import closest, duration_said
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Breaker, State
-from daybreak.policy.admit import MOST_SLOTS
-from daybreak.policy.resources import LOCK
+from daybreak.policy.admit import MAX_SLOTS
+from daybreak.policy.resources import LOCK_PREFIX
 
 SETTINGS = ("slots", "rate", "burst", "max_waiting", "breaker", "failures", "successes", "open_for", "probes")
 OF_BREAKER = ("failures", "successes", "open_for", "probes")
@@ -50,7 +50,7 @@ def command(ctx: click.Context, locks: bool, as_json: bool) -> int | None:
 
 
 async def _list(client: Client, *, locks: bool, as_json: bool) -> int:
-    found = [info for info in await all_resources(client) if locks or not info.name.startswith(LOCK)]
+    found = [info for info in await all_resources(client) if locks or not info.name.startswith(LOCK_PREFIX)]
     if as_json:
         say_json({"resources": [resource_view(info) for info in found]})
         return 0
@@ -236,9 +236,9 @@ def _whole(key: str, text: str) -> int | str:
     if word == "none" and may_be_none:
         return word
     least = 0 if may_be_none else 1
-    if not word.isascii() or not word.isdigit() or len(word) > 12 or not least <= int(word) <= MOST_SLOTS:
+    if not word.isascii() or not word.isdigit() or len(word) > 12 or not least <= int(word) <= MAX_SLOTS:
         others = ", or none for no limit" if may_be_none else ""
-        raise BadInput(f"{key}={text[:50]}: write a whole number from {least} to {number(MOST_SLOTS)}{others}")
+        raise BadInput(f"{key}={text[:50]}: write a whole number from {least} to {number(MAX_SLOTS)}{others}")
     return int(word)
 
 

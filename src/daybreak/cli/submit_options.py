@@ -19,7 +19,7 @@ from daybreak.cli.session import session
 from daybreak.cli.wait import unknown_to_all, wait_for
 from daybreak.client.client import Client
 from daybreak.core.model import Adaptive, Job, JobSpec, Options
-from daybreak.policy.parse_options import options_of
+from daybreak.policy.parse_options import parse_options
 from daybreak.policy.retry import PRESETS
 from daybreak.store.protocol import Inserted
 
@@ -51,7 +51,7 @@ class How:
         self.said: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
 
     def options(self, defaults: Options) -> Options:
-        return options_of(defaults, retry=self.retry, timeout=self.timeout, expires_in=self.expires_in)
+        return parse_options(defaults, retry=self.retry, timeout=self.timeout, expires_in=self.expires_in)
 
 
 def job_options(command: F) -> F:

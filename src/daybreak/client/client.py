@@ -31,7 +31,7 @@ from daybreak.core.events import Event
 from daybreak.core.model import DEFAULT_QUEUE, FINAL, WAITING, Job, JobSpec, Put, QueueSettings, Reason, State
 from daybreak.core.units import duration, priority
 from daybreak.policy.admit import admit, check_name, digest
-from daybreak.policy.parse_options import options_of, spec_of
+from daybreak.policy.parse_options import build_spec, parse_options
 from daybreak.store.protocol import (
     EVENTS_TOPIC,
     LATEST,
@@ -110,12 +110,12 @@ class Client:
         id: str | None = None,  # noqa: A002 - the word users know
     ) -> JobSpec:
         """A job as it will be accepted, or an error that names what is wrong with it."""
-        spec = spec_of(
+        spec = build_spec(
             task,
             b"{}" if not args else values.encode(dict(args), "args"),
             id=self._new_id() if id is None else id,
             by=self.by,
-            options=options_of(retry=retry, timeout=timeout, expires_in=expires_in, keep=keep, run=run),
+            options=parse_options(retry=retry, timeout=timeout, expires_in=expires_in, keep=keep, run=run),
             queue=queue,
             version=version,
             priority=priority,

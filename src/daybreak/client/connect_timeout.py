@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Final
 
 from daybreak.core.units import moment
-from daybreak.policy.durations import NONE, Hour, added, merged, of_one
-from daybreak.policy.timeouts import for_connecting
+from daybreak.policy.durations import NO_DURATIONS, Hour, add_hours, hour_with, with_hour
+from daybreak.policy.timeouts import connect_limit
 from daybreak.system.ports import World
 
 SUBJECT: Final = "connection to the store"
@@ -22,21 +22,21 @@ class ConnectTimeout:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._durations = NONE
+        self._durations = NO_DURATIONS
         self._late = 0  # in a row
         self._untold: tuple[timedelta, Hour] | None = None
         self._lock = threading.Lock()
 
     def seconds(self, base: timedelta) -> float:
         with self._lock:
-            return for_connecting(base, self._durations, self._late).total_seconds()
+            return connect_limit(base, self._durations, self._late).total_seconds()
 
     def took(self, base: timedelta, seconds: float, *, late: bool = False) -> None:
-        one = of_one(seconds, late=late)
+        one = hour_with(seconds, late=late)
         with self._lock:
             self._late = self._late + 1 if late else 0
-            self._durations = merged(self._durations, one, moment(self._world.wall()))
-            self._untold = (base, one) if self._untold is None else (self._untold[0], added(self._untold[1], one))
+            self._durations = with_hour(self._durations, one, moment(self._world.wall()))
+            self._untold = (base, one) if self._untold is None else (self._untold[0], add_hours(self._untold[1], one))
 
     @property
     def has_news(self) -> bool:

@@ -21,8 +21,18 @@ from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import OutcomeUnknown, StoreError
 from daybreak.core.model import JobSpec, Lease, Put, Record
 from daybreak.core.units import moment, span
-from daybreak.policy.durations import HOUR, NONE, Durations, Hour, added, hour_of, is_sound, merged, of_one
-from daybreak.policy.timeouts import ESCALATE, ESCALATE_AFTER, adapted, escalated, level, limit_for
+from daybreak.policy.durations import (
+    HOUR,
+    NO_DURATIONS,
+    Durations,
+    Hour,
+    add_hours,
+    hour_of,
+    hour_with,
+    is_sound,
+    with_hour,
+)
+from daybreak.policy.timeouts import ESCALATE, ESCALATE_AFTER, adapted, escalated, escalation_level, limit_for
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
 
@@ -68,7 +78,7 @@ class DurationStats:
         if late:
             _make_room(self._late)
             self._late[subject] = in_a_row
-        self._collect({subject: (base, of_one(seconds, late=late))})
+        self._collect({subject: (base, hour_with(seconds, late=late))})
 
     def take_over(self, other: DurationStats) -> None:
         """What another has collected, who cannot tell it any more."""
@@ -83,7 +93,7 @@ class DurationStats:
         for subject, (base, hour) in fresh.items():
             if subject in self._fresh:
                 known_base, before = self._fresh[subject]
-                self._fresh[subject] = (known_base, added(before, hour))
+                self._fresh[subject] = (known_base, add_hours(before, hour))
             elif len(self._fresh) < MAX_SUBJECTS:
                 self._fresh[subject] = (base, hour)
 
@@ -124,8 +134,8 @@ class DurationStats:
         subject = short(subject)
         if subject not in self._known:
             await self._load(subject)
-        limit = adapted(base, self.known(subject) or NONE)
-        return escalated(limit, escalate, level(self._late.get(subject, 0), escalate_after))
+        limit = adapted(base, self.known(subject) or NO_DURATIONS)
+        return escalated(limit, escalate, escalation_level(self._late.get(subject, 0), escalate_after))
 
     async def _load(self, subject: str) -> None:
         """Once, however many ask for it at the same time, and for a second: without an answer the base holds."""
@@ -143,7 +153,9 @@ class DurationStats:
             self._believe(subject, (await self.read(subject))[0])
         except Exception as error:  # noqa: BLE001 - whatever ails the store, the work that is limited goes on
             _log.warning("how long %s takes is not known: %s", subject, error)
-            self._believe(subject, NONE, is_stale=True)  # so that the next one need not wait, and it is asked for soon
+            self._believe(
+                subject, NO_DURATIONS, is_stale=True
+            )  # so that the next one need not wait, and it is asked for soon
         finally:
             self._loading.pop(subject, None)
 
@@ -199,14 +211,14 @@ class DurationStats:
     async def read(self, subject: str) -> tuple[Durations, int]:
         for record in await self._store.records(KIND, short(subject)):
             return decoded(record), record.revision
-        return NONE, 0
+        return NO_DURATIONS, 0
 
     async def _read(self, subjects: Collection[str]) -> dict[str, tuple[Durations, int]]:
         if len(subjects) <= A_FEW:
             return {subject: await self.read(subject) for subject in subjects}
         found = {record.name: record for record in await self._store.records(KIND) if record.name in subjects}
         return {
-            subject: (decoded(found[subject]), found[subject].revision) if subject in found else (NONE, 0)
+            subject: (decoded(found[subject]), found[subject].revision) if subject in found else (NO_DURATIONS, 0)
             for subject in subjects
         }
 
@@ -218,7 +230,7 @@ class DurationStats:
                 return
             before, now = await self._read(fresh), moment(self._world.wall())
             then = {
-                subject: _moved(before[subject][0], merged(before[subject][0], hour, now), base)
+                subject: _moved(before[subject][0], with_hour(before[subject][0], hour, now), base)
                 for subject, (base, hour) in fresh.items()
             }
             await self._put(fresh, then, {subject: revision for subject, (_, revision) in before.items()})
@@ -284,7 +296,7 @@ def decoded(record: Record) -> Durations:
     if record.name not in _unreadable and len(_unreadable) < MAX_SUBJECTS:
         _unreadable.add(record.name)
         _log.warning("what is kept of how long %s takes cannot be read: %s", record.name, exc)
-    return NONE
+    return NO_DURATIONS
 
 
 def _moved(before: Durations, then: Durations, base: timedelta) -> Durations:

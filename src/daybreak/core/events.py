@@ -80,7 +80,7 @@ def submitted(spec: JobSpec, state: State, at: datetime, run_at: datetime | None
     )  # fmt: skip
 
 
-def told_by(put: Put, at: datetime) -> Event:
+def record_event(put: Put, at: datetime) -> Event:
     """Of a record that was written: it belongs to no job, has no number, and its note names the record."""
     return Event(n=0, kind=put.tells, job="", at=at, by=put.by, note=put.name)
 
@@ -109,15 +109,15 @@ def last_holder(history: Sequence[Event]) -> str | None:
     return next((event.by for event in reversed(history) if event.kind == "started"), None)
 
 
-LONG: Final = 400
-KEPT: Final = 200
+FOLD_FROM: Final = 400
+KEPT_UNFOLDED: Final = 200
 
 
-def shortened(history: list[Event]) -> list[Event]:
+def shorten_history(history: list[Event]) -> list[Event]:
     """A history that stays bounded: every 200 events from the 400th on, all but the latest 200 fold into one."""
-    if history[-1].n < LONG or history[-1].n % KEPT:
+    if history[-1].n < FOLD_FROM or history[-1].n % KEPT_UNFOLDED:
         return history
-    first, old, kept = history[0], history[1:-KEPT], history[-KEPT:]
+    first, old, kept = history[0], history[1:-KEPT_UNFOLDED], history[-KEPT_UNFOLDED:]
     so_far = fold([first, *old])
     told = Event(
         n=so_far.n, kind="folded", job=first.job, at=old[-1].at, state=so_far.state, reason=so_far.reason,

@@ -22,7 +22,7 @@ class Rank(NamedTuple):
     seq: int
 
 
-def place(settings: QueueSettings, priority: int, arrived: int, seq: int) -> Rank:
+def rank_of(settings: QueueSettings, priority: int, arrived: int, seq: int) -> Rank:
     """Where a job stands in its queue. `arrived` is the store's steady time, so a clock set back reorders nothing."""
     if settings.discipline == "aging":
         return Rank(0, arrived + priority * span(settings.patience), seq)
@@ -46,6 +46,6 @@ def passed_over_for(patience: timedelta, priority: int, by: int = 0) -> timedelt
 _TURN_SCALE = 720_720
 
 
-def turn(served: int, weight: int) -> int:
+def virtual_time(served: int, weight: int) -> int:
     """The virtual time of a queue's next job, `served` being how many the claimant has had from it."""
     return (served + 1) * _TURN_SCALE // max(1, weight)

@@ -13,17 +13,17 @@ from typing import Final, NamedTuple
 from daybreak.core.model import NO_GATE, UNLIMITED, Gate, JobSpec, Need, ResourceSettings
 from daybreak.core.units import span
 
-PARKED_PER_CLAIM: Final = 100
-OFFERED_AT_ONCE: Final = 100
-LOOK_AGAIN: Final = span(timedelta(seconds=10))
-PASSED_OVER_FOR: Final = span(timedelta(seconds=30))
-FIRST_TRIES: Final = 10  # of a failing resource, for each retry
+MAX_PARKED_PER_CLAIM: Final = 100
+MAX_OFFERED: Final = 100
+RECHECK_INTERVAL: Final = span(timedelta(seconds=10))
+RESERVE_AFTER: Final = span(timedelta(seconds=30))
+FIRST_ATTEMPTS_PER_RETRY: Final = 10  # of a failing resource, for each retry
 CREDIT: Final = (-100, 1000)  # first tries that can be owed, or saved up
-ONE_RETRY_EACH: Final = span(timedelta(seconds=1))  # where no first tries come
-RETRIES_OF: Final = "retries of "  # what a retry waits for that must spare its resource
+RETRY_INTERVAL: Final = span(timedelta(seconds=1))  # where no first tries come
+RETRY_CAUSE_PREFIX: Final = "retries of "  # what a retry waits for that must spare its resource
 
 
-class Kept(NamedTuple):
+class Reservation(NamedTuple):
     """Slots that are kept free for a job which was passed over for too long."""
 
     seq: int
@@ -53,7 +53,7 @@ class Gauge:
     used: int = 0
     tat: int = 0
     look: int | None = None
-    kept: Kept | None = None
+    kept: Reservation | None = None
     fence: int = 0
     sparing_until: int = 0
     credit: int = 0
@@ -106,12 +106,12 @@ class Gauge:
             self.taken_at = wall
         if now >= self.sparing_until:
             return False
-        self.spare_at = now + ONE_RETRY_EACH
+        self.spare_at = now + RETRY_INTERVAL
         if is_retry:
-            self.credit = max(self.credit - FIRST_TRIES, CREDIT[0])
+            self.credit = max(self.credit - FIRST_ATTEMPTS_PER_RETRY, CREDIT[0])
             return False
         self.credit = min(self.credit + 1, CREDIT[1])
-        return self.credit % FIRST_TRIES == 0 and self.credit > 0
+        return self.credit % FIRST_ATTEMPTS_PER_RETRY == 0 and self.credit > 0
 
     def give(self, slots: int) -> None:
         self.used -= slots
@@ -130,8 +130,8 @@ class Gauge:
     def starts(self, now: int) -> int:
         """How many jobs may start now, by pace."""
         if not self.every:
-            return OFFERED_AT_ONCE
-        return min(OFFERED_AT_ONCE, max(0, -self._early(now) // self.every + 1))
+            return MAX_OFFERED
+        return min(MAX_OFFERED, max(0, -self._early(now) // self.every + 1))
 
     def is_full(self, beside: int = 0) -> bool:
         limit = self.limit
@@ -148,29 +148,29 @@ class Gauge:
         else:
             # What is lacking is a start, or else slots: of those there are too few, and somebody will give some back.
             early = self._early(now) + offered * self.every if self.every else 0
-            self.look = now + (early if early > 0 else LOOK_AGAIN)
+            self.look = now + (early if early > 0 else RECHECK_INTERVAL)
 
     # -- sparing it ----------------------------------------------------------------------------------------------------
 
     def spare(self, spare_for: timedelta, now: int) -> None:
         if now >= self.sparing_until:
-            self.credit, self.spare_at = 0, now + ONE_RETRY_EACH
+            self.credit, self.spare_at = 0, now + RETRY_INTERVAL
         self.sparing_until = now + span(spare_for) if spare_for else 0
 
     def retries(self, now: int) -> int:
         """How many retries may start now."""
         if now >= self.sparing_until:
-            return OFFERED_AT_ONCE
-        return min(OFFERED_AT_ONCE, max(self.credit // FIRST_TRIES, int(now >= self.spare_at)))
+            return MAX_OFFERED
+        return min(MAX_OFFERED, max(self.credit // FIRST_ATTEMPTS_PER_RETRY, int(now >= self.spare_at)))
 
     def look_at_retries(self, now: int, *, offered: int, more: bool) -> int:
         """When to look again at retries that wait for it."""
         if more and offered and now >= self.sparing_until:
             return now
         if now >= self.sparing_until:
-            return now + LOOK_AGAIN
+            return now + RECHECK_INTERVAL
         # One that may go now was just offered: the next may a second after it went.
-        return min(self.sparing_until, self.spare_at if now < self.spare_at else now + ONE_RETRY_EACH)
+        return min(self.sparing_until, self.spare_at if now < self.spare_at else now + RETRY_INTERVAL)
 
     # -- its gate ------------------------------------------------------------------------------------------------------
 
@@ -183,13 +183,13 @@ def need_of(spec: JobSpec, resource: str) -> int:
     return next((need.slots for need in spec.options.resources if need.resource == resource), 0)
 
 
-def spared_by(cause: str) -> str | None:
+def spared_resource(cause: str) -> str | None:
     """The resource whose failing is why a retry waits for this."""
-    return cause.removeprefix(RETRIES_OF) if cause.startswith(RETRIES_OF) else None
+    return cause.removeprefix(RETRY_CAUSE_PREFIX) if cause.startswith(RETRY_CAUSE_PREFIX) else None
 
 
 def is_passed_over(needs: tuple[Need, ...], since: int | None, now: int) -> bool:
     """Whether a job that has waited `since` then was passed over for too long. Only one that needs several slots, or
     several resources, can be passed over for ever, by those that need less."""
     is_hard_to_place = len(needs) > 1 or any(need.slots > 1 for need in needs)
-    return is_hard_to_place and since is not None and now - since >= PASSED_OVER_FOR
+    return is_hard_to_place and since is not None and now - since >= RESERVE_AFTER

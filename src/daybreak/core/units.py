@@ -13,7 +13,7 @@ from daybreak.core.errors import BadInput
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 ZERO: Final = timedelta()
-LONGEST: Final = timedelta(days=36_500)
+MAX_DURATION: Final = timedelta(days=36_500)
 
 
 class Priority(IntEnum):
@@ -68,7 +68,7 @@ def duration(value: object, what: str = "duration") -> timedelta:
             raise BadInput(f"{what}: a bare number has no unit; write '{value}s' or timedelta(seconds={value})")
         case _:
             raise BadInput(f"{what}: {value!r} is no duration; write '90s', '10m', '1h30m' or a timedelta")
-    if not ZERO <= found <= LONGEST:
+    if not ZERO <= found <= MAX_DURATION:
         raise BadInput(f"{what}: {value!r} is out of range; it must lie between 0 and 100 years")
     return found
 

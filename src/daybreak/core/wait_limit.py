@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-NOT_URGENT: Final = 7  # from this priority on wait limits shrink
-SHORTENED: Final = "its wait limit is shorter: the queue is nearly full"
+SHORTENED_FROM: Final = 7  # from this priority on wait limits shrink
+SHORTENED_NOTE: Final = "its wait limit is shorter: the queue is nearly full"
 
 
-def cut(expires_in: int, priority: int, unfinished: int, capacity: int | None) -> int:
+def shortened_wait(expires_in: int, priority: int, unfinished: int, capacity: int | None) -> int:
     """The wait limit, in microseconds, of a job for a queue that has so many unfinished: what is not urgent waits less
     from four fifths of the capacity on, and a quarter where the queue is full."""
-    if capacity is None or priority < NOT_URGENT:
+    if capacity is None or priority < SHORTENED_FROM:
         return expires_in
     over = min(max(5 * unfinished - 4 * capacity, 0), capacity)
     return expires_in - expires_in * 3 * over // (4 * capacity) if over else expires_in

@@ -9,15 +9,15 @@ from typing import Final
 
 from daybreak.core.errors import BadInput, TooLarge, Unsupported
 from daybreak.core.model import DEFAULT_OPTIONS, JobSpec, Need, Options
-from daybreak.core.resource_gauge import spared_by
+from daybreak.core.resource_gauge import spared_resource
 from daybreak.core.units import duration, instant
-from daybreak.policy.retry import retrying
+from daybreak.policy.retry import parse_retry
 
 ARGS_LIMIT: Final = 1024 * 1024
 NAME_LIMIT: Final = 200
 TAGS_LIMIT: Final = 50
 NEEDS_LIMIT: Final = 32
-MOST_SLOTS: Final = 1_000_000_000
+MAX_SLOTS: Final = 1_000_000_000
 SHORTEST_HANG: Final = timedelta(seconds=1)
 
 
@@ -77,7 +77,7 @@ def check_version(who: str, version: int) -> None:
 
 def check_options(who: str, options: Options) -> None:
     """`who` is the job or the task that has them, as a message names it."""
-    retrying(options.retry)
+    parse_retry(options.retry)
     for kind in (*options.retry.transient, *options.retry.permanent):
         check_name("retry", kind)
     for what in ("timeout", "expires_in", "keep_completed", "keep_failed", "hang"):
@@ -105,9 +105,9 @@ def _check_needs(who: str, needs: tuple[Need, ...]) -> None:
         if not need.resource:
             raise BadInput(f"{who}: a resource without a name")
         check_name("resource", need.resource)
-        if spared_by(need.resource) is not None:
+        if spared_resource(need.resource) is not None:
             raise BadInput(f"{who}: {need.resource!r} is no resource, but what waits while one fails")
-        if not _is_whole(need.slots) or not 1 <= need.slots <= MOST_SLOTS:
+        if not _is_whole(need.slots) or not 1 <= need.slots <= MAX_SLOTS:
             raise BadInput(f"{who}: {need.slots!r} slots of {need.resource!r}; write 1 or more")
     if len(needs) > NEEDS_LIMIT:
         raise TooLarge(f"{who}: {len(needs)} resources; at most {NEEDS_LIMIT}")

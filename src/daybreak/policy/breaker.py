@@ -21,7 +21,7 @@ class Signal(NamedTuple):
     started_at: datetime
 
 
-def hear(lease: Lease, outcome: Outcome) -> Signal | None:
+def signal_of(lease: Lease, outcome: Outcome) -> Signal | None:
     """None if it says nothing: a wrong argument, a cancelled job or a dead worker are not the resource's fault."""
     match outcome:
         case Done():
@@ -34,7 +34,7 @@ def hear(lease: Lease, outcome: Outcome) -> Signal | None:
             return None
 
 
-def after(gate: Gate, breaker: Breaker, heard: Iterable[Signal], now: datetime) -> Gate:
+def next_gate(gate: Gate, breaker: Breaker, heard: Iterable[Signal], now: datetime) -> Gate:
     """The gate once these were heard, in order."""
     for one in heard:
         if gate.state == "closed":

@@ -49,7 +49,7 @@ class Durations(Struct, frozen=True, omit_defaults=True, kw_only=True):
     multiple: float = 0.0
 
 
-NONE: Final = Durations()
+NO_DURATIONS: Final = Durations()
 
 
 def is_sound(durations: Durations) -> bool:
@@ -76,11 +76,11 @@ def hour_of(now: datetime) -> int:
     return micros(now) // (HOUR // timedelta(microseconds=1))
 
 
-def merged(durations: Durations, fresh: Hour, now: datetime) -> Durations:
+def with_hour(durations: Durations, fresh: Hour, now: datetime) -> Durations:
     """With what was seen since, and without what is older than a day."""
     hour, seen = hour_of(now), sum(fresh.classes.values())
     hours = {at: kept for at, kept in durations.hours.items() if hour - at <= WINDOW // HOUR}
-    hours[hour] = added(hours.get(hour, Hour()), fresh)
+    hours[hour] = add_hours(hours.get(hour, Hour()), fresh)
     return replace(
         durations,
         hours=hours,
@@ -90,14 +90,14 @@ def merged(durations: Durations, fresh: Hour, now: datetime) -> Durations:
     )
 
 
-def added(one: Hour, other: Hour) -> Hour:
+def add_hours(one: Hour, other: Hour) -> Hour:
     classes = dict(one.classes)
     for at, n in other.classes.items():
         classes[at] = classes.get(at, 0) + n
     return Hour(classes, one.seconds + other.seconds, one.late + other.late, max(_longest(one), _longest(other)))
 
 
-def of_one(seconds: float, *, late: bool = False) -> Hour:
+def hour_with(seconds: float, *, late: bool = False) -> Hour:
     return Hour({class_of(seconds): 1}, seconds, int(late), 0.0 if late else seconds)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from daybreak.core.model import NO_HEALTH, Health
 
-HALVES_IN: Final = timedelta(seconds=10)
+HALF_LIFE: Final = timedelta(seconds=10)
 MAX_WEIGHT: Final = 100.0  # outcomes, by weight: what failed a thousand times is soon trusted again, too
 SPARE_FOR: Final = timedelta(seconds=30)  # and again with every outcome that is told, while it fails
 ENOUGH: Final = 10.0  # failures, by weight: fewer say nothing
@@ -23,7 +23,7 @@ WORKS_FROM: Final = 0.9
 _UNKNOWN: Final = (2.0, 1.0)
 
 
-def after(health: Health, heard: Iterable[bool], now: datetime) -> Health:
+def next_health(health: Health, heard: Iterable[bool], now: datetime) -> Health:
     """Its health once these were heard: True for a success, False for a transient failure."""
     faded = _faded(health, now)
     outcomes = list(heard)
@@ -57,5 +57,5 @@ def _fails(told: Health, before: Health) -> bool:
 def _faded(health: Health, now: datetime) -> Health:
     if health.at is None:
         return NO_HEALTH
-    left = 0.5 ** (max(now - health.at, timedelta()) / HALVES_IN)
+    left = 0.5 ** (max(now - health.at, timedelta()) / HALF_LIFE)
     return Health(good=health.good * left, bad=health.bad * left)

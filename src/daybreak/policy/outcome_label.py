@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final, Literal
 
 from daybreak.core.model import Lease, Reason, State
-from daybreak.policy.timeouts import level_of
+from daybreak.policy.timeouts import escalation_level_of
 
 _MICRO: Final = timedelta(microseconds=1)
 _NOW: Final = timedelta()
@@ -21,7 +21,7 @@ _NOW: Final = timedelta()
 Word = Literal["", "late", "hung"]
 
 
-def called(lease: Lease, state: State, reason: Reason | None, word: Word) -> str:
+def outcome_label(lease: Lease, state: State, reason: Reason | None, word: Word) -> str:
     words = [state.value if reason is None else f"{state} {reason}"]
     options = lease.spec.options
     if state is State.SCHEDULED:
@@ -32,7 +32,7 @@ def called(lease: Lease, state: State, reason: Reason | None, word: Word) -> str
         words.append("again")
     if word:
         words.append(word)
-    if lease.timeouts and options.timeout is not None and level_of(options, lease.timeouts):
+    if lease.timeouts and options.timeout is not None and escalation_level_of(options, lease.timeouts):
         words.append("escalated")
     return " ".join(words)
 

@@ -12,10 +12,10 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import DEFAULT_OPTIONS, Adaptive, JobSpec, Options
 from daybreak.core.units import duration, instant
 from daybreak.core.units import priority as as_priority
-from daybreak.policy.retry import retrying
+from daybreak.policy.retry import parse_retry
 
 
-def spec_of(
+def build_spec(
     task: str,
     args: bytes,
     *,
@@ -66,7 +66,7 @@ def spec_of(
     )
 
 
-def options_of(
+def parse_options(
     start: Options = DEFAULT_OPTIONS,
     *,
     retry: object = None,
@@ -81,7 +81,7 @@ def options_of(
     until the run is deleted: its results are one table."""
     said: dict[str, object] = {}
     if retry is not None:
-        said["retry"] = retrying(retry)
+        said["retry"] = parse_retry(retry)
     if timeout is not None:
         said |= _limit(timeout)
     for name, value in (("expires_in", expires_in), ("hang", hang)):

@@ -12,11 +12,11 @@ import msgspec
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import UNLIMITED, Breaker, Need, ResourceSettings
-from daybreak.core.resource_gauge import RETRIES_OF, spared_by
-from daybreak.core.units import LONGEST, ZERO, duration
-from daybreak.policy.admit import MOST_SLOTS, NEEDS_LIMIT, check_name
+from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, spared_resource
+from daybreak.core.units import MAX_DURATION, ZERO, duration
+from daybreak.policy.admit import MAX_SLOTS, NEEDS_LIMIT, check_name
 
-LOCK: Final = "lock:"  # what the resources of locks are called by
+LOCK_PREFIX: Final = "lock:"  # what the resources of locks are called by
 
 _RATE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d+)?\s*(ms|s|m|min|h|d|sec|second|minute|hour|day)\s*")
 _UNITS: Final = {
@@ -47,7 +47,7 @@ class Resource:
         max_waiting: int | None = None,
     ) -> None:
         self.name = check_resource(name)
-        self.settings = settings_of(
+        self.settings = parse_settings(
             name, UNLIMITED, slots=slots, rate=rate, burst=burst, breaker=breaker, max_waiting=max_waiting
         )
 
@@ -65,7 +65,7 @@ class Share:
     def __init__(self, resource: Resource | str, slots: int) -> None:
         self.resource = resource
         name = resource.name if isinstance(resource, Resource) else check_resource(resource)
-        if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= MOST_SLOTS:
+        if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= MAX_SLOTS:
             raise BadInput(f"resource {name!r}: {slots!r} slots; write a whole number from 1")
         self.need = Need(name, slots)
 
@@ -73,7 +73,7 @@ class Share:
         return f"<{self.need.slots} of resource {self.need.resource}>"
 
 
-def shares_of(value: object) -> list[Share]:
+def parse_shares(value: object) -> list[Share]:
     """What people write for resource=: a resource or its name, several slots of one, or a list of these."""
     match value:
         case None:
@@ -83,7 +83,7 @@ def shares_of(value: object) -> list[Share]:
         case Resource() | str():
             return [Share(value, 1)]
         case list() | tuple() | set() | frozenset():
-            return [share for one in value for share in shares_of(one)]
+            return [share for one in value for share in parse_shares(one)]
         case _:
             raise BadInput(
                 f"resource={value!r}: write a Resource, its name, resource.take(2), a list of these, "
@@ -105,12 +105,14 @@ def check_resource(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise BadInput(f"resource: {name!r} is no name; write a text such as 'plecs'")
     check_name("resource", name)
-    if spared_by(name) is not None:
-        raise BadInput(f"resource {name!r}: names that begin with {RETRIES_OF!r} are for what waits while one fails")
+    if spared_resource(name) is not None:
+        raise BadInput(
+            f"resource {name!r}: names that begin with {RETRY_CAUSE_PREFIX!r} are for what waits while one fails"
+        )
     return name
 
 
-def settings_of(name: str, before: ResourceSettings, **said: Any) -> ResourceSettings:
+def parse_settings(name: str, before: ResourceSettings, **said: Any) -> ResourceSettings:
     """`before` with what was said on top of it. None leaves a number as it is; `"none"` takes a limit away."""
     changes: dict[str, Any] = {}
     for what, value in said.items():
@@ -122,7 +124,7 @@ def settings_of(name: str, before: ResourceSettings, **said: Any) -> ResourceSet
             case "burst":
                 changes[what] = _whole(name, what, value, least=1)
             case "rate":
-                changes["every"] = every_of(value, name)
+                changes["every"] = parse_rate(value, name)
             case "breaker":
                 changes[what] = _breaker(name, value)
             case _:
@@ -139,12 +141,12 @@ def settings_of(name: str, before: ResourceSettings, **said: Any) -> ResourceSet
 def _whole(name: str, what: str, value: object, *, least: int) -> int | None:
     if value == "none" and what != "burst":
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_SLOTS:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_SLOTS:
         raise BadInput(f"resource {name!r}: {what}={value!r} must be a whole number from {least}")
     return value
 
 
-def every_of(rate: object, name: str) -> timedelta | None:
+def parse_rate(rate: object, name: str) -> timedelta | None:
     """The time between two starts: "10/s" is 100 ms."""
     if rate == "none":
         return None
@@ -153,7 +155,7 @@ def every_of(rate: object, name: str) -> timedelta | None:
         raise BadInput(f"resource {name!r}: rate={rate!r}; write a number and a time, such as '10/s' or '100/min'")
     number, times, unit = float(found[1]), int(found[2] or 1), _UNITS[found[3]]
     every = unit * times / number if number and times else ZERO
-    if not timedelta(microseconds=1) <= every <= LONGEST:
+    if not timedelta(microseconds=1) <= every <= MAX_DURATION:
         raise BadInput(f"resource {name!r}: rate={rate!r} lies outside one a microsecond to one in 100 years")
     return every
 

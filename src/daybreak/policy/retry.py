@@ -10,7 +10,7 @@ import msgspec
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Failure, Retry
-from daybreak.core.units import LONGEST, ZERO
+from daybreak.core.units import MAX_DURATION, ZERO
 
 PRESETS: Final = {
     "default": Retry(),
@@ -26,7 +26,7 @@ PRESETS: Final = {
 
 _CHOICES: Final = {name: get_args(get_type_hints(Retry)[name]) for name in ("strategy", "unknown")}
 
-USUAL: Final = 2 / 3  # the share of tries that succeed, where nobody knows better
+TYPICAL_SUCCESS: Final = 2 / 3  # the share of tries that succeed, where nobody knows better
 
 Kind = Literal["transient", "permanent", "unknown"]
 
@@ -40,7 +40,7 @@ _TRANSIENT: Final = frozenset({"OSError", "TimeoutError", "ConnectionError", "EO
 _TRANSIENT_STATUS: Final = frozenset({408, 425, 429, *range(500, 600)})
 
 
-def retrying(value: object) -> Retry:
+def parse_retry(value: object) -> Retry:
     """What people write for retry: a Retry, a preset's name, or a number of attempts."""
     match value:
         case Retry():
@@ -69,8 +69,8 @@ def retrying(value: object) -> Retry:
     if (
         not 0 <= retry.jitter <= 1
         or not 1 <= retry.factor <= 1000
-        or not ZERO <= retry.delay <= LONGEST
-        or not ZERO <= retry.cap <= LONGEST
+        or not ZERO <= retry.delay <= MAX_DURATION
+        or not ZERO <= retry.cap <= MAX_DURATION
     ):
         raise BadInput(
             "retry: jitter lies between 0 and 1, factor between 1 and 1000, delay and cap between 0 and 100 years"
@@ -107,14 +107,14 @@ def may_retry(failure: Failure, retry: Retry) -> bool:
     return kind == "transient" or (kind == "unknown" and retry.unknown == "retry")
 
 
-def stretched(success: float) -> float:
+def adaptive_factor(success: float) -> float:
     """By what an adaptive wait is multiplied: a half where all tries succeed, four where none does, one where it is as
     `USUAL`. Continuous, and never shorter for less success."""
     return float(2 ** (3 * (1 - min(max(success, 0.0), 1.0)) - 1))
 
 
 def delay_for(
-    retry: Retry, attempt: int, chance: float, retry_after: timedelta | None = None, *, success: float = USUAL
+    retry: Retry, attempt: int, chance: float, retry_after: timedelta | None = None, *, success: float = TYPICAL_SUCCESS
 ) -> timedelta:
     """The wait after failed attempt number `attempt`. `chance` in [0, 1) spreads a jittered wait symmetrically. An
     adaptive one is the longer, the smaller the share of tries is that lately had `success`.
@@ -132,9 +132,9 @@ def delay_for(
             grown = (attempt - 1) * math.log2(retry.factor) < 64
             wait = base * (retry.factor ** (attempt - 1) if grown else 2.0**64)
     if retry.strategy == "adaptive":
-        wait *= stretched(success)
+        wait *= adaptive_factor(success)
     wait = min(wait, retry.cap.total_seconds())
     if retry.strategy in ("jittered", "adaptive"):
         wait *= 1 + retry.jitter * (2 * chance - 1)
     found = timedelta(seconds=wait)
-    return found if retry_after is None else max(found, min(retry_after, LONGEST))
+    return found if retry_after is None else max(found, min(retry_after, MAX_DURATION))

@@ -22,13 +22,13 @@ from daybreak.core.model import (
     Suspended,
     TimedOut,
 )
-from daybreak.policy.outcome_label import Word, called, waited_for
+from daybreak.policy.outcome_label import Word, outcome_label, waited_for
 from daybreak.policy.retain import keep_for
-from daybreak.policy.retry import USUAL, delay_for, may_retry
-from daybreak.policy.timeouts import described
+from daybreak.policy.retry import TYPICAL_SUCCESS, delay_for, may_retry
+from daybreak.policy.timeouts import describe_limit
 
 
-def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: float = USUAL) -> Settlement:
+def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: float = TYPICAL_SUCCESS) -> Settlement:
     """What becomes of the job, as data. `chance` in [0, 1) is for jitter; `success` is how what it needs did lately."""
     if lease.spec.holder is not None:
         return _let_go(lease, outcome, by)
@@ -91,7 +91,7 @@ def _failed(lease: Lease, failure: Failure, ran: float, odds: _Odds, by: str) ->
 def _timed_out(lease: Lease, late: TimedOut, odds: _Odds, by: str) -> Settlement:
     retry, after = lease.spec.options.retry, late.after
     failure = Failure(
-        message=late.story or f"ran longer than its limit of {described(lease.spec.options, after)}",
+        message=late.story or f"ran longer than its limit of {describe_limit(lease.spec.options, after)}",
         kinds=("TimeoutError",),
         traceback=late.stack,
         attempt=lease.attempt,
@@ -151,7 +151,7 @@ def _end(
         failure=failure,
         keep_for=keep_for(lease.spec.options, state),
         by=by,
-        counts_as="completed" if is_first and state is State.COMPLETED else called(lease, state, reason, word),
+        counts_as="completed" if is_first and state is State.COMPLETED else outcome_label(lease, state, reason, word),
         ran=int(ran * 1e6),
         waited=waited_for(lease) if is_first else None,
     )
@@ -187,7 +187,7 @@ def _go_on(
         checkpoint=checkpoint,
         note=note,
         by=by,
-        counts_as=called(lease, state, None, word) if is_charged else "",
+        counts_as=outcome_label(lease, state, None, word) if is_charged else "",
         ran=int(ran * 1e6),
         waited=waited_for(lease) if is_charged and lease.attempt == 1 else None,
         unused=unused,

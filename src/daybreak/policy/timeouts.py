@@ -8,18 +8,18 @@ from typing import Final, Literal, get_args
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Options
-from daybreak.core.units import LONGEST
+from daybreak.core.units import MAX_DURATION
 from daybreak.policy.durations import Durations, classes_of, longest_of, smooth_quantile
 
-LEVELS: Final = 5
+MAX_ESCALATIONS: Final = 5
 ESCALATE: Final = 1.5  # where nobody says otherwise, but for jobs, which are escalated after the first time
 ESCALATE_AFTER: Final = 3
 BOUNDS: Final = (0.5, 3.0)  # of the base
 QUANTILE: Final = 0.99
 MARGIN: Final = 2.0  # times what all but one in a hundred took
-SPARE: Final = 1.1  # times the longest of all that came to its end
-FEW: Final = 20  # durations; with fewer the base holds
-MANY: Final = 100  # with so many what is seen counts fully
+LONGEST_MARGIN: Final = 1.1  # times the longest of all that came to its end
+MIN_SAMPLES: Final = 20  # durations; with fewer the base holds
+FULL_TRUST_SAMPLES: Final = 100  # with so many what is seen counts fully
 
 Kind = Literal["wait", "acquisition", "renewal", "connection", "operation"]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
@@ -43,7 +43,7 @@ def multiplier(needed: float, seen: int) -> float:
     """By what a base is multiplied when all but one in a hundred of `seen` durations took at most `needed` times the
     base. Continuous and never falling in `needed`, and between a half and three."""
     wanted = min(max(needed * MARGIN, BOUNDS[0]), BOUNDS[1])
-    trust = min(max((seen - FEW) / (MANY - FEW), 0.0), 1.0)
+    trust = min(max((seen - MIN_SAMPLES) / (FULL_TRUST_SAMPLES - MIN_SAMPLES), 0.0), 1.0)
     return 1.0 + trust * (wanted - 1.0)
 
 
@@ -52,18 +52,18 @@ def adapted(base: timedelta, durations: Durations) -> timedelta:
     three times the base, with few up to the base."""
     classes = classes_of(durations)
     seen = sum(classes.values())
-    if seen <= FEW:
+    if seen <= MIN_SAMPLES:
         return base
     seconds = base.total_seconds()
     needed = smooth_quantile(classes, QUANTILE, at_most=seconds * BOUNDS[1] / MARGIN)
-    needed = max(needed, longest_of(durations) * SPARE / MARGIN)
-    return min(base * multiplier(needed / seconds, seen), LONGEST)
+    needed = max(needed, longest_of(durations) * LONGEST_MARGIN / MARGIN)
+    return min(base * multiplier(needed / seconds, seen), MAX_DURATION)
 
 
-def for_connecting(base: timedelta, durations: Durations, late: int) -> timedelta:
+def connect_limit(base: timedelta, durations: Durations, late: int) -> timedelta:
     """The limit of the next connection to the store, after so many in a row were late. At most three times the base,
     however many: where a server has gone, who waits long finds late that it is back."""
-    limit = escalated(adapted(base, durations), ESCALATE, level(late, ESCALATE_AFTER))
+    limit = escalated(adapted(base, durations), ESCALATE, escalation_level(late, ESCALATE_AFTER))
     return min(limit, base * BOUNDS[1])
 
 
@@ -73,7 +73,7 @@ def limit_for(options: Options, timeouts: int, durations: Durations | None = Non
     if options.timeout is None or not options.adaptive:
         return options.timeout
     base = options.timeout if durations is None else adapted(options.timeout, durations)
-    return escalated(base, options.escalate, level_of(options, timeouts))
+    return escalated(base, options.escalate, escalation_level_of(options, timeouts))
 
 
 def in_seconds(limit: timedelta) -> str:
@@ -81,7 +81,7 @@ def in_seconds(limit: timedelta) -> str:
     return f"{seconds:.4g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
-def described(options: Options, limit: timedelta, shown: Callable[[timedelta], str] = in_seconds) -> str:
+def describe_limit(options: Options, limit: timedelta, shown: Callable[[timedelta], str] = in_seconds) -> str:
     """An execution limit and where it comes from: "4 s (written)", "2.3 s (adaptive, base 4 s)"."""
     if options.timeout is None:
         return shown(limit)
@@ -92,14 +92,14 @@ def described(options: Options, limit: timedelta, shown: Callable[[timedelta], s
 
 def escalated(limit: timedelta, escalate: float, levels: int) -> timedelta:
     """Longer by that factor so many times, up to the longest there is."""
-    return limit * min(escalate**levels, max(1.0, LONGEST / limit))
+    return limit * min(escalate**levels, max(1.0, MAX_DURATION / limit))
 
 
-def level_of(options: Options, timeouts: int) -> int:
+def escalation_level_of(options: Options, timeouts: int) -> int:
     """How many times the limit of a job's next attempt is raised; a written limit never is."""
-    return level(timeouts, options.escalate_after) if options.adaptive else 0
+    return escalation_level(timeouts, options.escalate_after) if options.adaptive else 0
 
 
-def level(late: int, escalate_after: int) -> int:
+def escalation_level(late: int, escalate_after: int) -> int:
     """How many times a limit is raised after it was too short so often."""
-    return min(max(late - escalate_after + 1, 0), LEVELS)
+    return min(max(late - escalate_after + 1, 0), MAX_ESCALATIONS)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from daybreak.core.model import Lease, Lost, Settlement
-from daybreak.core.units import LONGEST, span
+from daybreak.core.units import MAX_DURATION, span
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Exchange, Reap, Store
 from daybreak.system import patience
@@ -77,7 +77,7 @@ class Reaper:
             return timedelta()
         watched = timedelta(microseconds=now - self._watching_since)
         # Who holds a lease of hours reports within minutes once it can, or was never going to.
-        return watched if watched < LONG_ENOUGH else LONGEST
+        return watched if watched < LONG_ENOUGH else MAX_DURATION
 
     def _heard(self, asked_at: int) -> None:
         # The store was there at some time between question and answer, so the watch begins with the answer and contact

@@ -342,12 +342,12 @@ class Purged(Struct, frozen=True, kw_only=True):
     again: bool = False
 
 
-def jumped_by(wall: int, steady: int) -> int:
+def clock_jump(wall: int, steady: int) -> int:
     """By how much the wall clock has jumped; less than a second is how two clocks are read one after the other."""
     return wall - steady if abs(wall - steady) > 1_000_000 else 0
 
 
-def kept_until(job: Job, wall: int, steady: int) -> int | None:
+def keep_until(job: Job, wall: int, steady: int) -> int | None:
     """When a job that ended elsewhere is to be forgotten, by a store's steady hand."""
     options = job.spec.options
     keep = options.keep_failed if job.state is State.FAILED else options.keep_completed
@@ -541,7 +541,7 @@ class Finding(Struct, frozen=True):
     cure: str = ""
 
 
-def well(what: str) -> Finding:
+def ok_finding(what: str) -> Finding:
     return Finding(what, is_well=True)
 
 

@@ -11,7 +11,7 @@ from daybreak.core.errors import BadArguments, BadInput, UnknownTask
 from daybreak.core.model import DEFAULT_OPTIONS, Options
 from daybreak.core.units import Priority
 from daybreak.policy.admit import check_name, check_options, check_version
-from daybreak.policy.resources import Resource, Share, needs_of, shares_of
+from daybreak.policy.resources import Resource, Share, needs_of, parse_shares
 from daybreak.system.code_digest import source_digest
 from daybreak.tasks.admission_rules import Rule
 from daybreak.tasks.context import Context
@@ -60,7 +60,7 @@ class Definition:
         self.options = options
         self.resource = resource
         if not callable(resource):
-            needs_of(shares_of(resource))  # what is wrong with it is said here, not at the first job
+            needs_of(parse_shares(resource))  # what is wrong with it is said here, not at the first job
         self.upgrades: dict[int, Upgrade] = {}
         self.is_async = inspect.iscoroutinefunction(function)
         self.takes_context = _takes_context(function)
@@ -96,7 +96,7 @@ class Definition:
 
     def shares(self, resource: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Share]:
         """What a job with these arguments needs, where `resource` may be a function of them."""
-        return shares_of(resource(**self.named(args, kwargs)) if callable(resource) else resource)
+        return parse_shares(resource(**self.named(args, kwargs)) if callable(resource) else resource)
 
     @once
     def code(self) -> str:
@@ -184,7 +184,9 @@ class Program:
 
     def resources(self) -> list[Resource]:
         """Those that are declared where a task is; which others its jobs need shows when they are submitted."""
-        named = (share.resource for task in self if not callable(task.resource) for share in shares_of(task.resource))
+        named = (
+            share.resource for task in self if not callable(task.resource) for share in parse_shares(task.resource)
+        )
         return [resource for resource in named if isinstance(resource, Resource)]
 
     def queues(self) -> tuple[str, ...]:

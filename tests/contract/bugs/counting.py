@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from daybreak.core.model import State
-from daybreak.core.resource_gauge import spared_by
+from daybreak.core.resource_gauge import spared_resource
 from daybreak.stores.memory.counts import Counts
 from daybreak.stores.memory.ledger import Ledger
 
@@ -71,7 +71,7 @@ class ExpiredIsNotCounted(Ledger):
 class RetriesAreFree(Ledger):
     def lacking(self, entry, now):
         lacking = super().lacking(entry, now)
-        return None if lacking is not None and spared_by(lacking) is not None else lacking
+        return None if lacking is not None and spared_resource(lacking) is not None else lacking
 
 
 class FirstTriesWaitToo(Ledger):
@@ -98,7 +98,7 @@ class NothingIsOwed(Ledger):
 class TurnOfARetryIsLost(Ledger):
     def _wait_no_more(self, entry):
         super()._wait_no_more(entry)
-        self.freed = {name for name in self.freed if spared_by(name) is None}
+        self.freed = {name for name in self.freed if spared_resource(name) is None}
 
 
 class PatienceIsForced(Ledger):

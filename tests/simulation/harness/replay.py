@@ -9,7 +9,7 @@ import msgspec
 from daybreak.core.errors import DaybreakError
 from daybreak.core.events import Event, fold
 from daybreak.core.model import QueueSettings, Settlement, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import micros, span
 from daybreak.store.protocol import Amended, Purged
 from harness import rules_lease, rules_order, rules_submit
@@ -160,7 +160,7 @@ def span_or_none(value: Any) -> int | None:
 
 
 def _rerank(book: Book, job: Tracked, *, by_person: bool = True) -> None:
-    job.rank = place(book.queue(job.queue), job.folded.priority, job.arrived, job.seq)
+    job.rank = rank_of(book.queue(job.queue), job.folded.priority, job.arrived, job.seq)
     job.reranked = job.reranked or by_person
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from daybreak.core.events import Event
 from daybreak.core.model import JobSpec, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import micros, span
 from daybreak.store.protocol import Exchange, Inserted, Verdict
 from harness.book import Book
@@ -34,7 +34,7 @@ def accept(book: Book, commit: Commit, event: Event) -> Tracked | None:
     settings = book.queue(spec.queue)
     job = Tracked(
         spec=spec, seq=answer.seq, arrived=commit.at,
-        rank=place(settings, spec.priority, commit.at, answer.seq),
+        rank=rank_of(settings, spec.priority, commit.at, answer.seq),
     )  # fmt: skip
     if spec.run_at is not None:
         job.due = ("wall", micros(spec.run_at))

@@ -12,7 +12,7 @@ import pytest
 from daybreak import Daybreak
 from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput, StoreUnavailable
-from daybreak.policy.timeouts import MANY
+from daybreak.policy.timeouts import FULL_TRUST_SAMPLES
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.address import parse_address
 from daybreak.system.ports import RealWorld
@@ -46,7 +46,7 @@ async def given_up_after(store):
 
 async def test_it_gives_up_after_what_was_seen(silent):
     limit = ConnectTimeout(RealWorld())
-    for _ in range(MANY):
+    for _ in range(FULL_TRUST_SAMPLES):
         limit.took(timedelta(seconds=4), 0.001)
     assert 2 <= await given_up_after(PostgresStore(silent, connect_limit=limit)) < 4
     assert limit._durations.late == 1

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak.core.events import LONG
+from daybreak.core.events import FOLD_FROM
 from daybreak.core.model import Done
-from daybreak.core.wait_limit import SHORTENED
+from daybreak.core.wait_limit import SHORTENED_NOTE
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.postgres import PostgresStore
@@ -74,8 +74,8 @@ async def test_a_shorter_wait_limit_is_told_however_long_the_story_grows(store):
     job = spec(priority=9, expires_in=LEASE)
     await store.insert([*(spec() for _ in range(9)), job], now=NOON)
     [first] = await store.history(job.id)
-    assert first.note == SHORTENED
-    for n in range(LONG):
+    assert first.note == SHORTENED_NOTE
+    for n in range(FOLD_FROM):
         await act(store, "rerank", job.id, priority=7 + n % 2)
     told = await store.history(job.id)
     assert (told[0], told[1].kind) == (first, "folded")

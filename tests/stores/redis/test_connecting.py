@@ -12,7 +12,7 @@ from redis_servers import REDIS, fresh, need_redis
 from daybreak import Daybreak
 from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput, StoreUnavailable
-from daybreak.policy.timeouts import MANY
+from daybreak.policy.timeouts import FULL_TRUST_SAMPLES
 from daybreak.stores.redis import RedisStore
 from daybreak.stores.redis.address import parse
 from daybreak.stores.redis.blocking_client import Wire
@@ -40,7 +40,7 @@ async def test_a_store_without_more_gives_up_after_what_its_url_says(silent):
 
 async def test_with_a_limit_that_follows_it_gives_up_after_what_was_seen(silent):
     limit = ConnectTimeout(RealWorld())
-    for _ in range(MANY):
+    for _ in range(FULL_TRUST_SAMPLES):
         limit.took(timedelta(seconds=10), 0.001)
     assert limit.seconds(timedelta(milliseconds=500)) == 0.25
     assert 0.25 <= await given_up_after(RedisStore(silent + "500ms", connect_limit=limit)) < USUAL

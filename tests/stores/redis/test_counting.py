@@ -10,7 +10,7 @@ from redis_servers import REDIS, fresh, need_redis
 
 from daybreak.core.model import Done, State
 from daybreak.core.units import MICROSECOND, span
-from daybreak.core.wait_limit import SHORTENED, cut
+from daybreak.core.wait_limit import SHORTENED_NOTE, shortened_wait
 from daybreak.policy.settle import settle
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.redis import RedisStore
@@ -88,7 +88,7 @@ async def test_wait_limits_of_a_century_shrink_to_the_microsecond(store):
     for odd in (1, 3, 5, 27, 1_000_003):
         limit = timedelta(days=36_400) - odd * MICROSECOND
         job = await look(store, await accept(store, priority=9, expires_in=limit))
-        assert job.expires_at == NOON + cut(span(limit), 9, 6, 7) * MICROSECOND
+        assert job.expires_at == NOON + shortened_wait(span(limit), 9, 6, 7) * MICROSECOND
         await act(store, "cancel", job.id)
 
 
@@ -106,7 +106,7 @@ async def test_that_a_limit_was_shortened_is_told_after_hundreds_of_events_and_i
         await act(store, "resume", following.id)
     history = await store.history(following.id)
     assert [event.kind for event in history[:2]] == ["submitted", "folded"]
-    assert history[0].note == SHORTENED
+    assert history[0].note == SHORTENED_NOTE
     assert len(history) < 402
     async with MemoryStore() as other:
         [moved] = await store.pack([following.id])

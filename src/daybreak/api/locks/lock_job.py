@@ -14,7 +14,7 @@ from daybreak.client.client import Client
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Done, Failed, Failure, Job, JobSpec, Lease, Need, Options, Retry, State
 from daybreak.core.units import priority as as_priority
-from daybreak.policy.resources import LOCK, Resource, check_resource, needs_of, shares_of
+from daybreak.policy.resources import LOCK_PREFIX, Resource, check_resource, needs_of, parse_shares
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat, Exchange, Inserted
 
@@ -51,11 +51,11 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def resources_of(names: Sequence[str]) -> list[Resource]:
-    return [Resource(LOCK + name, slots=1) for name in names]
+    return [Resource(LOCK_PREFIX + name, slots=1) for name in names]
 
 
 def needs_of_locks(names: Sequence[str]) -> tuple[Need, ...]:
-    return needs_of(shares_of(resources_of(names)))
+    return needs_of(parse_shares(resources_of(names)))
 
 
 def spec_for(
@@ -103,7 +103,7 @@ async def ask(client: Client, spec: JobSpec, declared: Sequence[Resource], provi
 
 
 def names_of(job: Job) -> tuple[str, ...]:
-    return tuple(need.resource.removeprefix(LOCK) for need in job.spec.options.resources)
+    return tuple(need.resource.removeprefix(LOCK_PREFIX) for need in job.spec.options.resources)
 
 
 def lease_of(job: Job) -> Lease:

@@ -16,7 +16,7 @@ from daybreak.api.locks.deadlocks import Knot
 from daybreak.client.client import Client
 from daybreak.core.errors import LockCycle, LockTimeout, StoreError, StoreUnavailable, WrongState
 from daybreak.core.model import FINAL, Job, JobSpec, Lease, Reason, State
-from daybreak.policy.resources import LOCK, Resource
+from daybreak.policy.resources import LOCK_PREFIX, Resource
 from daybreak.policy.timeouts import BASES
 from daybreak.store.protocol import Verdict, job_topic
 
@@ -45,7 +45,7 @@ class LockWait:
         self._client = client
         self._spec = spec
         self._declared = declared
-        self._names = [need.resource.removeprefix(LOCK) for need in spec.options.resources]
+        self._names = [need.resource.removeprefix(LOCK_PREFIX) for need in spec.options.resources]
         self._wait = wait
         self._by_time = by_time  # what it waits for may be freed by time alone: a pace, or a breaker
         self._due_in = LOOK_EVERY

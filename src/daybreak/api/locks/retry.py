@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from daybreak.api.locks.slots import ResourceHandle, Slot
 from daybreak.core.errors import LeaseLost, StoreError
 from daybreak.core.model import Done, Failed, Outcome
-from daybreak.policy.retry import USUAL, delay_for, may_retry, retrying
+from daybreak.policy.retry import TYPICAL_SUCCESS, delay_for, may_retry, parse_retry
 from daybreak.worker.child.failures import failure_of
 from daybreak.worker.supervisor.breaker_reports import BreakerReports
 from daybreak.worker.supervisor.health_reports import HealthReports
@@ -33,10 +33,10 @@ class Retrying:
     With a resource each try holds a slot of it, and its breaker hears how it went."""
 
     def __init__(self, retry: object, resource: ResourceHandle | None = None) -> None:
-        self._retry = retrying(retry)
+        self._retry = parse_retry(retry)
         self._resource = resource
         self._healths: HealthReports | None = None
-        self._success = USUAL
+        self._success = TYPICAL_SUCCESS
 
     def __call__(self, function: F) -> F:
         if inspect.iscoroutinefunction(function):

@@ -12,7 +12,7 @@ from daybreak.cli.session import Session
 from daybreak.cli.text import counted, number, safe
 from daybreak.client.client import Client
 from daybreak.core.model import Reason, State
-from daybreak.store.protocol import Finding, well
+from daybreak.store.protocol import Finding, ok_finding
 
 RECENT: Final = timedelta(days=1)
 SINCE: Final = "1d"  # the same, as a command line says it
@@ -58,7 +58,9 @@ async def about_failures(client: Client, session: Session, now: datetime) -> Asy
         if tasks[reason]:
             yield _finding(reason, tasks[reason], queues[reason], session, is_all=cursor is None)
     if cursor is not None and not any(tasks.values()):
-        yield well(f"none of the {number(looked_at)} newest failed jobs failed in the last day; older ones not checked")
+        yield ok_finding(
+            f"none of the {number(looked_at)} newest failed jobs failed in the last day; older ones not checked"
+        )
 
 
 def _finding(reason: Reason, tasks: Counter[str], queues: Counter[str], session: Session, *, is_all: bool) -> Finding:

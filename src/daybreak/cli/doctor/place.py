@@ -10,15 +10,15 @@ from daybreak.cli.session import Session
 from daybreak.client.client import Client
 from daybreak.core.errors import DaybreakError, StoreError
 from daybreak.core.model import Put
-from daybreak.store.protocol import Examines, Finding, Store, well
+from daybreak.store.protocol import Examines, Finding, Store, ok_finding
 
 
 def about_settings(session: Session) -> Iterator[Finding]:
     """Which store, where it was named, and whether an app's code names another."""
     project = session.project
-    yield well(f"store {session.settings.store}")
+    yield ok_finding(f"store {session.settings.store}")
     if project.file is not None:
-        yield well(f"settings in {project.file}")
+        yield ok_finding(f"settings in {project.file}")
     target = session.target
     if target is None:
         return
@@ -36,7 +36,7 @@ def about_settings(session: Session) -> Iterator[Finding]:
             cure=f'write url = "{found.path or config.shown(found.url)}" into daybreak.toml, and no URL into the code',
         )
     else:
-        yield well(f"app {target}")
+        yield ok_finding(f"app {target}")
 
 
 async def about_store(store: Store) -> list[Finding]:
@@ -50,4 +50,4 @@ async def about_writing(client: Client) -> Finding:
     """Whether the store takes a write: one is made and taken back."""
     await client.store.put([Put(kind="doctor", name="probe", value=b"{}")])
     await client.store.put([Put(kind="doctor", name="probe", value=None)])
-    return well(f"the store can be read and written; {client.store.traits.durable}")
+    return ok_finding(f"the store can be read and written; {client.store.traits.durable}")

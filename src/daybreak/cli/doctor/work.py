@@ -19,7 +19,7 @@ from daybreak.cli.text import ago, counted, number, safe
 from daybreak.client.client import Client
 from daybreak.config import closest
 from daybreak.core.model import UNFINISHED, State
-from daybreak.store.protocol import Finding, Tally, well
+from daybreak.store.protocol import Finding, Tally, ok_finding
 
 RECENT: Final = timedelta(hours=24)
 SKEW: Final = timedelta(seconds=30)
@@ -65,7 +65,7 @@ def _wait(n: int) -> str:
 def _workers(live: list[WorkerInfo], waiting: list[Tally], session: Session) -> Finding:
     n = sum(tally.n for tally in waiting)
     if live:
-        return well(f"{counted(len(live), 'live worker')}, {counted(n, 'job')} waiting")
+        return ok_finding(f"{counted(len(live), 'live worker')}, {counted(n, 'job')} waiting")
     if n:
         commands = [tally.queue for tally in waiting if tally.task == COMMANDS]
         starts = [session.start_worker()] if len(commands) < len(waiting) else []
@@ -74,7 +74,7 @@ def _workers(live: list[WorkerInfo], waiting: list[Tally], session: Session) -> 
             f"{_wait(n)} and no worker is there to run them",
             cure=f"start one: {', and for commands: '.join(starts)}",
         )
-    return well("no live worker, and nothing that waits for one")
+    return ok_finding("no live worker, and nothing that waits for one")
 
 
 async def _unknown(

@@ -20,7 +20,7 @@ from daybreak.client.duration_stats import execution_of
 from daybreak.core.errors import JobNotFound
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, Job, Need, Reason, State
-from daybreak.policy.timeouts import described, in_seconds, limit_for
+from daybreak.policy.timeouts import describe_limit, in_seconds, limit_for
 
 LONGEST_VALUE = 4000
 
@@ -142,7 +142,7 @@ async def _limit(client: Client, job: Job) -> str:
     # The attempt that ended the job by a timeout has raised no limit any more: there is none after it.
     timeouts = job.timeouts - (job.reason is Reason.TIMEOUT and job.timeouts > 0)
     limit = limit_for(options, timeouts, known)
-    return "" if limit is None else described(options, limit, _short)
+    return "" if limit is None else describe_limit(options, limit, _short)
 
 
 def _short(span: timedelta) -> str:

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from daybreak.core import events
 from daybreak.core.model import UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import micros, moment, span
-from daybreak.core.wait_limit import SHORTENED, cut
-from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, jumped_by, kept_until
+from daybreak.core.wait_limit import SHORTENED_NOTE, shortened_wait
+from daybreak.store.protocol import Inserted, Moved, Verdict, clock_jump, job_topic, keep_until
 from daybreak.stores.memory.book import Book, Key, Now, due_at
 from daybreak.stores.memory.entry import Entry
 
@@ -86,7 +86,7 @@ class Accepting(Book):
             needs=spec.options.resources,
             seq=self.seq,
             state=State.QUEUED,
-            rank=place(settings, spec.priority, now.steady, self.seq),
+            rank=rank_of(settings, spec.priority, now.steady, self.seq),
             priority=spec.priority,
             created=now.wall,
             arrived=now.steady,
@@ -99,9 +99,9 @@ class Accepting(Book):
         note = ""
         if spec.options.expires_in is not None:
             limit = span(spec.options.expires_in)
-            shorter = cut(limit, spec.priority, self.unfinished[spec.queue], settings.capacity)
+            shorter = shortened_wait(limit, spec.priority, self.unfinished[spec.queue], settings.capacity)
             if shorter < limit:
-                note = SHORTENED
+                note = SHORTENED_NOTE
                 self._count(entry, "shortened")
             entry.expires = now.steady + shorter
             self.expiring.add(entry.expires, entry.seq)
@@ -128,7 +128,7 @@ class Accepting(Book):
 
     def pack(self, entry: Entry, now: Now) -> Moved:
         """With times of the wall: the steady time of this store means nothing to another."""
-        job, jumped = entry.as_job(), jumped_by(now.wall, now.steady)
+        job, jumped = entry.as_job(), clock_jump(now.wall, now.steady)
         if entry.expires is not None and jumped:
             job = replace(job, expires_at=moment(entry.expires + jumped))
         if entry.due is not None and entry.state in (State.SCHEDULED, State.SUSPENDED):
@@ -184,7 +184,7 @@ class Accepting(Book):
             needs=job.spec.options.resources,
             seq=self.seq,
             state=job.state,
-            rank=place(self.settings(job.spec.queue), job.priority, arrived, self.seq),
+            rank=rank_of(self.settings(job.spec.queue), job.priority, arrived, self.seq),
             priority=job.priority,
             created=created,
             arrived=arrived,
@@ -198,7 +198,7 @@ class Accepting(Book):
             timeouts=job.timeouts,
             started=None if job.started_at is None else micros(job.started_at),
             finished=None if job.finished_at is None else micros(job.finished_at),
-            purge_at=kept_until(job, now.wall, now.steady) if job.is_final else None,
+            purge_at=keep_until(job, now.wall, now.steady) if job.is_final else None,
             progress=job.progress,
             message=job.message,
             note=job.note,

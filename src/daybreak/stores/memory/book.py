@@ -29,8 +29,8 @@ from daybreak.core.model import (
     ResourceSettings,
     State,
 )
-from daybreak.core.rank import place
-from daybreak.core.resource_gauge import RETRIES_OF, Gauge
+from daybreak.core.rank import rank_of
+from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, Gauge
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import EVENTS_TOPIC, job_topic, work_topic
 from daybreak.stores.memory.counts import Counts
@@ -93,7 +93,7 @@ class Book:
             return None
         self.revision += 1
         if put.tells:
-            self._publish(events.told_by(put, moment(now.wall)), now)
+            self._publish(events.record_event(put, moment(now.wall)), now)
         if put.value is None:
             self.records.pop(name, None)
         else:
@@ -112,7 +112,7 @@ class Book:
             self.freed.add(put.name)
         elif put.kind == "health":
             self.gauge(put.name).spare(_decoded(put.value, Health, NO_HEALTH).spare_for, now.steady)
-            self.freed.add(RETRIES_OF + put.name)
+            self.freed.add(RETRY_CAUSE_PREFIX + put.name)
         return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=self.revision)
 
     def settings(self, queue: str) -> QueueSettings:
@@ -184,7 +184,7 @@ class Book:
 
     def _place(self, entry: Entry) -> None:
         # Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits.
-        entry.rank = place(self.settings(entry.spec.queue), entry.priority, entry.arrived, entry.seq)
+        entry.rank = rank_of(self.settings(entry.spec.queue), entry.priority, entry.arrived, entry.seq)
 
     def drop(self, entry: Entry, now: Now, *, keys_for: timedelta | None, lives_on: bool = False) -> None:
         """Forget a job. Its keys are spent until `keys_for` after their submit, or after now if the job `lives_on` in
@@ -265,7 +265,7 @@ class Book:
         if entry.state is State.QUEUED:
             self.freed.update(need.resource for need in entry.needs)
             if entry.attempt:
-                self.freed.update(RETRIES_OF + need.resource for need in entry.needs)
+                self.freed.update(RETRY_CAUSE_PREFIX + need.resource for need in entry.needs)
 
     def _keep_no_more(self, entry: Entry) -> None:
         for need in entry.needs:
@@ -291,7 +291,7 @@ class Book:
     def _tell(self, entry: Entry, event: Event, now: Now) -> None:
         entry.n = event.n
         entry.history.append(event)
-        entry.history = events.shortened(entry.history)
+        entry.history = events.shorten_history(entry.history)
         self._publish(event, now)
 
     def _publish(self, event: Event, now: Now) -> None:

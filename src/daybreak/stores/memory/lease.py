@@ -9,8 +9,8 @@ import msgspec
 from daybreak.core import events
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, Reason, Settlement, State
-from daybreak.core.rank import turn, urgency
-from daybreak.core.resource_gauge import PARKED_PER_CLAIM
+from daybreak.core.rank import urgency, virtual_time
+from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import PROMOTED_PER_CLAIM, Beat, Claim, Extended, Reap
 from daybreak.stores.memory.book import Now, due_at
@@ -27,7 +27,7 @@ class Leasing(ResourceQueue):
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
         room = {queue: self._room(queue) for queue in claim.queues}
         taken, term = self._taken_before(claim), span(claim.lease_for)
-        while len(taken) < claim.limit and expired < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM:
+        while len(taken) < claim.limit and expired < PROMOTED_PER_CLAIM and parked < MAX_PARKED_PER_CLAIM:
             head = self._next(claim, room, served, now)
             if head is None:
                 return taken, due == PROMOTED_PER_CLAIM
@@ -70,7 +70,7 @@ class Leasing(ResourceQueue):
             settings = self.settings(queue)
             return (
                 urgency(settings, head.priority, head.rank.order, now.steady),
-                turn(served[queue], settings.weight),
+                virtual_time(served[queue], settings.weight),
             )
 
         return min(heads, key=turn_of)  # of equals the first, as the claimant names its queues

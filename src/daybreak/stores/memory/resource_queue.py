@@ -5,7 +5,15 @@ from __future__ import annotations
 from daybreak.core.events import Event
 from daybreak.core.model import Reason, State
 from daybreak.core.rank import Rank
-from daybreak.core.resource_gauge import OFFERED_AT_ONCE, RETRIES_OF, Gauge, Kept, is_passed_over, need_of, spared_by
+from daybreak.core.resource_gauge import (
+    MAX_OFFERED,
+    RETRY_CAUSE_PREFIX,
+    Gauge,
+    Reservation,
+    is_passed_over,
+    need_of,
+    spared_resource,
+)
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import Usage, job_topic
 from daybreak.stores.memory.accept import Accepting
@@ -26,7 +34,7 @@ class ResourceQueue(Accepting):
         if entry.attempt:
             for need in entry.needs:
                 if not self.gauge(need.resource).retries(now.steady):
-                    return RETRIES_OF + need.resource
+                    return RETRY_CAUSE_PREFIX + need.resource
         return None
 
     def fails_fast(self, entry: Entry, now: Now) -> bool:
@@ -46,7 +54,7 @@ class ResourceQueue(Accepting):
         for need in entry.needs:
             gauge = self.gauge(need.resource)
             if gauge.take(need.slots, now.steady, wall=now.wall, is_retry=entry.attempt > 0):
-                self.freed.add(RETRIES_OF + need.resource)
+                self.freed.add(RETRY_CAUSE_PREFIX + need.resource)
         entry.blocked_on = entry.blocked_since = None
         entry.state, entry.due, entry.note = RUNNING, None, ""
         self._enter(entry)
@@ -96,7 +104,7 @@ class ResourceQueue(Accepting):
             entry.blocked_since = now.steady
         self._enter(entry)
         self._change(entry, "blocked", now, "", state=State.BLOCKED, note=resource)
-        if (spared := spared_by(resource)) is not None:
+        if (spared := spared_resource(resource)) is not None:
             self._count(entry, "spared")
             self.gauge(resource).look = self.gauge(spared).look_at_retries(now.steady, offered=0, more=False)
             return
@@ -120,7 +128,7 @@ class ResourceQueue(Accepting):
             if gauge.limit is not None:
                 if gauge.kept is not None:
                     self._keep_no_more(self.jobs[gauge.kept.seq])
-                gauge.kept = Kept(entry.seq, entry.priority, need.slots)
+                gauge.kept = Reservation(entry.seq, entry.priority, need.slots)
 
     # -- offering ------------------------------------------------------------------------------------------------------
 
@@ -130,14 +138,14 @@ class ResourceQueue(Accepting):
         while self.freed:
             resource = min(self.freed)
             self.freed.discard(resource)
-            is_for_retries = spared_by(resource) is not None
+            is_for_retries = spared_resource(resource) is not None
             offer = self._offer_retries if is_for_retries else self._offer
             any_tried = offer(resource, now) or any_tried
         return any_tried
 
     def offer_what_time_freed(self, now: Now) -> None:
         looks = ((gauge.look, name) for name, gauge in self.gauges.items() if gauge.look is not None)
-        due = [name for _, name in sorted((look, name) for look, name in looks if look <= now.steady)][:OFFERED_AT_ONCE]
+        due = [name for _, name in sorted((look, name) for look, name in looks if look <= now.steady)][:MAX_OFFERED]
         kept = {kept.seq for name in due if (kept := self.gauge(name).kept) is not None}
         for seq in sorted(kept):
             self._ask_for(self.jobs[seq], now)
@@ -173,7 +181,7 @@ class ResourceQueue(Accepting):
     def _offer_lane(self, resource: str, gauge: Gauge, ranks: list[Rank], now: Now) -> tuple[int, bool]:
         """How many were told to try, and whether others might be who were not looked at."""
         starts, tried, beside = gauge.starts(now.steady), 0, 0
-        for rank in ranks[:OFFERED_AT_ONCE]:
+        for rank in ranks[:MAX_OFFERED]:
             if tried >= starts or gauge.is_full(beside):
                 return tried, False
             entry = self.jobs[rank.seq]
@@ -192,16 +200,16 @@ class ResourceQueue(Accepting):
                 beside += need_of(entry.spec, resource)
                 tried += 1
                 self._unblock(entry, now)
-        return tried, len(ranks) > OFFERED_AT_ONCE
+        return tried, len(ranks) > MAX_OFFERED
 
     def _fail_those_in_haste(self, waiting: Ready, now: Now) -> None:
         for ranks in waiting.lanes().values():
-            for rank in ranks[:OFFERED_AT_ONCE]:
+            for rank in ranks[:MAX_OFFERED]:
                 self.fails_fast(self.jobs[rank.seq], now)
 
     def _offer_retries(self, cause: str, now: Now) -> bool:
         """As `_offer`, to retries that wait because their resource fails."""
-        spared = spared_by(cause)
+        spared = spared_resource(cause)
         assert spared is not None
         gauge, waiting = self.gauge(spared), self.blocked.get(cause)
         offered, more = 0, False

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from daybreak.core.model import FINAL, UNFINISHED, Job, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import clean, micros, moment
-from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, kept_until
+from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, keep_until
 from daybreak.stores.postgres import event_lines, job_moves
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.insert import KEY_LOCKS, NAME_LOCKS, write_jobs
@@ -116,7 +116,7 @@ def _row_of(ledger: Ledger, seq: int, job: Job) -> Row:
     """The row of a moved job. Its waiting time counts from its first submission."""
     spec, created = job.spec, micros(job.created_at)
     arrived = ledger.steady - max(0, ledger.wall - created)
-    band, order, _ = place(ledger.settings(spec.queue), job.priority, arrived, seq)
+    band, order, _ = rank_of(ledger.settings(spec.queue), job.priority, arrived, seq)
     expires = None
     if job.expires_at is not None and job.state in UNFINISHED:
         expires = ledger.steady + max(0, micros(job.expires_at) - ledger.wall)
@@ -133,5 +133,5 @@ def _row_of(ledger: Ledger, seq: int, job: Job) -> Row:
         clock=WALL if is_delayed else None, due=micros(job.run_at) if is_delayed and job.run_at else None, worker=None,
         until=None, term=None, call=None, reaped=None, alone=None, suspending=None, cancelling=None, reason=job.reason,
         finished=None if job.finished_at is None else micros(job.finished_at),
-        purge_at=kept_until(job, ledger.wall, ledger.steady) if job.is_final else None, result=job.result,
+        purge_at=keep_until(job, ledger.wall, ledger.steady) if job.is_final else None, result=job.result,
     )  # fmt: skip

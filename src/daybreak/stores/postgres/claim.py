@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from daybreak.core.events import Event
 from daybreak.core.model import Lease, Need, QueueSettings, State
-from daybreak.core.rank import turn, urgency
-from daybreak.core.resource_gauge import PARKED_PER_CLAIM
+from daybreak.core.rank import urgency, virtual_time
+from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import PROMOTED_PER_CLAIM, Claim
 from daybreak.stores.postgres import event_lines, job_moves, pass_time, resource_queue
@@ -101,7 +101,7 @@ class QueueLanes:
         head = self.heads[0]
         return (
             urgency(self.settings, head.priority, head.ord, steady),
-            turn(self.served, self.settings.weight),
+            virtual_time(self.served, self.settings.weight),
             self.index,
         )
 
@@ -140,7 +140,7 @@ class Claiming:
         return leases
 
     def _may_take(self, leased: int, ended: int, parked: int) -> bool:
-        return leased < self._claim.limit and ended < PROMOTED_PER_CLAIM and parked < PARKED_PER_CLAIM
+        return leased < self._claim.limit and ended < PROMOTED_PER_CLAIM and parked < MAX_PARKED_PER_CLAIM
 
     def _open_queues(self, served: dict[str, int]) -> list[QueueLanes]:
         ledger, claim = self._ledger, self._claim
@@ -170,7 +170,7 @@ class Claiming:
         if wanted:
             limit = self._claim.limit + PROMOTED_PER_CLAIM
             if self._ledger.has_resource_lock:
-                limit += PARKED_PER_CLAIM
+                limit += MAX_PARKED_PER_CLAIM
             for row in self._ledger.rows(self._ledger.sql.claim_lane, (Ints(wanted), Bigints(self._seen), limit)):
                 by_lane[row[0]].append(Head(*row))
         for queue in queues:

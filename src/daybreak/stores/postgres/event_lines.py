@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from daybreak.core.events import KEPT, LONG, Event, shortened
+from daybreak.core.events import FOLD_FROM, KEPT_UNFOLDED, Event, shorten_history
 from daybreak.core.model import Reason, State
 from daybreak.core.units import micros, moment
 
@@ -124,13 +124,13 @@ def joined(history: str | None, line: str) -> str:
 
 
 def may_shorten(n: int) -> bool:
-    return n >= LONG and n % KEPT == 0
+    return n >= FOLD_FROM and n % KEPT_UNFOLDED == 0
 
 
 def shorten(first: Event, history: str) -> str:
     """The same history, shortened. `first` is the `submitted` event, which is usually not stored with it."""
     is_stored = read(history.partition("\n")[0], first.job)[0].n == 1
-    return "\n".join(write(event) for event in shortened(whole(first, history))[0 if is_stored else 1 :])
+    return "\n".join(write(event) for event in shorten_history(whole(first, history))[0 if is_stored else 1 :])
 
 
 def whole(first: Event, history: str | None) -> list[Event]:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from daybreak.core.model import Gate, Need, ResourceSettings
-from daybreak.core.resource_gauge import RETRIES_OF, Gauge, Kept, is_passed_over, spared_by
+from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, Gauge, Reservation, is_passed_over, spared_resource
 from daybreak.core.units import span
 from daybreak.stores.postgres.arrays import Bigints, Texts
 from daybreak.stores.postgres.statements import Statements
@@ -99,7 +99,7 @@ class Gauges:
         if job.attempt:
             for need in job.needs:
                 if not self[need.resource].retries(now):
-                    return RETRIES_OF + need.resource
+                    return RETRY_CAUSE_PREFIX + need.resource
         return None
 
     def shut(self, needs: Iterable[Need], now: int) -> str | None:
@@ -110,7 +110,7 @@ class Gauges:
         self.release_reservation(job)
         for need in job.needs:
             if self[need.resource].take(need.slots, now, wall=wall, is_retry=job.attempt > 0):
-                self.freed.add(RETRIES_OF + need.resource)
+                self.freed.add(RETRY_CAUSE_PREFIX + need.resource)
 
     def give(self, needs: Iterable[Need]) -> None:
         for need in needs:
@@ -149,7 +149,7 @@ class Gauges:
         if was_queued:
             self.offer_to_others(job)
         self.freed.discard(resource)
-        if (spared := spared_by(resource)) is not None:
+        if (spared := spared_resource(resource)) is not None:
             self[resource].look = self[spared].look_at_retries(now, offered=0, more=False)
             return
         self.reserve_for(job, now, since=now if job.since is None else job.since)
@@ -159,7 +159,7 @@ class Gauges:
         """Offer to other jobs what was offered to this queued one."""
         self.freed.update(need.resource for need in job.needs)
         if job.attempt:
-            self.freed.update(RETRIES_OF + need.resource for need in job.needs)
+            self.freed.update(RETRY_CAUSE_PREFIX + need.resource for need in job.needs)
 
     def may_reserve_for(self, job: ResourceUser, now: int, *, since: int | None) -> bool:
         return is_passed_over(job.needs, since, now) and all(
@@ -177,7 +177,7 @@ class Gauges:
             if gauge.limit is not None:
                 if gauge.kept is not None:
                     self._release_reservations_of(gauge.kept.seq)
-                gauge.kept = Kept(job.seq, job.priority, need.slots)
+                gauge.kept = Reservation(job.seq, job.priority, need.slots)
 
     def _release_reservations_of(self, seq: int) -> None:
         """Release all reservations of a job, because another one takes precedence."""
@@ -202,7 +202,7 @@ def _read(
 ) -> tuple[Gauge, int]:  # fmt: skip
     """A gauge and its number of waiting jobs, from a row of the statement `load_gauges`."""
     pace = None if every is None else timedelta(microseconds=every)
-    kept = None if kept_seq is None else Kept(kept_seq, kept_priority, kept_slots)
+    kept = None if kept_seq is None else Reservation(kept_seq, kept_priority, kept_slots)
     return Gauge(
         settings=ResourceSettings(slots=slots, every=pace, burst=burst, max_waiting=max_waiting),
         gate=Gate(probes=probes), shut_until=shut_until, used=used, tat=tat, look=look, kept=kept, fence=fence,

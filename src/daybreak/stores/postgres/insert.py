@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from daybreak.core import events
 from daybreak.core.errors import BadInput
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, JobSpec, QueueSettings, Reason, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import moment, span
-from daybreak.core.wait_limit import NOT_URGENT, SHORTENED, cut
+from daybreak.core.wait_limit import SHORTENED_FROM, SHORTENED_NOTE, shortened_wait
 from daybreak.store.protocol import Inserted, Verdict
 from daybreak.stores.postgres import job_moves
 from daybreak.stores.postgres.arrays import Bigints, Blobs, Ints, Smallints, Texts
@@ -102,7 +102,9 @@ class Inserting:
         if self._bounded:
             ledger.lock_limits(limited)
         else:  # nothing is refused, but a crowded queue shortens the expiry of jobs that are not urgent
-            expiring = {spec.queue for spec in self._specs if spec.priority >= NOT_URGENT and spec.options.expires_in}
+            expiring = {
+                spec.queue for spec in self._specs if spec.priority >= SHORTENED_FROM and spec.options.expires_in
+            }
             limited = [queue for queue in limited if queue in expiring]
         if limited:
             self._counted = ledger.tallied(limited, UNFINISHED)
@@ -240,7 +242,7 @@ class Inserting:
     def _accept(self, spec: JobSpec, settings: QueueSettings, evicted: str) -> None:
         limit = shorter = None if spec.options.expires_in is None else span(spec.options.expires_in)
         if limit is not None and spec.queue in self._counted:
-            shorter = cut(limit, spec.priority, self._counted[spec.queue], settings.capacity)
+            shorter = shortened_wait(limit, spec.priority, self._counted[spec.queue], settings.capacity)
         self._new.append(New(len(self._answers), spec, settings, shorter, shorter != limit, evicted))
         self._last.pop(spec.queue, None)
         self._seqs[spec.id] = None
@@ -278,7 +280,7 @@ class Inserting:
 
     def _row(self, seq: int, new: New) -> Row:
         ledger, spec = self._ledger, new.spec
-        band, order, _ = place(new.settings, spec.priority, ledger.steady, seq)
+        band, order, _ = rank_of(new.settings, spec.priority, ledger.steady, seq)
         due = first_due(spec, ledger.wall, ledger.steady)
         row = Row(
             seq=seq, id=spec.id, lane=ledger.lane(spec.queue, spec.task, spec.version),
@@ -297,7 +299,7 @@ class Inserting:
         ledger.totals.count(row.lane, row.priority, "submitted")
         if new.is_shortened:
             ledger.totals.count(row.lane, row.priority, "shortened")
-            row.history = ledger.publish(events.submitted(spec, row.state, ledger.at, run_at, SHORTENED))
+            row.history = ledger.publish(events.submitted(spec, row.state, ledger.at, run_at, SHORTENED_NOTE))
         else:
             ledger.publish(events.submitted(spec, row.state, ledger.at, run_at))
         return row

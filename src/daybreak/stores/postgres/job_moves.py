@@ -11,7 +11,7 @@ from typing import Any
 
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, Reason, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import span
 from daybreak.store.protocol import job_topic, work_topic
 from daybreak.stores.postgres import event_lines
@@ -279,7 +279,7 @@ def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
 def update_rank(ledger: Ledger, row: Row, *, moved: bool = False) -> None:
     """Rank a job that returns to its queue by the queue's current discipline: a change of discipline re-ranks only the
     jobs that wait at that time."""
-    band, order, _ = place(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
+    band, order, _ = rank_of(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
     if moved or (band, order) != (row.band, row.ord):
         row.band, row.ord = band, order
         ledger.run(ledger.sql.rerank_job, (band, order, row.priority, row.seq))

@@ -70,7 +70,7 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
     # All records share one sequence, so a record that was deleted and written again never repeats a revision.
     revision = ledger.next_revision()
     if put.tells:
-        ledger.publish(events.told_by(put, ledger.at))
+        ledger.publish(events.record_event(put, ledger.at))
     if put.value is None:
         ledger.run(sql.delete_record, (put.kind, put.name))
     else:

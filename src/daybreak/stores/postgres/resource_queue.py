@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from daybreak.core.model import Gate, Health, Reason, ResourceSettings, State
-from daybreak.core.resource_gauge import OFFERED_AT_ONCE, RETRIES_OF, Gauge, need_of, spared_by
+from daybreak.core.resource_gauge import MAX_OFFERED, RETRY_CAUSE_PREFIX, Gauge, need_of, spared_resource
 from daybreak.core.units import span
 from daybreak.store.protocol import job_topic
 from daybreak.stores.postgres import job_moves
@@ -36,7 +36,7 @@ def set_gate(ledger: Ledger, name: str, gate: Gate) -> None:
 
 def set_health(ledger: Ledger, name: str, health: Health) -> None:
     ledger.gauges[name].spare(health.spare_for, ledger.steady)
-    ledger.gauges.freed.add(RETRIES_OF + name)
+    ledger.gauges.freed.add(RETRY_CAUSE_PREFIX + name)
 
 
 def _row_of(ledger: Ledger, seq: int) -> Row:
@@ -52,7 +52,7 @@ def block(ledger: Ledger, row: Row, resource: str) -> None:
     if row.carry.since is None:
         row.carry.since = ledger.steady
     job_moves.record(ledger, row, "blocked", "", state=State.BLOCKED, note=resource)
-    if spared_by(resource) is not None:
+    if spared_resource(resource) is not None:
         ledger.totals.count(row.lane, row.priority, "spared")
 
 
@@ -86,14 +86,14 @@ def offer_freed(ledger: Ledger) -> bool:
         ledger.gauges.load(ledger.gauges.freed)
         resource = min(ledger.gauges.freed)
         ledger.gauges.freed.discard(resource)
-        offer = _offer if spared_by(resource) is None else _offer_retries
+        offer = _offer if spared_resource(resource) is None else _offer_retries
         any_tried = offer(ledger, resource) or any_tried
     return any_tried
 
 
 def free_due_resources(ledger: Ledger) -> None:
     gauges = ledger.gauges
-    due = [name for (name,) in ledger.rows(ledger.sql.gauges_to_look_at, (ledger.steady, OFFERED_AT_ONCE))]
+    due = [name for (name,) in ledger.rows(ledger.sql.gauges_to_look_at, (ledger.steady, MAX_OFFERED))]
     gauges.load(due)
     if seqs := sorted({kept.seq for name in due if (kept := gauges[name].kept) is not None}):
         rows = job_moves.read_rows(ledger, seqs)
@@ -136,7 +136,7 @@ def _offer(ledger: Ledger, resource: str) -> bool:
 
 
 def _fail_fast_waiters(ledger: Ledger, resource: str) -> None:
-    first = [seq for seqs in _lanes(ledger, resource) for seq in seqs[:OFFERED_AT_ONCE]]
+    first = [seq for seqs in _lanes(ledger, resource) for seq in seqs[:MAX_OFFERED]]
     if failing := find_fail_fast(ledger, first):
         rows = job_moves.read_rows(ledger, failing)
         for seq in failing:
@@ -146,7 +146,7 @@ def _fail_fast_waiters(ledger: Ledger, resource: str) -> None:
 def _offer_retries(ledger: Ledger, cause: str) -> bool:
     """As `_offer`, for retries that wait because their resource is failing."""
     gauges, now = ledger.gauges, ledger.steady
-    gauge = gauges[spared_by(cause) or ""]
+    gauge = gauges[spared_resource(cause) or ""]
     offered, more = 0, False
     for seqs in _lanes(ledger, cause) if gauges.waiting(cause) else ():
         may_start = gauge.retries(now)
@@ -163,7 +163,7 @@ def _offer_retries(ledger: Ledger, cause: str) -> bool:
 def _lanes(ledger: Ledger, resource: str) -> list[list[int]]:
     """The first waiting jobs of each lane, and one extra job if a lane has more."""
     lanes: dict[int, list[int]] = {}
-    for lane, seq in ledger.rows(ledger.sql.waiting_in_lanes, {"cause": resource, "limit": OFFERED_AT_ONCE + 1}):
+    for lane, seq in ledger.rows(ledger.sql.waiting_in_lanes, {"cause": resource, "limit": MAX_OFFERED + 1}):
         lanes.setdefault(lane, []).append(seq)
     return [lanes[lane] for lane in sorted(lanes, key=ledger.name_of)]
 
@@ -173,9 +173,9 @@ def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, seqs: list[int]) ->
     now = ledger.steady
     starts, slots_offered = gauge.starts(now), 0
     offered_rows: list[Row] = []
-    more = len(seqs) > OFFERED_AT_ONCE
+    more = len(seqs) > MAX_OFFERED
     rows = _read_in_growing_batches(ledger, seqs)
-    for _ in seqs[:OFFERED_AT_ONCE]:
+    for _ in seqs[:MAX_OFFERED]:
         if len(offered_rows) >= starts or gauge.is_full(slots_offered):
             more = False
             break

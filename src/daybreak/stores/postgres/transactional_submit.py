@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import JobSpec
-from daybreak.core.units import LONGEST
+from daybreak.core.units import MAX_DURATION
 from daybreak.store.protocol import work_topic
 from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.event_lines import SEPARATOR
@@ -104,7 +104,7 @@ def check(spec: JobSpec) -> None:
     if spec.run_at is not None and spec.run_at.tzinfo is None:
         raise BadInput(f"job {spec.id!r}: run_at has no time zone; use datetime.now(UTC) or another aware datetime")
     for wait in (spec.delay, spec.options.expires_in):
-        if wait is not None and wait > LONGEST:
+        if wait is not None and wait > MAX_DURATION:
             raise BadInput(f"job {spec.id!r}: a delay or expiry is longer than 100 years")
 
 

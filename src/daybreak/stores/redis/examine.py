@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from daybreak.core.errors import BadInput, StoreUnsuitable
-from daybreak.store.protocol import Finding, well
+from daybreak.store.protocol import Finding, ok_finding
 from daybreak.stores.redis import faults
 from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.connection import Link, Lost
@@ -130,10 +130,10 @@ def _memory(facts: dict[str, str]) -> Finding:
     used, most = int(facts.get("used_memory", 0)), int(facts.get("maxmemory", 0))
     told = f"memory: {used / 2**20:.0f} MiB used"
     if not most:
-        return well(f"{told}, no limit set (maxmemory 0)")
+        return ok_finding(f"{told}, no limit set (maxmemory 0)")
     told += f" of {most / 2**20:.0f} MiB"
     if used < 0.9 * most:
-        return well(told)
+        return ok_finding(told)
     return Finding(
         told, cure="raise maxmemory or keep finished jobs for a shorter time: at the limit new jobs are refused"
     )
@@ -153,7 +153,7 @@ def _policy(facts: dict[str, str]) -> Finding:
 def _disk(facts: dict[str, str]) -> Finding:
     told = _durable(facts)
     if facts.get("appendonly") == "yes" and facts.get("appendfsync") == "always":
-        return well(told)
+        return ok_finding(told)
     return Finding(told, cure="for jobs that must not be lost set appendonly yes and appendfsync always")
 
 
@@ -164,16 +164,16 @@ def _errors(facts: dict[str, str]) -> Finding:
     ]  # fmt: skip
     if bad:
         return Finding(f"the last write to disk failed ({', '.join(bad)})", cure="look at the server's disk and log")
-    return well("the last writes to disk went well")
+    return ok_finding("the last writes to disk went well")
 
 
 def _replicas(facts: dict[str, str]) -> list[Finding]:
     if facts.get("role") == "slave":
         return [Finding("this server is a replica and takes no writes", cure="connect to its master")]
     if int(facts.get("connected_slaves", 0)) == 0:
-        return [well("no replicas: if this machine is lost, so are its jobs")]
+        return [ok_finding("no replicas: if this machine is lost, so are its jobs")]
     return [
-        well(
+        ok_finding(
             f"{facts['connected_slaves']} replicas: they follow a moment behind, so a failover may lose jobs that were "
             "accepted just before"
         )
@@ -202,7 +202,7 @@ async def _clock(link: Link) -> Finding:
     shown = int(reply[0]) + int(reply[1]) / 1e6
     apart = max(before - shown, shown - after, 0.0)
     if apart < 1:
-        return well("the server's clock agrees with this machine's")
+        return ok_finding("the server's clock agrees with this machine's")
     return Finding(
         f"the server's clock and this machine's are {apart:.0f} s apart; the server's decides when jobs are due",
         cure="set both by NTP",

@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr, replace
 
 from daybreak.core.events import Event, submitted
 from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, State
-from daybreak.core.resource_gauge import RETRIES_OF
+from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
 from daybreak.core.units import EPOCH, micros, moment, span
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.event_codec import SHORT, last_holder, moment_or_none, short, unfold, unpack_event
@@ -208,7 +208,7 @@ class Whole:
     def _cause(self, lacks: int) -> str:
         needs = self.spec.options.resources
         if lacks > codes.RETRIES:
-            return RETRIES_OF + needs[lacks - codes.RETRIES - 1].resource
+            return RETRY_CAUSE_PREFIX + needs[lacks - codes.RETRIES - 1].resource
         return needs[lacks - 1].resource
 
     def history(self) -> list[Event]:

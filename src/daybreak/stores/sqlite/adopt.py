@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from daybreak.core.events import encode
 from daybreak.core.model import UNFINISHED, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import clean, micros, moment
-from daybreak.store.protocol import Inserted, Moved, Verdict, job_topic, jumped_by, kept_until
+from daybreak.store.protocol import Inserted, Moved, Verdict, clock_jump, job_topic, keep_until
 from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import WALL, JobState, Row, pack_extra, pack_options
@@ -25,7 +25,7 @@ def _pack(ledger: Ledger, job: str) -> Moved | None:
     row = job_moves.load_id(ledger, job)
     if row is None:
         return None
-    packed, jumped = row.as_job(), jumped_by(ledger.wall, ledger.steady)
+    packed, jumped = row.as_job(), clock_jump(ledger.wall, ledger.steady)
     # With times of the wall: the steady time of this store means nothing to another.
     if row.expires is not None and jumped:
         packed = replace(packed, expires_at=moment(row.expires + jumped))
@@ -67,7 +67,7 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     arrived = ledger.steady - max(0, ledger.wall - created)
     seq = ledger.next_seqs(1)
     lane = ledger.lane(spec.queue, spec.task, spec.version)
-    band, order, _ = place(ledger.settings(spec.queue), job.priority, arrived, seq)
+    band, order, _ = rank_of(ledger.settings(spec.queue), job.priority, arrived, seq)
     expires = None
     if job.expires_at is not None and job.state in UNFINISHED:
         expires = ledger.steady + max(0, micros(job.expires_at) - ledger.wall)
@@ -94,7 +94,7 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
         row.clock, row.due = WALL, micros(job.run_at)
     if job.finished_at is not None:
         row.finished = micros(job.finished_at)
-        row.purge_at = kept_until(job, ledger.wall, ledger.steady)
+        row.purge_at = keep_until(job, ledger.wall, ledger.steady)
     for key, digest in moved.keys.items():  # also one that was left here when the job went away
         ledger.execute(sql.insert_key, (key, digest, spec.id, None))
     if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:

@@ -10,8 +10,8 @@ from typing import Any
 
 from daybreak.core.events import Event
 from daybreak.core.model import Lease, QueueSettings, State
-from daybreak.core.rank import turn, urgency
-from daybreak.core.resource_gauge import PARKED_PER_CLAIM
+from daybreak.core.rank import urgency, virtual_time
+from daybreak.core.resource_gauge import MAX_PARKED_PER_CLAIM
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import PROMOTED_PER_CLAIM, Claim
 from daybreak.stores.sqlite import gauge_rows, job_moves, pass_time, resource_queue
@@ -37,7 +37,7 @@ class QueueLanes:
         if min(claim.limit, self.room) > 0:
             for lane in ledger.lanes_of(queue, claim.tasks):
                 # Beyond the limit: some may have waited too long, or must wait for what they need.
-                rows = ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM + PARKED_PER_CLAIM))
+                rows = ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM + MAX_PARKED_PER_CLAIM))
                 if (row := next(rows, None)) is not None:
                     self._heads.append((row[0], row[1], row[2], lane, row, rows))
             heapify(self._heads)
@@ -56,7 +56,7 @@ class QueueLanes:
         head = self._heads[0]
         return (
             urgency(self.settings, head[4][9], head[1], steady),
-            turn(self.served, self.settings.weight),
+            virtual_time(self.served, self.settings.weight),
             self.index,
         )
 
@@ -112,7 +112,9 @@ class Claiming:
         steady, leases, begins = self._ledger.steady, self._taken_before(), self._claim.begins
         waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
         heapify(waiting)
-        while len(leases) < self._claim.limit and self._ended < PROMOTED_PER_CLAIM and self._parked < PARKED_PER_CLAIM:
+        while (
+            len(leases) < self._claim.limit and self._ended < PROMOTED_PER_CLAIM and self._parked < MAX_PARKED_PER_CLAIM
+        ):
             if not waiting:
                 return leases, True
             _, line = heappop(waiting)

@@ -12,7 +12,7 @@ from typing import Final
 import apsw
 
 from daybreak.core.units import bytes_text
-from daybreak.store.protocol import Finding, well
+from daybreak.store.protocol import Finding, ok_finding
 from daybreak.system import platform
 
 LEAST_SPACE: Final = 500 * 1024**2
@@ -21,7 +21,7 @@ _GONE_AT_BOOT: Final = frozenset({"tmpfs", "ramfs"})
 
 
 def examine(path: Path) -> Iterator[Finding]:
-    yield well(f"SQLite {apsw.sqlite_lib_version()}")
+    yield ok_finding(f"SQLite {apsw.sqlite_lib_version()}")
     yield from _file_system(path)
     yield from _space(path)
     log = Path(f"{path}-wal")
@@ -46,7 +46,7 @@ def _file_system(path: Path) -> Iterator[Finding]:
     elif kind in _GONE_AT_BOOT:
         yield Finding(f"{path} lies in memory ({kind}): it is gone at the next boot", cure="move it to a disk")
     else:
-        yield well(f"file system {kind or 'local'}")
+        yield ok_finding(f"file system {kind or 'local'}")
 
 
 def _space(path: Path) -> Iterator[Finding]:
@@ -56,4 +56,4 @@ def _space(path: Path) -> Iterator[Finding]:
             f"only {bytes_text(free)} are free on the disk of {path}", cure="free some space, or move the store"
         )
     else:
-        yield well(f"{bytes_text(free)} free on the disk")
+        yield ok_finding(f"{bytes_text(free)} free on the disk")

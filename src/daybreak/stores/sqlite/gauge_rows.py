@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from daybreak.core.model import NO_GATE, UNLIMITED, Gate, Need, Options, ResourceSettings, State
-from daybreak.core.resource_gauge import RETRIES_OF, Gauge, Kept
+from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, Gauge, Reservation
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import Row, unpack_options
 from daybreak.stores.sqlite.statements import sql
@@ -48,7 +48,7 @@ def _load(ledger: Ledger, resource: str) -> Gauge:
     )
     if (found := ledger.execute(sql.load_gauge, (resource,)).fetchone()) is not None:
         gauge.used, gauge.tat, gauge.shut_until, gauge.look, *kept, gauge.fence = found[:8]
-        gauge.kept = None if kept[0] is None else Kept(*kept)
+        gauge.kept = None if kept[0] is None else Reservation(*kept)
         gauge.sparing_until, gauge.credit, gauge.spare_at, gauge.taken_at = found[8:]
     return gauge
 
@@ -88,7 +88,7 @@ def lacking(ledger: Ledger, needs: Needs, seq: int, priority: int, *, is_retry: 
     if is_retry:
         for need in needs:
             if not gauge_of(ledger, need.resource).retries(ledger.steady):
-                return RETRIES_OF + need.resource
+                return RETRY_CAUSE_PREFIX + need.resource
     return None
 
 
@@ -104,7 +104,7 @@ def take(ledger: Ledger, needs: Needs, *, is_retry: bool) -> None:
     for need in needs:
         gauge = changed(ledger, need.resource)
         if gauge.take(need.slots, ledger.steady, wall=ledger.wall, is_retry=is_retry):
-            ledger.freed.add(RETRIES_OF + need.resource)
+            ledger.freed.add(RETRY_CAUSE_PREFIX + need.resource)
 
 
 def give(ledger: Ledger, needs: Sequence[Need]) -> None:
@@ -135,7 +135,7 @@ def wait_no_more(ledger: Ledger, row: Row) -> None:
     if row.state is State.QUEUED:
         ledger.freed.update(need.resource for need in needs)
         if row.attempt:
-            ledger.freed.update(RETRIES_OF + need.resource for need in needs)
+            ledger.freed.update(RETRY_CAUSE_PREFIX + need.resource for need in needs)
 
 
 def keep_no_more(ledger: Ledger, needs: Needs, seq: int) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from daybreak.core import events
 from daybreak.core.model import WAITING, JobSpec, QueueSettings, Reason, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import moment, span
-from daybreak.core.wait_limit import SHORTENED, cut
+from daybreak.core.wait_limit import SHORTENED_NOTE, shortened_wait
 from daybreak.store.protocol import Inserted, Verdict, work_topic
 from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Cell, Ledger
@@ -143,14 +143,14 @@ class Inserting:
         ledger = self._ledger
         lane = ledger.lane(spec.queue, spec.task, spec.version)
         seq = ledger.next_seqs(1)
-        band, order, _ = place(settings, spec.priority, ledger.steady, seq)
+        band, order, _ = rank_of(settings, spec.priority, ledger.steady, seq)
         expires, note = None, ""
         if spec.options.expires_in is not None:
             limit = span(spec.options.expires_in)
             shorter = self._wait_limit(limit, spec, settings)
             expires = ledger.steady + shorter
             if shorter < limit:
-                note = SHORTENED
+                note = SHORTENED_NOTE
                 ledger.count(lane, spec.priority, {"shortened": (1, 0)})
         self._jobs.append((
             seq, spec.id, lane, band, order, spec.priority, spec.priority, ledger.wall, ledger.steady, expires,
@@ -190,7 +190,7 @@ class Inserting:
     def _wait_limit(self, limit: int, spec: JobSpec, settings: QueueSettings) -> int:
         if settings.capacity is None:
             return limit
-        return cut(limit, spec.priority, self._unfinished(spec.queue), settings.capacity)
+        return shortened_wait(limit, spec.priority, self._unfinished(spec.queue), settings.capacity)
 
     def _write(self) -> None:
         ledger = self._ledger

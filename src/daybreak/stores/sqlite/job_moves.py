@@ -8,7 +8,7 @@ from typing import Any
 
 from daybreak.core.events import Event
 from daybreak.core.model import Reason, State
-from daybreak.core.rank import place
+from daybreak.core.rank import rank_of
 from daybreak.core.units import moment, span
 from daybreak.store.protocol import job_topic, work_topic
 from daybreak.stores.sqlite import gauge_rows
@@ -210,7 +210,7 @@ def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
 
 def put_in_place(ledger: Ledger, row: Row) -> None:
     """Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits."""
-    band, order, _ = place(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
+    band, order, _ = rank_of(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
     if (band, order) != (row.band, row.ord):
         row.band, row.ord = band, order
         ledger.execute(sql.rerank_job, (band, order, row.priority, row.seq))

@@ -10,7 +10,7 @@ import msgspec
 from daybreak.core import events
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Gate, Health, Put, QueueSettings, Record, ResourceSettings
-from daybreak.core.resource_gauge import RETRIES_OF
+from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
 from daybreak.store.protocol import work_topic
 from daybreak.stores.sqlite import gauge_rows, job_moves
 from daybreak.stores.sqlite.ledger import Ledger
@@ -34,7 +34,7 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
     else:
         ledger.execute(sql.put_record, (put.kind, put.name, revision, put.value))
     if put.tells:
-        ledger.tell(events.told_by(put, ledger.at))
+        ledger.tell(events.record_event(put, ledger.at))
     match settings:
         case QueueSettings():
             ledger.known.settings[put.name] = settings
@@ -47,7 +47,7 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             _shut(ledger, put.name, settings)
         case Health():
             gauge_rows.changed(ledger, put.name).spare(settings.spare_for, ledger.steady)
-            ledger.freed.add(RETRIES_OF + put.name)
+            ledger.freed.add(RETRY_CAUSE_PREFIX + put.name)
     return Record(kind=put.kind, name=put.name, value=put.value or b"", revision=revision)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daybreak.core.events import Event
 from daybreak.core.model import Reason, State
-from daybreak.core.resource_gauge import OFFERED_AT_ONCE, Gauge, Kept, is_passed_over, spared_by
+from daybreak.core.resource_gauge import MAX_OFFERED, Gauge, Reservation, is_passed_over, spared_resource
 from daybreak.core.units import span
 from daybreak.store.protocol import job_topic
 from daybreak.stores.sqlite import gauge_rows, job_moves
@@ -23,7 +23,7 @@ def park(ledger: Ledger, row: Row, resource: str) -> None:
         row.carry.blocked_since = ledger.steady
     job_moves.tell(ledger, row, "blocked", "", state=State.BLOCKED, note=resource)
     job_moves.enter(ledger, row)
-    if (spared := spared_by(resource)) is not None:
+    if (spared := spared_resource(resource)) is not None:
         ledger.count(row.lane, row.priority, {"spared": (1, 0)})
         look = gauge_rows.gauge_of(ledger, spared).look_at_retries(ledger.steady, offered=0, more=False)
         gauge_rows.changed(ledger, resource).look = look
@@ -59,7 +59,7 @@ def _keep_for(ledger: Ledger, row: Row) -> None:
         if gauge.limit is not None:
             if gauge.kept is not None and (other := job_moves.load(ledger, gauge.kept.seq)):
                 gauge_rows.keep_no_more(ledger, gauge_rows.needs_of(other), other.seq)
-            gauge_rows.changed(ledger, need.resource).kept = Kept(row.seq, row.priority, need.slots)
+            gauge_rows.changed(ledger, need.resource).kept = Reservation(row.seq, row.priority, need.slots)
 
 
 # -- offering ----------------------------------------------------------------------------------------------------------
@@ -71,14 +71,14 @@ def offer_freed(ledger: Ledger) -> bool:
     while ledger.freed:
         resource = min(ledger.freed)
         ledger.freed.discard(resource)
-        spared = spared_by(resource)
+        spared = spared_resource(resource)
         is_tried = _offer(ledger, resource) if spared is None else _offer_retries(ledger, resource, spared)
         any_tried = is_tried or any_tried
     return any_tried
 
 
 def offer_what_time_freed(ledger: Ledger) -> None:
-    due = [resource for (resource,) in ledger.rows(sql.gauges_to_look_at, (ledger.steady, OFFERED_AT_ONCE))]
+    due = [resource for (resource,) in ledger.rows(sql.gauges_to_look_at, (ledger.steady, MAX_OFFERED))]
     kept = {kept.seq for resource in due if (kept := gauge_rows.gauge_of(ledger, resource).kept) is not None}
     for seq in sorted(kept):
         if (row := job_moves.load(ledger, seq)) is not None:
@@ -122,8 +122,8 @@ def _waiting_lanes(ledger: Ledger, cause: str) -> list[int]:
 def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple[int, bool]:
     """How many were told to try, and whether others might be who were not looked at."""
     starts, tried, beside = gauge.starts(ledger.steady), 0, 0
-    waiting = ledger.rows(sql.waiting_in_lane, (resource, lane, min(starts, OFFERED_AT_ONCE) and OFFERED_AT_ONCE + 1))
-    for (seq,) in waiting[:OFFERED_AT_ONCE]:
+    waiting = ledger.rows(sql.waiting_in_lane, (resource, lane, min(starts, MAX_OFFERED) and MAX_OFFERED + 1))
+    for (seq,) in waiting[:MAX_OFFERED]:
         if tried >= starts or gauge.is_full(beside):
             return tried, False
         row = job_moves.load(ledger, seq)
@@ -142,12 +142,12 @@ def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple
             beside += slots
             tried += 1
             _unblock(ledger, row)
-    return tried, len(waiting) > OFFERED_AT_ONCE
+    return tried, len(waiting) > MAX_OFFERED
 
 
 def _fail_those_in_haste(ledger: Ledger, resource: str) -> None:
     for lane in _waiting_lanes(ledger, resource):
-        for seq, options in ledger.rows(sql.options_in_lane, (resource, lane, OFFERED_AT_ONCE)):
+        for seq, options in ledger.rows(sql.options_in_lane, (resource, lane, MAX_OFFERED)):
             if (shut := gauge_rows.refusing(ledger, unpack_options(options))) and (row := job_moves.load(ledger, seq)):
                 fail_fast(ledger, row, shut)
 

@@ -9,10 +9,19 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from daybreak.core.events import KEPT, LONG, Event, decode_lines, encode, last_holder_in, shortened, submitted
+from daybreak.core.events import (
+    FOLD_FROM,
+    KEPT_UNFOLDED,
+    Event,
+    decode_lines,
+    encode,
+    last_holder_in,
+    shorten_history,
+    submitted,
+)
 from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, Lease, Options, Reason, State
 from daybreak.core.units import micros, moment, span
-from daybreak.core.wait_limit import SHORTENED
+from daybreak.core.wait_limit import SHORTENED_NOTE
 
 STEADY, WALL = 0, 1
 
@@ -267,7 +276,7 @@ class Row:
         due = first_due(spec, self.created, self.arrived)
         waits = State.QUEUED if spec.holder is None else State.BLOCKED
         state = waits if due is None else State.SCHEDULED
-        note = SHORTENED if self.extra is not None and _unpack_extra(self.extra).shortened else ""
+        note = SHORTENED_NOTE if self.extra is not None and _unpack_extra(self.extra).shortened else ""
         return submitted(spec, state, moment(self.created), None if due is None else moment(due[1]), note)
 
     def events(self) -> list[Event]:
@@ -294,12 +303,12 @@ def joined(history: bytes | None, line: bytes) -> bytes:
 
 
 def may_shorten(n: int) -> bool:
-    return n >= LONG and n % KEPT == 0
+    return n >= FOLD_FROM and n % KEPT_UNFOLDED == 0
 
 
 def shorten(first: Event, history: bytes) -> bytes:
     """The same history, folded where it has grown long; `first` is the event that is not stored with it."""
-    return b"\n".join(encode(event) for event in shortened(whole(first, history))[1:])
+    return b"\n".join(encode(event) for event in shorten_history(whole(first, history))[1:])
 
 
 def whole(first: Event, history: bytes | None) -> list[Event]:

@@ -14,8 +14,8 @@ import msgspec
 from daybreak.core.errors import CursorExpired, DaybreakError
 from daybreak.core.events import Event, fold
 from daybreak.core.model import FINAL, Cancelled, Job, JobSpec, Lease, Put, QueueSettings, Reason, Settlement, State
-from daybreak.core.resource_gauge import spared_by
-from daybreak.core.wait_limit import SHORTENED
+from daybreak.core.resource_gauge import spared_resource
+from daybreak.core.wait_limit import SHORTENED_NOTE
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import (
     Action,
@@ -505,8 +505,8 @@ def _ends_told(events: Sequence[Event]) -> Counter[str]:
             found[event.kind] += 1
         elif event.state is State.FAILED and event.kind != "moved":
             found[f"failed {event.reason}"] += 1
-        found["shortened"] += event.kind == "submitted" and event.note == SHORTENED
-        found["spared"] += event.kind == "blocked" and spared_by(event.note) is not None
+        found["shortened"] += event.kind == "submitted" and event.note == SHORTENED_NOTE
+        found["spared"] += event.kind == "blocked" and spared_resource(event.note) is not None
     return +found
 
 

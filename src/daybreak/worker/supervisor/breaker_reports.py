@@ -11,7 +11,7 @@ import msgspec
 from daybreak.core.errors import StoreError
 from daybreak.core.model import NO_GATE, Breaker, Gate, Lease, Outcome, Put, ResourceSettings
 from daybreak.core.units import counted, moment
-from daybreak.policy.breaker import Signal, after, hear
+from daybreak.policy.breaker import Signal, next_gate, signal_of
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
 from daybreak.worker.supervisor.reported_leases import ReportedLeases
@@ -42,7 +42,7 @@ class BreakerReports:
         for lease, outcome in ended:
             if not lease.spec.options.resources or lease in self._told:
                 continue
-            if (one := hear(lease, outcome)) is not None:
+            if (one := signal_of(lease, outcome)) is not None:
                 self._told.add(lease)
                 for need in lease.spec.options.resources:
                     by_resource.setdefault(need.resource, []).append(one)
@@ -60,7 +60,7 @@ class BreakerReports:
             return
         for _ in range(TRIES):
             gate, revision = await self._gate(resource)
-            then = after(gate, breaker, heard, moment(self._world.wall()))
+            then = next_gate(gate, breaker, heard, moment(self._world.wall()))
             if then == gate:
                 break
             value = None if then == NO_GATE else msgspec.json.encode(then)

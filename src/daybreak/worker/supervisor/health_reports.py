@@ -12,9 +12,9 @@ import msgspec
 from daybreak.core.errors import StoreError
 from daybreak.core.model import NO_HEALTH, Health, Lease, Outcome, Put, Record
 from daybreak.core.units import moment
-from daybreak.policy.breaker import hear
-from daybreak.policy.health import after, is_calm, success
-from daybreak.policy.retry import USUAL
+from daybreak.policy.breaker import signal_of
+from daybreak.policy.health import is_calm, next_health, success
+from daybreak.policy.retry import TYPICAL_SUCCESS
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
 from daybreak.worker.supervisor.reported_leases import ReportedLeases
@@ -51,7 +51,7 @@ class HealthReports:
             subjects = _subjects(lease)
             if not subjects or lease in self._reported:
                 continue
-            if (one := hear(lease, outcome)) is not None:
+            if (one := signal_of(lease, outcome)) is not None:
                 self._reported.add(lease)
                 for subject in subjects:
                     self._heard.setdefault(subject, []).append(one.is_good)
@@ -77,16 +77,16 @@ class HealthReports:
         for subject, outcomes in self._heard.items():
             known = self._known.get(subject, NO_HEALTH)
             is_quiet = all(outcomes) and is_calm(known)
-            if not is_quiet and bool(after(known, outcomes, now).spare_for) != bool(known.spare_for):
+            if not is_quiet and bool(next_health(known, outcomes, now).spare_for) != bool(known.spare_for):
                 return True
         return False
 
     def success(self, lease: Lease) -> float:
         """The share of tries that lately succeeded with what this job needs; of several, with the worst."""
         if lease.spec.options.retry.strategy != "adaptive":
-            return USUAL
+            return TYPICAL_SUCCESS
         now = self._now()
-        known = (after(self._known.get(s, NO_HEALTH), self._heard.get(s, ()), now) for s in _subjects(lease))
+        known = (next_health(self._known.get(s, NO_HEALTH), self._heard.get(s, ()), now) for s in _subjects(lease))
         return min(success(health, now) for health in known)
 
     def _now(self) -> datetime:
@@ -116,7 +116,7 @@ class HealthReports:
         found = await self._read_all() if len(heard) > FEW else await self._read_each(heard)
         before = {subject: found.get(subject, (NO_HEALTH, 0)) for subject in heard}
         now = self._now()
-        then = {subject: after(before[subject][0], outcomes, now) for subject, outcomes in heard.items()}
+        then = {subject: next_health(before[subject][0], outcomes, now) for subject, outcomes in heard.items()}
         puts = [_put(subject, then[subject], before[subject][1]) for subject in heard]
         lost: dict[Subject, list[bool]] = {}
         for subject, answer in zip(heard, await self.store.put(puts), strict=True):
