@@ -8,25 +8,35 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from daybreak.system.patience import PATIENCE
 from daybreak.system.ports import RealWorld
 
 FIRST: Final = 0.25  # seconds over which the first tries after a loss are spread: a lone client hardly notices
 SHORTEST: Final = 0.1
 SHARE: Final = 3  # the mean pause, as a multiple of how long the server has been away
-LONGEST: Final = 8.0  # and its bound where nobody's patience ends before
+# Seconds: the upper bound of the mean pause. In a long outage a client tries every 3 to 9 s, so when the server is back
+# about a sixth of the clients connect in any second, and the last of them after 9 s.
+LONGEST_MEAN: Final = 6.0
 JUST_NOW: Final = 1.5  # seconds
 SILENT: Final = 1.0  # a try that took so long was not refused: nobody was there to answer it
+# Seconds: a call that ends so soon after the loss began before the loss or right after it. Default patience, and a bit.
+SHORT_OUTAGE: Final = PATIENCE.total_seconds() + 0.5
 
 
 class Backoff:
-    """Of one connection. Pauses grow with the outage, so that the clients of a server that was away for long come back
-    spread over seconds. A caller whose patience would end before gets one try shortly before its end."""
+    """When one connection is tried again.
+
+    Regular tries follow a schedule of their own, whose pauses grow with the outage. It does not depend on the patience
+    of callers: callers that all began when the server went away would otherwise all come back in the same second. A
+    caller whose patience ends before the next regular try gets an extra try, which leaves the schedule as it is. There
+    is one extra try per call, and more than one only while the outage is short."""
 
     def __init__(self, chance: random.Random | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._chance = chance or RealWorld.chance
         self._now = now
         self._since: float | None = None
-        self._tried_at = -math.inf
+        self._tried_for = -math.inf  # when the patience of the caller ends for whom the last try was made
+        self._wanted_at = -math.inf  # the same of the next try
         self._not_before = 0.0
 
     def lost(self) -> None:
@@ -40,24 +50,38 @@ class Backoff:
         now = self._now()
         if self._since is None:
             self._since = now - took
-        self._tried_at = self._not_before = now
-        if took < SILENT:
+        self._tried_for = max(now, self._wanted_at)
+        if took >= SILENT:
             # A server that is stopped or cut off slows its clients down by itself, and goes on without a restart.
-            mean = max(SHARE * (now - self._since), SHORTEST)
-            self._not_before += mean * self._chance.uniform(0.5, 1.5)
+            self._not_before = now
+        elif now >= self._not_before:
+            mean = min(max(SHARE * (now - self._since), SHORTEST), LONGEST_MEAN)
+            self._not_before = now + mean * self._chance.uniform(0.5, 1.5)
 
     def connected(self) -> None:
         self._since, self._not_before = None, 0.0
 
     def pause(self, wanted_within: float = math.inf) -> float | None:
-        """Seconds to wait before the next try, always less than the caller has. None: there was a try just now, and
-        the caller has no time for another one."""
+        """Seconds to wait before the next try, always less than the caller has. None: the caller has had a try, and
+        has no time for another one."""
         now = self._now()
-        wait = self._not_before - now
+        wait = max(self._not_before - now, 0.0)
         if wanted_within == math.inf:
-            return max(min(wait, LONGEST * self._chance.uniform(0.5, 1.5)), 0.0)
-        if wait < wanted_within:
-            return max(wait, 0.0)
-        if wanted_within <= 0 or max(wanted_within, now - self._tried_at) < JUST_NOW:
-            return None
-        return wanted_within * self._chance.uniform(0.85, 0.95)
+            self._wanted_at = -math.inf
+            return wait
+        wanted_at = now + wanted_within
+        if wait >= wanted_within:
+            if not self._may_try_extra(now, wanted_at):
+                return None
+            wait = wanted_within * self._chance.uniform(0.5, 0.95)
+        self._wanted_at = wanted_at
+        return wait
+
+    def _may_try_extra(self, now: float, wanted_at: float) -> bool:
+        if wanted_at <= now:
+            return False
+        if wanted_at > self._tried_for + JUST_NOW:
+            return True
+        # A lone caller should outlast a short outage: it tries on as long as it has some time left.
+        is_short = self._since is not None and wanted_at <= self._since + SHORT_OUTAGE
+        return is_short and wanted_at - now >= JUST_NOW
