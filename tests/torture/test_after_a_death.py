@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 from herd import count
 from server_rooms import room
 from worker_hand import LINES, WorkerProcess, nobody_left, read_lines, until
-from worker_load import aeffect_after, app
+from worker_load import aeffect_after, app, await_file_and_stumble
+
+from daybreak import JobHandle
+from daybreak.worker.supervisor.quarantine import PER_CORE, SOLO_AT_MOST
 
 pytestmark = pytest.mark.torture
 
@@ -20,6 +24,7 @@ IS_LONG = bool(count(0, 1))
 JOBS = 40
 SECONDS = 3.0
 IDLE = 3
+STUMBLING = 20
 DEATHS = (1,)
 WITHIN = 25.0  # seconds from the kill on: 15 for the takeover by leases of seven seconds, and 10 for the work
 
@@ -27,7 +32,7 @@ WITHIN = 25.0  # seconds from the kill on: 15 for the takeover by leases of seve
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])
 def folder(request, tmp_path, monkeypatch) -> Iterator[Path]:
     if not IS_LONG:
-        pytest.skip("it judges by time: only the long form of the torture has it")
+        pytest.skip("it judges by time, or takes long: only the long form of the torture has it")
     monkeypatch.setenv(LINES, str(tmp_path / "lines"))
     with contextlib.ExitStack() as around:
         url = f"sqlite:///{tmp_path}/jobs.db"
@@ -77,3 +82,33 @@ def test_the_jobs_of_a_killed_worker_are_done_soon_by_those_who_are_idle(folder,
         assert job.info().attempt == len(read_lines(job=job.id, word="began"))
     assert most_at_once(lines) > IDLE
     assert took <= WITHIN
+
+
+def test_three_deaths_of_workers_and_an_error_end_no_job_and_every_attempt_is_one_that_began(folder, tell):
+    """At the third death not all of them run: after two deaths each needs a child of its own, and a worker has only so
+    many of these. A job that did not run is not charged."""
+    jobs = [await_file_and_stumble.submit(str(folder / "gate")) for _ in range(STUMBLING)]
+    words = (TARGET, app.settings.url, folder, "--processes", "1", "--lease", "1s")
+    in_own_children = min(STUMBLING, SOLO_AT_MOST, PER_CORE * (os.cpu_count() or 1))
+    for death, running in ((1, STUMBLING), (2, STUMBLING), (3, in_own_children)):
+        with WorkerProcess(*words) as worker:
+            until(lambda n=death, wanted=running: len(with_tries(jobs, n)) == wanted, f"death {death} has its jobs")
+            worker.kill()
+    deaths = {job.id: len(tries(job)) for job in jobs}
+    (folder / "gate").touch()
+    with WorkerProcess(*words) as worker:
+        for job in jobs:
+            job.result(timeout="120s")
+        assert worker.stop() == 0
+    for job in jobs:
+        died, info = deaths[job.id], job.info()
+        assert (info.attempt, info.lost, len(tries(job))) == (died + 2, died, died + 2)
+    tell(f"{STUMBLING} jobs completed, {sum(deaths.values())} deaths and {STUMBLING} errors charged, none for nothing")
+
+
+def tries(job: JobHandle[int]) -> list[dict]:
+    return read_lines(job=job.id, word="began")
+
+
+def with_tries(jobs: list[JobHandle[int]], times: int) -> list[JobHandle[int]]:
+    return [job for job in jobs if len(tries(job)) == times]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import timedelta
+from pathlib import Path
 
 from worker_hand import write_line
 
@@ -38,6 +39,19 @@ async def aeffect_after(ctx: Context, deaths: int, seconds: float) -> int:
     write_line(job=ctx.job, fence=ctx.fence, word="began")
     await asyncio.sleep(seconds if ctx.attempt > deaths else 3600)
     write_line(job=ctx.job, fence=ctx.fence, word="did")
+    return ctx.fence
+
+
+@app.task(queue="async", retry=Retry(attempts=3, delay=timedelta(milliseconds=50)))
+async def await_file_and_stumble(ctx: Context, path: str) -> int:
+    """Fails once when the file is there, and then no more."""
+    write_line(job=ctx.job, fence=ctx.fence, word="began")
+    while not Path(path).exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+        await asyncio.sleep(0.02)
+    stumbled = Path(f"{path}-{ctx.job}")
+    if not stumbled.exists():  # noqa: ASYNC240
+        stumbled.touch()  # noqa: ASYNC240
+        raise ConnectionError("not now")
     return ctx.fence
 
 
