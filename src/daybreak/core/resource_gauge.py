@@ -117,10 +117,16 @@ class Gauge:
         self.used -= slots
 
     def give_start(self, started: int | None) -> None:
-        """A lease that began then was never used. If no job has started later, all is as if it had not begun; else
-        nothing is given back: jobs that did start relied on the pace it set."""
-        if self.every and self.taken_at == started:
-            self.tat -= self.every
+        """A lease that began then was never used: give its start back, less the time from it to the latest start.
+
+        `tat` is the largest of `t + k * every` over all starts, where k counts the start at t and all later ones.
+        Without this start k is one less for those before it. For those after it k stays, but it was more for this
+        one: so they exceed `tat - every` by no more than the time from this one to the latest."""
+        if not self.every or started is None:
+            return
+        since = self.taken_at - started
+        if 0 <= since < self.every:
+            self.tat -= self.every - since
 
     def set_up(self, settings: ResourceSettings) -> None:
         if settings.every != self.settings.every:

@@ -821,6 +821,12 @@ class UnusedStartIsLost(Ledger):
         pass
 
 
+class OnlyTheLatestStartComesBack(Ledger):
+    def _give_starts(self, entry):
+        if all(self.gauge(need.resource).taken_at == entry.started for need in entry.needs):
+            super()._give_starts(entry)
+
+
 class TokenComesBackTooLate(Ledger):
     """Although another job has started since."""
 

@@ -121,6 +121,18 @@ class Pace:
         assert await take(store, 9, now=later) == []
         assert len(await take(store, 9, now=NOON + 2 * SECOND)) == 1
 
+    async def test_of_a_burst_a_start_returns_though_another_has_started_since(self, store: Store) -> None:
+        await provide(store, "api", every=MINUTE, burst=3)
+        await accept_all(store, 9, resources=needs("api"))
+        unused = await take_one(store)
+        used_at = NOON + SECOND
+        await take_one(store, now=used_at)
+        await end(store, unused, UNUSED, now=NOON + 2 * SECOND)
+        assert len(await take(store, 9, now=NOON + 2 * SECOND)) == 2, "as if the burst had begun with the second"
+        assert await take(store, 9, now=used_at + MINUTE - timedelta(microseconds=1)) == []
+        assert len(await take(store, 9, now=used_at + MINUTE)) == 1
+        await assert_sound(store)
+
     async def test_a_repeated_settlement_returns_no_second_start(self, store: Store) -> None:
         await provide(store, "api", every=MINUTE, burst=2)
         await accept_all(store, 5, resources=needs("api"))
@@ -154,13 +166,13 @@ class Pace:
     async def test_the_rate_holds_whatever_is_handed_back(self, store: Store) -> None:
         """In any window of jobs that did begin, by chance and in hindsight."""
         chance = random.Random(3)
-        for burst in (1, 3):
+        for burst in (1, 3, 12):
             api, every = f"api-{burst}", timedelta(milliseconds=100)
             await provide(store, api, every=every, burst=burst)
             await accept_all(store, 60, queue=api, resources=needs(api))
             now, held, starts = NOON, list[Lease](), list[float]()
             for _ in range(60):
-                now += timedelta(milliseconds=chance.choice((0, 1, 20, 70, 100, 250)))
+                now += timedelta(milliseconds=chance.choice((0, 1, 5, 20, 70, 100, 250)))
                 held += await take(store, chance.randint(1, 4), now=now, queues=(api,))
                 chance.shuffle(held)
                 for lease in [held.pop() for _ in range(chance.randint(0, len(held)))]:

@@ -217,11 +217,12 @@ function M.take_slots(needs, seq, is_retry)
   end
 end
 
--- A lease that began then was never used. If no job has started later, all is as if it had not begun.
+-- A lease that began then was never used: its start comes back, but for the time from it to the latest start.
 function M.give_starts(needs, started)
   for i = 1, #needs do
     local gauge = M.gauge(needs[i].resource)
-    if gauge.every > 0 and gauge.taken_at == started then gauge.tat = gauge.tat - gauge.every end
+    local since = gauge.taken_at - started
+    if since >= 0 and since < gauge.every then gauge.tat = gauge.tat - (gauge.every - since) end
   end
 end
 
