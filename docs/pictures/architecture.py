@@ -28,6 +28,7 @@ STYLE = """<style>
 
 HOLDS = {
     "cli": "commands",
+    "server": "REST API",
     "demo": "a night in half a minute",
     "testing": "inline mode, contract suite",
     "api": "the Python face: app, tasks, job handles, queues, locks, hooks",
