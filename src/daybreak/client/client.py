@@ -290,20 +290,17 @@ class Client:
 
     async def events(
         self, after: str | None = LATEST, *, poll: timedelta = timedelta(seconds=1)
-    ) -> AsyncIterator[tuple[Event, str | None]]:
-        """Follow events for ever, each with a cursor to keep once it is dealt with. None starts with the oldest kept.
+    ) -> AsyncIterator[tuple[Event, str]]:
+        """Follow events for ever, each with the cursor behind it. None starts with the oldest event that is kept.
 
-        Going on from a kept cursor repeats less than a page and misses nothing."""
+        Continuing from a cursor repeats nothing and misses nothing."""
         watch = self.store.watch([EVENTS_TOPIC])
         try:
             cursor = after
             while True:
                 feed = await self._ask(self.store.events(cursor))
-                for event in feed.events[:-1]:
-                    # Cursors stand between pages: who stops inside one sees its beginning again, and misses nothing.
-                    yield event, cursor
-                if feed.events:
-                    yield feed.events[-1], feed.cursor
+                for event, behind in zip(feed.events, feed.cursors, strict=True):
+                    yield event, behind
                 cursor = feed.cursor
                 if not feed.events:
                     await watch.wait(poll)

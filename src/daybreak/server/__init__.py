@@ -15,6 +15,7 @@
 | `problems` | every error as an RFC 9457 problem document |
 | `access/` | tokens, roles, sign-in, rate limit |
 | `edge` | checks that hold for every request before a route is chosen: Host, Origin |
+| `live_feed` | events by SSE |
 | `idempotency`, `audit` | answers kept under an `Idempotency-Key`, and who changed what |
 | `openapi` | the OpenAPI document, built from the routes |
 | `process` | `daybreak serve`: which binds are allowed, and uvicorn |
@@ -29,13 +30,13 @@ from daybreak.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from daybreak.api.app import Daybreak
-    from daybreak.server.edge import ASGIApp
+    from daybreak.server.edge import Edge
     from daybreak.server.settings import ServerSettings
 
 __all__ = ["asgi"]
 
 
-def asgi(app: Daybreak, settings: ServerSettings | None = None) -> ASGIApp:
+def asgi(app: Daybreak, settings: ServerSettings | None = None) -> Edge:
     """The server of this app as an ASGI application, to be mounted in a FastAPI, Starlette or Django project.
 
     It uses the app's store on the event loop that serves the requests, and needs no lifespan events. Without

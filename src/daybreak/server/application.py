@@ -13,13 +13,15 @@ from daybreak.server.access.identify import ANONYMOUS, Identification
 from daybreak.server.access.rate_limit import RateLimit
 from daybreak.server.edge import ASGIApp, Edge
 from daybreak.server.idempotency import Writes
+from daybreak.server.live_feed import LiveFeed
 from daybreak.server.problems import problem_of
-from daybreak.server.routes import health, jobs, openapi, sign_in
+from daybreak.server.routes import events, health, jobs, openapi, sign_in
 from daybreak.server.routing import Policy, Route, Routes, handler_of
 from daybreak.server.settings import ServerSettings
 
 ALL: Final[tuple[Routes, ...]] = (
     jobs.routes,
+    events.routes,
     openapi.routes,
     sign_in.routes,
     health.routes,
@@ -37,6 +39,7 @@ class Server:
         self.identification = Identification(app, settings)
         self.rate_limit = RateLimit(settings.requests_per_second, settings.request_burst)
         self.writes = Writes(self)
+        self.live = LiveFeed(app, settings.max_listeners)
         self.nobody = ANONYMOUS
         self._clients: dict[str, Client] = {}
 
@@ -55,10 +58,10 @@ def all_routes() -> list[Route]:
     return [route for routes in ALL for route in routes.all]
 
 
-def build(app: Daybreak, settings: ServerSettings) -> ASGIApp:
+def build(app: Daybreak, settings: ServerSettings) -> Edge:
     """The ASGI application. A route without a policy is a mistake of the program, and is refused here."""
     server = Server(app, settings, all_routes())
-    return Edge(cast("ASGIApp", litestar_of(server)), settings)
+    return Edge(cast("ASGIApp", litestar_of(server)), settings, on_stop=server.live.stop)
 
 
 def litestar_of(server: Server) -> Litestar:

@@ -39,9 +39,14 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:/\\@\[\]]+)(?::(?P<
 class Edge:
     """The outermost ASGI application."""
 
-    def __init__(self, inner: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, inner: ASGIApp, settings: ServerSettings, on_stop: Callable[[], None]) -> None:
         self._inner = inner
         self._settings = settings
+        self._on_stop = on_stop
+
+    def stop(self) -> None:
+        """End the streams that would go on for ever, because the server stops."""
+        self._on_stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

@@ -117,9 +117,16 @@ async def _serve(
         if bind.is_private:
             code = await create_code(client.store, by=app.by, now=now, valid_for=settings.sign_in_for)
             link = f"{address}/sign-in?code={code}"
-        server = uvicorn.Server(
+        application = asgi(app, settings)
+
+        class Server(uvicorn.Server):
+            async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+                application.stop()
+                await super().shutdown(sockets)
+
+        server = Server(
             uvicorn.Config(
-                asgi(app, settings),
+                application,
                 lifespan="off",
                 ws="none",
                 log_config=None,

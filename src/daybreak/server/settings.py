@@ -14,7 +14,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     `anonymous_reads` lets callers without a token read: only for a server that no other machine can reach.
     `secure_cookies` is for servers that browsers reach by https. `max_body` is in bytes. Each caller may send
     `requests_per_second` on average, and up to `request_burst` at once. `max_answers` bounds how many answers to
-    `POST /jobs` one server keeps under idempotency keys in 24 hours."""
+    `POST /jobs` one server keeps under idempotency keys in 24 hours. `max_listeners` bounds the clients of
+    the live feed."""
 
     hosts: frozenset[str] | None = None
     anonymous_reads: bool = False
@@ -26,3 +27,4 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     sign_in_for: timedelta = timedelta(hours=1)
     max_answers: int = 1_000_000
     metric_names: tuple[str, ...] = ()
+    max_listeners: int = 1000
