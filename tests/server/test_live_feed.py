@@ -198,7 +198,7 @@ async def test_disconnects_and_restarts_lose_and_repeat_nothing(served, app):
         await until(lambda: all(len(listener.seen) >= len(events) for listener in listeners))
     for listener in listeners:
         assert told(listener.seen) == events
-    assert sum(listener.connections for listener in listeners) > 100
+    assert all(listener.connections > 1 for listener in listeners), "they were really cut off"
 
 
 async def test_filters_choose_by_every_name(served, app):
