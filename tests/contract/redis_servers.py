@@ -18,7 +18,7 @@ import pytest
 
 from daybreak.stores.redis import RedisStore, scripts
 from daybreak.stores.redis.address import parse
-from daybreak.stores.redis.blocking_client import Wire
+from daybreak.stores.redis.blocking_client import BlockingConnection
 from daybreak.testing.clock import HandClock
 
 REDIS = os.environ.get("DAYBREAK_TEST_REDIS", "redis://127.0.0.1:6379")
@@ -33,7 +33,7 @@ def missing(what: str) -> None:
 
 def need_redis() -> None:
     try:
-        Wire(parse(REDIS), 2).close()
+        BlockingConnection(parse(REDIS), 2).close()
     except Exception as trouble:  # noqa: BLE001 - whatever it is, there is no server to test with
         missing(f"no Redis server at {REDIS} ({trouble})")
 
@@ -41,7 +41,7 @@ def need_redis() -> None:
 @contextlib.contextmanager
 def wire(url: str = REDIS):
     """A plain connection, to look behind the store."""
-    connection = Wire(parse(url), 5)
+    connection = BlockingConnection(parse(url), 5)
     try:
         yield connection
     finally:
@@ -61,13 +61,13 @@ def fresh(url: str = REDIS):
 def clear(url: str, namespace: str) -> None:
     with wire(url) as connection:
         for key in keys_of(connection, namespace):
-            connection.ask(("UNLINK", key))
+            connection.call(("UNLINK", key))
 
 
-def keys_of(connection: Wire, namespace: str) -> list[bytes]:
+def keys_of(connection: BlockingConnection, namespace: str) -> list[bytes]:
     cursor, found = b"0", []
     while True:
-        cursor, keys = connection.ask(("SCAN", cursor, "MATCH", f"{{{namespace}}}:*", "COUNT", 1000))
+        cursor, keys = connection.call(("SCAN", cursor, "MATCH", f"{{{namespace}}}:*", "COUNT", 1000))
         found += keys
         if cursor == b"0":
             return found
@@ -84,7 +84,7 @@ class FollowsHand:
 
     def __init__(self, store: RedisStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
         self._clock = clock
-        store._line.skew = self
+        store._client.skew = self
         for script in vars(scripts).values():
             if isinstance(script, scripts.Script):
                 text = script.text.replace(b"call('TIME')", b"{ 0, 0 }")
@@ -114,7 +114,7 @@ class Server:
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(400):
             with contextlib.suppress(Exception), wire(self._own_url) as connection:
-                if connection.ask(("PING",)) == b"PONG":
+                if connection.call(("PING",)) == b"PONG":
                     return
             time.sleep(0.025)
         raise AssertionError("the private server does not answer")

@@ -48,10 +48,10 @@ def _cut(kind):
 
         mine = _ports()
         with wire() as connection:
-            for line in connection.ask(("CLIENT", "LIST")).decode().splitlines():
+            for line in connection.call(("CLIENT", "LIST")).decode().splitlines():
                 about = dict(pair.partition("=")[::2] for pair in line.split())
                 if int(about["addr"].rpartition(":")[2]) in mine:
-                    connection.ask(("CLIENT", "KILL", "ID", about["id"]))
+                    connection.call(("CLIENT", "KILL", "ID", about["id"]))
 
 
 def _ports():

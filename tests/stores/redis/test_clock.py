@@ -37,7 +37,7 @@ class Moving:
 
     def jump(self, by):
         """Someone sets the server's clock."""
-        self.store._line.skew.micros += span(by)
+        self.store._client.skew.micros += span(by)
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ async def pair(namespace, monkeypatch):
 
 def offset_of(namespace):
     with wire() as connection:
-        return int(connection.ask(("HGET", f"{{{namespace}}}:meta", "clock")) or 0)
+        return int(connection.call(("HGET", f"{{{namespace}}}:meta", "clock")) or 0)
 
 
 async def test_a_jump_that_several_see_is_corrected_once(pair, namespace):

@@ -14,8 +14,8 @@ from redis_servers import REDIS, Proxy, fresh, need_redis
 from daybreak.core.errors import StoreUnavailable
 from daybreak.stores.redis import RedisStore
 from daybreak.stores.redis.address import parse
-from daybreak.stores.redis.blocking_client import Wire
-from daybreak.stores.redis.connection import Link
+from daybreak.stores.redis.blocking_client import BlockingConnection
+from daybreak.stores.redis.connection import Connection
 from daybreak.testing.contract.builders import jobs_of, spec
 
 SOON = timedelta(milliseconds=200)
@@ -24,37 +24,37 @@ PATIENCE = 10.0  # seconds
 
 async def test_with_unsent_data_to_a_server_that_reads_no_more(freezing):
     store = await RedisStore(freezing.url, timeout=SOON).open()
-    link = await store._line.link()
+    connection = await store._client.connection()
     freezing.freeze()
     jobs = [spec(args=os.urandom(1 << 20)) for _ in range(20)]
     asking = asyncio.create_task(store.insert(jobs))
     await asyncio.sleep(0)
-    assert link._transport.get_write_buffer_size() > 0
+    assert connection._transport.get_write_buffer_size() > 0
     asking.cancel()
     await asyncio.wait_for(store.close(), PATIENCE)
-    assert link.gone.done()
+    assert connection.socket_closed.done()
     assert asking.cancelled()
 
 
 async def test_a_close_that_is_cancelled_lets_go_at_once(freezing):
     store = await RedisStore(freezing.url, timeout=timedelta(hours=1)).open()
-    link = await store._line.link()
+    connection = await store._client.connection()
     freezing.freeze()
-    link.say(("PING", bytes(20_000_000)))
+    connection.send(("PING", bytes(20_000_000)))
     closing = asyncio.create_task(store.close())
-    await asyncio.wait([link.closed])
+    await asyncio.wait([connection.closed])
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
-    await asyncio.wait_for(link.gone, PATIENCE)
+    await asyncio.wait_for(connection.socket_closed, PATIENCE)
 
 
 async def test_a_connection_closed_from_elsewhere_is_given_up_in_time_too():
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        link = await Link.connect(parse(f"redis://127.0.0.1:{deaf.getsockname()[1]}"), SOON.total_seconds())
-        link.say(("PING", bytes(20_000_000)))
-        link.close()
-        await asyncio.wait_for(link.gone, PATIENCE)
+        connection = await Connection.connect(parse(f"redis://127.0.0.1:{deaf.getsockname()[1]}"), SOON.total_seconds())
+        connection.send(("PING", bytes(20_000_000)))
+        connection.close()
+        await asyncio.wait_for(connection.socket_closed, PATIENCE)
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ async def through():
 
 async def redial(store, proxy, asked):
     """A question that waits for a new connection, which waits for its greeting."""
-    link = await store._line.link()
+    connection = await store._client.connection()
     proxy.hold()
     proxy.cut()
-    await asyncio.wait([link.gone])
+    await asyncio.wait([connection.socket_closed])
     asking = asyncio.create_task(asked())
     while len(proxy._writers) < 2:  # noqa: ASYNC110 - what is counted rings no bell
         await asyncio.sleep(0.001)
@@ -104,13 +104,13 @@ async def test_a_connection_that_was_being_made_is_not_taken_for_one_of_the_stor
 
 async def test_nor_one_that_a_thread_was_making(freezing, monkeypatch):
     async with RedisStore(freezing.url) as store:
-        caller, asked, ask = store._caller, threading.Event(), Wire.ask
+        caller, asked, call = store._blocking_client, threading.Event(), BlockingConnection.call
 
-        def ask_and_tell(wire, command, within=None):
+        def call_and_notify(connection, command, limit=None):
             asked.set()
-            return ask(wire, command, within)
+            return call(connection, command, limit)
 
-        monkeypatch.setattr(Wire, "ask", ask_and_tell)
+        monkeypatch.setattr(BlockingConnection, "call", call_and_notify)
         freezing.freeze()
         submitting = asyncio.create_task(asyncio.to_thread(store.insert_now, [spec()]))
         assert await asyncio.to_thread(asked.wait, PATIENCE)  # its greeting is on the way
@@ -118,7 +118,7 @@ async def test_nor_one_that_a_thread_was_making(freezing, monkeypatch):
         freezing.thaw()
         with pytest.raises(StoreUnavailable, match="is closed"):
             await submitting
-        assert not caller._wire.is_open
+        assert not caller._connection.is_open
         async with store:
             assert await jobs_of(store) == []
 

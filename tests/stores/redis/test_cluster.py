@@ -27,8 +27,8 @@ def nodes(tmp_path):
             servers.append(stack.enter_context(private(tmp_path / name, *settings)))
         first, second = servers
         with wire(second.url) as connection:
-            connection.ask(("CLUSTER", "ADDSLOTS", *range(16384)))
-            connection.ask(("CLUSTER", "MEET", "127.0.0.1", first.port, bus_of(first)))
+            connection.call(("CLUSTER", "ADDSLOTS", *range(16384)))
+            connection.call(("CLUSTER", "MEET", "127.0.0.1", first.port, bus_of(first)))
         until_well(first)
         until_well(second)
         yield first, second
@@ -36,13 +36,13 @@ def nodes(tmp_path):
 
 def bus_of(server):
     with wire(server.url) as connection:
-        return connection.ask(("CONFIG", "GET", "cluster-port"))[1]
+        return connection.call(("CONFIG", "GET", "cluster-port"))[1]
 
 
 def until_well(server):
     for _ in range(400):
         with wire(server.url) as connection:
-            info = connection.ask(("CLUSTER", "INFO")).decode()
+            info = connection.call(("CLUSTER", "INFO")).decode()
         if "cluster_state:ok" in info and "cluster_slots_ok:16384" in info:
             return
         time.sleep(0.025)

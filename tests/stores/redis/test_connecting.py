@@ -15,7 +15,7 @@ from daybreak.core.errors import BadInput, StoreUnavailable
 from daybreak.policy.timeouts import FULL_TRUST_SAMPLES
 from daybreak.stores.redis import RedisStore
 from daybreak.stores.redis.address import parse
-from daybreak.stores.redis.blocking_client import Wire
+from daybreak.stores.redis.blocking_client import BlockingConnection
 from daybreak.system.ports import RealWorld
 
 USUAL = 5.0  # seconds, if nobody says otherwise: what ends earlier was ended by something else
@@ -66,7 +66,7 @@ async def test_an_answer_may_not_take_longer_for_it(silent):
 def test_whoever_waits_without_a_loop_has_no_longer(silent):
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="no answer within"):
-        Wire(parse(silent + "1h"), 10, 0.2)
+        BlockingConnection(parse(silent + "1h"), 10, 0.2)
     assert 0.2 <= time.monotonic() - began < USUAL
 
 
@@ -76,11 +76,11 @@ async def test_connections_of_every_kind_are_seen():
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace, connect_limit=limit) as store:
             assert limit._durations.seen == 1
-            store._caller._connected()
+            store._blocking_client._ensure_connected()
             assert limit._durations.seen == 2
-            link = await store._line.dial()
-            link.close()
-            await link.gone
+            connection = await store._client.connect()
+            connection.close()
+            await connection.socket_closed
     assert (limit._durations.seen, limit._durations.late) == (3, 0)
 
 

@@ -21,7 +21,7 @@ async def two():
 
         def forget():
             with wire() as connection:
-                connection.ask(("DEL", *keys_of(connection, namespace)))
+                connection.call(("DEL", *keys_of(connection, namespace)))
 
         async with RedisStore(REDIS, namespace=namespace) as one, RedisStore(REDIS, namespace=namespace) as other:
             yield one, other, forget

@@ -38,7 +38,7 @@ class Scene:
         self.store = store
         self.server = server
         self.sending = threading.Event()
-        self.turns = store._caller._turns
+        self.turns = store._blocking_client._group
         self._real_ask, self.turns._ask = self.turns._ask, self._ask
 
     def _ask(self, group) -> None:

@@ -97,13 +97,13 @@ async def test_scripts_flushed_under_load_are_sent_again():
         async with RedisStore(REDIS, namespace=namespace) as store:
             with wire() as connection:
                 for _ in range(20):
-                    connection.ask(("SCRIPT", "FLUSH"))
+                    connection.call(("SCRIPT", "FLUSH"))
                     answers = await asyncio.gather(*(store.insert([spec()]) for _ in range(5)))
                     assert [answer.verdict for [answer] in answers] == ["new"] * 5
                     leases = (await store.exchange(Exchange(claim=Claim(worker="w", limit=5)))).leases
-                    connection.ask(("SCRIPT", "FLUSH"))
+                    connection.call(("SCRIPT", "FLUSH"))
                     assert (await store.exchange(Exchange(settle=ends(leases)))).settled == [True] * 5
-                    connection.ask(("SCRIPT", "FLUSH"))
+                    connection.call(("SCRIPT", "FLUSH"))
                     assert [a.verdict for a in store.insert_now([spec()])] == ["new"]
             await assert_sound(store)
 
@@ -167,10 +167,10 @@ async def test_an_exchange_cut_by_a_kill_is_repeated_without_loss(tmp_path):
             await assert_sound(store)
 
 
-async def repeat(ask):
+async def repeat(call):
     for _ in range(200):
         try:
-            return await ask()
+            return await call()
         except StoreUnavailable:
             await asyncio.sleep(0.02)
     raise AssertionError("the server did not come back")
@@ -200,7 +200,7 @@ async def test_memory_that_is_full_refuses_and_nothing_is_half_written(tmp_path)
                     await asked()
             assert ((await follow(store))[0], await jobs_of(store), await store.count()) == before
             with wire(server.url) as connection:
-                connection.ask(("CONFIG", "SET", "maxmemory", "100mb"))
+                connection.call(("CONFIG", "SET", "maxmemory", "100mb"))
             assert (await store.exchange(Exchange(settle=ends(leases)))).settled == [True] * len(leases)
             await assert_sound(store)
 
@@ -210,11 +210,11 @@ async def test_a_replica_takes_no_writes_and_says_so(tmp_path):
         async with RedisStore(server.url, timeout=QUICK) as store:
             await accept_all(store, 2, now=None)
             with wire(server.url) as connection:
-                connection.ask(("REPLICAOF", "127.0.0.1", "1"))
+                connection.call(("REPLICAOF", "127.0.0.1", "1"))
                 with pytest.raises(StoreUnavailable) as told:
                     await store.insert([spec()])
                 assert not isinstance(told.value, OutcomeUnknown)
-                connection.ask(("REPLICAOF", "NO", "ONE"))
+                connection.call(("REPLICAOF", "NO", "ONE"))
             await accept_all(store, 1, now=None)
             await assert_sound(store)
 
@@ -224,12 +224,12 @@ async def test_a_busy_server_says_what_it_is_busy_with(tmp_path):
         async with RedisStore(server.url, timeout=QUICK) as store:
             await accept_all(store, 1, now=None)
             async with RedisStore(server.url, namespace="other") as other:
-                looping = asyncio.create_task(other._line.command("EVAL", "while true do end", 0))
+                looping = asyncio.create_task(other._client.command("EVAL", "while true do end", 0))
                 await asyncio.sleep(0.2)
                 with pytest.raises(StoreUnavailable, match="busy"):
                     await store.insert([spec()])
                 with wire(server.url) as connection:
-                    connection.ask(("SCRIPT", "KILL"))
+                    connection.call(("SCRIPT", "KILL"))
                 await looping
             await accept_all(store, 1, now=None)
 
@@ -243,4 +243,4 @@ async def test_nothing_unfinished_expires_by_itself():
             with wire() as connection:
                 keys = keys_of(connection, namespace)
                 assert len(keys) > 5
-                assert {connection.ask(("TTL", key)) for key in keys} == {-1}
+                assert {connection.call(("TTL", key)) for key in keys} == {-1}

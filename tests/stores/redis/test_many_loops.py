@@ -97,21 +97,21 @@ async def test_a_loop_that_ends_deafens_no_other(stores, other, end):
 
 async def test_a_topic_given_up_here_is_heard_where_it_is_watched_just_then(stores, other, monkeypatch):
     idle, busy = stores
-    monkeypatch.setattr(wake, "FORGOTTEN", 0)
-    monkeypatch.setattr(wake, "SLOW_LOOK", timedelta(milliseconds=20))
-    given_up, watches, topics = threading.Event(), [], wake.Topics.topics
+    monkeypatch.setattr(wake, "MAX_IDLE_CHANNELS", 0)
+    monkeypatch.setattr(wake, "SLOW_POLL", timedelta(milliseconds=20))
+    given_up, watches, topics = threading.Event(), [], wake.WatchedTopics.topics
 
     def topics_and_then(hub):
         """Another loop begins to watch in the middle of giving up."""
         found = topics(hub)
         if armed.is_set() and not given_up.is_set():
             given_up.set()
-            monkeypatch.setattr(wake, "SLOW_LOOK", timedelta(hours=1))
+            monkeypatch.setattr(wake, "SLOW_POLL", timedelta(hours=1))
             watches.append(other.do(watch(idle)))
         return found
 
     armed = threading.Event()
-    monkeypatch.setattr(wake.Topics, "topics", topics_and_then)
+    monkeypatch.setattr(wake.WatchedTopics, "topics", topics_and_then)
     kept, given = await watch(idle, "elsewhere"), await watch(idle)
     await silence(given)
     given.close()
@@ -131,14 +131,14 @@ def test_loops_that_have_ended_leave_no_connections_behind():
     with fresh() as namespace:
         store = RedisStore(REDIS, namespace=namespace)
 
-        async def ask() -> None:
+        async def call() -> None:
             await store.open()
             await store.get(["x"])
 
-        asyncio.run(ask())
+        asyncio.run(call())
         before = sockets()
         for _ in range(10):
-            asyncio.run(ask())
+            asyncio.run(call())
         assert sockets() - before <= 1
         asyncio.run(store.close())
         assert sockets() <= before
@@ -155,8 +155,8 @@ async def test_the_slow_look_notices_settings_that_were_not_heard_of_and_no_sign
     kind, is_noticed, monkeypatch
 ):
     need_redis()
-    monkeypatch.setattr(wake, "SLOW_LOOK", timedelta(milliseconds=20))
-    monkeypatch.setattr(wake.Subscriber, "_hear", lambda self, _push: setattr(self, "_heard", True))  # deaf
+    monkeypatch.setattr(wake, "SLOW_POLL", timedelta(milliseconds=20))
+    monkeypatch.setattr(wake.Subscriber, "_on_message", lambda self, _push: setattr(self, "_has_heard", True))  # deaf
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace) as store, RedisStore(REDIS, namespace=namespace) as other:
             watch = store.watch([work_topic("q")])

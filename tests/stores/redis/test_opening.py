@@ -57,7 +57,7 @@ def test_a_namespace_may_not_break_out_of_its_slot():
 
 def test_a_password_is_never_shown():
     store = RedisStore("redis://ann:topsecret@127.0.0.1:1")
-    assert "topsecret" not in f"{store!r} {store._line.address!r} {store._line.address}"
+    assert "topsecret" not in f"{store!r} {store._client.address!r} {store._client.address}"
 
 
 @pytest.mark.parametrize("url", ["redis://:12/34@h", "redis://:12#34@h", "redis://:12?34=5@h", "redis://:12[34@h"])
@@ -105,7 +105,7 @@ async def test_a_server_that_was_refused_can_still_be_asked_why(tmp_path):
         found = await RedisStore(server.url).examine()
         assert [finding.cure for finding in found if not finding.is_well] == ["set it to noeviction"]
         with wire(server.url) as connection:
-            assert connection.ask(("DBSIZE",)) == 0
+            assert connection.call(("DBSIZE",)) == 0
 
 
 async def test_passwords_and_permissions_are_told_clearly(tmp_path):
@@ -133,8 +133,8 @@ async def test_a_user_without_channels_is_refused_with_the_cure_before_anything_
         assert cure in str(told.value)
         assert [finding.cure for finding in await store.examine() if not finding.is_well] == [cure]
         with wire(server.url) as connection:
-            assert connection.ask(("DBSIZE",)) == 0
-            connection.ask(("ACL", "SETUSER", "new", "&{mail}:*"))
+            assert connection.call(("DBSIZE",)) == 0
+            connection.call(("ACL", "SETUSER", "new", "&{mail}:*"))
         async with store:
             await accept(store)
             assert all(finding.is_well for finding in await store.examine())
@@ -144,14 +144,14 @@ async def test_a_namespace_written_by_a_newer_daybreak_is_refused_and_left_alone
     async with RedisStore(REDIS, namespace=namespace) as store:
         await accept(store)
     with wire() as connection:
-        connection.ask(("HSET", f"{{{namespace}}}:meta", "version", 99, "needs", 99))
+        connection.call(("HSET", f"{{{namespace}}}:meta", "version", 99, "needs", 99))
         with pytest.raises(StoreTooNew, match="newer Daybreak"):
             await RedisStore(REDIS, namespace=namespace).open()
-        connection.ask(("HSET", f"{{{namespace}}}:meta", "needs", 1))  # newer, but we can read it
+        connection.call(("HSET", f"{{{namespace}}}:meta", "needs", 1))  # newer, but we can read it
     async with RedisStore(REDIS, namespace=namespace) as store:
         assert len(await jobs_of(store)) == 1
         with wire() as connection:
-            assert connection.ask(("HGET", f"{{{namespace}}}:meta", "version")) == b"99"
+            assert connection.call(("HGET", f"{{{namespace}}}:meta", "version")) == b"99"
 
 
 def test_a_missing_library_says_how_to_get_it(monkeypatch):
@@ -213,16 +213,16 @@ async def test_what_a_crash_would_lose_is_said_in_plain_words(tmp_path):
             for word in ("Redis 7", "memory", "noeviction", "appendfsync always", "no replicas", "clock agrees"):
                 assert word in told
             with wire(server.url) as connection:
-                connection.ask(("CONFIG", "SET", "appendfsync", "everysec"))
+                connection.call(("CONFIG", "SET", "appendfsync", "everysec"))
                 [disk] = [finding for finding in await store.examine() if "everysec" in finding.what]
                 assert not disk.is_well
                 assert "last second" in disk.what
-                connection.ask(("CONFIG", "SET", "appendonly", "no"))
+                connection.call(("CONFIG", "SET", "appendonly", "no"))
                 [disk] = [finding for finding in await store.examine() if "every job" in finding.what]
                 assert "appendonly yes" in disk.cure
-                connection.ask(("CONFIG", "SET", "save", "60 100"))
+                connection.call(("CONFIG", "SET", "save", "60 100"))
                 assert any("since the last one" in finding.what for finding in await store.examine())
-                connection.ask(("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"))
+                connection.call(("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"))
                 assert any(finding.cure == "set it to noeviction" for finding in await store.examine())
 
 

@@ -27,9 +27,9 @@ async def test_every_call_ends_with_the_callers_patience(freezing):
         began = time.monotonic()
         with pytest.raises(OutcomeUnknown, match=r"no answer within 0\.\d+ s"):
             await client.submit("t")
-        for ask in (lambda: client.cancel(job), client.find, lambda: client.submit_many([client.spec("t")])):
+        for call in (lambda: client.cancel(job), client.find, lambda: client.submit_many([client.spec("t")])):
             with pytest.raises(StoreUnavailable):
-                await ask()
+                await call()
         assert time.monotonic() - began < FAR
         freezing.thaw()
         assert (await Client(store).get(job)).id == job
@@ -47,7 +47,7 @@ async def test_a_thread_gives_up_as_well_and_goes_on_at_once_afterwards(freezing
         freezing.freeze()
         with pytest.raises(OutcomeUnknown, match=r"no answer within 0\.\d+ s"):
             await asyncio.to_thread(insert)
-        assert not store._caller._wire.is_open, "or its late answer would be taken for the next"
+        assert not store._blocking_client._connection.is_open, "or its late answer would be taken for the next"
         freezing.thaw()
         late = spec()
         [answer] = await asyncio.to_thread(store.insert_now, [late])

@@ -27,7 +27,7 @@ from daybreak.testing.contract.builders import (
 )
 
 SHORT = scripts.EXCHANGE
-LONG = Script("exchange", "job", "gauge", "share", "time", "put", "insert", "settle", "claim")
+LONG = Script("exchange", "job", "gauge", "resource_queue", "time", "put", "insert", "settle", "claim")
 
 
 def dump(namespace):
@@ -36,8 +36,8 @@ def dump(namespace):
     kept = {}
     with wire() as connection:
         for key in keys_of(connection, namespace):
-            command, *rest = read[connection.ask(("TYPE", key))]
-            found = connection.ask((command, key, *rest))
+            command, *rest = read[connection.call(("TYPE", key))]
+            found = connection.call((command, key, *rest))
             if command == "HGETALL":
                 found = dict(zip(found[::2], found[1::2], strict=True))
                 found.pop(b"time", None)  # the server's own

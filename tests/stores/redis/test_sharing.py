@@ -171,7 +171,7 @@ async def test_what_nobody_set_up_and_nobody_uses_leaves_nothing_behind(namespac
     with wire() as connection:
         left = {key.decode().split(":")[1] for key in keys_of(connection, namespace)}
         assert not left & {"gauge", "looks", "blocked", "waits"}
-        assert connection.ask(("HGET", f"{{{namespace}}}:meta", "look")) is None
+        assert connection.call(("HGET", f"{{{namespace}}}:meta", "look")) is None
 
 
 async def test_the_long_history_of_a_job_that_needs_something_folds(store):

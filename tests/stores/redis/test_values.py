@@ -53,7 +53,7 @@ async def test_large_values_are_kept_small_and_come_back_whole(store):
     assert (await store.records("note"))[0] == record
     assert (await look(store, job)).result == LARGE
     with wire() as connection:
-        kept = connection.ask(("HGET", f"{{{store.namespace}}}:result", "0000000000000001"))
+        kept = connection.call(("HGET", f"{{{store.namespace}}}:result", "0000000000000001"))
     assert len(kept) < len(LARGE) / 10
 
 
@@ -65,7 +65,7 @@ async def test_an_empty_result_is_not_none(store):
 
 async def test_sequence_numbers_beyond_what_fourteen_digits_can_tell_stay_exact(store):
     with wire() as connection:
-        connection.ask(("HSET", f"{{{store.namespace}}}:meta", "seq", "999999999999990"))
+        connection.call(("HSET", f"{{{store.namespace}}}:meta", "seq", "999999999999990"))
     jobs = await accept_all(store, 30)
     single = [await accept(store) for _ in range(3)]
     assert await find_all(store) == [*reversed(single), *reversed(jobs)]
@@ -119,7 +119,7 @@ async def test_what_was_purged_leaves_nothing_behind(store):
         await store.purge(Purge(events_for=DAY, keys_for=DAY), now=NOON + 9 * DAY)
         await store.purge(Purge(events_for=DAY, keys_for=DAY), now=NOON + 19 * DAY)
     with wire() as connection:
-        _, keys = connection.ask(("SCAN", "0", "MATCH", f"{{{store.namespace}}}:*", "COUNT", 1_000_000))
+        _, keys = connection.call(("SCAN", "0", "MATCH", f"{{{store.namespace}}}:*", "COUNT", 1_000_000))
     left = {key.decode().partition("}:")[2] for key in keys}
     assert left == {"meta", "lane", "lanes:default", "total"}
 

@@ -1,4 +1,4 @@
-"""Where the server is: a URL, read strictly, and shown without its password."""
+"""The address of the server: a URL, parsed strictly, and shown without its password."""
 
 from __future__ import annotations
 
@@ -67,58 +67,58 @@ def parse(url: str) -> Address:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise _unclear() from None
+        raise _bad_url() from None
     if parts.scheme not in SCHEMES:
-        raise BadInput(f"a Redis URL begins with redis://, rediss://, valkey:// or unix://, not {parts.scheme}://")
-    _refuse_unclear(url, parts)
-    said = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
-    if strange := sorted(set(said) - set(_OPTIONS)):
-        raise BadInput(f"{strange[0]!r} is no option of a Redis URL; there are {', '.join(_OPTIONS)}")
+        raise BadInput(f"a Redis URL must begin with redis://, rediss://, valkey:// or unix://, not {parts.scheme}://")
+    _check_url(url, parts)
+    options = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+    if unknown := sorted(set(options) - set(_OPTIONS)):
+        raise BadInput(f"{unknown[0]!r} is not an option of a Redis URL; the options are {', '.join(_OPTIONS)}")
     try:
         port = parts.port or 6379
     except ValueError:
-        raise BadInput("the port of a Redis URL is a number from 1 to 65535") from None
+        raise BadInput("the port of a Redis URL must be a number from 1 to 65535") from None
     values: dict[str, Any] = {
         "host": unquote(parts.hostname or "localhost"),
         "port": port,
         "secure": parts.scheme in _SECURE,
         "username": unquote(parts.username) if parts.username else None,
         "password": unquote(parts.password) if parts.password else None,
-        "namespace": said.get("namespace") or None,
-        "ca_certs": said.get("ssl_ca_certs"),
-        "certfile": said.get("ssl_certfile"),
-        "keyfile": said.get("ssl_keyfile"),
-        "connect_within": _within(said.get("connect_within", "5s")),
-        "verified": said.get("ssl_cert_reqs", "required") != "none",
+        "namespace": options.get("namespace") or None,
+        "ca_certs": options.get("ssl_ca_certs"),
+        "certfile": options.get("ssl_certfile"),
+        "keyfile": options.get("ssl_keyfile"),
+        "connect_within": _connect_within(options.get("connect_within", "5s")),
+        "verified": options.get("ssl_cert_reqs", "required") != "none",
     }
     if "unix" in parts.scheme:
         values["path"] = unquote(parts.path)
-        return Address(db=_number(said.get("db", "0")), **values)
-    return Address(db=_number(said.get("db") or parts.path.strip("/") or "0"), **values)
+        return Address(db=_number(options.get("db", "0")), **values)
+    return Address(db=_number(options.get("db") or parts.path.strip("/") or "0"), **values)
 
 
-def _refuse_unclear(url: str, parts: SplitResult) -> None:
-    """What would be shown as a host, a database or an option may be a piece of a password that was not encoded."""
+def _check_url(url: str, parts: SplitResult) -> None:
+    """Refuse a URL in which a part of an unencoded password would be shown as a host, a database or an option."""
     path = "" if "unix" in parts.scheme else parts.path
-    after = [path, *(item for item in parts.query.split("&") if item.partition("=")[0] not in _OPTIONS)]
-    if "#" in url or ("@" not in parts.netloc and any("@" in part for part in after)):
-        raise _unclear()
+    other_parts = [path, *(item for item in parts.query.split("&") if item.partition("=")[0] not in _OPTIONS)]
+    if "#" in url or ("@" not in parts.netloc and any("@" in part for part in other_parts)):
+        raise _bad_url()
 
 
-def _unclear() -> BadInput:
+def _bad_url() -> BadInput:
     return BadInput(
         "redis://: the URL cannot be understood; percent-encode special characters of the password, such as %40 for "
         "@, %2F for /, %3F for ? and %23 for #"
     )
 
 
-def _within(text: str) -> timedelta:
+def _connect_within(text: str) -> timedelta:
     if (within := duration(text, "connect_within")) <= ZERO:
-        raise BadInput("connect_within must be longer than nothing")
+        raise BadInput("connect_within must be longer than 0 s")
     return within
 
 
 def _number(text: str) -> int:
     if not text.isdecimal():
-        raise BadInput(f"{text!r} is no database of a Redis server: it is a number, as in redis://host:6379/0")
+        raise BadInput(f"{text!r} is not a database of a Redis server: use a number, as in redis://host:6379/0")
     return int(text)

@@ -1,4 +1,4 @@
-"""Jobs that go to another store, and jobs that another store kept, as the arguments of a script."""
+"""Moves jobs between stores: the reply of pack.lua as jobs, and jobs of another store as arguments of adopt.lua."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from daybreak.store.protocol import Moved
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.event_codec import pack_event, sized
 from daybreak.stores.redis.gauges import pack_needs
-from daybreak.stores.redis.rows import HEAD, Whole, pack_failure, pack_progress, pack_spec, squeeze
-from daybreak.stores.redis.specs import Args, check_priority, kept, pack_ties, task_of
+from daybreak.stores.redis.rows import HEAD, StoredJob, pack_failure, pack_progress, pack_spec, pack_value
+from daybreak.stores.redis.specs import Args, check_priority, micros_or_none, pack_ties, task_of
 
 _STATE: Final = struct.Struct("<3BIIII8d")
-WALL: Final = 2  # how a delay is counted, as in prelude.lua
+WALL: Final = 2  # the clock of a delay, as in prelude.lua
 
 
-def packed(reply: Sequence[Any], offset: int) -> Moved:
-    """What pack.lua says of a job, with times of the wall: the steady time of this store means nothing to another."""
+def to_moved(reply: Sequence[Any], offset: int) -> Moved:
+    """A job from pack.lua with wall times: the steady time of this store means nothing to another."""
     parts, keys, holds_name = reply
-    whole = Whole(parts)
-    job, (_, _, _, _, _, clock, *_, due, _) = whole.job, HEAD.unpack_from(parts[1])
+    stored = StoredJob(parts)
+    job, (_, _, _, _, _, clock, *_, due, _) = stored.job, HEAD.unpack_from(parts[1])
     if job.expires_at is not None and offset:
         job = replace(job, expires_at=moment(micros(job.expires_at) + offset))
     if job.state in (State.SCHEDULED, State.SUSPENDED) and clock:
         job = replace(job, run_at=moment(int(due) if clock == WALL else int(due) + offset))
     names = [name.decode() for name in keys]
-    return Moved(job, whole.history(), dict(zip(names[::2], names[1::2], strict=True)), bool(holds_name))
+    return Moved(job, stored.history(), dict(zip(names[::2], names[1::2], strict=True)), bool(holds_name))
 
 
 def adopt(moved: Sequence[Moved], by: str) -> Args:
@@ -51,17 +51,17 @@ def _add(args: Args, moved: Moved) -> None:
     args += (
         spec.queue, task_of(spec.task, spec.version), spec.id, pack_spec(spec), pack_ties(spec),
         pack_needs(spec),
-        b"".join(pack_event(event) for event in moved.history[_unstored(moved) :]),
+        b"".join(pack_event(event) for event in moved.history[_stored_from(moved) :]),
         _STATE.pack(
             codes.STATE[job.state], codes.REASON[job.reason], job.priority, job.attempt, job.revision, job.lost,
             job.timeouts, job.fence, micros(job.created_at), _at(job.run_at), _at(job.expires_at), _at(job.started_at),
-            _at(job.finished_at), kept(spec.options.keep_completed), kept(spec.options.keep_failed),
+            _at(job.finished_at), micros_or_none(spec.options.keep_completed), micros_or_none(spec.options.keep_failed),
         ),
-        b"" if job.checkpoint is None else squeeze(job.checkpoint),
+        b"" if job.checkpoint is None else pack_value(job.checkpoint),
         b"" if job.failure is None else pack_failure(job.failure),
         job.note,
         b"" if job.progress is None else pack_progress(job.progress, job.message),
-        b"" if job.result is None else squeeze(job.result),
+        b"" if job.result is None else pack_value(job.result),
         int(moved.holds_name),
         len(moved.keys),
     )  # fmt: skip
@@ -69,8 +69,8 @@ def _add(args: Args, moved: Moved) -> None:
         args += key
 
 
-def _unstored(moved: Moved) -> int:
-    """The first event is stored only where it tells more than what was submitted."""
+def _stored_from(moved: Moved) -> int:
+    """The index of the first event to store: the very first is stored only if it contains more than the spec."""
     return 0 if moved.history and moved.history[0].note else 1
 
 

@@ -1,4 +1,5 @@
-"""Callers without a loop: one blocking connection, shared by all threads that wait. One of them sends for all."""
+"""Group commit for callers without an event loop: one blocking connection, and one of the waiting threads sends for
+all."""
 
 from __future__ import annotations
 
@@ -18,31 +19,31 @@ from daybreak.stores.group_insert import GroupInsert
 from daybreak.stores.redis import faults, replies, requests
 from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.client import RedisClient
-from daybreak.stores.redis.connection import Lost, greeting
-from daybreak.stores.redis.hiredis import Command, Garbled, Refusal, pack, reader
-from daybreak.stores.redis.plain_submit import ShortWay
+from daybreak.stores.redis.connection import ConnectionLost, greeting
+from daybreak.stores.redis.hiredis import Command, ErrorReply, ProtocolError, pack, reader
+from daybreak.stores.redis.plain_submit import PlainSubmit
 from daybreak.stores.redis.scripts import CORRECT, EXCHANGE, SUBMIT, Script
 from daybreak.stores.redis.specs import Args
 from daybreak.stores.steady_clock import Jump
 from daybreak.system import patience
 
-JOBS_PER_CALL: Final = 500  # jobs that are sent together
+MAX_JOBS_PER_CALL: Final = 500
 
 
-class Wire:
-    """A connection that blocks its caller."""
+class BlockingConnection:
+    """A connection whose calls block the thread."""
 
-    def __init__(self, address: Address, timeout: float, within: float | None = None) -> None:
-        """`timeout` is that of an answer, `within` that of all until the connection is greeted, in seconds."""
-        within = timeout if within is None else within
-        until = time.monotonic() + within
+    def __init__(self, address: Address, timeout: float, limit: float | None = None) -> None:
+        """`timeout` limits each reply, `limit` connecting and logging in together; in seconds."""
+        limit = timeout if limit is None else limit
+        deadline = time.monotonic() + limit
         try:
             if address.path is not None:
                 self._socket = _unix_socket()
-                self._socket.settimeout(within)
+                self._socket.settimeout(limit)
                 self._socket.connect(address.path)
             else:
-                self._socket = socket.create_connection((address.host, address.port), within)
+                self._socket = socket.create_connection((address.host, address.port), limit)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if (context := address.context()) is not None:
                     self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
@@ -55,29 +56,30 @@ class Wire:
         self.is_open = True
         for command in greeting(address):
             try:
-                reply = self.ask(command, until - time.monotonic())
-            except Lost as error:
+                reply = self.call(command, deadline - time.monotonic())
+            except ConnectionLost as error:
                 raise faults.unreachable(address, error) from None
-            if isinstance(reply, Refusal) and command[0] != "CLIENT":
+            if isinstance(reply, ErrorReply) and command[0] != "CLIENT":
                 self.close()
-                raise faults.refused(address, str(reply))
+                raise faults.error_reply(address, str(reply))
 
-    def ask(self, command: Command, within: float | None = None) -> Any:
-        """The reply, an error reply as a value; raises Lost. `within` so many seconds, or the caller's patience."""
-        within = patience.left(self._timeout) if within is None else within
-        until = time.monotonic() + within
+    def call(self, command: Command, limit: float | None = None) -> Any:
+        """Send a command and return the reply (an error reply as a value); raises ConnectionLost. `limit` is in
+        seconds, by default what is left of the caller's patience."""
+        limit = patience.left(self._timeout) if limit is None else limit
+        deadline = time.monotonic() + limit
         try:
-            self._socket.settimeout(max(within, 0.001))
+            self._socket.settimeout(max(limit, 0.001))
             self._socket.sendall(pack(command))
             while (reply := self._reader.gets()) is False:
                 self._reader.feed(self._receive())
-                self._socket.settimeout(max(until - time.monotonic(), 0.001))
-        except (OSError, Garbled) as error:
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        except (OSError, ProtocolError) as error:
             self.close()
             is_late = isinstance(error, TimeoutError)
-            why = f"no answer within {within:.3g} s" if is_late else f"the connection broke ({error})"
-            raise Lost(why) from None
-        except BaseException:  # interrupted: the answer would be taken for that of the next question
+            why = f"no answer within {limit:.3g} s" if is_late else f"the connection broke ({error})"
+            raise ConnectionLost(why) from None
+        except BaseException:  # interrupted: this reply would be taken for that of the next command
             self.close()
             raise
         return reply
@@ -92,111 +94,118 @@ class Wire:
         self._socket.close()
 
 
-class Caller:
-    def __init__(self, line: RedisClient, short: ShortWay) -> None:
-        self._line = line
-        self._short = short
-        self._turns = GroupInsert(
+class BlockingClient:
+    """`insert` for threads; calls that arrive at the same time are sent together."""
+
+    def __init__(self, client: RedisClient, plain: PlainSubmit) -> None:
+        self._client = client
+        self._plain_submit = plain
+        self._group = GroupInsert(
             self._insert,
-            most=JOBS_PER_CALL,
-            interrupted=lambda: faults.unknown(line.address, "the call was interrupted"),
+            most=MAX_JOBS_PER_CALL,
+            interrupted=lambda: faults.outcome_unknown(client.address, "the call was interrupted"),
             late=self._late,
         )
-        self._wire: Wire | None = None
+        self._connection: BlockingConnection | None = None
         self._backoff = Backoff()
-        self._closed = False
+        self._is_closed = False
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        self._line.check_ours()
-        return self._turns.insert(specs)
+        self._client.check_ours()
+        return self._group.insert(specs)
 
     def _late(self, was_sent: bool) -> StoreUnavailable:
         if was_sent:
-            return faults.unknown(self._line.address, "no answer in time")
-        return faults.unreachable(self._line.address, TimeoutError())
+            return faults.outcome_unknown(self._client.address, "no answer in time")
+        return faults.unreachable(self._client.address, TimeoutError())
 
     def _insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        if (short := self._short.args(specs)) is not None:
-            accepted = self._short.answered(specs, self._ask(SUBMIT, short))
+        if (plain := self._plain_submit.args(specs)) is not None:
+            accepted = self._plain_submit.to_inserted(specs, self._run(SUBMIT, plain))
             if accepted is not None:
                 return accepted
-        return replies.inserted(specs, self._ask(EXCHANGE, requests.insert(specs))[2])
+        return replies.to_inserted(specs, self._run(EXCHANGE, requests.insert(specs))[2])
 
-    def _ask(self, script: Script, args: Args) -> Any:
-        line = self._line
+    def _run(self, script: Script, args: Args) -> Any:
+        client = self._client
         for _ in range(5):
             if patience.is_over():
-                raise faults.unreachable(line.address, TimeoutError())
-            wire = self._connected()
-            rest, sent = (1, *line.header(None), *args), line.hands.steady()
+                raise faults.unreachable(client.address, TimeoutError())
+            connection = self._ensure_connected()
+            rest, sent_at = (1, *client.header(None), *args), client.clock.steady()
             try:
-                reply = wire.ask(("EVALSHA", script.sha, *rest))
-                if isinstance(reply, Refusal) and faults.word(str(reply)) == "NOSCRIPT":
-                    sent = line.hands.steady()
-                    reply = wire.ask(("EVAL", script.text, *rest))
-            except Lost as error:
-                raise faults.unknown(line.address, str(error)) from None
-            if not isinstance(reply, Refusal):
-                line.hands.hear(reply[0], sent)
-                if line.hands.jump is not None:
-                    self._correct(wire, line.hands.jump)
-                if len(reply) == 1:  # nothing was done: the clock was not where we expected it
+                reply = connection.call(("EVALSHA", script.sha, *rest))
+                if isinstance(reply, ErrorReply) and faults.error_code(str(reply)) == "NOSCRIPT":
+                    sent_at = client.clock.steady()
+                    reply = connection.call(("EVAL", script.text, *rest))
+            except ConnectionLost as error:
+                raise faults.outcome_unknown(client.address, str(error)) from None
+            if not isinstance(reply, ErrorReply):
+                client.clock.note_reply(reply[0], sent_at)
+                if client.clock.jump is not None:
+                    self._correct(connection, client.clock.jump)
+                if len(reply) == 1:  # nothing was done: the server's clock was not where it was expected
                     continue
                 return reply
-            if faults.word(str(reply)) in faults.STALE:
-                wire.close()
-            if not line.follow(str(reply)):
-                raise faults.refused(line.address, str(reply))
-            wire.close()
-            self._wire = None  # the next one is at another node: no reason to wait
-        raise StoreUnavailable(f"{line.address}: the cluster sends us from node to node, or its clock keeps jumping")
+            if faults.error_code(str(reply)) in faults.RECONNECT_ERRORS:
+                connection.close()
+            if not client.follow_redirect(str(reply)):
+                raise faults.error_reply(client.address, str(reply))
+            connection.close()
+            self._connection = None  # the next connection goes to another node: no backoff
+        raise StoreUnavailable(
+            f"{client.address}: the cluster keeps redirecting to other nodes, or its clock keeps jumping; check the "
+            "cluster's state"
+        )
 
-    def _correct(self, wire: Wire, jump: Jump) -> None:
-        sent = self._line.hands.steady()
-        with contextlib.suppress(Lost):  # tried again with the next question
-            self._line.corrected(jump, wire.ask(("EVAL", CORRECT.text, *self._line.correction(jump))), sent)
+    def _correct(self, connection: BlockingConnection, jump: Jump) -> None:
+        sent_at = self._client.clock.steady()
+        with contextlib.suppress(ConnectionLost):  # the next call tries again
+            self._client.on_corrected(
+                jump, connection.call(("EVAL", CORRECT.text, *self._client.correction_args(jump))), sent_at
+            )
 
-    def _connected(self) -> Wire:
+    def _ensure_connected(self) -> BlockingConnection:
         self._check_open()
-        if self._wire is None or not self._wire.is_open:
-            if self._wire is not None:
+        if self._connection is None or not self._connection.is_open:
+            if self._connection is not None:
                 self._backoff.lost()
             pause = self._backoff.pause(patience.wanted_within())
             if pause is None:
-                raise faults.unreachable(self._line.address, TimeoutError())
+                raise faults.unreachable(self._client.address, TimeoutError())
             if pause:
                 time.sleep(pause)
                 self._check_open()
-            self._wire = self._connect()
+            self._connection = self._connect()
             self._check_open()
-        return self._wire
+        return self._connection
 
-    def _connect(self) -> Wire:
-        line, within, began = self._line, patience.left(self._line.connect_within()), time.monotonic()
+    def _connect(self) -> BlockingConnection:
+        client, limit, began = self._client, patience.left(self._client.connect_within()), time.monotonic()
         try:
-            wire = Wire(line.address, line.timeout, within)
+            connection = BlockingConnection(client.address, client.timeout, limit)
         except StoreUnavailable:
             took = time.monotonic() - began
             self._backoff.failed(took)
-            if took >= within:
-                line.was_late(within)
+            if took >= limit:
+                client.timed_out(limit)
             raise
         self._backoff.connected()
-        line.took(time.monotonic() - began)
-        return wire
+        client.took(time.monotonic() - began)
+        return connection
 
     def _check_open(self) -> None:
-        if self._closed:
-            self.close()  # also what was connected meanwhile
-            raise StoreUnavailable(f"{self._line.address} is closed")
+        if self._is_closed:
+            self.close()  # a connection may have been opened meanwhile
+            raise StoreUnavailable(f"{self._client.address} is closed")
 
     def close(self) -> None:
-        self._closed = True
-        if self._wire is not None and self._line.is_ours:
-            self._wire.close()
+        self._is_closed = True
+        if self._connection is not None and self._client.is_ours:
+            self._connection.close()
 
 
 def _unix_socket() -> socket.socket:
     if sys.platform == "win32":
-        raise OSError("there are no unix sockets here")
+        raise OSError("unix sockets are not supported on Windows")
     return socket.socket(socket.AF_UNIX)

@@ -1,4 +1,4 @@
-"""The numbers by which scripts and rows call states, reasons, kinds and marks; the same as in prelude.lua."""
+"""The numbers of states, reasons, kinds and marks in scripts and stored rows; the same as in prelude.lua."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REASONS: Final = (
     None, Reason.ERROR, Reason.EXHAUSTED, Reason.TIMEOUT, Reason.EXPIRED, Reason.SHED, Reason.LOST, Reason.UPSTREAM,
 )  # fmt: skip
 REASON: Final = {reason: code for code, reason in enumerate(REASONS)}
-# Kept in rows: a kind keeps its number for ever, new ones come last.
+# Stored in rows: a kind keeps its number forever, new ones are appended.
 KINDS: Final = (
     "submitted", "due", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
     "resumed", "reprioritised", "expired", "shed", "lease_expired", "cancel_requested", "suspend_requested",
@@ -26,10 +26,10 @@ KIND: Final = {kind: code for code, kind in enumerate(KINDS)}
 VERDICTS: Final = (Verdict.NEW, Verdict.DUPLICATE, Verdict.CONFLICT, Verdict.FULL, Verdict.SPENT)
 SAME: Final = ("", "id", "key", "unique")
 BY_KEY: Final = 2
-EVICTED: Final = 4  # stands where that would: nothing was the same, but another was pushed out
+EVICTED: Final = 4  # takes the place of SAME: the job is new, and another one was shed for it
 ON_CONFLICT: Final = {"return": 1, "replace": 2, "raise": 3, "refuse": 4}
 
-RETRIES: Final = 0x8000  # added to the number of a need: blocked on its retries
+RETRIES: Final = 0x8000  # added to the index of a need: blocked because its retries are limited
 NO_STATE: Final = 255
 NO_PRIORITY: Final = 255
 NO_ATTEMPT: Final = 0xFFFF_FFFF
@@ -37,9 +37,9 @@ NONE: Final = -1
 
 # Flags of a lease.
 CANCELLING, SUSPENDING, REAPED, ALONE, CALLED, AHEAD, REPEATS = 1, 2, 4, 8, 16, 32, 128
-# What is kept beside a job.
+# What is stored in separate hashes of a job.
 CHECKPOINT, FAILURE, NOTE, PROGRESS, RESULT, TIES, EXPIRY, NEEDS = 1, 2, 4, 8, 16, 32, 64, 128
-# How a delay is counted.
+# The clock of a delay.
 STEADY, WALL = 1, 2
-# Parts that travel with a settlement.
+# Parts that are sent with a settlement.
 HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE, IS_UNUSED = 1, 2, 4, 8, 16

@@ -1,6 +1,7 @@
-"""One connection, for asyncio: questions are sent at once, one behind the other, and answered in order.
+"""One connection for asyncio. Commands are pipelined: each is sent at once, and the replies come in the same order.
 
-What was sent and what was not is known exactly, so a lost answer is never taken for a refusal, nor sent twice."""
+The connection knows exactly which commands were sent, so a lost reply is never mistaken for a refused command, and no
+command is sent twice."""
 
 from __future__ import annotations
 
@@ -10,40 +11,44 @@ from collections import deque
 from typing import Any, cast
 
 from daybreak.stores.redis.address import Address
-from daybreak.stores.redis.hiredis import Command, Garbled, pack, reader
+from daybreak.stores.redis.hiredis import Command, ProtocolError, pack, reader
 from daybreak.system import patience
 
 
-class Lost(Exception):
-    """The connection broke after the question was sent."""
+class ConnectionLost(Exception):
+    """The connection broke after the command was sent."""
 
 
 def greeting(address: Address) -> list[Command]:
-    """What is said first on a new connection."""
-    said: list[Command] = []
+    """The first commands on a new connection."""
+    commands: list[Command] = []
     if address.password is not None:
-        said.append(("AUTH", *([address.username] if address.username else []), address.password))
+        commands.append(("AUTH", *([address.username] if address.username else []), address.password))
     if address.db:
-        said.append(("SELECT", address.db))
-    said.append(("CLIENT", "SETNAME", "daybreak"))
-    return said
+        commands.append(("SELECT", address.db))
+    commands.append(("CLIENT", "SETNAME", "daybreak"))
+    return commands
 
 
-class Link(asyncio.Protocol):
+class Connection(asyncio.Protocol):
+    """One socket. Use it only on the event loop that opened it."""
+
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._reader = reader()
-        self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()  # until when, and that is how long
-        self._watch: asyncio.TimerHandle | None = None
-        self._looks_at = 0.0
+        self._pending: deque[tuple[asyncio.Future[Any], float, float]] = (
+            deque()
+        )  # each with its deadline and its timeout
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_check = 0.0
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        self.gone: asyncio.Future[None] = self._loop.create_future()  # its socket, too
-        self.on_push: Any = None  # what to do with messages, on a connection that only listens
+        self.socket_closed: asyncio.Future[None] = self._loop.create_future()  # resolved when the socket is closed, too
+        self.on_push: Any = None  # called with each message, on a connection that only subscribes
 
     @classmethod
-    async def connect(cls, address: Address, timeout: float) -> Link:  # noqa: ASYNC109 - of answers
+    async def connect(cls, address: Address, timeout: float) -> Connection:  # noqa: ASYNC109 - the timeout of replies
         loop = asyncio.get_running_loop()
         if address.path is not None:
             _, link = await loop.create_unix_connection(lambda: cls(timeout), address.path)
@@ -53,7 +58,7 @@ class Link(asyncio.Protocol):
             )
         return link
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
@@ -63,44 +68,44 @@ class Link(asyncio.Protocol):
     def loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
 
-    def ask(self, command: Command) -> asyncio.Future[Any]:
-        """Sent now; the future is the reply, an error reply as a value; or raises Lost."""
+    def call(self, command: Command) -> asyncio.Future[Any]:
+        """Send a command now. The future returns the reply (an error reply as a value) or raises ConnectionLost."""
         packed = pack(command)
         assert self._transport is not None
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        within = patience.left(self._timeout)
-        until = self._loop.time() + within
-        self._waiting.append((answer, until, within))
+        reply_future: asyncio.Future[Any] = self._loop.create_future()
+        timeout = patience.left(self._timeout)
+        deadline = self._loop.time() + timeout
+        self._pending.append((reply_future, deadline, timeout))
         self._transport.write(packed)
-        if self._watch is None or until < self._looks_at:
-            self._look_at(until)
-        return answer
+        if self._timer is None or deadline < self._next_check:
+            self._check_at(deadline)
+        return reply_future
 
-    def say(self, command: Command) -> None:
-        """Sent without an answer to wait for, on a connection that only listens."""
+    def send(self, command: Command) -> None:
+        """Send a command without waiting for a reply, on a connection that only subscribes."""
         if self._transport is not None and not self.closed.done():
             self._transport.write(pack(command))
 
-    def _look_at(self, when: float) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-        self._watch, self._looks_at = self._loop.call_at(when, self._look), when
+    def _check_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._next_check = self._loop.call_at(when, self._check_timeouts), when
 
-    def _look(self) -> None:
-        """Give up when a question has waited too long. Those behind it would wait for the same server."""
-        self._watch = None
-        if not self._waiting:
+    def _check_timeouts(self) -> None:
+        """Abort the connection if a reply is overdue: later commands would wait for the same server."""
+        self._timer = None
+        if not self._pending:
             return
-        first, within = min((until, within) for _, until, within in self._waiting)
-        if first <= self._loop.time():
-            self.break_off(f"no answer within {within:.3g} s")
+        earliest, timeout = min((deadline, timeout) for _, deadline, timeout in self._pending)
+        if earliest <= self._loop.time():
+            self.abort(f"no answer within {timeout:.3g} s")
         else:
-            self._look_at(first)
+            self._check_at(earliest)
 
     # -- the protocol --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != getattr(socket, "AF_UNIX", None):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -110,52 +115,52 @@ class Link(asyncio.Protocol):
         while True:
             try:
                 reply = self._reader.gets()
-            except Garbled as error:
-                self.break_off(f"the answer makes no sense ({error})")
+            except ProtocolError as error:
+                self.abort(f"the reply violates the Redis protocol ({error})")
                 return
             if reply is False:
                 return
             if self.on_push is not None:
                 self.on_push(reply)
-            elif self._waiting:
-                answer, *_ = self._waiting.popleft()
-                if not answer.done():
-                    answer.set_result(reply)
+            elif self._pending:
+                reply_future, *_ = self._pending.popleft()
+                if not reply_future.done():
+                    reply_future.set_result(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if not self.socket_closed.done():
+            self.socket_closed.set_result(None)
         self._fail(f"the connection broke ({error or 'closed by the server'})")
 
-    def break_off(self, why: str) -> None:
+    def abort(self, why: str) -> None:
         if self._transport is not None:
             self._transport.abort()
         self._fail(why)
 
     def close(self) -> None:
-        """What was said is still sent, but a server that reads no more is not waited for longer than for an answer."""
+        """Close after everything was sent. If the server no longer reads, abort after the reply timeout."""
         self._fail("the store was closed")
-        if self._transport is not None and not self.gone.done():
+        if self._transport is not None and not self.socket_closed.done():
             self._transport.close()
-            self._watch = self._loop.call_later(self._timeout, self._transport.abort)
+            self._timer = self._loop.call_later(self._timeout, self._transport.abort)
 
-    async def leave(self) -> None:
-        """Close, and wait until its socket is closed, too."""
+    async def close_and_wait(self) -> None:
+        """Close, and wait until the socket is closed, too."""
         self.close()
         try:
-            await asyncio.wait([self.gone])
+            await asyncio.wait([self.socket_closed])
         except asyncio.CancelledError:
-            self.break_off("the store was closed")
+            self.abort("the store was closed")
             raise
 
     def _fail(self, why: str) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not self.closed.done():
             self.closed.set_result(None)
-        while self._waiting:
-            answer, *_ = self._waiting.popleft()
-            if not answer.done():
-                answer.set_exception(Lost(why))
-                answer.exception()  # looked at, also if nobody waits any more
+        while self._pending:
+            reply_future, *_ = self._pending.popleft()
+            if not reply_future.done():
+                reply_future.set_exception(ConnectionLost(why))
+                reply_future.exception()  # mark it as retrieved, even if nobody waits for it

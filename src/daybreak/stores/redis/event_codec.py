@@ -1,4 +1,5 @@
-"""How events are packed: in a job's history and in the feed. The client says what it knows, the script the times."""
+"""How events are packed in a job's history and in the feed. The client packs what it knows, the script adds the
+times."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from daybreak.core.events import Event, Folded, fold
 from daybreak.core.units import micros, moment
 from daybreak.stores.redis import codes
 
-LONGEST_NAME: Final = 16_384
+MAX_NAME_SIZE: Final = 16_384
 SHORT: Final = struct.Struct("<H")
 _LONG: Final = struct.Struct("<I")
 _pack = msgspec.msgpack.Encoder().encode
@@ -26,13 +27,13 @@ _STARTED: Final = codes.KIND["started"]
 
 
 def sized(name: bytes) -> int:
-    """The size of a name; three of them stand in 64 KiB."""
-    if len(name) > LONGEST_NAME:
-        raise TooLarge("names, ids and keys may be 16 KiB long at most")
+    """The size of a name, which is limited so that three names fit into 64 KiB."""
+    if len(name) > MAX_NAME_SIZE:
+        raise TooLarge("a name, id or key is longer than 16 KiB: use a shorter one")
     return len(name)
 
 
-def short(packed: bytes, at: int) -> tuple[bytes, int]:
+def read_short(packed: bytes, at: int) -> tuple[bytes, int]:
     (size,) = SHORT.unpack_from(packed, at)
     return packed[at + 2 : at + 2 + size], at + 2 + size
 
@@ -40,7 +41,7 @@ def short(packed: bytes, at: int) -> tuple[bytes, int]:
 def unpack_names(packed: bytes) -> list[str]:
     names, at = [], 0
     while at < len(packed):
-        name, at = short(packed, at)
+        name, at = read_short(packed, at)
         names.append(name.decode())
     return names
 
@@ -59,7 +60,7 @@ _TIMES: Final = struct.Struct("<Idd")  # n, at, run_at
 
 
 class Tail(Struct, omit_defaults=True):
-    """What few events tell."""
+    """Fields that few events have."""
 
     task: str | None = None
     queue: str | None = None
@@ -79,7 +80,7 @@ def pack_tail(tail: Tail) -> bytes:
 
 
 def pack_end(fence: int | None, attempt: int | None, by: str, tail: bytes = b"") -> bytes:
-    """The part of an event that the client knows beforehand: whatever comes after its times."""
+    """The part of an event that the client knows beforehand: everything after its times."""
     name = by.encode()
     return b"".join((
         EVENT_END.pack(codes.NONE if fence is None else fence, codes.NO_ATTEMPT if attempt is None else attempt),
@@ -88,9 +89,9 @@ def pack_end(fence: int | None, attempt: int | None, by: str, tail: bytes = b"")
 
 
 def pack_event(event: Event) -> bytes:
-    """An event that was told elsewhere, word for word."""
+    """Pack a complete event, of a job that comes from another store."""
     tail = Tail(event.task, event.queue, event.progress, event.note, event.error, event.run, event.owner)
-    if event.kind == "folded":  # says it by its number
+    if event.kind == "folded":  # its note follows from its number
         tail = _NO_TAIL
     head = EVENT_START.pack(
         codes.KIND[event.kind], codes.NO_STATE if event.state is None else codes.STATE[event.state],
@@ -101,13 +102,13 @@ def pack_event(event: Event) -> bytes:
 
 
 def unpack_event(job: str, packed: bytes, at: int) -> tuple[Event, int]:
-    kind, state, reason, priority, n, told_at, run_at, fence, attempt = EVENT.unpack_from(packed, at)
-    by, at = short(packed, at + EVENT.size)
+    kind, state, reason, priority, n, event_at, run_at, fence, attempt = EVENT.unpack_from(packed, at)
+    by, at = read_short(packed, at + EVENT.size)
     (size,) = _LONG.unpack_from(packed, at)
     at += 4 + size
     tail = _unpack_tail(packed[at - size : at]) if size else _NO_TAIL
     event = Event(
-        n=n, kind=codes.KINDS[kind], job=job, at=moment(int(told_at)), by=by.decode(),
+        n=n, kind=codes.KINDS[kind], job=job, at=moment(int(event_at)), by=by.decode(),
         state=None if state == codes.NO_STATE else codes.STATES[state], reason=codes.REASONS[reason],
         priority=None if priority == codes.NO_PRIORITY else priority,
         attempt=None if attempt == codes.NO_ATTEMPT else attempt,
@@ -122,11 +123,11 @@ _NO_TAIL: Final = Tail()
 
 
 def last_holder(packed: bytes) -> str | None:
-    """The worker of the latest attempt that a packed history tells of; None if there was none."""
+    """The worker of the latest attempt in a packed history; None if the job was never started."""
     at, found = 0, None
     while at < len(packed):
         kind = packed[at]
-        by, at = short(packed, at + EVENT.size)
+        by, at = read_short(packed, at + EVENT.size)
         (size,) = _LONG.unpack_from(packed, at)
         at += 4 + size
         if kind == _STARTED:
@@ -138,14 +139,14 @@ def unpack_row(row: bytes) -> list[Event]:
     """The events of one row of the feed."""
     at, events = ROW.size, []
     while at < len(row):
-        job, at = short(row, at)
+        job, at = read_short(row, at)
         event, at = unpack_event(job.decode(), row, at)
         events.append(event)
     return events
 
 
 def unfold(first: Event, event: Event) -> Event:
-    """Many events in one; what none of them told is as the first event said."""
+    """Restore a folded event. Fields that no folded event changed have the value of the first event."""
     start: Folded = fold([first])
     return replace(
         event,

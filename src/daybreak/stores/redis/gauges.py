@@ -1,4 +1,4 @@
-"""Resources: what jobs need of them and what is set of them, as numbers for scripts; and what scripts keep of them."""
+"""Packs the needs of jobs and the settings of resources for scripts, and unpacks the gauges that scripts store."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ _SLOTS: Final = struct.Struct("<d")
 _SETTINGS: Final = struct.Struct("<4d")
 _GATE: Final = struct.Struct("<2d")
 _HEALTH: Final = struct.Struct("<d")
-_IS_HELD, _IS_HASTY = 1, 2
-_GAUGE: Final = struct.Struct("<4d")  # max_waiting, used, waiting, shut_until; the rest is the scripts' own
+_IS_HELD, _FAILS_FAST = 1, 2
+_GAUGE: Final = struct.Struct("<4d")  # max_waiting, used, waiting, shut_until; only scripts read the rest
 
 
 def pack_needs(spec: JobSpec) -> bytes:
-    """Who holds it, whether it will not wait for a breaker, and the slots it needs of each resource; empty if it needs
-    nothing."""
+    """The holder, whether the job fails fast, and the slots that it needs of each resource; empty if it needs none."""
     if not spec.options.resources:
         return b""
     holder = (spec.holder or "").encode()
-    flags = _IS_HELD * (spec.holder is not None) + _IS_HASTY * spec.options.fail_fast
+    flags = _IS_HELD * (spec.holder is not None) + _FAILS_FAST * spec.options.fail_fast
     packed = [_HOLDER.pack(flags, span(spec.hold_for), sized(holder)), holder]
     for need in spec.options.resources:
         name = need.resource.encode()
@@ -36,31 +35,31 @@ def pack_needs(spec: JobSpec) -> bytes:
     return b"".join(packed)
 
 
-def pack_settings(said: ResourceSettings) -> bytes:
-    every = 0 if said.every is None else span(said.every)
-    return _SETTINGS.pack(_limit(said.slots), every, said.burst, _limit(said.max_waiting))
+def pack_settings(settings: ResourceSettings) -> bytes:
+    every = 0 if settings.every is None else span(settings.every)
+    return _SETTINGS.pack(_limit(settings.slots), every, settings.burst, _limit(settings.max_waiting))
 
 
-def pack_gate(said: Gate) -> bytes:
-    return _GATE.pack(span(said.shut_for), _limit(said.probes))
+def pack_gate(gate: Gate) -> bytes:
+    return _GATE.pack(span(gate.shut_for), _limit(gate.probes))
 
 
-def pack_health(said: Health) -> bytes:
-    return _HEALTH.pack(span(said.spare_for))
+def pack_health(health: Health) -> bytes:
+    return _HEALTH.pack(span(health.spare_for))
 
 
-def _limit(said: int | None) -> int:
-    return codes.NONE if said is None else max(said, 0)
+def _limit(value: int | None) -> int:
+    return codes.NONE if value is None else max(value, 0)
 
 
-async def usage(line: RedisClient, name: str | None) -> list[Usage]:
-    _, known, found = await line.run(scripts.USAGE, (clean(name or ""), int(name is not None)))
-    used = {called.decode(): Usage(name=called.decode()) for called in known}
-    for called, gauge in zip(found[::2], found[1::2], strict=True):
+async def usage(client: RedisClient, name: str | None) -> list[Usage]:
+    _, names, found = await client.run(scripts.USAGE, (clean(name or ""), int(name is not None)))
+    used = {resource.decode(): Usage(name=resource.decode()) for resource in names}
+    for resource, gauge in zip(found[::2], found[1::2], strict=True):
         if gauge is not None:
-            one = _usage(called.decode(), _GAUGE.unpack_from(gauge))
-            if one.used or one.waiting or one.shut_until is not None or one.name in used:
-                used[one.name] = one
+            item = _usage(resource.decode(), _GAUGE.unpack_from(gauge))
+            if item.used or item.waiting or item.shut_until is not None or item.name in used:
+                used[item.name] = item
     return sorted(used.values())
 
 

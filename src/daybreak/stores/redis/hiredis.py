@@ -1,5 +1,5 @@
-"""The library that speaks the protocol, hiredis: packs commands and takes replies apart, in C. Sockets are our own, so
-that it is always known what was sent."""
+"""The Redis protocol, by the library hiredis: packs commands and parses replies, in C. The sockets are Daybreak's own,
+so that it is always known what was sent."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Command = Sequence[bytes | str | int]
 _pack: Any = getattr(_hiredis, "pack_command", None)
 
 
-class Refusal(Exception):
-    """An error reply. It is a value, not raised: what it means is for the asker to say."""
+class ErrorReply(Exception):
+    """An error reply. It is returned, not raised: the caller decides what it means."""
 
 
-class Garbled(Exception):
-    """What came is no reply."""
+class ProtocolError(Exception):
+    """The server sent something that is not a reply."""
 
 
-def need_library() -> None:
+def require_library() -> None:
     if _pack is None:
-        raise StoreUnsuitable("the Redis store needs a library that is not installed: pip install 'daybreak[redis]'")
+        raise StoreUnsuitable("the Redis store needs hiredis: pip install 'daybreak[redis]'")
 
 
 def pack(command: Command) -> bytes:
@@ -35,5 +35,5 @@ def pack(command: Command) -> bytes:
 
 
 def reader() -> Any:
-    """Fed with bytes, gives replies; False as long as none is complete."""
-    return _hiredis.Reader(protocolError=Garbled, replyError=Refusal)
+    """A parser: feed it bytes, and it returns replies, or False while none is complete."""
+    return _hiredis.Reader(protocolError=ProtocolError, replyError=ErrorReply)

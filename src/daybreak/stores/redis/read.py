@@ -1,4 +1,4 @@
-"""Reading: pages, counts and events. Listings are walked a piece at a time, in as few sets as the filter allows."""
+"""Reads: pages, counts and events. Listings are read in batches, from as few sets as the filter allows."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from daybreak.store.protocol import (
 from daybreak.stores.redis import codes, scripts
 from daybreak.stores.redis.client import RedisClient
 from daybreak.stores.redis.event_codec import unpack_names, unpack_row
-from daybreak.stores.redis.requests import filtered, seq_of
-from daybreak.stores.redis.rows import Whole
+from daybreak.stores.redis.requests import filter_args, seq_of
+from daybreak.stores.redis.rows import StoredJob
 from daybreak.stores.redis.specs import Args
 
-PIECE: Final = 250
+BATCH_SIZE: Final = 250
 _TOTAL: Final = struct.Struct("<2d")
 _ATTEMPTS: Final = struct.Struct("<7d")  # as in settle.lua
 HELD: Final = {State.SUSPENDED: "held", State.BLOCKED: "blocked"}
-UNHAPPY: Final = frozenset({State.FAILED, State.CANCELLED})
+UNSUCCESSFUL: Final = frozenset({State.FAILED, State.CANCELLED})
 LaneName = tuple[str, str, int]
 Cell = tuple[str, str, int, int, State]
-Found = tuple[str, Whole]  # where it stands in the listing, and the job
+Found = tuple[str, StoredJob]  # the job's position in the listing, and the job
 
 
 async def lanes(
-    line: RedisClient, counted: Literal["tally", "total"]
+    client: RedisClient, counted: Literal["tally", "total"]
 ) -> tuple[dict[int, LaneName], dict[bytes, bytes]]:
-    """All lanes by their number, and what is counted of them."""
-    _, named, kept = await line.run(scripts.LANES, (counted,))
+    """All lanes by number, and their counts."""
+    _, named, counts = await client.run(scripts.LANES, (counted,))
     names = {int(number): _lane(name) for number, name in zip(named[::2], named[1::2], strict=True)}
-    return names, dict(zip(kept[::2], kept[1::2], strict=True))
+    return names, dict(zip(counts[::2], counts[1::2], strict=True))
 
 
 def _lane(packed: bytes) -> LaneName:
@@ -62,8 +62,8 @@ def _lane(packed: bytes) -> LaneName:
 class Listing:
     """The candidates of a filter, in the order of its listing."""
 
-    def __init__(self, line: RedisClient, where: Filter, *, newest_first: bool = False) -> None:
-        self._line = line
+    def __init__(self, client: RedisClient, where: Filter, *, newest_first: bool = False) -> None:
+        self._client = client
         self._where = where
         self.descending = newest_first or where.states not in ({State.QUEUED}, {State.SCHEDULED})
         self.scanned = 0
@@ -82,11 +82,11 @@ class Listing:
                 return ["lease"]
             if states and states <= HELD.keys():
                 return sorted(HELD[state] for state in states)
-            if states and states <= UNHAPPY:
+            if states and states <= UNSUCCESSFUL:
                 return sorted(states)
             if where.reason is not None:
                 return ["failed"]
-        names, _ = await lanes(self._line, "tally")
+        names, _ = await lanes(self._client, "tally")
         kind = "all" if self.descending else "queued"
         return [
             f"{kind}:{number}"
@@ -94,28 +94,28 @@ class Listing:
             if where.queue in (None, queue) and where.task in (None, task)
         ]
 
-    async def walk(self, cursor: str | None, most: int, *, piece: int = PIECE) -> AsyncIterator[Found]:
-        """What matches behind the cursor, looking at no more than `most` jobs; `last` says how far the look went."""
+    async def walk(self, cursor: str | None, limit: int, *, batch_size: int = BATCH_SIZE) -> AsyncIterator[Found]:
+        """The matching jobs after the cursor. Examines at most `limit` jobs; `last` is the position of the last one."""
         where, sets = self._where, await self.sets()
         score, seq = parse_cursor(cursor, 2) if cursor else ("", "")
-        while self.scanned < most:
-            size = min(piece, most - self.scanned)
-            args: Args = [int(self.descending), score, seq, *filtered(where), size, len(sets), *sets]
-            _, looked, last_score, last_seq, found = await self._line.run(scripts.SCAN, args)
+        while self.scanned < limit:
+            size = min(batch_size, limit - self.scanned)
+            args: Args = [int(self.descending), score, seq, *filter_args(where), size, len(sets), *sets]
+            _, examined, last_score, last_seq, found = await self._client.run(scripts.SCAN, args)
             for at, parts in found:
-                whole = Whole(parts)
-                if matches(whole, where):
-                    yield f"{at.decode()}:{parts[0].decode()}", whole
-            self.scanned += looked
-            if looked < size:
+                stored = StoredJob(parts)
+                if matches(stored, where):
+                    yield f"{at.decode()}:{parts[0].decode()}", stored
+            self.scanned += examined
+            if examined < size:
                 return
             score, seq = last_score.decode(), last_seq.decode()
             self.last = f"{score}:{seq}"
 
 
-def matches(whole: Whole, where: Filter) -> bool:
-    """What the script cannot see: it knows the state, the reason and the priority."""
-    spec = whole.spec
+def matches(stored: StoredJob, where: Filter) -> bool:
+    """The part of the filter that the script does not apply: it checks only state, reason and priority."""
+    spec = stored.spec
     return (
         where.queue in (None, spec.queue)
         and where.task in (None, spec.task)
@@ -126,84 +126,84 @@ def matches(whole: Whole, where: Filter) -> bool:
     )
 
 
-async def keyed(line: RedisClient, where: Filter) -> list[Whole]:
-    """A key names one job at most."""
-    packed = await line.command("HGET", line.prefix + b"key", clean(where.key or ""))
+async def find_by_key(client: RedisClient, where: Filter) -> list[StoredJob]:
+    """The job of a key; at most one."""
+    packed = await client.command("HGET", client.prefix + b"key", clean(where.key or ""))
     if not isinstance(packed, bytes):
         return []
-    found = await get(line, unpack_names(packed[: 2 + int.from_bytes(packed[:2], "little")]))
+    found = await get(client, unpack_names(packed[: 2 + int.from_bytes(packed[:2], "little")]))
     return [
-        whole
-        for whole in found
-        if whole is not None
-        and matches(whole, where)
-        and (not where.states or whole.job.state in where.states)
-        and where.reason in (None, whole.job.reason)
-        and where.priority in (None, whole.job.priority)
+        stored
+        for stored in found
+        if stored is not None
+        and matches(stored, where)
+        and (not where.states or stored.job.state in where.states)
+        and where.reason in (None, stored.job.reason)
+        and where.priority in (None, stored.job.priority)
     ]
 
 
-async def find(line: RedisClient, query: Query) -> Page:
+async def find(client: RedisClient, query: Query) -> Page:
     if query.filter.key is not None and query.cursor is None:
-        return Page([whole.job for whole in await keyed(line, query.filter)][: query.limit], None)
-    listing = Listing(line, query.filter)
+        return Page([stored.job for stored in await find_by_key(client, query.filter)][: query.limit], None)
+    listing = Listing(client, query.filter)
     found: list[Found] = []
-    async for each in listing.walk(query.cursor, SCANNED_PER_PAGE, piece=min(PIECE, query.limit + 1)):
+    async for each in listing.walk(query.cursor, SCANNED_PER_PAGE, batch_size=min(BATCH_SIZE, query.limit + 1)):
         if len(found) == query.limit:
-            return Page([whole.job for _, whole in found], found[-1][0])
+            return Page([stored.job for _, stored in found], found[-1][0])
         found.append(each)
-    jobs = [whole.job for _, whole in found]
+    jobs = [stored.job for _, stored in found]
     return Page(jobs, listing.last if listing.scanned >= SCANNED_PER_PAGE else None)
 
 
-async def find_chunk(line: RedisClient, wanted: Amend) -> tuple[list[bytes], str | None]:
-    """Which jobs the next chunk of a bulk change means, newest first and downwards: what arrives meanwhile is not
-    meant, or a bulk change under load might never end."""
-    assert wanted.filter is not None
-    if wanted.filter.key is not None and wanted.cursor is None:
-        found = [seq_of(whole.job.seq) for whole in await keyed(line, wanted.filter)]
-        return found, str(int(found[-1])) if len(found) == wanted.limit else None
-    listing = Listing(line, wanted.filter, newest_first=True)
-    cursor = None if wanted.cursor is None else f"0:{parse_cursor(wanted.cursor, 1)[0]}"
+async def find_chunk(client: RedisClient, request: Amend) -> tuple[list[bytes], str | None]:
+    """The jobs of the next chunk of a bulk change, newest first: jobs that arrive meanwhile are not included, else a
+    bulk change under load might never end."""
+    assert request.filter is not None
+    if request.filter.key is not None and request.cursor is None:
+        found = [seq_of(stored.job.seq) for stored in await find_by_key(client, request.filter)]
+        return found, str(int(found[-1])) if len(found) == request.limit else None
+    listing = Listing(client, request.filter, newest_first=True)
+    cursor = None if request.cursor is None else f"0:{parse_cursor(request.cursor, 1)[0]}"
     seqs: list[bytes] = []
-    async for _, whole in listing.walk(cursor, SCANNED_PER_CHUNK):
-        seqs.append(seq_of(whole.job.seq))
-        if len(seqs) == wanted.limit:
-            return seqs, str(whole.job.seq)
+    async for _, stored in listing.walk(cursor, SCANNED_PER_CHUNK):
+        seqs.append(seq_of(stored.job.seq))
+        if len(seqs) == request.limit:
+            return seqs, str(stored.job.seq)
     return seqs, str(int(listing.last.rpartition(":")[2])) if listing.scanned >= SCANNED_PER_CHUNK else None
 
 
 def parse_cursor(cursor: str, parts: int) -> list[str]:
-    """Numbers, the last of them a seq, spelt as scripts compare them."""
+    """The numbers of a cursor. The last is a seq, padded as scripts compare it."""
     numbers = cursor.split(":")
     if len(numbers) != parts or not all(number.removeprefix("-").isdecimal() for number in numbers):
-        raise BadInput(f"{cursor!r} is no cursor of this store: pass on what the last page gave")
+        raise BadInput(f"{cursor!r} is not a cursor of this store: pass the cursor that the last page returned")
     return [*numbers[:-1], numbers[-1].zfill(16)]
 
 
 # -- counts and events -------------------------------------------------------------------------------------------------
 
 
-async def count(line: RedisClient, where: Filter) -> list[Tally]:
+async def count(client: RedisClient, where: Filter) -> list[Tally]:
     if where.reason is where.run is where.owner is where.key is where.tag is None:
-        names, kept = await lanes(line, "tally")
-        tallies = [_tally(_cell(names, field), int(n)) for field, n in kept.items()]
+        names, counts = await lanes(client, "tally")
+        tallies = [_tally(_cell(names, field), int(n)) for field, n in counts.items()]
     elif where.key is not None:
-        found = (whole.job for whole in await keyed(line, where))
+        found = (stored.job for stored in await find_by_key(client, where))
         tallies = [_tally((*_lane_of(job), job.priority, job.state), 1) for job in found]
     else:
         counted: Counter[Cell] = Counter()
-        listing = Listing(line, where)
-        async for _, whole in listing.walk(None, 1 << 60):
-            counted[*_lane_of(whole.job), whole.job.priority, whole.job.state] += 1
+        listing = Listing(client, where)
+        async for _, stored in listing.walk(None, 1 << 60):
+            counted[*_lane_of(stored.job), stored.job.priority, stored.job.state] += 1
         tallies = [_tally(cell, n) for cell, n in counted.items()]
-    return sorted(tally for tally in tallies if _is_meant(tally, where))
+    return sorted(tally for tally in tallies if _matches_tally(tally, where))
 
 
-async def totals(line: RedisClient, queue: str | None) -> list[Total]:
-    names, kept = await lanes(line, "total")
+async def totals(client: RedisClient, queue: str | None) -> list[Total]:
+    names, counts = await lanes(client, "total")
     found = []
-    for field, value in kept.items():
+    for field, value in counts.items():
         cell, colon, what = field.decode().partition(":")
         lane, priority = divmod(int(cell), 16)
         if queue in (None, names[lane][0]):
@@ -212,15 +212,20 @@ async def totals(line: RedisClient, queue: str | None) -> list[Total]:
 
 
 def _counted(what: str, value: bytes) -> list[tuple[str, int, int]]:
-    """What stands in one field of the totals, as job.lua says."""
+    """The totals in one field of the hash `total`, see job.lua."""
     if not what:
         return [("submitted", int(value), 0)]
     if what != ":":
         n, took = _TOTAL.unpack(value)
         return [(what[1:], int(n), int(took))]
     completed, ran, first, waited, batches, last, last_ran = map(int, _ATTEMPTS.unpack(value))
-    told = [("completed", completed, ran), ("waited", first, waited), ("batches", batches, 0), ("last", last, last_ran)]
-    return [each for each in told if each[1]]
+    found = [
+        ("completed", completed, ran),
+        ("waited", first, waited),
+        ("batches", batches, 0),
+        ("last", last, last_ran),
+    ]
+    return [each for each in found if each[1]]
 
 
 def _lane_of(job: Job) -> LaneName:
@@ -238,7 +243,7 @@ def _tally(cell: Cell, n: int) -> Tally:
     return Tally(queue, task, version, priority, state, n)
 
 
-def _is_meant(tally: Tally, where: Filter) -> bool:
+def _matches_tally(tally: Tally, where: Filter) -> bool:
     return (
         (not where.states or tally.state in where.states)
         and where.queue in (None, tally.queue)
@@ -247,11 +252,11 @@ def _is_meant(tally: Tally, where: Filter) -> bool:
     )
 
 
-async def events(line: RedisClient, after: str | None, limit: int) -> Feed:
-    """A cursor is the next row and how many of its events were seen."""
+async def events(client: RedisClient, after: str | None, limit: int) -> Feed:
+    """The next events. A cursor is the next row and how many of its events were seen."""
     pos, seen = (None, 0) if after in (None, LATEST) else map(int, parse_cursor(str(after), 2))
-    wanted = 0 if after == LATEST else seen + limit
-    _, first, last, rows = await line.run(scripts.FEED, ("" if pos is None else pos, wanted))
+    count = 0 if after == LATEST else seen + limit
+    _, first, last, rows = await client.run(scripts.FEED, ("" if pos is None else pos, count))
     oldest, end = int(first), int(last) + 1
     if after == LATEST:
         return Feed([], f"{end}:0")
@@ -279,10 +284,10 @@ def _feed(rows: Sequence[bytes], at: int, seen: int, limit: int) -> Feed:
     return Feed(found, f"{at}:{seen}", cursors)
 
 
-async def get(line: RedisClient, jobs: Sequence[str]) -> list[Whole | None]:
-    _, found = await line.run(scripts.GET, (len(jobs), *(clean(job) for job in jobs)))
-    return [None if parts is None else Whole(parts) for parts in found]
+async def get(client: RedisClient, jobs: Sequence[str]) -> list[StoredJob | None]:
+    _, found = await client.run(scripts.GET, (len(jobs), *(clean(job) for job in jobs)))
+    return [None if parts is None else StoredJob(parts) for parts in found]
 
 
-def delay(said: bytes | None) -> timedelta | None:
-    return None if said is None else timedelta(microseconds=int(said))
+def delay(packed: bytes | None) -> timedelta | None:
+    return None if packed is None else timedelta(microseconds=int(packed))

@@ -1,4 +1,4 @@
-"""Operations as the arguments of their scripts. Whatever is wrong with them is found here, before anything is sent."""
+"""Operations as arguments of their scripts. Invalid input is refused here, before anything is sent."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ from daybreak.store.sanitize import cleaned_beat, cleaned_settlement
 from daybreak.stores.redis import codes
 from daybreak.stores.redis.event_codec import EVENT_START, SHORT, Tail, pack_end, pack_tail, sized
 from daybreak.stores.redis.gauges import pack_gate, pack_health, pack_settings
-from daybreak.stores.redis.rows import pack_failure, pack_progress, squeeze
-from daybreak.stores.redis.specs import Args, add_specs, check_priority, kept, task_of
+from daybreak.stores.redis.rows import pack_failure, pack_progress, pack_value
+from daybreak.stores.redis.specs import Args, add_specs, check_priority, micros_or_none, task_of
 
 _FATE: Final = struct.Struct("<3BIIIddd")
 _BEAT: Final = struct.Struct("<16sddBB")
 _SETTINGS: Final = struct.Struct("<BBddddB")
 _REPLACED: Final = pack_tail(Tail(note="replaced"))
-_COMPLETED: Final = State.COMPLETED  # looked up once: a member of an enum is found by calling code
-SAID_ALONE: Final = {None: 2, True: 1, False: 0}
+_COMPLETED: Final = State.COMPLETED  # looked up once: access to an enum member runs Python code
+TRISTATE: Final = {None: 2, True: 1, False: 0}
 
 
 def seq_of(number: int) -> bytes:
-    """A sequence number as keys and members spell it: its order is that of its text."""
+    """A sequence number as scripts store it: padded, so that its text sorts like the number."""
     return b"%016d" % number
 
 
 # -- exchange ----------------------------------------------------------------------------------------------------------
 
 
-SETTLES, FOLLOWS, INSERTS, PUTS, CLAIMS = 1, 2, 4, 8, 16
-LATER: Final = 1 << 52  # than any time
+SETTLES, FOLLOWUPS, INSERTS, PUTS, CLAIMS = 1, 2, 4, 8, 16
+FAR_FUTURE: Final = 1 << 52  # later than any time
 
 
-def exchange(wanted: Exchange) -> Args:
-    """What there is of an exchange, and first which parts that is."""
+def exchange(request: Exchange) -> Args:
+    """The parts of an exchange, after flags that name them."""
     args: Args = [0, _REPLACED]
     flags = 0
-    if wanted.settle:
-        flags |= SETTLES | add_settlements(args, [cleaned_settlement(said) for said in wanted.settle])
-    if wanted.insert:
+    if request.settle:
+        flags |= SETTLES | add_settlements(args, [cleaned_settlement(settlement) for settlement in request.settle])
+    if request.insert:
         flags |= INSERTS
-        add_specs(args, wanted.insert)
-    if wanted.put:
+        add_specs(args, request.insert)
+    if request.put:
         flags |= PUTS
-        add_puts(args, wanted.put)
-    if wanted.claim is not None:
+        add_puts(args, request.put)
+    if request.claim is not None:
         flags |= CLAIMS
-        _add_claim(args, wanted.claim)
+        _add_claim(args, request.claim)
     args[0] = flags
     return args
 
@@ -69,95 +69,97 @@ def insert(specs: Sequence[JobSpec]) -> Args:
 
 
 def add_settlements(args: Args, settlements: Sequence[Settlement]) -> int:
-    """Outcomes that are alike are said once, and settled in runs; most of those that end together are alike.
+    """Add settlements. Equal outcomes are sent once and settled in runs: most jobs that end together
+    have equal outcomes.
 
-    Answers whether more follows."""
+    Returns FOLLOWUPS if inserts or puts come with them, else 0."""
     fates: dict[tuple[object, ...], int] = {}
-    said_fates: Args = []
+    packed_fates: Args = []
     items: Args = []
     ran: list[int] = []
     waited: list[int] = []
-    followed = []
+    with_followups = []
     runs = at = before = 0
-    for number, said in enumerate(settlements, 1):
-        parts = codes.HAS_RESULT if said.result is not None and said.state is _COMPLETED else 0
-        tells = said.failure is not None or said.note or said.checkpoint is not None
-        # By identity, which is found fast; what tells more than its numbers is like no other.
+    for number, settlement in enumerate(settlements, 1):
+        parts = codes.HAS_RESULT if settlement.result is not None and settlement.state is _COMPLETED else 0
+        has_details = settlement.failure is not None or settlement.note or settlement.checkpoint is not None
+        # Compared by identity, which is fast. A settlement with details equals no other.
         key = (
-            id(said.state), id(said.reason), parts, said.attempt, said.lost, said.timeouts, said.fence, id(said.delay),
-            id(said.keep_for), said.by, said.counts_as, said.unused, number if tells else 0,
+            id(settlement.state), id(settlement.reason), parts, settlement.attempt, settlement.lost,
+            settlement.timeouts, settlement.fence, id(settlement.delay), id(settlement.keep_for), settlement.by,
+            settlement.counts_as, settlement.unused, number if has_details else 0,
         )  # fmt: skip
         if (fate := fates.get(key)) is None:
             fate = fates[key] = len(fates) + 1
-            _add_fate(said_fates, said, parts)
+            _add_fate(packed_fates, settlement, parts)
         if fate != before:
             if runs:
                 _end_run(items, at, ran, waited)
             runs, before, at = runs + 1, fate, len(items) + 1
             items += (fate, 0, 0)
-        ran.append(said.ran)
-        waited.append(codes.NONE if said.waited is None else said.waited)
-        name = said.job.encode()
-        items += (b"%016d" % said.seq, SHORT.pack(len(name)) + name)
+        ran.append(settlement.ran)
+        waited.append(codes.NONE if settlement.waited is None else settlement.waited)
+        name = settlement.job.encode()
+        items += (b"%016d" % settlement.seq, SHORT.pack(len(name)) + name)
         if parts:
-            items.append(squeeze(said.result or b""))
-        if tells:
-            _add_parts(items, said)
-        if said.inserts or said.puts:
-            followed.append((number, said))
+            items.append(pack_value(settlement.result or b""))
+        if has_details:
+            _add_parts(items, settlement)
+        if settlement.inserts or settlement.puts:
+            with_followups.append((number, settlement))
     _end_run(items, at, ran, waited)
     args.append(len(fates))
-    args += said_fates
+    args += packed_fates
     args.append(runs)
     args += items
-    if not followed:
+    if not with_followups:
         return 0
-    args.append(len(followed))
-    for number, said in followed:
+    args.append(len(with_followups))
+    for number, settlement in with_followups:
         args.append(number)
-        add_specs(args, said.inserts)
-        add_puts(args, said.puts)
-    return FOLLOWS
+        add_specs(args, settlement.inserts)
+        add_puts(args, settlement.puts)
+    return FOLLOWUPS
 
 
 def _end_run(items: Args, at: int, ran: list[int], waited: list[int]) -> None:
-    """How many they are; and how long they ran and had waited, first together and then each."""
-    size, unsaid = len(ran), waited.count(codes.NONE)
-    together = sum(ran), max(ran), size - unsaid, sum(waited) - unsaid * codes.NONE
-    items[at], items[at + 1] = size, struct.pack(f"<4d{2 * size}d", *together, *ran, *waited)
+    """Complete a run: its size, and how long its jobs ran and waited, first in total and then for each."""
+    size, unknown = len(ran), waited.count(codes.NONE)
+    totals = sum(ran), max(ran), size - unknown, sum(waited) - unknown * codes.NONE
+    items[at], items[at + 1] = size, struct.pack(f"<4d{2 * size}d", *totals, *ran, *waited)
     ran.clear()
     waited.clear()
 
 
-def _add_fate(args: Args, said: Settlement, parts: int) -> None:
-    told = settled(said, 0, EPOCH, None)
-    if said.failure is not None:
+def _add_fate(args: Args, settlement: Settlement, parts: int) -> None:
+    event = settled(settlement, 0, EPOCH, None)
+    if settlement.failure is not None:
         parts |= codes.HAS_FAILURE
-    if said.checkpoint is not None:
+    if settlement.checkpoint is not None:
         parts |= codes.HAS_CHECKPOINT
-    if said.note:
+    if settlement.note:
         parts |= codes.HAS_NOTE
-    if said.unused:
+    if settlement.unused:
         parts |= codes.IS_UNUSED
-    state, reason = codes.STATE[said.state], codes.REASON[said.reason]
+    state, reason = codes.STATE[settlement.state], codes.REASON[settlement.reason]
     args += (
         _FATE.pack(
-            state, reason, parts, said.attempt, said.lost, said.timeouts, said.fence,
-            kept(said.delay), kept(said.keep_for),
+            state, reason, parts, settlement.attempt, settlement.lost, settlement.timeouts, settlement.fence,
+            micros_or_none(settlement.delay), micros_or_none(settlement.keep_for),
         ),
-        EVENT_START.pack(codes.KIND[told.kind], state, reason, codes.NO_PRIORITY),
-        pack_end(None, said.attempt, said.by, pack_tail(Tail(note=told.note, error=told.error))),
-        said.counts_as,
+        EVENT_START.pack(codes.KIND[event.kind], state, reason, codes.NO_PRIORITY),
+        pack_end(None, settlement.attempt, settlement.by, pack_tail(Tail(note=event.note, error=event.error))),
+        settlement.counts_as,
     )  # fmt: skip
 
 
-def _add_parts(args: Args, said: Settlement) -> None:
-    if said.failure is not None:
-        args.append(pack_failure(said.failure))
-    if said.checkpoint is not None:
-        args.append(squeeze(said.checkpoint))
-    if said.note:
-        args.append(said.note)
+def _add_parts(args: Args, settlement: Settlement) -> None:
+    if settlement.failure is not None:
+        args.append(pack_failure(settlement.failure))
+    if settlement.checkpoint is not None:
+        args.append(pack_value(settlement.checkpoint))
+    if settlement.note:
+        args.append(settlement.note)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -168,41 +170,42 @@ def add_puts(args: Args, puts: Sequence[Put]) -> None:
     for put in puts:
         args += (
             put.kind, put.name, "" if put.expect is None else put.expect,
-            b"" if put.value is None else squeeze(put.value), _known_of(put), _told_of(put),
+            b"" if put.value is None else pack_value(put.value), _pack_settings_of(put), _pack_event_of(put),
         )  # fmt: skip
 
 
-def _known_of(put: Put) -> bytes:
-    """What scripts need to know of a record, as numbers."""
-    if put.value is None or put.kind not in _PACKED:
+def _pack_settings_of(put: Put) -> bytes:
+    """The settings in a record, packed for scripts; empty if it contains none."""
+    if put.value is None or put.kind not in _SETTINGS_KINDS:
         return b""
-    kind, pack = _PACKED[put.kind]
+    kind, pack = _SETTINGS_KINDS[put.kind]
     try:
-        said = msgspec.json.decode(put.value, type=kind)
+        settings = msgspec.json.decode(put.value, type=kind)
     except msgspec.DecodeError as error:
-        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {error}") from None
-    return pack(said)
+        raise BadInput(f"{put.kind} {put.name!r}: not valid {put.kind} settings: {error}") from None
+    return pack(settings)
 
 
-def _told_of(put: Put) -> bytes:
-    """The event that tells of a record, but for its times; empty if none does."""
+def _pack_event_of(put: Put) -> bytes:
+    """The event that a put publishes, without its times; empty if it publishes none."""
     if not put.tells:
         return b""
     if put.tells not in codes.KIND:
-        raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is no kind of event")
+        raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is not a kind of event")
     start = EVENT_START.pack(codes.KIND[put.tells], codes.NO_STATE, 0, codes.NO_PRIORITY)
     return start + pack_end(None, None, put.by, pack_tail(Tail(note=put.name)))
 
 
-def _pack_queue(said: QueueSettings) -> bytes:
+def _pack_queue(settings: QueueSettings) -> bytes:
     return _SETTINGS.pack(
-        said.paused, said.discipline == "aging", codes.NONE if said.max_running is None else said.max_running,
-        codes.NONE if said.capacity is None else said.capacity, span(said.patience), said.weight,
-        said.when_full == "shed",
+        settings.paused, settings.discipline == "aging",
+        codes.NONE if settings.max_running is None else settings.max_running,
+        codes.NONE if settings.capacity is None else settings.capacity, span(settings.patience), settings.weight,
+        settings.when_full == "shed",
     )  # fmt: skip
 
 
-_PACKED: Final[dict[str, tuple[Any, Callable[[Any], bytes]]]] = {
+_SETTINGS_KINDS: Final[dict[str, tuple[Any, Callable[[Any], bytes]]]] = {
     "queue": (QueueSettings, _pack_queue),
     "resource": (ResourceSettings, pack_settings),
     "gate": (Gate, pack_gate),
@@ -220,8 +223,8 @@ def _add_claim(args: Args, claim: Claim) -> None:
         sized(name.encode())
     args += (claim.worker, claim.call or "", flags, claim.limit, span(claim.lease_for))
     args += (claim.limit if claim.begins is None else claim.begins, len(served))
-    for queue, had in served.items():
-        args += (queue, had)
+    for queue, served_before in served.items():
+        args += (queue, served_before)
     if claim.tasks is None:
         args.append(-1)
     else:
@@ -229,19 +232,26 @@ def _add_claim(args: Args, claim: Claim) -> None:
         args += (task_of(task, version) for task, version in claim.tasks)
 
 
-def reap(wanted: Reap, asked: int, watched: int, even: int | None) -> Args:
-    sized(wanted.worker.encode())
-    return [wanted.worker, asked, watched, wanted.limit, span(wanted.lease_for), codes.NONE if even is None else even]
+def reap(request: Reap, asked_at: int, watched: int, even_since: int | None) -> Args:
+    sized(request.worker.encode())
+    return [
+        request.worker,
+        asked_at,
+        watched,
+        request.limit,
+        span(request.lease_for),
+        codes.NONE if even_since is None else even_since,
+    ]
 
 
-def beats(said: Sequence[Beat]) -> Args:
-    args: Args = [len(said)]
-    for beat in map(cleaned_beat, said):
+def beats(items: Sequence[Beat]) -> Args:
+    args: Args = [len(items)]
+    for beat in map(cleaned_beat, items):
         has = (beat.checkpoint is not None) + 2 * (beat.progress is not None)
-        said_of_it = SAID_ALONE[beat.alone] + 4 * SAID_ALONE[beat.begun]
-        args += (_BEAT.pack(seq_of(beat.seq), beat.fence, span(beat.lease_for), said_of_it, has), beat.job)
+        flags = TRISTATE[beat.alone] + 4 * TRISTATE[beat.begun]
+        args += (_BEAT.pack(seq_of(beat.seq), beat.fence, span(beat.lease_for), flags, has), beat.job)
         if beat.checkpoint is not None:
-            args.append(squeeze(beat.checkpoint))
+            args.append(pack_value(beat.checkpoint))
         if beat.progress is not None:
             args += (
                 pack_progress(beat.progress, beat.message),
@@ -250,38 +260,38 @@ def beats(said: Sequence[Beat]) -> Args:
     return args
 
 
-# -- people ------------------------------------------------------------------------------------------------------------
+# -- amend and purge ---------------------------------------------------------------------------------------------------
 
 
-def amend(wanted: Amend, names: Sequence[str | bytes]) -> Args:
-    """A change to these ids, or to these seqs of jobs that matched the filter."""
-    where = wanted.filter
-    check_priority(wanted.priority or 0)
-    sized(wanted.by.encode())
+def amend(request: Amend, names: Sequence[str | bytes]) -> Args:
+    """A change of jobs by id or, with a filter, by the seqs of jobs that matched it."""
+    where = request.filter
+    check_priority(request.priority or 0)
+    sized(request.by.encode())
     args: Args = [
-        wanted.action, wanted.by, wanted.note, pack_tail(Tail(note=wanted.note)),
-        "" if wanted.priority is None else wanted.priority, int(where is None),
+        request.action, request.by, request.note, pack_tail(Tail(note=request.note)),
+        "" if request.priority is None else request.priority, int(where is None),
     ]  # fmt: skip
-    args += filtered(where or Filter())
+    args += filter_args(where or Filter())
     args.append(len(names))
     args += names
     return args
 
 
-def purge(wanted: Purge) -> Args:
-    args: Args = [wanted.limit, span(wanted.events_for), span(wanted.keys_for), len(wanted.forwarded)]
-    for seq, fence in wanted.forwarded:
+def purge(request: Purge) -> Args:
+    args: Args = [request.limit, span(request.events_for), span(request.keys_for), len(request.forwarded)]
+    for seq, fence in request.forwarded:
         args += (seq_of(seq), fence)
-    args.append(len(wanted.moved))
-    for job, revision in wanted.moved:
+    args.append(len(request.moved))
+    for job, revision in request.moved:
         args += (clean(job), revision)
     return args
 
 
-def filtered(where: Filter) -> Args:
-    """What a script can see of a filter: states, reason and priority."""
+def filter_args(where: Filter) -> Args:
+    """The part of a filter that scripts apply: states, reason and priority."""
     reason = codes.NONE
     if where.reason is not None:
-        reason = next((code for code, known in enumerate(codes.REASONS) if known == where.reason), 99)
+        reason = next((code for code, code_reason in enumerate(codes.REASONS) if code_reason == where.reason), 99)
     states = "".join(str(codes.STATE[state]) for state in where.states)
     return [states, reason, codes.NONE if where.priority is None else where.priority]

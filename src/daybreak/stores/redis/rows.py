@@ -1,4 +1,4 @@
-"""Between what is kept and the model: how jobs and leases are packed and taken apart."""
+"""Conversion between stored bytes and the model: how jobs and leases are packed and unpacked."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from daybreak.core.model import DEFAULT_OPTIONS, FINAL, Failure, Job, JobSpec, L
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX
 from daybreak.core.units import EPOCH, micros, moment, span
 from daybreak.stores.redis import codes
-from daybreak.stores.redis.event_codec import SHORT, last_holder, moment_or_none, short, unfold, unpack_event
+from daybreak.stores.redis.event_codec import SHORT, last_holder, moment_or_none, read_short, unfold, unpack_event
 
-LARGE: Final = 4096
+COMPRESS_ABOVE: Final = 4096
 _CREATED: Final = struct.Struct("<d")
 _SUBMITTED: Final = bytes((codes.KIND["submitted"],))
-_SPECIAL: Final = 0xC1  # begins no value of msgpack: here are options of its own
-PLAIN, SQUEEZED = b"\0", b"\1"  # the first byte of a value
+_HAS_OPTIONS: Final = 0xC1  # starts no msgpack value, so it marks a spec with its own options
+RAW, COMPRESSED = b"\0", b"\1"  # the first byte of a stored value
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -36,28 +36,28 @@ _unpack_progress = msgspec.msgpack.Decoder(tuple[float, str]).decode
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def squeeze(value: bytes) -> bytes:
-    """A value as it is kept: marked, and compressed where it is large and that helps."""
-    if len(value) > LARGE and len(small := zlib.compress(value, 1)) < len(value):
-        return SQUEEZED + small
-    return PLAIN + value
+def pack_value(value: bytes) -> bytes:
+    """A value as it is stored: marked, and compressed if it is large and that makes it smaller."""
+    if len(value) > COMPRESS_ABOVE and len(compressed := zlib.compress(value, 1)) < len(value):
+        return COMPRESSED + compressed
+    return RAW + value
 
 
-def unsqueeze(value: bytes) -> bytes:
+def unpack_value(value: bytes) -> bytes:
     return zlib.decompress(value[1:]) if value[0] else value[1:]
 
 
 def pack_failure(failure: Failure) -> bytes:
-    return squeeze(_pack(failure))
+    return pack_value(_pack(failure))
 
 
 def pack_progress(progress: float, message: str) -> bytes:
     return _pack((progress, message))
 
 
-# -- what was submitted ------------------------------------------------------------------------------------------------
+# -- specs -------------------------------------------------------------------------------------------------------------
 
-# Jobs of one task share their options, so a handful of values serves millions of jobs.
+# Jobs of one task share their options, so these caches stay small even for millions of jobs.
 _options_known: dict[bytes, Options] = {}
 _options_packed: dict[int, tuple[Options, bytes | None]] = {}
 
@@ -86,19 +86,19 @@ def unpack_options(packed: bytes | None) -> Options:
 
 
 def pack_spec(spec: JobSpec) -> bytes:
-    """What was submitted; its options beside it, so that they are taken apart once for all jobs that share them."""
+    """A packed spec. Its options are packed separately, so that they are decoded once for all jobs that share them."""
     options = pack_options(spec.options)
     if options is None:
-        return squeeze(_pack(spec))
+        return pack_value(_pack(spec))
     plain = _pack(replace(spec, options=DEFAULT_OPTIONS))
-    return squeeze(b"".join((bytes((_SPECIAL,)), SHORT.pack(len(options)), options, plain)))
+    return pack_value(b"".join((bytes((_HAS_OPTIONS,)), SHORT.pack(len(options)), options, plain)))
 
 
 def unpack_spec(packed: bytes, at: int = 0) -> JobSpec:
     body = zlib.decompress(packed[at + 1 :]) if packed[at] else packed[at + 1 :]
-    if body[0] != _SPECIAL:
+    if body[0] != _HAS_OPTIONS:
         return _unpack_spec(body)
-    options, at = short(body, 1)
+    options, at = read_short(body, 1)
     spec = _unpack_spec(body[at:])
     force_setattr(spec, "options", unpack_options(options))
     return spec
@@ -108,33 +108,35 @@ def unpack_spec(packed: bytes, at: int = 0) -> JobSpec:
 
 # state, reason, flags, marks, priority, clock, lane, attempt, fence, n, lost, timeouts, x, y, started
 HEAD: Final = struct.Struct("<6BIIdIIIddd")
-NEEDED: Final = struct.Struct("<dHI")  # since when it was blocked, on which of its needs (from 1), and their size
-JOB: Final = struct.Struct("<ddd")  # created, how long it is kept when completed, and when failed
+NEEDED: Final = struct.Struct(
+    "<dHI"
+)  # blocked since, the index of the need it is blocked on (from 1), and the size of the needs
+JOB: Final = struct.Struct("<ddd")  # created, keep_completed, keep_failed
 
 
 def leases_of(worker: str, call: str | None, reply: Sequence[Any]) -> list[Lease]:
-    """The leases that a claim or a reap gave, all to one worker under one call."""
+    """The leases in the reply to a claim or a reap: all for one worker, under one call."""
     seqs, heads, jobs, checkpoints, *_ = reply
-    points = iter(checkpoints)
-    looks: dict[bytes, Lease] = {}  # those that were claimed together mostly look alike
-    born: dict[bytes, datetime] = {}
+    checkpoint_values = iter(checkpoints)
+    templates: dict[bytes, Lease] = {}  # most leases of one claim are equal but for a few fields
+    created_times: dict[bytes, datetime] = {}
     leases = []
     for seq, head, job in zip(seqs, heads, jobs, strict=True):
         spec = unpack_spec(job, JOB.size)
-        if (look := looks.get(head)) is None:
-            look = looks[head] = _look(spec, head, worker, call)
+        if (template := templates.get(head)) is None:
+            template = templates[head] = _template(spec, head, worker, call)
         stamp = job[:8]
-        if (created := born.get(stamp)) is None:
-            created = born[stamp] = moment(int(_CREATED.unpack(stamp)[0]))
-        lease = replace(look, seq=int(seq), spec=spec, created_at=created)
+        if (created := created_times.get(stamp)) is None:
+            created = created_times[stamp] = moment(int(_CREATED.unpack(stamp)[0]))
+        lease = replace(template, seq=int(seq), spec=spec, created_at=created)
         if head[3] & codes.CHECKPOINT:
-            force_setattr(lease, "checkpoint", unsqueeze(next(points)))
+            force_setattr(lease, "checkpoint", unpack_value(next(checkpoint_values)))
         leases.append(lease)
     return leases
 
 
-def _look(spec: JobSpec, head: bytes, worker: str, call: str | None) -> Lease:
-    """A lease as those of one look are, to be made into each of them: that is far faster than to make each anew."""
+def _template(spec: JobSpec, head: bytes, worker: str, call: str | None) -> Lease:
+    """A lease to be copied for all jobs with an equal head: a copy is far faster than a new lease."""
     _, _, flags, _, priority, _, _, attempt, fence, _, lost, timeouts, until, term, started = HEAD.unpack(head)
     return Lease(
         seq=0, spec=spec, created_at=EPOCH, fence=int(fence), attempt=attempt, priority=priority, worker=worker,
@@ -147,8 +149,8 @@ def _look(spec: JobSpec, head: bytes, worker: str, call: str | None) -> Lease:
 # -- whole jobs --------------------------------------------------------------------------------------------------------
 
 
-class Whole:
-    """All that is kept of a job, as whole.lua gives it."""
+class StoredJob:
+    """Everything that is stored of a job, in the order of whole.lua."""
 
     __slots__ = ("_history", "_parts", "created", "job", "spec")
 
@@ -156,26 +158,26 @@ class Whole:
         seq, record, job, *self._parts = parts
         (self.created,) = _CREATED.unpack_from(job)
         self.spec = unpack_spec(job, JOB.size)
-        _, at = short(record, HEAD.size)
-        holder, at = short(record, at)
-        head, lacks = HEAD.unpack_from(record), 0
+        _, at = read_short(record, HEAD.size)
+        holder, at = read_short(record, at)
+        head, lacking = HEAD.unpack_from(record), 0
         if head[3] & codes.NEEDS:
-            _, lacks, size = NEEDED.unpack_from(record, at)
+            _, lacking, size = NEEDED.unpack_from(record, at)
             at += NEEDED.size + size
         self._history = record[at:]
-        self.job = self._job(int(seq), head, holder, lacks)
+        self.job = self._job(int(seq), head, holder, lacking)
 
-    def _job(self, seq: int, head: tuple[Any, ...], holder: bytes, lacks: int) -> Job:
+    def _job(self, seq: int, head: tuple[Any, ...], holder: bytes, lacking: int) -> Job:
         (code, reason, flags, _, priority, _, _, attempt, fence, n, lost, timeouts, x, y, started) = head
         checkpoint, failure, note, progress, result, expires = self._parts
         state = codes.STATES[code]
-        done, message = (None, "") if progress is None else _unpack_progress(progress)
+        fraction, message = (None, "") if progress is None else _unpack_progress(progress)
         return Job(
             spec=self.spec,
             seq=seq,
             state=state,
             reason=codes.REASONS[reason],
-            blocked_on=self._cause(lacks) if state is State.BLOCKED else None,
+            blocked_on=self._cause(lacking) if state is State.BLOCKED else None,
             priority=priority,
             attempt=attempt,
             fence=int(fence),
@@ -189,42 +191,42 @@ class Whole:
             finished_at=moment(int(x)) if code >= codes.STATE[State.COMPLETED] else None,
             worker=self._holder(state, holder),
             leased_until=moment(int(x)) if state is State.RUNNING else None,
-            progress=done,
+            progress=fraction,
             message=message,
             note="" if note is None else note.decode(),
             cancelling=bool(flags & codes.CANCELLING),
             suspending=bool(flags & codes.SUSPENDING),
-            checkpoint=None if checkpoint is None else unsqueeze(checkpoint),
-            result=None if result is None else unsqueeze(result),
-            failure=None if failure is None else _unpack_failure(unsqueeze(failure)),
+            checkpoint=None if checkpoint is None else unpack_value(checkpoint),
+            result=None if result is None else unpack_value(result),
+            failure=None if failure is None else _unpack_failure(unpack_value(failure)),
         )
 
     def _holder(self, state: State, holder: bytes) -> str | None:
-        """Who runs it, or, once it has ended, who ran it last."""
+        """The worker that runs the job or, once it has ended, ran it last."""
         if state in FINAL:
             return last_holder(self._history)
-        return short(holder, 0)[0].decode() if state is State.RUNNING else None
+        return read_short(holder, 0)[0].decode() if state is State.RUNNING else None
 
-    def _cause(self, lacks: int) -> str:
+    def _cause(self, lacking: int) -> str:
         needs = self.spec.options.resources
-        if lacks > codes.RETRIES:
-            return RETRY_CAUSE_PREFIX + needs[lacks - codes.RETRIES - 1].resource
-        return needs[lacks - 1].resource
+        if lacking > codes.RETRIES:
+            return RETRY_CAUSE_PREFIX + needs[lacking - codes.RETRIES - 1].resource
+        return needs[lacking - 1].resource
 
     def history(self) -> list[Event]:
-        """All its events. The first is stored only where it tells more than what was submitted."""
+        """All events. The first is stored only if it contains more than the spec."""
         spec, at = self.spec, 0
         if self._history[:1] == _SUBMITTED:
             first, at = unpack_event(spec.id, self._history, 0)
         else:
-            first = self._submitted()
-        told = [first]
+            first = self._submitted_event()
+        events = [first]
         while at < len(self._history):
             event, at = unpack_event(spec.id, self._history, at)
-            told.append(unfold(first, event) if event.kind == "folded" else event)
-        return told
+            events.append(unfold(first, event) if event.kind == "folded" else event)
+        return events
 
-    def _submitted(self) -> Event:
+    def _submitted_event(self) -> Event:
         spec = self.spec
         state, run_at = State.QUEUED if spec.holder is None else State.BLOCKED, None
         if spec.run_at is not None:

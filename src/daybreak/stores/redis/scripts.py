@@ -1,4 +1,4 @@
-"""The scripts: Lua files beside this one, put together and known to the server by their hash."""
+"""The Lua scripts, assembled from the files in lua/. The server knows each by its hash."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 
 class Script:
-    """`reads` says that it changes nothing, so that asking again is harmless. One that is `alone` has no prelude; one
-    that is `small` only that, since whom a server does not know yet may send it 16 KiB at most. `short` is tried first,
-    and answers nil where the rest is needed."""
+    """`reads`: the script changes nothing, so that it can be repeated. `standalone`: it has no prelude. `prelude_only`:
+    it has the prelude and no other part, because a client that has not logged in may send at most 16 KiB. `fast_path`
+    is tried first and returns nil if the rest is needed."""
 
     __slots__ = ("name", "reads", "sha", "text")
 
@@ -19,18 +19,26 @@ class Script:
         name: str,
         *parts: str,
         reads: bool = False,
-        alone: bool = False,
-        small: bool = False,
-        short: str = "",
+        standalone: bool = False,
+        prelude_only: bool = False,
+        fast_path: str = "",
     ) -> None:
         self.name = name
         self.reads = reads
-        # A part is a function: what it defines is made when it is called, and only then.
-        lua = {part: _lua(part) for part in ("prelude", "gather", *parts, name)}
-        wrapped = (f"function parts.{part}()\n{lua[part]}\nend\n" for part in ("gather", *parts))
-        under = () if alone else (lua["prelude"],) if small else (lua["prelude"], *wrapped, "parts.gather()\n")
-        quick = f"local quick = (function()\n{_lua(short)}\nend)()\nif quick then return quick end\n" if short else ""
-        self.text = "".join((quick, *under, lua[name])).encode()
+        # Each part is wrapped in a function, so that its definitions are made only if it is called.
+        lua = {part: _lua(part) for part in ("prelude", "change_set", *parts, name)}
+        wrapped = (f"function parts.{part}()\n{lua[part]}\nend\n" for part in ("change_set", *parts))
+        base = (
+            ()
+            if standalone
+            else (lua["prelude"],)
+            if prelude_only
+            else (lua["prelude"], *wrapped, "parts.change_set()\n")
+        )
+        fast = (
+            f"local fast = (function()\n{_lua(fast_path)}\nend)()\nif fast then return fast end\n" if fast_path else ""
+        )
+        self.text = "".join((fast, *base, lua[name])).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 
@@ -38,22 +46,24 @@ def _lua(name: str) -> str:
     return (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
-EXCHANGE: Final = Script("exchange", "job", "gauge", "share", "time", "put", "insert", "settle", "claim", short="plain")
-SUBMIT: Final = Script("submit", alone=True)
+EXCHANGE: Final = Script(
+    "exchange", "job", "gauge", "resource_queue", "time", "put", "insert", "settle", "claim", fast_path="plain"
+)
+SUBMIT: Final = Script("submit", standalone=True)
 EXTEND: Final = Script("extend", "job")
 REAP: Final = Script("reap", "job")
-ADVANCE: Final = Script("advance", "job", "gauge", "share", "time")
-AMEND: Final = Script("amend", "job", "gauge", "share")
+ADVANCE: Final = Script("advance", "job", "gauge", "resource_queue", "time")
+AMEND: Final = Script("amend", "job", "gauge", "resource_queue")
 PACK: Final = Script("pack", "job", "whole", reads=True)
-ADOPT: Final = Script("adopt", "job", "gauge", "share", "insert")
-PURGE: Final = Script("purge", "job", "gauge", "share")
-OPEN: Final = Script("open", small=True)
-CORRECT: Final = Script("correct", small=True)
+ADOPT: Final = Script("adopt", "job", "gauge", "resource_queue", "insert")
+PURGE: Final = Script("purge", "job", "gauge", "resource_queue")
+OPEN: Final = Script("open", prelude_only=True)
+CORRECT: Final = Script("correct", prelude_only=True)
 GET: Final = Script("get", "whole", reads=True)
 SCAN: Final = Script("scan", "whole", reads=True)
 LANES: Final = Script("lanes", reads=True)
 KEYS: Final = Script("keys", "job", reads=True)
-POSITION: Final = Script("position", "job", "gauge", "share", reads=True)
+POSITION: Final = Script("position", "job", "gauge", "resource_queue", reads=True)
 USAGE: Final = Script("usage", reads=True)
 FEED: Final = Script("feed", reads=True)
 RECORDS: Final = Script("records", reads=True)

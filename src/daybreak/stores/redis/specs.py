@@ -1,4 +1,4 @@
-"""New jobs as the arguments of a script: what jobs of one kind have in common is said once."""
+"""New jobs as arguments of a script. What jobs of one kind have in common is sent once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from daybreak.stores.redis.rows import pack_spec
 Arg = bytes | str | int
 Args = list[Arg]
 
-LEAST_URGENT: Final = 10
-_CLASS: Final = struct.Struct("<3B5d")
+LOWEST_PRIORITY: Final = 10
+_KIND: Final = struct.Struct("<3B5d")
 _TIES: Final = struct.Struct("<B")
 
 
@@ -27,26 +27,26 @@ def task_of(task: str, version: int) -> str:
     return f"{task}\0{version}"
 
 
-def class_of(spec: JobSpec) -> tuple[object, ...]:
-    """What jobs of one kind have in common."""
-    tied = spec.key is not None or spec.unique is not None or spec.run is not None or spec.owner is not None
+def kind_of(spec: JobSpec) -> tuple[object, ...]:
+    """The fields that jobs of one kind have in common."""
+    has_ties = spec.key is not None or spec.unique is not None or spec.run is not None or spec.owner is not None
     return (
         spec.queue, spec.task, spec.version, spec.priority, spec.by, id(spec.options), spec.fence, spec.delay,
-        spec.run_at, spec.holder, spec.hold_for, spec.run, spec.owner, tied and spec.on_conflict,
+        spec.run_at, spec.holder, spec.hold_for, spec.run, spec.owner, has_ties and spec.on_conflict,
     )  # fmt: skip
 
 
 def add_specs(args: Args, specs: Iterable[JobSpec]) -> None:
-    """The kinds of jobs, then the jobs in runs of one kind."""
-    classes: dict[tuple[object, ...], int] = {}
-    said_classes: Args = []
+    """Add the kinds of jobs, then the jobs in runs of one kind."""
+    kinds: dict[tuple[object, ...], int] = {}
+    packed_kinds: Args = []
     items: Args = []
     runs = size = at = before = 0
     for spec in specs:
-        key = class_of(spec)
-        if (number := classes.get(key)) is None:
-            number = classes[key] = len(classes) + 1
-            _add_class(said_classes, spec, codes.ON_CONFLICT[spec.on_conflict] if key[-1] else 0)
+        key = kind_of(spec)
+        if (number := kinds.get(key)) is None:
+            number = kinds[key] = len(kinds) + 1
+            _add_kind(packed_kinds, spec, codes.ON_CONFLICT[spec.on_conflict] if key[-1] else 0)
         if number != before:
             if runs:
                 items[at] = size
@@ -61,13 +61,13 @@ def add_specs(args: Args, specs: Iterable[JobSpec]) -> None:
             items.append(pack_ties(spec))
     if runs:
         items[at] = size
-    args.append(len(classes))
-    args += said_classes
+    args.append(len(kinds))
+    args += packed_kinds
     args.append(runs)
     args += items
 
 
-def _add_class(args: Args, spec: JobSpec, conflict: int) -> None:
+def _add_kind(args: Args, spec: JobSpec, conflict: int) -> None:
     options = spec.options
     check_priority(spec.priority)
     sized(spec.queue.encode())
@@ -81,9 +81,9 @@ def _add_class(args: Args, spec: JobSpec, conflict: int) -> None:
         task_of(spec.task, spec.version),
         pack_end(spec.fence or None, None, spec.by, pack_tail(_names(spec))),
         pack_needs(spec),
-        _CLASS.pack(
-            spec.priority, conflict, clock, due, kept(options.expires_in), spec.fence, kept(options.keep_completed),
-            kept(options.keep_failed),
+        _KIND.pack(
+            spec.priority, conflict, clock, due, micros_or_none(options.expires_in), spec.fence,
+            micros_or_none(options.keep_completed), micros_or_none(options.keep_failed),
         ),
     )  # fmt: skip
 
@@ -93,11 +93,11 @@ def _names(spec: JobSpec) -> Tail:
 
 
 def check_priority(priority: int) -> None:
-    if not 0 <= priority <= LEAST_URGENT:
-        raise BadInput(f"{priority} is no priority: it is an integer from 0 to 10")
+    if not 0 <= priority <= LOWEST_PRIORITY:
+        raise BadInput(f"{priority} is not a priority: use an integer from 0 to 10")
 
 
-def kept(duration: timedelta | None) -> int:
+def micros_or_none(duration: timedelta | None) -> int:
     return codes.NONE if duration is None else span(duration)
 
 

@@ -1,4 +1,4 @@
-"""The seam over a Redis or Valkey server."""
+"""RedisStore: the store protocol on a Redis or Valkey server."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from daybreak.store.protocol import (
 from daybreak.store.sanitize import cleaned_amend, cleaned_moved
 from daybreak.stores.redis import adopt, examine, faults, gauges, read, replies, requests, scripts
 from daybreak.stores.redis.address import parse
-from daybreak.stores.redis.blocking_client import Caller
+from daybreak.stores.redis.blocking_client import BlockingClient
 from daybreak.stores.redis.client import RedisClient
-from daybreak.stores.redis.hiredis import need_library
-from daybreak.stores.redis.plain_submit import ShortWay
+from daybreak.stores.redis.hiredis import require_library
+from daybreak.stores.redis.plain_submit import PlainSubmit
 from daybreak.stores.redis.rows import leases_of
 from daybreak.stores.redis.server_clock import ServerClock
 from daybreak.stores.redis.wake import Wake
@@ -58,9 +58,9 @@ NAMESPACE = "daybreak"
 class RedisStore:
     """Jobs on a server, for any number of processes on any machines.
 
-    What a crash of the server may lose depends on its settings: `traits` and `examine` say it. `timeout` is how long
-    an answer may take before the connection is given up; `connect_within` of the URL (5s), how long a connection may,
-    which `connect_limit` lets follow what is seen."""
+    What a crash of the server may lose depends on its settings: see `traits` and `examine`. `timeout` is how long a
+    reply may take before the connection is aborted. `connect_within` in the URL (5s) is how long connecting may take;
+    `connect_limit` adapts it to the times that were measured."""
 
     def __init__(
         self,
@@ -71,19 +71,19 @@ class RedisStore:
         timeout: timedelta = timedelta(seconds=10),
         connect_limit: ConnectLimit | None = None,
     ) -> None:
-        need_library()
+        require_library()
         address = parse(url)
         self.namespace = namespace or address.namespace or NAMESPACE
         self._world = world or RealWorld()
-        hands = ServerClock(self._world)
-        self._line = RedisClient(address, examine.checked_namespace(self.namespace), timeout, hands, connect_limit)
-        self._short = ShortWay(self._line.hands)
-        self._wake = Wake(self._line)
-        self._caller: Caller | None = None
+        clock = ServerClock(self._world)
+        self._client = RedisClient(address, examine.checked_namespace(self.namespace), timeout, clock, connect_limit)
+        self._plain_submit = PlainSubmit(self._client.clock)
+        self._wake = Wake(self._client)
+        self._blocking_client: BlockingClient | None = None
         self._durable = "as the server's settings say"
 
     def __repr__(self) -> str:
-        return f"<RedisStore {self._line.address} {self.namespace!r}>"
+        return f"<RedisStore {self._client.address} {self.namespace!r}>"
 
     @property
     def traits(self) -> Traits:
@@ -92,36 +92,37 @@ class RedisStore:
     # -- opening -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        if self._caller is None:
-            self._line.reopen()
+        if self._blocking_client is None:
+            self._client.reopen()
             try:
-                self._durable = await self._suit()
+                self._durable = await self._check_server()
             except BaseException:
-                await self._line.close()
+                await self._client.close()
                 raise
-            self._caller = Caller(self._line, self._short)
+            self._blocking_client = BlockingClient(self._client, self._plain_submit)
         return self
 
-    async def _suit(self) -> str:
-        """Look at the server. A repeat does no harm, so what was cut short is repeated while the caller is patient."""
+    async def _check_server(self) -> str:
+        """Check the server. If the connection is cut, repeat it until the caller's patience ends: it changes
+        nothing."""
         pause = 0.05
         with patience.within(patience.left(patience.PATIENCE.total_seconds())):
             while True:
                 try:
-                    return await examine.suit(self._line)
-                except faults.Cut:
+                    return await examine.check_server(self._client)
+                except faults.ConnectionCut:
                     if patience.left() <= pause:
                         raise
                     await asyncio.sleep(pause * (0.5 + self._world.chance.random()))
                     pause = min(2 * pause, 1.0)
 
     async def close(self) -> None:
-        """Let go of all connections. Closing twice is fine; a forked child only forgets."""
-        caller, self._caller = self._caller, None
+        """Close all connections. Closing twice is fine. A forked child closes none: they belong to its parent."""
+        caller, self._blocking_client = self._blocking_client, None
         if caller is not None:
             await self._wake.close()
             caller.close()
-            await self._line.close()
+            await self._client.close()
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -130,66 +131,67 @@ class RedisStore:
         await self.close()
 
     def _in_use(self) -> RedisClient:
-        if self._caller is None:
+        if self._blocking_client is None:
             raise StoreUnavailable(
-                f"{self._line.address} is not open: use 'async with RedisStore(...)', or await open() first"
+                f"{self._client.address} is not open: use 'async with RedisStore(...)', or await open() first"
             )
-        return self._line
+        return self._client
 
-    # -- the seam ------------------------------------------------------------------------------------------------------
+    # -- the store protocol --------------------------------------------------------------------------------------------
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        line = self._in_use()
-        if (short := self._short.args(specs)) is not None:
-            accepted = self._short.answered(specs, await line.run(scripts.SUBMIT, short, now))
+        client = self._in_use()
+        if (plain_args := self._plain_submit.args(specs)) is not None:
+            accepted = self._plain_submit.to_inserted(specs, await client.run(scripts.SUBMIT, plain_args, now))
             if accepted is not None:
                 return accepted
-        reply = await line.run(scripts.EXCHANGE, requests.insert(specs), now)
-        return replies.inserted(specs, reply[2])
+        reply = await client.run(scripts.EXCHANGE, requests.insert(specs), now)
+        return replies.to_inserted(specs, reply[2])
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        """`insert` for a thread that waits: those who wait at the same time are sent together."""
+        """Blocking `insert`. Threads that call it at the same time share one round trip."""
         self._in_use()
-        assert self._caller is not None
-        return self._caller.insert(specs)
+        assert self._blocking_client is not None
+        return self._blocking_client.insert(specs)
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
         reply = await self._in_use().run(scripts.EXCHANGE, requests.exchange(exchange), now)
-        return replies.exchanged(exchange, reply)
+        return replies.to_exchanged(exchange, reply)
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
         _, held = await self._in_use().run(scripts.EXTEND, requests.beats(beats), now)
         return [replies.EXTENDED[code] for code in held]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        line, watched, asked, even = self._in_use(), span(reap.watched_for), requests.LATER, None
+        client, watched, asked_at, even_since = self._in_use(), span(reap.watched_for), requests.FAR_FUTURE, None
         if now is None:
-            # By the time of asking: whoever could not report while the question was on its way is not given up.
-            before = line.hands.asked_at()
-            await line.link()
-            asked = before or line.hands.asked_at() or asked
-            watched, even = line.hands.watched_for(watched), line.hands.even_since()
-        _, taken = await line.run(scripts.REAP, requests.reap(reap, asked, watched, even), now)
+            # Judge leases by the time at which this request was sent: whatever delays the request may have delayed the
+            # heartbeats of the holders, too.
+            known_at = client.clock.asked_at()
+            await client.connection()
+            asked_at = known_at or client.clock.asked_at() or asked_at
+            watched, even_since = client.clock.watched_for(watched), client.clock.even_since()
+        _, taken = await client.run(scripts.REAP, requests.reap(reap, asked_at, watched, even_since), now)
         return leases_of(reap.worker, None, taken)
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
         _, due, expired, wait = await self._in_use().run(scripts.ADVANCE, (limit,), now)
         return Advanced(due=due, expired=expired, next_in=read.delay(wait), again=limit in (due, expired))
 
-    async def amend(self, wanted: Amend, *, now: datetime | None = None) -> Amended:
-        line, wanted, cursor = self._in_use(), cleaned_amend(wanted), None
-        names: Sequence[str | bytes] = [clean(job) for job in wanted.jobs]
-        if wanted.filter is not None:
-            names, cursor = await read.find_chunk(line, wanted)
-        _, amended = await line.run(scripts.AMEND, requests.amend(wanted, names), now)
-        return Amended(replies.amended(wanted, amended), cursor)
+    async def amend(self, request: Amend, *, now: datetime | None = None) -> Amended:
+        client, request, cursor = self._in_use(), cleaned_amend(request), None
+        names: Sequence[str | bytes] = [clean(job) for job in request.jobs]
+        if request.filter is not None:
+            names, cursor = await read.find_chunk(client, request)
+        _, amended = await client.run(scripts.AMEND, requests.amend(request, names), now)
+        return Amended(replies.to_amended(request, amended), cursor)
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
         return [None if found is None else found.job for found in await read.get(self._in_use(), jobs)]
 
     async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
         _, found = await self._in_use().run(scripts.KEYS, (len(keys), *(clean(key) for key in keys)), now)
-        return [None if said is None else replies.known_key(said) for said in found]
+        return [None if entry is None else replies.to_known_key(entry) for entry in found]
 
     async def find(self, query: Query) -> Page:
         return await read.find(self._in_use(), query)
@@ -215,17 +217,17 @@ class RedisStore:
         return [] if found is None else found.history()
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
-        return replies.purged(await self._in_use().run(scripts.PURGE, requests.purge(purge), now))
+        return replies.to_purged(await self._in_use().run(scripts.PURGE, requests.purge(purge), now))
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
-        line = self._in_use()
-        _, found = await line.run(scripts.PACK, (len(jobs), *(clean(job) for job in jobs)))
-        return [None if reply is None else adopt.packed(reply, line.hands.offset) for reply in found]
+        client = self._in_use()
+        _, found = await client.run(scripts.PACK, (len(jobs), *(clean(job) for job in jobs)))
+        return [None if reply is None else adopt.to_moved(reply, client.clock.offset) for reply in found]
 
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
         cleaned = [cleaned_moved(one) for one in moved]
         _, adopted = await self._in_use().run(scripts.ADOPT, adopt.adopt(cleaned, clean(by)), now)
-        return replies.inserted([one.job.spec for one in moved], adopted)
+        return replies.to_inserted([one.job.spec for one in moved], adopted)
 
     async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
         return (await self.exchange(Exchange(put=puts), now=now)).put
@@ -233,11 +235,11 @@ class RedisStore:
     async def records(self, kind: str, name: str | None = None) -> list[Record]:
         one: Literal[0, 1] = 0 if name is None else 1
         _, found = await self._in_use().run(scripts.RECORDS, (clean(kind), clean(name or ""), one))
-        return replies.records(kind, found)
+        return replies.to_records(kind, found)
 
     async def examine(self) -> list[Finding]:
-        """Also when it is not open."""
-        return await examine.examine(self._line)
+        """Works even if the store is not open."""
+        return await examine.examine(self._client)
 
     # -- waking --------------------------------------------------------------------------------------------------------
 

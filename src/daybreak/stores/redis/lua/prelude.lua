@@ -80,4 +80,4 @@ local lines, told = {}, 0 -- the pieces of the events of this script, and how ma
 local gauges, freed = {}, {} -- the resources of this script, and which of them are to be offered before it ends
 local looks = {} -- `first` is when those who wait for a resource are looked at; if `is_stale`, it may be another time
 
-local parts = {} -- gather.lua and whatever else a script needs
+local parts = {} -- change_set.lua and whatever else a script needs

@@ -307,12 +307,12 @@ function M.have(part)
   end
 end
 
--- The moves of single jobs (job.lua), and what these share (gauge.lua, share.lua), are there once they are asked for.
+-- The moves of single jobs (job.lua), and what these share (gauge.lua, resource_queue.lua), are there once they are asked for.
 local function found_in(part, name)
   M.have(part)
   return rawget(M, name)
 end
 
 setmetatable(M, { __index = function(_, name)
-  return found_in('job', name) or found_in('gauge', name) or found_in('share', name)
+  return found_in('job', name) or found_in('gauge', name) or found_in('resource_queue', name)
 end })
