@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from server_world import LOCAL, World
+from server_world import LOCAL, Jobs, World
 
 from daybreak import Daybreak
 from daybreak.core.units import moment
@@ -64,3 +64,8 @@ def make_token(app: Daybreak) -> Callable[..., Awaitable[str]]:
 async def admin(connect: Connect, make_token: Callable[..., Awaitable[str]]) -> httpx.AsyncClient:
     """A caller who may do everything."""
     return await connect(await make_token("root", "admin"))
+
+
+@pytest.fixture
+def jobs(app: Daybreak) -> Jobs:
+    return Jobs(app)

@@ -167,13 +167,9 @@ async def test_requests_allow_no_field_that_is_not_documented(connect):
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
 def test_every_example_fits_its_own_schema(kind):
-    strict = msgspec.defstruct(
-        kind.__name__,
-        [(field.name, field.type, field.default) if field.default is not msgspec.NODEFAULT else (field.name, field.type)
-         for field in msgspec.structs.fields(kind)],
-        forbid_unknown_fields=True, kw_only=True,
-    )  # fmt: skip
-    msgspec.json.decode(json.dumps(EXAMPLES[kind]).encode(), type=strict)
+    # Of answers, which may get more fields, what is shown must all be documented.
+    assert set(EXAMPLES[kind]) <= {field.encode_name for field in msgspec.structs.fields(kind)}
+    msgspec.json.decode(json.dumps(EXAMPLES[kind]).encode(), type=kind)
 
 
 async def test_the_body_limit_is_a_problem_document(connect):

@@ -283,6 +283,18 @@ class Task(Generic[P, R]):
         return JobHandle(self._sessions, self._program, id, self._command)
 
 
+async def prepare(task: Task[..., Any], named: Mapping[str, Any], *, by: str) -> JobSpec:
+    """The job that `task.submit(**named)` would make, for a caller named `by`; nothing is submitted. The app's rules
+    have judged it, and the store knows what the code says of its resources. For servers, which submit for others."""
+    arguments = dict(named)
+    encoded = check_size(task.name, task.definition.arguments.encode_named(arguments))
+    made = msgspec.structs.replace(task._spec(encoded, (), arguments), by=by)  # noqa: SLF001 - a method in all but name
+    spec = task._sharing(made, (), arguments)  # noqa: SLF001
+    if spec.options.resources:
+        await task._aprovide(spec)  # noqa: SLF001
+    return spec
+
+
 def _names(spec: JobSpec) -> list[str]:
     return [need.resource for need in spec.options.resources]
 

@@ -136,7 +136,7 @@ class Client:
         """The id of the accepted job, durable when this returns; with a key or unique name in use, the id of the job
         that stands for this one already. QueueFull, KeyConflict, KeySpent and UniqueConflict say why not."""
         spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
-        return _accepted(spec, await self._submit(self._admit(spec), patience.of(self._patience)))
+        return accepted_id(spec, await self._submit(self._admit(spec), patience.of(self._patience)))
 
     def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
         """Submit from a thread that may be blocked, without an event loop. One that differs from an admissible template
@@ -151,7 +151,7 @@ class Client:
             telemetry.shed([spec], answers)
         if answer.code:
             self.on_known([spec], answers)
-        return _accepted(spec, answer)
+        return accepted_id(spec, answer)
 
     def submit_within(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
         """Submit in the caller's own transaction: the ids of jobs that are there once it has committed."""
@@ -463,7 +463,8 @@ def filter_of(*, state: object = None, **where: Any) -> Filter:
     return Filter(states=frozenset(State(s) for s in states), **where)
 
 
-def _accepted(spec: JobSpec, answer: Inserted) -> str:
+def accepted_id(spec: JobSpec, answer: Inserted) -> str:
+    """The id of the job that stands for a submission, or the error that says why it was refused."""
     match answer.verdict:
         case Verdict.NEW:
             return answer.job

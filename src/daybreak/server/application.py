@@ -15,13 +15,33 @@ from daybreak.server.edge import ASGIApp, Edge
 from daybreak.server.idempotency import Writes
 from daybreak.server.live_feed import LiveFeed
 from daybreak.server.problems import problem_of
-from daybreak.server.routes import events, health, jobs, openapi, sign_in
+from daybreak.server.routes import (
+    audit,
+    events,
+    health,
+    job_changes,
+    jobs,
+    locks,
+    openapi,
+    queues,
+    resources,
+    sign_in,
+    stats,
+    workers,
+)
 from daybreak.server.routing import Policy, Route, Routes, handler_of
 from daybreak.server.settings import ServerSettings
 
 ALL: Final[tuple[Routes, ...]] = (
     jobs.routes,
+    job_changes.routes,
     events.routes,
+    queues.routes,
+    resources.routes,
+    locks.routes,
+    workers.routes,
+    stats.routes,
+    audit.routes,
     openapi.routes,
     sign_in.routes,
     health.routes,

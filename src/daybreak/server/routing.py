@@ -24,7 +24,6 @@ from litestar import Request, Response
 from litestar.handlers import HTTPRouteHandler
 from msgspec import Struct
 
-from daybreak.api.views.scalars import finite
 from daybreak.client.client import Client
 from daybreak.server.access.callers import Caller, Role
 from daybreak.server.access.identify import needs_token
@@ -37,9 +36,11 @@ from daybreak.server.problems import (
     Problem,
     problem_of,
 )
+from daybreak.server.replies import Reply, encoded
 
 if TYPE_CHECKING:
     from daybreak.server.application import Server
+    from daybreak.server.idempotency import HeldKey, KeptAnswer
 
 API: Final = "/api/v1"
 
@@ -85,8 +86,8 @@ class Route:
     route with a `form` takes what a plain HTML form sends.
 
     A route that `changes` something takes an Idempotency-Key and is audited, unless it does so by itself
-    (`keeps_own_answers`). `others` are further answers, by their status; `refuses` are statuses of problems that only
-    this route has."""
+    (`keeps_own_answers`). One that `changes_job` changes the job `{id}` of its path. `others` are further answers, by
+    their status; `refuses` are statuses of problems that only this route has."""
 
     method: str
     path: str
@@ -106,6 +107,7 @@ class Route:
     others: Mapping[int, str] = field(default_factory=dict)
     refuses: tuple[int, ...] = ()
     keeps_own_answers: bool = False
+    changes_job: bool = False
 
     @property
     def changes(self) -> bool:
@@ -121,18 +123,10 @@ class Route:
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
 
 
-@dataclass(frozen=True)
-class Reply:
-    """An answer with a status or headers of its own. A handler that returns anything else returns its data."""
-
-    data: Any
-    status: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
 @dataclass
 class Call(Generic[Q, B]):
-    """One request on its way through a handler. `raw` is the body as it was sent."""
+    """One request on its way through a handler. `raw` is the body as it was sent. A request that `takes_over` goes on
+    where a server was killed; `held_key` is the lease of its idempotency key."""
 
     server: Server
     route: Route
@@ -142,7 +136,8 @@ class Call(Generic[Q, B]):
     body: B
     path: dict[str, str]
     raw: bytes = b""
-    first_revision: int | None = None
+    takes_over: KeptAnswer | None = None
+    held_key: HeldKey | None = None
 
     async def client(self) -> Client:
         """A client that writes the caller's name into every change."""
@@ -322,10 +317,3 @@ def response_of(route: Route, answer: Any) -> Response[Any]:
     status = reply.status or route.status
     body = b"" if reply.data is None else encoded(reply.data)
     return Response(body, status_code=status, media_type="application/json", headers=dict(reply.headers))
-
-
-def encoded(data: Any) -> bytes:
-    """JSON as `--json` prints it: what JSON cannot say (NaN, infinities) is text."""
-    if isinstance(data, bytes):
-        return data
-    return msgspec.json.encode(finite(data) if isinstance(data, dict | list) else data)

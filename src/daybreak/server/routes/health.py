@@ -12,7 +12,8 @@ from daybreak.core.model import State
 from daybreak.core.units import counted, moment
 from daybreak.server.bodies import Health, HealthCheck, Readiness, Verdict
 from daybreak.server.oldest import oldest_queued
-from daybreak.server.routing import PUBLIC, Call, Reply, Routes
+from daybreak.server.replies import Reply
+from daybreak.server.routing import PUBLIC, Call, Routes
 from daybreak.system import patience
 
 routes = Routes("health", prefix="/health")

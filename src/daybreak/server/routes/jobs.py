@@ -1,24 +1,167 @@
-"""`/jobs`: submit, list, look at and change jobs."""
+"""`/jobs`: submit, list and look at jobs."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
 
-from daybreak.api.views.job import job_view
-from daybreak.client.client import Client
-from daybreak.core.model import Job
-from daybreak.core.units import moment
-from daybreak.server.bodies import JobBody
-from daybreak.server.routing import Call, Routes, may
+from daybreak.api.job_filter import JobFilter, find_jobs
+from daybreak.api.views.job import event_view, job_view
+from daybreak.client.client import Client, accepted_id
+from daybreak.core.errors import DaybreakError, KeyConflict
+from daybreak.core.model import Job, JobSpec, State
+from daybreak.core.units import duration, instant, moment, priority
+from daybreak.server.bodies import (
+    BatchAnswer,
+    BatchBody,
+    EventList,
+    FilterBody,
+    JobBody,
+    JobPage,
+    JobQuery,
+    JobResult,
+    SubmitBody,
+    Submitted,
+)
+from daybreak.server.idempotency import KeyedRequest, keyed_request
+from daybreak.server.problems import FORBIDDEN, INVALID, KEY_REUSED, Problem, problem_of
+from daybreak.server.replies import Reply
+from daybreak.server.routing import API, Call, Routes, may
+from daybreak.server.submission import spec_for
+from daybreak.store.protocol import Inserted, Verdict
 
 routes = Routes("jobs")
+HISTORIES_AT_ONCE: Final = 20
+
+
+# -- submit ------------------------------------------------------------------------------------------------------------
+
+
+@routes.post(
+    "/jobs", may("submit"), body=SubmitBody, answer=Submitted, status=201, keeps_own_answers=True,
+    others={200: "A job with the same key or unique name stands for it already"}, refuses=(409,),
+    summary="Submit a job",
+)  # fmt: skip
+async def submit_job(call: Call[None, SubmitBody]) -> Any:
+    """The job is durable when this is answered. With an Idempotency-Key there is one job, however often the request is
+    sent: the key is the job's own key too, unless the body has one."""
+    keyed = keyed_request(call)
+    if keyed is not None and (kept := await call.server.writes.kept_submit(call, keyed)) is not None:
+        return kept
+    client = await call.client()
+    spec = await spec_for(call, call.body, None if keyed is None else keyed.job_key)
+    id_ = await _submitted(call, spec, keyed)
+    job, position = await asyncio.gather(client.get(id_), client.position(id_))
+    ahead = None if position is None else position.ahead
+    is_new = id_ == spec.id or (keyed is not None and job.spec.key == keyed.job_key)
+    reply = Reply(
+        {"id": id_, "state": job.state.value, "position": ahead, "created": is_new},
+        201 if is_new else 200,
+        {"location": f"{API}/jobs/{id_}"},
+    )
+    return reply if keyed is None else await call.server.writes.keep_submit(call, keyed, reply)
+
+
+async def _submitted(call: Call[Any, Any], spec: JobSpec, keyed: KeyedRequest | None) -> str:
+    # By the shared client: requests that come together are inserted together.
+    shared = await call.server.app.client()
+    try:
+        return await shared.submit(spec)
+    except KeyConflict as error:
+        if keyed is not None and spec.key == keyed.job_key:
+            raise _reused(keyed) from error
+        raise
+
+
+def _reused(keyed: KeyedRequest) -> Problem:
+    return Problem(
+        KEY_REUSED,
+        f"Idempotency-Key {keyed.key!r} was sent with another job",
+        hint="send a new key with a new request",
+    )
+
+
+@routes.post(
+    "/jobs/batch", may("submit"), body=BatchBody, answer=BatchAnswer, keeps_own_answers=True, refuses=(409,),
+    summary="Submit up to 1,000 jobs",
+)  # fmt: skip
+async def submit_batch(call: Call[None, BatchBody]) -> Any:
+    """Each job is accepted or refused by itself; a refused one carries its problem. With an Idempotency-Key each job
+    gets a key of its own, so a repeated request adds no job."""
+    keyed = keyed_request(call)
+    if keyed is not None and (kept := await call.server.writes.kept_submit(call, keyed)) is not None:
+        return kept
+    specs: dict[int, JobSpec] = {}
+    items: list[dict[str, Any]] = [{} for _ in call.body.jobs]
+    for n, body in enumerate(call.body.jobs):
+        try:
+            specs[n] = await spec_for(call, body, None if keyed is None else f"{keyed.job_key}:{n}")
+        except (DaybreakError, Problem) as error:
+            items[n] = _refused_item(error)
+    shared = await call.server.app.client()
+    answers = await shared.submit_many(specs.values()) if specs else []
+    for (n, spec), answer in zip(specs.items(), answers, strict=True):
+        items[n] = _batch_item(spec, answer)
+    accepted = sum(item["id"] is not None for item in items)
+    reply = Reply({"accepted": accepted, "jobs": items}, 200)
+    # If nothing was accepted, nothing has changed, and the same key may be tried again.
+    return reply if keyed is None or not accepted else await call.server.writes.keep_submit(call, keyed, reply)
+
+
+def _batch_item(spec: JobSpec, answer: Inserted) -> dict[str, Any]:
+    try:
+        id_ = accepted_id(spec, answer)
+    except DaybreakError as error:
+        return _refused_item(error)
+    state = None if answer.state is None else answer.state.value
+    return {"id": id_, "state": state, "created": answer.verdict is Verdict.NEW, "problem": None}
+
+
+def _refused_item(error: Exception) -> dict[str, Any]:
+    return {"id": None, "state": None, "created": False, "problem": problem_of(error).data()}
+
+
+# -- list and look -----------------------------------------------------------------------------------------------------
+
+
+@routes.get("/jobs", may("read"), query=JobQuery, answer=JobPage, summary="List jobs")
+async def list_jobs(call: Call[JobQuery, None]) -> Any:
+    """Newest first; queued jobs alone in the order in which they will run. A page with a time may be short and yet not
+    the last: only a cursor of null means the end."""
+    client = await call.client()
+    wanted = filter_for(call, call.query)
+    jobs, cursor = await find_jobs(client, wanted, call.query.limit, call.query.cursor)
+    return {"jobs": await job_views(client, jobs), "cursor": cursor}
 
 
 @routes.get("/jobs/{id}", may("read"), answer=JobBody, summary="One job")
 async def show_job(call: Call[None, None]) -> Any:
     """The same fields as `daybreak jobs show --json`."""
     client, job = await found_job(call)
-    return job_view(job, await client.store.history(job.id), moment(client.wall()))
+    return (await job_views(client, [job]))[0]
+
+
+@routes.get(
+    "/jobs/{id}/result", may("read"), answer=JobResult, others={202: "The job has not ended yet"},
+    summary="How a job ended",
+)  # fmt: skip
+async def show_result(call: Call[None, None]) -> Any:
+    """200 with the result or the error once the job is final; 202 until then."""
+    client, job = await found_job(call)
+    [view] = await job_views(client, [job])
+    data = {name: view[name] for name in ("id", "state", "reason", "result", "error", "progress")}
+    if job.is_final:
+        return data
+    return Reply(data, 202, {"retry-after": "1"})
+
+
+@routes.get("/jobs/{id}/events", may("read"), answer=EventList, summary="The history of a job")
+async def list_job_events(call: Call[None, None]) -> Any:
+    """All events of one job, the first one first, with who caused each."""
+    client, job = await found_job(call)
+    return {"events": [event_view(event) for event in await client.history(job.id)]}
 
 
 async def found_job(call: Call[Any, Any]) -> tuple[Client, Job]:
@@ -27,3 +170,65 @@ async def found_job(call: Call[Any, Any]) -> tuple[Client, Job]:
     job = await client.get(call.path["id"])
     call.check_queue(job.spec.queue)
     return client, job
+
+
+async def job_views(client: Client, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Jobs as JSON data. Their histories are read side by side, a few at a time."""
+    now = moment(client.wall())
+    found: list[dict[str, Any]] = []
+    for start in range(0, len(jobs), HISTORIES_AT_ONCE):
+        chunk = jobs[start : start + HISTORIES_AT_ONCE]
+        histories = await asyncio.gather(*(client.store.history(job.id) for job in chunk))
+        found += [job_view(job, history, now) for job, history in zip(chunk, histories, strict=True)]
+    return found
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+
+
+def filter_for(call: Call[Any, Any], said: JobQuery | FilterBody) -> JobFilter:
+    """The filter that a caller asks for. A caller who is limited to one queue means that queue; to several, must say
+    which."""
+    queue = said.queue
+    allowed = call.caller.queues
+    if queue is None and allowed is not None:
+        if len(allowed) != 1:
+            names = ", ".join(sorted(allowed))
+            raise Problem(FORBIDDEN, f"{call.caller.by!r} may use only these queues: {names}; name one with queue=")
+        [queue] = allowed
+    if queue is not None:
+        call.check_queue(queue)
+    now = moment(call.server.app.world.wall())
+    return JobFilter(
+        states=tuple(dict.fromkeys(State(word) for word in said.state)),
+        reason=said.reason,
+        queue=queue,
+        task=said.task,
+        run=said.run,
+        owner=said.owner,
+        key=said.key,
+        priority=None if said.priority is None else priority_of(said.priority),
+        tag=said.tag,
+        since=None if said.since is None else _past(said.since, "since", now),
+        until=None if said.until is None else _past(said.until, "until", now),
+    )
+
+
+def priority_of(said: int | str) -> int:
+    """A priority from a body or a query, where numbers may be text."""
+    if isinstance(said, str) and said.isascii() and said.isdigit():
+        return priority(int(said))
+    return priority(said)
+
+
+def _past(said: str, what: str, now: datetime) -> datetime:
+    """An instant, or so long ago."""
+    if said[:4].isdigit() and said[4:5] == "-":
+        try:
+            return instant(datetime.fromisoformat(said), what)
+        except ValueError as error:
+            raise Problem(INVALID, f"{what}: {said!r} is no instant with a time zone: {error}") from None
+    try:
+        return now - duration(said, what)
+    except OverflowError:
+        raise Problem(INVALID, f"{what}: {said!r} ago is before the first instant that can be written") from None

@@ -1,0 +1,50 @@
+"""`/stats`, `/retries` and `/timeouts`: what has happened, in numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daybreak.api.stats import Stats, by_queue, stats_of
+from daybreak.api.views.stats import stats_view
+from daybreak.client.client import Client
+from daybreak.server.bodies import QueueParameter, RetriesBody, StatsBody, TimeoutsBody
+from daybreak.server.problems import FORBIDDEN, Problem
+from daybreak.server.routing import Call, Routes, may
+
+routes = Routes("stats")
+
+
+@routes.get("/stats", may("read"), query=QueueParameter, answer=StatsBody, summary="What has happened, in numbers")
+async def show_stats(call: Call[QueueParameter, None]) -> Any:
+    """The same as `daybreak stats --json`: exact counts since the store was made, of one queue or of all."""
+    client, stats = await _stats(call)
+    queues = await by_queue(client) if call.query.queue is None else [stats.queue]
+    return stats_view(stats, queues)
+
+
+@routes.get("/retries", may("read"), query=QueueParameter, answer=RetriesBody, summary="Retries, in numbers")
+async def show_retries(call: Call[QueueParameter, None]) -> Any:
+    """Retries are attempts after a job's first."""
+    _, stats = await _stats(call)
+    return {"queue": call.query.queue, "retries": stats_view(stats, [])["retries"]}
+
+
+@routes.get(
+    "/timeouts", may("read"), query=QueueParameter, answer=TimeoutsBody, summary="Time limits, and what they learnt"
+)  # fmt: skip
+async def show_timeouts(call: Call[QueueParameter, None]) -> Any:
+    """How often limits were exceeded, by kind, and the data of the adaptive limits."""
+    _, stats = await _stats(call)
+    view = stats_view(stats, [])
+    return {"queue": call.query.queue, "timeouts": view["timeouts"], "adaptive": view["adaptive"]}
+
+
+async def _stats(call: Call[QueueParameter, None]) -> tuple[Client, Stats]:
+    queue = call.query.queue
+    if queue is not None:
+        call.check_queue(queue)
+    elif call.caller.queues is not None:
+        names = ", ".join(sorted(call.caller.queues))
+        raise Problem(FORBIDDEN, f"{call.caller.by!r} may use only these queues: {names}; name one with queue=")
+    client = await call.client()
+    return client, await stats_of(client, queue)
