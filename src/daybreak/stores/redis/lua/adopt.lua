@@ -1,4 +1,4 @@
--- Take over jobs that another store kept: state, attempts, result and history stay, under a higher fence.
+-- Take over jobs of another store. They keep state, attempts, result and history, and get a higher fence.
 parts.insert()
 local by, jobs = arg(), {}
 for i = 1, number() do
@@ -17,13 +17,13 @@ end
 local DUPLICATE, CONFLICT, NEW = 1, 2, 0
 local BY_ID, BY_KEY, BY_UNIQUE = 1, 2, 3
 
-local function in_the_way(job, is_open)
+local function find_conflict(job, is_open)
   local known_seq, ties = M.hget('id', job.id), job.ties
   if known_seq then return M.answer_for(DUPLICATE, BY_ID, M.job_of(known_seq)) end
   for i = 1, #job.keys do
-    local there = M.hget('key', job.keys[i][1])
-    local other = there and unpack_from('<Hc0', there)
-    if there and other ~= job.id then
+    local existing = M.hget('key', job.keys[i][1])
+    local other = existing and unpack_from('<Hc0', existing)
+    if existing and other ~= job.id then
       local seq = M.hget('id', other)
       if seq then return M.answer_for(CONFLICT, BY_KEY, M.job_of(seq)) end
       if M.is_spent(job.keys[i][1]) then return M.answer(CONFLICT, BY_KEY, other, 0, NO_STATE) end
@@ -34,12 +34,12 @@ local function in_the_way(job, is_open)
   return nil
 end
 
--- Where it stands here: x and y of job.lua.
-local function stand(job, is_open)
+-- Sets x and y, see job.lua.
+local function set_rank(job, is_open)
   job.clock, job.y, job.flags, job.holder = 0, NONE, 0, ''
   if is_open then
     job.x = M.score_of(M.settings_of(job.queue), job.priority, now - math.max(0, wall - job.created))
-    -- One that is held waits on when it is resumed.
+    -- A suspended job waits for its time again when it is resumed.
     if (job.state == SCHEDULED or job.state == SUSPENDED) and job.due ~= NONE then
       job.clock, job.y = K.WALL, job.due
     end
@@ -59,13 +59,13 @@ local function keep_parts(job)
   M.mark(job, K.RESULT, 'result', job.result)
 end
 
--- A job that has ended is known by its unique name, but does not hold it.
+-- A finished job keeps its unique name but does not hold it.
 local function tie(job, ties, is_open)
   if ties.unique or #job.keys > 0 then M.tie(job, ties.unique, {}, ties.gives_up, ties.code) end
   if ties.unique and is_open and job.holds_name then M.hset('unique', ties.unique, job.seq) end
   for i = 1, #job.keys do
-    M.know_key(job, job.keys[i][1], job.keys[i][2], now == wall and NONE or now - math.max(0, wall - job.created))
-    M.zset('dropped', job.keys[i][1], false) -- it may have been left here when the job went away
+    M.assign_key(job, job.keys[i][1], job.keys[i][2], now == wall and NONE or now - math.max(0, wall - job.created))
+    M.zset('dropped', job.keys[i][1], false) -- the key may exist here if the job came from this store
   end
   M.belong(job.seq, ties)
 end
@@ -83,8 +83,8 @@ local function accept(job, is_open, last)
     job.marks = M.with(job.marks, K.EXPIRY)
     M.zset('expiring', seq, now + math.max(0, job.expires - wall))
   end
-  stand(job, is_open)
-  if job.state == BLOCKED then job.state = M.first_state(job) end -- on what, this store finds out for itself
+  set_rank(job, is_open)
+  if job.state == BLOCKED then job.state = M.ready_state(job) end -- this store decides itself what the job waits for
   M.change(job, K.moved, job.state, by, nil, job.reason, M.due_at(job), job.fence)
   M.enter(job)
   M.save(job)
@@ -96,7 +96,7 @@ local answers, others = {}, {}
 for i = 1, #jobs do
   local job = jobs[i]
   local is_open = job.state < COMPLETED
-  local verdict, other = in_the_way(job, is_open)
+  local verdict, other = find_conflict(job, is_open)
   if not verdict then
     last = last + 1
     accept(job, is_open, last)

@@ -1,4 +1,4 @@
--- What time alone decides: jobs that waited too long expire, delayed ones fall due.
+-- Changes that happen by time alone: jobs expire, delayed jobs fall due.
 local limit = number()
 parts.time()
 M.begin()

@@ -1,8 +1,8 @@
--- What people change, guarded by the job's state.
+-- Changes that people make to jobs; the job's state decides whether they are allowed.
 local action, by, note, tail, priority = arg(), arg(), arg(), arg(), arg()
 priority = priority ~= '' and tonumber(priority) or nil
 local by_id = number() == 1
--- By filter: what was found is changed if it still matches; between the look and the write others may have been at it.
+-- By filter: a job that was found is changed only if it still matches: others may have changed it since the search.
 local states, reason, of_priority = arg(), number(), number()
 local names = {}
 for i = 1, number() do names[i] = arg() end
@@ -36,7 +36,7 @@ function act.suspend(job)
     if not M.has(job.flags, K.SUSPENDING) then ask(job, K.SUSPENDING, K.suspend_requested) end
     return REQUESTED
   end
-  if job.needs then M.wait_no_more(job) end
+  if job.needs then M.release_offers(job) end
   M.leave(job)
   job.state = SUSPENDED
   M.mark(job, K.NOTE, 'note', note)
@@ -60,7 +60,7 @@ function act.resume(job)
   if M.is_early(job) then
     job.state = SCHEDULED
   else
-    job.state, job.clock, job.y = M.first_state(job), 0, NONE
+    job.state, job.clock, job.y = M.ready_state(job), 0, NONE
   end
   M.change(job, K.resumed, job.state, by, nil, nil, M.due_at(job))
   M.enter(job)
@@ -70,7 +70,7 @@ end
 
 function act.retry(job)
   if job.state < COMPLETED then return REFUSED end
-  if job.needs and M.needs_of(job.needs).holder then return REFUSED end -- whoever wanted to run it has gone on
+  if job.needs and M.needs_of(job.needs).holder then return REFUSED end -- its holder, which would have run it, is gone
   local unique, _, gives_up = M.ties_of(job)
   if unique then
     local held = M.hget('unique', unique)
@@ -82,7 +82,7 @@ function act.retry(job)
   job.since = NONE
   M.mark(job, K.NOTE, 'note', false)
   M.mark(job, K.RESULT, 'result', false)
-  M.place(job)
+  M.update_rank(job)
   M.change(job, K.retried, QUEUED, by, tail, nil, nil, nil, 0)
   M.enter(job)
   M.save(job)

@@ -1,11 +1,11 @@
--- The layer that every part stands on: reads and writes gathered, lanes, counts, topics and events.
+-- The change set, on which all parts are built: cached reads, collected writes, lanes, counts, topics and events.
 
 function M.has(bits, one) return band(bits, one) ~= 0 end
 function M.with(bits, one) return band(bits, one) ~= 0 and bits or bits + one end
 function M.without(bits, one) return band(bits, one) ~= 0 and bits - one or bits end
 
--- -- reading and writing, gathered ------------------------------------------------------------------------------------
--- Hashes are read and written through a cache, sets through a list of changes; `flush` writes both, in few commands.
+-- -- cached reads and collected writes --------------------------------------------------------------------------------
+-- Hashes are read and written through a cache, sets through a list of changes. `flush` writes both in few commands.
 
 local function in_table(tables, name)
   local found = tables[name]
@@ -47,14 +47,14 @@ function M.hget(name, field)
   return value
 end
 
--- A value of false deletes.
+-- A value of false deletes the field.
 function M.hset(name, field, value)
   in_table(known, name)[field] = value
   local changed = in_table(dirty, name)
   changed[#changed + 1] = field
 end
 
--- A score of false removes.
+-- A score of false removes the member.
 function M.zset(name, member, score)
   in_table(moved, name)[member] = score and text(score)
 end
@@ -64,7 +64,7 @@ function M.first_of(name)
   return first[2] and tonumber(first[2]) or nil
 end
 
--- A command with many arguments, in as many pieces as needed.
+-- Runs a command with many arguments, in as many calls as needed.
 function M.run(command, name, args)
   local n, key = #args, P .. name
   for from = 1, n, 2 * K.CHUNK do
@@ -110,7 +110,7 @@ function M.flush()
   dirty, moved = {}, {}
 end
 
--- The first write of every script. Whatever can refuse a write (memory full, read-only replica, disk errors) refuses
+-- The first write of every script. If the server refuses writes (memory full, read-only replica, disk errors), it refuses
 -- this one, so no script is ever half applied. A clock that was set back is noted for the next reap.
 function M.begin()
   local found = call('HMGET', META, 'time', 'look')
@@ -177,13 +177,13 @@ function M.score_of(settings, priority, arrived)
   return priority == 0 and 0 or K.FIFO + priority
 end
 
--- A cell of the tallies is a lane, a priority and a state, in one number.
+-- A field of `tally` is a lane, a priority and a state, in one number.
 function M.tally(lane, priority, state, by)
   local cell = (lane * 16 + priority) * 8 + state
   tallies[cell] = (tallies[cell] or 0) + by
 end
 
--- How many jobs of a queue are in the states from `low` to `high`, what this script did included.
+-- How many jobs of a queue are in the states from `low` to `high`, including the changes of this script.
 function M.counted(queue, low, high)
   local cells = stored[queue .. low]
   if not cells then
@@ -236,22 +236,22 @@ function M.event(kind, state, reason, priority, n, run_at, fence, attempt, by, t
   return pack('<BBBBI4dddI4Hc0I4c0', kind, state, reason, priority, n, wall, run_at, fence, attempt, #by, by, #tail, tail)
 end
 
-function M.tell_feed(id, line)
-  lines[#lines + 1] = pack('<Hc0', #id, id) .. line
-  told = told + 1
-  if told % K.ROW == 0 then M.end_row() end
+function M.add_to_feed(id, line)
+  event_lines[#event_lines + 1] = pack('<Hc0', #id, id) .. line
+  event_count = event_count + 1
+  if event_count % K.ROW == 0 then M.end_row() end
 end
 
--- A row of the feed is the time, how many events it holds, and the events. None grows with the size of the script.
+-- A row of the feed is the time, the number of events, and the events. Its size is bounded.
 function M.end_row()
-  if told == 0 then return end
-  local row = pack('<dI4', now, told) .. table.concat(lines)
+  if event_count == 0 then return end
+  local row = pack('<dI4', now, event_count) .. table.concat(event_lines)
   call('HSET', P .. 'feed', text(call('HINCRBY', META, 'pos', 1)), row)
-  lines, told = {}, 0
+  event_lines, event_count = {}, 0
   topics['events'] = true
 end
 
--- Every 200 events from the 400th on, all but the latest 200 fold into one. The first event stays, where it is kept.
+-- From the 400th event on, every 200 events: fold all but the latest 200 into one. The first event stays if it is stored.
 function M.shortened(history, n)
   if n < 400 or n % 200 ~= 0 then return history end
   local starts, at, size = {}, 1, #history
@@ -277,7 +277,7 @@ function M.shortened(history, n)
   return history:sub(1, starts[from] - 1) .. folded .. history:sub(starts[old + 1])
 end
 
--- How a name is spelt in rows: its size, then itself.
+-- The packed size of a name, which comes before the name in rows.
 local sizes = {}
 function M.size_of(name)
   local n = #name
@@ -307,7 +307,7 @@ function M.have(part)
   end
 end
 
--- The moves of single jobs (job.lua), and what these share (gauge.lua, resource_queue.lua), are there once they are asked for.
+-- The functions of job.lua, gauge.lua and resource_queue.lua are defined when the first of them is used.
 local function found_in(part, name)
   M.have(part)
   return rawget(M, name)

@@ -1,7 +1,7 @@
--- Claim: the most urgent jobs that a worker knows, leased in one go.
+-- Claim: lease the most urgent jobs whose tasks the worker knows.
 
-local PER_CLAIM = 100 -- at most so many are promoted, found to have failed meanwhile, and parked, in one claim
-local TURN = 720720
+local MAX_PER_CLAIM = 100 -- bounds jobs that one claim queues, ends and parks, each
+local TURN_UNIT = 720720
 
 function M.read_claim()
   local claim = {
@@ -17,11 +17,11 @@ function M.read_claim()
   return claim
 end
 
--- -- lanes: a lane is read a piece at a time --------------------------------------------------------------------------
+-- -- lanes, which are read in batches ---------------------------------------------------------------------------------
 
 function M.refill(lane)
   lane.at = 1
-  if lane.is_only then -- nothing to compare with: its scores do not matter
+  if lane.is_only then -- there is no other lane to compare scores with
     lane.members = call('ZRANGE', P .. lane.name, lane.from, lane.from + lane.piece - 1)
   else
     local found = call('ZRANGE', P .. lane.name, lane.from, lane.from + lane.piece - 1, 'WITHSCORES')
@@ -35,7 +35,7 @@ function M.refill(lane)
   return #lane.members > 0
 end
 
--- To its next job; false when there is none.
+-- Moves to the next job of a lane; false if there is none.
 function M.step(lane)
   lane.at = lane.at + 1
   if lane.at <= #lane.members then return true end
@@ -44,9 +44,9 @@ function M.step(lane)
   return true
 end
 
--- -- lines: one queue as its claimant sees it -------------------------------------------------------------------------
+-- -- queues: the lanes of the tasks that the worker knows -------------------------------------------------------------
 
-function M.open_lanes(line, queue, claim, limit)
+function M.open_lanes(queue_lanes, queue, claim, limit)
   local numbers = {}
   if claim.tasks then
     if #claim.tasks == 0 then return end
@@ -58,10 +58,10 @@ function M.open_lanes(line, queue, claim, limit)
   else
     numbers = M.lanes_of(queue)
   end
-  -- Of one lane all that is wanted, of many a little each.
+  -- Read all wanted jobs of a single lane, but only a few of each of many.
   local piece = math.min(K.CHUNK, #numbers == 1 and limit or math.ceil(2 * limit / #numbers))
   local is_only = #numbers == 1 and #claim.queues == 1
-  local lanes, all = line.lanes, {}
+  local lanes, all = queue_lanes.lanes, {}
   for i = 1, #numbers do
     local lane = { name = 'queued:' .. text(numbers[i]), piece = piece, from = 0, is_only = is_only }
     if M.refill(lane) then
@@ -69,24 +69,24 @@ function M.open_lanes(line, queue, claim, limit)
       for j = 1, #lane.members do all[#all + 1] = lane.members[j] end
     end
   end
-  if limit >= #lanes then M.fetch('at', all) end -- else each when its turn has come
+  if limit >= #lanes then M.fetch('at', all) end -- else each record is read when it is needed
   for i = math.floor(#lanes / 2), 1, -1 do M.sink(lanes, i) end
 end
 
-function M.open_line(claim, i, limit)
+function M.open_queue(claim, i, limit)
   local queue = claim.queues[i]
   local settings = M.settings_of(queue)
-  local line = { settings = settings, served = claim.served[i], lanes = {}, room = math.huge, index = i }
+  local queue_lanes = { settings = settings, served = claim.served[i], lanes = {}, room = math.huge, index = i }
   if settings.paused then
-    line.room = 0
+    queue_lanes.room = 0
   elseif settings.max_running then
-    line.room = settings.max_running - M.counted(queue, RUNNING, RUNNING)
+    queue_lanes.room = settings.max_running - M.counted(queue, RUNNING, RUNNING)
   end
-  if line.room >= 1 and limit > 0 then M.open_lanes(line, queue, claim, math.min(limit, line.room)) end
-  return line
+  if queue_lanes.room >= 1 and limit > 0 then M.open_lanes(queue_lanes, queue, claim, math.min(limit, queue_lanes.room)) end
+  return queue_lanes
 end
 
--- The lanes of a line are a heap: the one whose head is first stands first.
+-- The lanes of a queue are a heap, ordered by the score of their first jobs.
 local function is_first(one, other)
   local score, least = one.scores[one.at], other.scores[other.at]
   return score < least or (score == least and one.members[one.at] < other.members[other.at])
@@ -103,10 +103,10 @@ function M.sink(lanes, i)
   end
 end
 
--- The first lane of a line has given its head.
-function M.advance_line(line, lane)
-  local lanes = line.lanes
-  line.key = nil
+-- The first job of the first lane was taken.
+function M.advance_queue(queue_lanes, lane)
+  local lanes = queue_lanes.lanes
+  queue_lanes.key = nil
   if not M.step(lane) then
     lanes[1] = lanes[#lanes]
     lanes[#lanes] = nil
@@ -114,8 +114,8 @@ function M.advance_line(line, lane)
   if #lanes > 1 then M.sink(lanes, 1) end
 end
 
-function M.urgency(line, lane)
-  local score, settings = lane.scores[lane.at], line.settings
+function M.urgency(queue_lanes, lane)
+  local score, settings = lane.scores[lane.at], queue_lanes.settings
   if settings.aging then
     local order = score > K.FIFO and 0 or score
     return math.max(0, -math.floor((now - order) / math.max(1, settings.patience)))
@@ -131,18 +131,18 @@ local function before(a, b)
   return a[3] < b[3]
 end
 
--- The queue whose turn it is.
-function M.next_line(queue_lines)
+-- The queue from which the next job is taken.
+function M.next_queue(all_queue_lanes)
   local best, best_key
-  for i = 1, #queue_lines do
-    local line = queue_lines[i]
-    if line.room >= 1 and #line.lanes > 0 then
-      if #queue_lines == 1 then return line end
-      if not line.key then
-        local turn = math.floor((line.served + 1) * TURN / math.max(1, line.settings.weight))
-        line.key = { M.urgency(line, line.lanes[1]), turn, line.index }
+  for i = 1, #all_queue_lanes do
+    local queue_lanes = all_queue_lanes[i]
+    if queue_lanes.room >= 1 and #queue_lanes.lanes > 0 then
+      if #all_queue_lanes == 1 then return queue_lanes end
+      if not queue_lanes.key then
+        local turn = math.floor((queue_lanes.served + 1) * TURN_UNIT / math.max(1, queue_lanes.settings.weight))
+        queue_lanes.key = { M.urgency(queue_lanes, queue_lanes.lanes[1]), turn, queue_lanes.index }
       end
-      if not best or before(line.key, best_key) then best, best_key = line, line.key end
+      if not best or before(queue_lanes.key, best_key) then best, best_key = queue_lanes, queue_lanes.key end
     end
   end
   return best
@@ -150,8 +150,8 @@ end
 
 -- -- leases -----------------------------------------------------------------------------------------------------------
 
--- What this worker took under this call and still holds: its first answer was lost.
-function M.taken_before(claim)
+-- The leases that this worker took under this call and still holds: the first reply was lost.
+function M.leases_of_this_call(claim)
   local taken, from = {}, 0
   while true do
     local seqs = call('ZRANGE', P .. 'lease', from, from + K.CHUNK - 1)
@@ -170,12 +170,12 @@ function M.taken_before(claim)
   return taken
 end
 
--- Jobs that look alike become leases that look alike: worked out once for each look.
+-- Jobs with equal heads get leases with equal heads, which are computed once.
 function M.start_of(claim, shared, head)
   local _, _, _, marks, priority, _, lane, attempt, fence, n, lost, timeouts = unpack_from(K.HEAD, head)
   local ends = band(marks, K.NOTE + K.PROGRESS + K.EXPIRY)
   attempt, fence, n = attempt + 1, fence + 1, n + 1
-  if marks >= K.NEEDS then M.have('gauge') end -- alone: looking for what is in it would bring job.lua, too
+  if marks >= K.NEEDS then M.have('gauge') end -- only this part: a lookup would load job.lua first
   return {
     head = pack(K.HEAD, RUNNING, 0, claim.flags, marks - ends, priority, 0, lane, attempt, fence, n, lost,
       timeouts, shared.till, claim.lease_for, wall),
@@ -185,7 +185,7 @@ function M.start_of(claim, shared, head)
   }
 end
 
--- A note, a progress and an expiry end with the wait.
+-- Note, progress and expiry end when the job starts.
 function M.end_wait(seq, marks)
   local job = { seq = seq, marks = marks }
   M.forget_expiry(job)
@@ -193,23 +193,23 @@ function M.end_wait(seq, marks)
   M.mark(job, K.PROGRESS, 'progress', false)
 end
 
-function M.take(claim, queue_lines, seqs, heads)
+function M.take(claim, all_queue_lanes, seqs, heads)
   local holder = pack(K.HELD, #claim.worker, claim.worker, #claim.call, claim.call, 0, '')
   local shared = { till = now + claim.lease_for, by = pack('<Hc0I4c0', #claim.worker, claim.worker, 0, '') }
   local held, till, starts = pack('<Hc0', #holder, holder), text(shared.till), {}
   local at, begun, leases, n = M.cache('at'), {}, {}, 0
-  local is_dry, expired, parked, taken, found, gone = false, 0, 0, #seqs, {}, {}
-  while taken < claim.limit and expired < PER_CLAIM and parked < PER_CLAIM do
-    local line = M.next_line(queue_lines)
-    if not line then
-      is_dry = true
+  local is_exhausted, expired, parked, taken, found, removed = false, 0, 0, #seqs, {}, {}
+  while taken < claim.limit and expired < MAX_PER_CLAIM and parked < MAX_PER_CLAIM do
+    local queue_lanes = M.next_queue(all_queue_lanes)
+    if not queue_lanes then
+      is_exhausted = true
       break
     end
-    local lane = line.lanes[1]
+    local lane = queue_lanes.lanes[1]
     local seq = lane.members[lane.at]
     local record = at[seq] or M.hget('at', seq)
     local head = record:sub(1, 58)
-    if taken >= claim.begins and not M.has(claim.flags, K.AHEAD) then -- those from here on are claimed ahead of time
+    if taken >= claim.begins and not M.has(claim.flags, K.AHEAD) then -- jobs from here on are prefetched
       claim.flags, starts = claim.flags + K.AHEAD, {}
     end
     local start = starts[head]
@@ -220,15 +220,15 @@ function M.take(claim, queue_lines, seqs, heads)
     end
     local low, high = record:byte(59, 60)
     local stop = 60 + low + 256 * high
-    local told_at, needs, needed, lacking = stop + 3, nil, '', nil
+    local history_at, needs, needed, lacking = stop + 3, nil, '', nil
     if start.needs then
-      needs, told_at = M.needs_in(record, told_at)
+      needs, history_at = M.needs_in(record, history_at)
       needed, lacking = needs.free, M.lacking(needs, seq, start.priority, start.is_retry)
     end
     if start.expires and M.is_overdue(seq) then
       M.expire(M.job_of(seq))
       expired = expired + 1
-    elseif lacking and needs.is_hasty and M.fails_fast(M.job_of(seq)) then
+    elseif lacking and needs.is_fail_fast and M.fails_fast(M.job_of(seq)) then
       expired = expired + 1
     elseif lacking then
       M.park(M.job_of(seq), lacking)
@@ -238,46 +238,46 @@ function M.take(claim, queue_lines, seqs, heads)
       if needs then M.take_slots(needs, seq, start.is_retry) end
       local name = record:sub(59, stop)
       if start.n % 200 == 0 then
-        record = start.head .. name .. held .. needed .. M.shortened(record:sub(told_at) .. start.line, start.n)
+        record = start.head .. name .. held .. needed .. M.shortened(record:sub(history_at) .. start.line, start.n)
       else
-        record = start.head .. name .. held .. needed .. record:sub(told_at) .. start.line
+        record = start.head .. name .. held .. needed .. record:sub(history_at) .. start.line
       end
       n = n + 2
       begun[n - 1], begun[n], leases[n - 1], leases[n] = seq, record, till, seq
-      local told_before = #lines
-      lines[told_before + 1], lines[told_before + 2] = name, start.line
-      told = told + 1
-      if told == K.ROW then M.end_row() end
+      local last_line = #event_lines
+      event_lines[last_line + 1], event_lines[last_line + 2] = name, start.line
+      event_count = event_count + 1
+      if event_count == K.ROW then M.end_row() end
       start.count = start.count + 1
       taken = taken + 1
       seqs[taken], heads[taken] = seq, start.head
-      line.room, line.served = line.room - 1, line.served + 1
+      queue_lanes.room, queue_lanes.served = queue_lanes.room - 1, queue_lanes.served + 1
     end
-    gone[lane.name] = (gone[lane.name] or 0) + 1
-    M.advance_line(line, lane)
+    removed[lane.name] = (removed[lane.name] or 0) + 1
+    M.advance_queue(queue_lanes, lane)
   end
   M.run('HSET', 'at', begun)
   M.run('ZADD', 'lease', leases)
-  -- Whatever went was at the head of its lane.
-  for name, count in pairs(gone) do call('ZREMRANGEBYRANK', P .. name, 0, count - 1) end
-  return is_dry, found
+  -- All removed jobs were at the head of their lanes.
+  for name, count in pairs(removed) do call('ZREMRANGEBYRANK', P .. name, 0, count - 1) end
+  return is_exhausted, found
 end
 
 function M.claim_all(claim)
-  local due, seqs, heads, queue_lines = M.promote(PER_CLAIM), {}, {}, {}
+  local due, seqs, heads, all_queue_lanes = M.promote(MAX_PER_CLAIM), {}, {}, {}
   if M.has(claim.flags, 128) then
     claim.flags = claim.flags - 128
-    seqs = M.taken_before(claim)
+    seqs = M.leases_of_this_call(claim)
     for i = 1, #seqs do heads[i] = M.hget('at', seqs[i]):sub(1, 58) end
   end
-  for i = 1, #claim.queues do queue_lines[i] = M.open_line(claim, i, claim.limit - #seqs) end
-  local is_dry, starts = M.take(claim, queue_lines, seqs, heads)
+  for i = 1, #claim.queues do all_queue_lanes[i] = M.open_queue(claim, i, claim.limit - #seqs) end
+  local is_exhausted, starts = M.take(claim, all_queue_lanes, seqs, heads)
   for i = 1, #starts do
     local start = starts[i]
     M.tally(start.lane, start.priority, QUEUED, -start.count)
     M.tally(start.lane, start.priority, RUNNING, start.count)
   end
-  local again = not is_dry or due == PER_CLAIM
+  local again = not is_exhausted or due == MAX_PER_CLAIM
   if next(freed) then again = M.offer_freed() or again end
   local wait = #seqs < claim.limit and M.next_in() or false
   M.flush()

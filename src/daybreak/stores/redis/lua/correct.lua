@@ -1,7 +1,8 @@
--- The server's clock jumped: let steady time go on as if it had not, by another offset. Only if the offset is the one
--- under which the jump was seen, so that of all who saw it one corrects it. A jump ahead is refused if others have
--- testified (reap.lua) that the clock ran evenly, and what their testimony leaves out is too short for it: then whoever
--- asks stood still himself. Replies 1 if it was corrected, 2 if it was refused, 0 if someone else corrected it before.
+-- The server's clock jumped: change the offset so that steady time continues as if it had not. Only if the offset is still
+-- the one under which the jump was seen, so that only one of all processes that saw the jump corrects it. A jump ahead is
+-- refused if other processes have reported (reap.lua) that the clock ran evenly and the time that their report does not
+-- cover is too short for the jump: then not the clock has jumped, but the caller was suspended.
+-- Status: 1 corrected; 2 refused; 0 another process corrected it before.
 local expected, corrected, since, seen = number(), number(), number(), number()
 if offset ~= expected then return { stamp, 0 } end
 local from, to = (call('HGET', META, 'even') or ''):match('^(%d+):(%d+)$')

@@ -1,21 +1,22 @@
--- The one transaction by which workers live: settle, what settlements bring, insert, put, claim; what is there of it.
+-- The transaction that workers use most: settlements, the inserts and puts that come with them, inserts, puts, a claim.
+-- Each part is optional.
 local flags, replaced = number(), arg()
-local SETTLES, FOLLOWS, INSERTS, PUTS, CLAIMS = 1, 2, 4, 8, 16
-local settlements, following, batch, puts, claim = nil, {}, nil, nil, nil
-local function is_there(part) return band(flags, part) ~= 0 end
+local SETTLES, FOLLOWUPS, INSERTS, PUTS, CLAIMS = 1, 2, 4, 8, 16
+local settlements, followups, batch, puts, claim = nil, {}, nil, nil, nil
+local function has_part(part) return band(flags, part) ~= 0 end
 
-if is_there(SETTLES) then
+if has_part(SETTLES) then
   parts.settle()
   settlements = M.read_settlements()
 end
-if is_there(INSERTS) or is_there(FOLLOWS) then parts.insert() end
-if is_there(PUTS) or is_there(FOLLOWS) then parts.put() end
-if is_there(FOLLOWS) then
-  for i = 1, number() do following[i] = { which = number(), batch = M.read_specs(), puts = M.read_puts() } end
+if has_part(INSERTS) or has_part(FOLLOWUPS) then parts.insert() end
+if has_part(PUTS) or has_part(FOLLOWUPS) then parts.put() end
+if has_part(FOLLOWUPS) then
+  for i = 1, number() do followups[i] = { which = number(), batch = M.read_specs(), puts = M.read_puts() } end
 end
-if is_there(INSERTS) then batch = M.read_specs() end
-if is_there(PUTS) then puts = M.read_puts() end
-if is_there(CLAIMS) then
+if has_part(INSERTS) then batch = M.read_specs() end
+if has_part(PUTS) then puts = M.read_puts() end
+if has_part(CLAIMS) then
   parts.time()
   parts.claim()
   claim = M.read_claim()
@@ -24,11 +25,11 @@ end
 M.begin()
 local settled, accepted = '', nil
 if settlements then settled, accepted = M.settle_all(settlements) end
-for i = 1, #following do
-  if accepted[following[i].which] then M.insert_all(following[i].batch, false, replaced) end
+for i = 1, #followups do
+  if accepted[followups[i].which] then M.insert_all(followups[i].batch, false, replaced) end
 end
-for i = 1, #following do
-  if accepted[following[i].which] then M.put_all(following[i].puts) end
+for i = 1, #followups do
+  if accepted[followups[i].which] then M.put_all(followups[i].puts) end
 end
 local inserted = batch and M.insert_all(batch, true, replaced) or false
 local revisions = puts and M.put_all(puts) or {}

@@ -1,4 +1,5 @@
--- Keep leases alive, each only if its fence still holds, and if it is this job's, as in settle.lua; no id is any job's.
+-- Extend leases, each only if its fence still matches and the id is that of the job, as in settle.lua; an empty id matches
+-- any job.
 local beats, seqs = {}, {}
 for i = 1, number() do
   local beat = {}
@@ -20,7 +21,7 @@ for i = 1, #beats do
   else
     job.x, job.y = now + beat.lease_for, beat.lease_for
     M.zset('lease', job.seq, job.x)
-    local alone, begun = beat.said % 4, math.floor(beat.said / 4) -- 1 yes, 0 no, 2 as it is
+    local alone, begun = beat.said % 4, math.floor(beat.said / 4) -- 1 yes, 0 no, 2 unchanged
     if alone == 1 then job.flags = M.with(job.flags, K.ALONE) end
     if alone == 0 then job.flags = M.without(job.flags, K.ALONE) end
     if begun == 1 then job.flags = M.without(job.flags, K.AHEAD) end
@@ -28,7 +29,7 @@ for i = 1, #beats do
     if beat.checkpoint then M.mark(job, K.CHECKPOINT, 'checkpoint', beat.checkpoint) end
     if beat.progress then
       M.mark(job, K.PROGRESS, 'progress', beat.progress)
-      M.tell_feed(job.id, M.event(K.progress, NO_STATE, 0, NO_PRIORITY, job.n, NONE, NONE, NO_ATTEMPT,
+      M.add_to_feed(job.id, M.event(K.progress, NO_STATE, 0, NO_PRIORITY, job.n, NONE, NONE, NO_ATTEMPT,
         (unpack_from(K.HELD, job.holder)), beat.tail))
     end
     M.save(job)

@@ -1,4 +1,4 @@
--- Rows of the feed from a position on, until enough events are there.
+-- Rows of the feed from a position on, until they contain enough events.
 local from, limit = arg(), number()
 local first = tonumber(call('HGET', META, 'first') or 1)
 local last = tonumber(call('HGET', META, 'pos') or 0)

@@ -1,11 +1,11 @@
--- Resources: what is allowed of them, what is in use, and what jobs need of them. The arithmetic is that of sharing.py.
+-- Resources: their limits, what is in use, and what jobs need. The arithmetic is that of core/resource_gauge.py.
 --
--- gauge  resource -> GAUGE: its settings, what is in use, for which job (its seq) how many slots are kept free, how it
---        is spared, how many of those who wait will not wait for a breaker, and the wall time of the latest start by
---        its rate (0 is unknown); a limit below 0 is none
---        retries of a resource -> likewise; of these only `waiting`, `look` and `hasty` are used
--- looks  resources by when those who wait for them are looked at again; the first of these is `look` in meta
-local GAUGE = '<dddddddddddBdc16ddddd' -- the first is known to submit.lua, the first four to gauges.py
+-- gauge  resource -> GAUGE: its settings, what is in use, the job (seq) for which slots are reserved and how many, how its
+--        retries are limited, how many waiting jobs fail fast, and the wall time of the latest start by its rate (0:
+--        unknown); a limit below 0 is none
+--        'retries of <resource>' -> likewise; only `waiting`, `look` and `fail_fast` are used
+-- looks  resources by the time at which they are offered again; `look` in meta is the first of these
+local GAUGE = '<dddddddddddBdc16ddddd' -- submit.lua reads the first number, gauges.py the first four
 
 function M.gauge(resource)
   local gauge = gauges[resource]
@@ -15,57 +15,57 @@ function M.gauge(resource)
     gauge = {}
     gauge.most, gauge.used, gauge.waiting, gauge.shut_until, gauge.slots, gauge.every, gauge.burst, gauge.probes,
       gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for, gauge.sparing_until,
-      gauge.credit, gauge.spare_at, gauge.hasty, gauge.taken_at = unpack_from(GAUGE, packed)
+      gauge.credit, gauge.spare_at, gauge.fail_fast, gauge.taken_at = unpack_from(GAUGE, packed)
   else
     gauge = {
       most = NONE, used = 0, waiting = 0, shut_until = 0, slots = NONE, every = 0, burst = 1, probes = NONE, tat = 0,
       look = NONE, fence = 0, kept_priority = 0, kept = 0, kept_for = K.NOBODY, sparing_until = 0, credit = 0,
-      spare_at = 0, hasty = 0, taken_at = 0,
+      spare_at = 0, fail_fast = 0, taken_at = 0,
     }
   end
   gauges[resource] = gauge
   return gauge
 end
 
--- Whether all that it says is what holds of a resource that nobody ever named.
-local function is_blank(gauge)
+-- Whether a gauge equals that of a resource that nobody ever used, so that it need not be stored.
+local function is_unused(gauge)
   return gauge.used == 0 and gauge.waiting == 0 and gauge.slots < 0 and gauge.every == 0 and gauge.most < 0
     and gauge.probes < 0 and gauge.shut_until == 0 and gauge.look < 0 and gauge.fence == 0 and gauge.tat == 0
     and gauge.kept_for == K.NOBODY and gauge.sparing_until == 0
 end
 
-local function packed_gauge(gauge)
+local function pack_gauge(gauge)
   return pack(GAUGE, gauge.most, gauge.used, gauge.waiting, gauge.shut_until, gauge.slots, gauge.every, gauge.burst,
     gauge.probes, gauge.tat, gauge.look, gauge.fence, gauge.kept_priority, gauge.kept, gauge.kept_for,
-    gauge.sparing_until, gauge.credit, gauge.spare_at, gauge.hasty, gauge.taken_at)
+    gauge.sparing_until, gauge.credit, gauge.spare_at, gauge.fail_fast, gauge.taken_at)
 end
 
 function M.write_gauges()
   for resource, gauge in pairs(gauges) do
-    local packed = not is_blank(gauge) and packed_gauge(gauge)
+    local packed = not is_unused(gauge) and pack_gauge(gauge)
     if packed ~= M.hget('gauge', resource) then M.hset('gauge', resource, packed) end
   end
   if looks.is_stale then M.find_first_look() end
 end
 
--- While a breaker probes, no more slots than it lets try, and never more than there are.
+-- The limit of slots. While a breaker probes, it is at most the number of probes.
 function M.limit_of(gauge)
   if gauge.probes < 0 or gauge.slots < 0 then return math.max(gauge.probes, gauge.slots) end
   return math.min(gauge.probes, gauge.slots)
 end
 
--- How long until the next start is allowed; not above 0 when it is.
+-- How long until the rate allows the next start; 0 or less if it is allowed now.
 function M.early(gauge)
   return math.max(gauge.tat, now) - (math.max(gauge.burst, 1) - 1) * gauge.every - now
 end
 
--- Whether a job goes before the one for which slots are kept: it is more urgent, or as urgent and came first.
+-- Whether a job precedes the one that has the reservation: it is more urgent, or equally urgent and older.
 function M.goes_before_kept(gauge, seq, priority)
   if priority ~= gauge.kept_priority then return priority < gauge.kept_priority end
   return tonumber(seq) < tonumber(gauge.kept_for)
 end
 
-local function kept_from(gauge, seq, priority)
+local function reserved_slots(gauge, seq, priority)
   if gauge.kept_for == K.NOBODY or gauge.kept_for == seq then return 0 end
   return M.goes_before_kept(gauge, seq, priority) and 0 or gauge.kept
 end
@@ -73,25 +73,25 @@ end
 function M.lacks(gauge, slots, seq, priority)
   if now < gauge.shut_until or (gauge.every > 0 and M.early(gauge) > 0) then return true end
   local limit = M.limit_of(gauge)
-  -- The first to probe may need more than one: else nobody ever could.
+  -- The first probe may need more slots than there are probes, else such a job could never run.
   if gauge.probes >= 0 and gauge.used == 0 then limit = gauge.slots end
-  return limit >= 0 and gauge.used + slots + kept_from(gauge, seq, priority) > limit
+  return limit >= 0 and gauge.used + slots + reserved_slots(gauge, seq, priority) > limit
 end
 
-function M.is_full(gauge, beside)
+function M.is_full(gauge, slots_offered)
   local limit = M.limit_of(gauge)
-  return limit >= 0 and gauge.used + beside >= limit
+  return limit >= 0 and gauge.used + slots_offered >= limit
 end
 
--- How many jobs may start now, by pace.
+-- How many jobs the rate allows to start now.
 function M.starts_of(gauge)
   if gauge.every == 0 then return K.OFFERED_AT_ONCE end
   return math.min(K.OFFERED_AT_ONCE, math.max(0, math.floor(-M.early(gauge) / gauge.every) + 1))
 end
 
--- -- sparing one that fails -------------------------------------------------------------------------------------------
+-- -- limiting retries of a failing resource ---------------------------------------------------------------------------
 
-local FIRST_TRIES, LEAST_CREDIT, MOST_CREDIT = 10, -100, 1000
+local FIRST_ATTEMPTS_PER_RETRY, MIN_CREDIT, MAX_CREDIT = 10, -100, 1000
 
 function M.spare(gauge, spare_for)
   if now >= gauge.sparing_until then gauge.credit, gauge.spare_at = 0, now + K.ONE_RETRY_EACH end
@@ -101,23 +101,23 @@ end
 -- How many retries may start now.
 function M.retries_of(gauge)
   if now >= gauge.sparing_until then return K.OFFERED_AT_ONCE end
-  local paid = math.floor(gauge.credit / FIRST_TRIES)
+  local paid = math.floor(gauge.credit / FIRST_ATTEMPTS_PER_RETRY)
   return math.min(K.OFFERED_AT_ONCE, math.max(paid, now >= gauge.spare_at and 1 or 0))
 end
 
--- A lease begins while it is spared.
-local function pay_for(resource, gauge, is_retry)
+-- A lease begins while retries are limited.
+local function charge_retry(resource, gauge, is_retry)
   gauge.spare_at = now + K.ONE_RETRY_EACH
   if is_retry then
-    gauge.credit = math.max(gauge.credit - FIRST_TRIES, LEAST_CREDIT)
+    gauge.credit = math.max(gauge.credit - FIRST_ATTEMPTS_PER_RETRY, MIN_CREDIT)
     return
   end
-  gauge.credit = math.min(gauge.credit + 1, MOST_CREDIT)
-  -- A retry is possible now that was not.
-  if gauge.credit % FIRST_TRIES == 0 and gauge.credit > 0 then freed[K.RETRIES_OF .. resource] = true end
+  gauge.credit = math.min(gauge.credit + 1, MAX_CREDIT)
+  -- One more retry is allowed now.
+  if gauge.credit % FIRST_ATTEMPTS_PER_RETRY == 0 and gauge.credit > 0 then freed[K.RETRIES_OF .. resource] = true end
 end
 
--- -- when to look again -----------------------------------------------------------------------------------------------
+-- -- when to offer again ----------------------------------------------------------------------------------------------
 
 function M.look_at(resource, gauge, at)
   if gauge.look == at then return end
@@ -137,19 +137,19 @@ end
 
 -- -- what jobs need ---------------------------------------------------------------------------------------------------
 
-local IS_HELD, IS_HASTY = 1, 2
-local needs_known = {} -- most jobs of a task need the same
+local IS_HELD, IS_FAIL_FAST = 1, 2
+local needs_known = {} -- most jobs of a task have equal needs
 
 local function unpack_needs(packed)
   local needs, resource, slots = {}, nil, nil
   local flags, hold_for, holder, at = unpack_from('<BdHc0', packed)
   if M.has(flags, IS_HELD) then needs.holder, needs.hold_for = holder, hold_for end
-  needs.is_hasty = M.has(flags, IS_HASTY)
+  needs.is_fail_fast = M.has(flags, IS_FAIL_FAST)
   while at <= #packed do
     resource, slots, at = unpack_from('<Hc0d', packed, at)
     needs[#needs + 1] = { resource = resource, slots = slots }
   end
-  needs.free = pack(K.NEEDED, NONE, 0, #packed, packed) -- as it stands with a job that does not wait
+  needs.free = pack(K.NEEDED, NONE, 0, #packed, packed) -- as stored for a job that does not wait
   return needs
 end
 
@@ -162,13 +162,13 @@ function M.needs_of(packed)
   return needs
 end
 
--- The needs that stand in a record, and where they end.
+-- The needs in a record, and the position after them.
 function M.needs_in(record, at)
   local _, _, packed, past = unpack_from(K.NEEDED, record, at)
   return M.needs_of(packed), past
 end
 
--- Which of its needs is the first that a job cannot have now, or as a retry must spare; nil when it can have all.
+-- The index of the first need that a job cannot have now, or whose retries are limited; nil if it can have all.
 function M.lacking(needs, seq, priority, is_retry)
   for i = 1, #needs do
     local need = needs[i]
@@ -181,10 +181,10 @@ function M.lacking(needs, seq, priority, is_retry)
   return nil
 end
 
--- One that will not wait for a breaker ends where it meets an open one.
+-- Ends a fail-fast job at an open breaker; returns whether it did.
 function M.fails_fast(job)
   local needs = M.needs_of(job.needs)
-  if not needs.is_hasty then return false end
+  if not needs.is_fail_fast then return false end
   for i = 1, #needs do
     local resource = needs[i].resource
     if now < M.gauge(resource).shut_until then
@@ -195,7 +195,7 @@ function M.fails_fast(job)
   return false
 end
 
-function M.is_crowded(needs)
+function M.has_too_many_waiting(needs)
   for i = 1, #needs do
     local gauge = M.gauge(needs[i].resource)
     if gauge.most >= 0 and gauge.waiting >= gauge.most then return true end
@@ -204,7 +204,7 @@ function M.is_crowded(needs)
 end
 
 function M.take_slots(needs, seq, is_retry)
-  M.keep_no_more(needs, seq)
+  M.release_reservation(needs, seq)
   for i = 1, #needs do
     local resource = needs[i].resource
     local gauge = M.gauge(resource)
@@ -213,11 +213,11 @@ function M.take_slots(needs, seq, is_retry)
       gauge.tat = math.max(gauge.tat, now) + gauge.every
       gauge.taken_at = wall
     end
-    if now < gauge.sparing_until then pay_for(resource, gauge, is_retry) end
+    if now < gauge.sparing_until then charge_retry(resource, gauge, is_retry) end
   end
 end
 
--- A lease that began then was never used: its start comes back, but for the time from it to the latest start.
+-- Gives back the start of a lease that began at `started` and was never used, less the time from it to the latest start.
 function M.give_starts(needs, started)
   for i = 1, #needs do
     local gauge = M.gauge(needs[i].resource)
@@ -235,7 +235,7 @@ function M.give_back(needs)
   end
 end
 
-function M.keep_no_more(needs, seq)
+function M.release_reservation(needs, seq)
   for i = 1, #needs do
     local resource = needs[i].resource
     local gauge = M.gauge(resource)
@@ -246,10 +246,10 @@ function M.keep_no_more(needs, seq)
   end
 end
 
--- What a queued job was offered is for the next one.
-function M.wait_no_more(job)
+-- Passes on the slots that were reserved for a job or, if it is queued, offered to it.
+function M.release_offers(job)
   local needs = M.needs_of(job.needs)
-  M.keep_no_more(needs, job.seq)
+  M.release_reservation(needs, job.seq)
   if job.state == QUEUED then
     for i = 1, #needs do
       local resource = needs[i].resource
@@ -261,7 +261,7 @@ end
 
 -- -- what was freed ---------------------------------------------------------------------------------------------------
 
--- By bytes: how Lua compares text depends on the server's locale.
+-- Compares by bytes: Lua's own comparison depends on the server's locale.
 function M.is_before(one, other)
   for i = 1, math.min(#one, #other) do
     local a, b = one:byte(i), other:byte(i)
@@ -270,7 +270,7 @@ function M.is_before(one, other)
   return #one < #other
 end
 
--- The first by name of what is to be offered and waited for.
+-- The first freed resource by name that has waiting jobs.
 local function first_freed()
   local first
   for resource in pairs(freed) do
@@ -285,14 +285,14 @@ local function first_freed()
   return first
 end
 
--- Before a script ends: whatever it freed is offered to those who wait for it. Was there anyone?
+-- Offers what this script freed to the jobs that wait for it; returns whether any job may try. Called before the end.
 function M.offer_freed()
-  local any_tried, resource = false, first_freed()
+  local any_offered, resource = false, first_freed()
   while resource do
     freed[resource] = nil
-    any_tried = M.offer(resource) or any_tried
+    any_offered = M.offer(resource) or any_offered
     resource = first_freed()
   end
-  M.flush() -- a claim reads who may try from where it is kept
-  return any_tried
+  M.flush() -- a claim reads the queued jobs from the stored sets
+  return any_offered
 end

@@ -1,4 +1,4 @@
--- Jobs by id: their seq, moving and immutable part, and the parts that few have.
+-- Jobs by id: seq, changing and immutable part, and the parts that few jobs have.
 parts.whole()
 local names = {}
 for i = 1, number() do names[i] = arg() end

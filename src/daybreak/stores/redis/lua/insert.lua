@@ -1,15 +1,15 @@
--- Insert: jobs in bulk, each answering for itself. What jobs of one kind have in common is said and worked out once.
+-- Insert jobs in bulk; each gets its own answer. What jobs of one class have in common is sent and computed once.
 
 local CLASS = '<BBBddddd'
 local NEW, DUPLICATE, CONFLICT, FULL, SPENT = 0, 1, 2, 3, 4
 local BY_ID, BY_KEY, BY_UNIQUE, EVICTED = 1, 2, 3, 4
-local NOT_URGENT, LEAST_URGENT = 7, 10
-local SHORTENED = 'its wait limit is shorter: the queue is nearly full' -- as in crowding.py
+local NOT_URGENT, LOWEST_PRIORITY = 7, 10
+local SHORTENED = 'its wait limit is shorter: the queue is nearly full' -- as in core/wait_limit.py
 local REPLACE, RAISE, REFUSE = 2, 3, 4
 
--- The kinds of jobs in this call, then the jobs, in runs of one kind: id, what was submitted, what it is tied to.
+-- The classes of jobs in this call, then the jobs in runs of one class: id, packed spec, ties.
 function M.read_specs()
-  local classes, of, ids, bodies, ties, n = {}, {}, {}, {}, {}, 0
+  local classes, class_of_job, ids, bodies, ties, n = {}, {}, {}, {}, {}, 0
   for i = 1, number() do
     local class = { queue = arg(), task = arg(), tail = arg(), needs = arg(), accepted = 0 }
     class.priority, class.conflict, class.clock, class.due, class.expires, class.fence, class.keep, class.keep_failed =
@@ -21,14 +21,14 @@ function M.read_specs()
     local class = classes[number()]
     for _ = 1, number() do
       n = n + 1
-      of[n], ids[n], bodies[n] = class, arg(), arg()
+      class_of_job[n], ids[n], bodies[n] = class, arg(), arg()
       if class.conflict ~= 0 then ties[n] = arg() end
     end
   end
-  return { classes = classes, of = of, ids = ids, bodies = bodies, ties = ties }
+  return { classes = classes, class_of_job = class_of_job, ids = ids, bodies = bodies, ties = ties }
 end
 
--- The id of a job that stands for another is answered beside; where it is known by its key, with the digest of its code.
+-- Returns a packed answer, and the id of an existing job; for a job that was found by key, with the digest of its code.
 function M.answer(verdict, same, job, seq, state, code)
   if same == BY_KEY then job = job .. '\0' .. (code or '') end
   return pack('<BBBd', verdict, same, state, seq), same > BY_ID and job or nil
@@ -40,10 +40,10 @@ function M.answer_for(verdict, same, job)
   return M.answer(verdict, same, job.id, tonumber(job.seq), job.state, code)
 end
 
--- -- what a job is tied to --------------------------------------------------------------------------------------------
+-- -- ties: keys, unique names, run and owner --------------------------------------------------------------------------
 
--- Its key, the digest of its content, its unique name and whether a running job gives that up, the run and owner it
--- belongs to, and the digest of its code.
+-- The key, the digest of the content, the unique name and whether a running job gives that up, run, owner, and the digest
+-- of the code.
 function M.read_ties(packed)
   local flags, key, digest, unique, run_, owner, code = unpack_from('<BHc0Hc0Hc0Hc0Hc0Hc0', packed)
   return {
@@ -55,12 +55,12 @@ end
 
 function M.by_of(class) return (unpack_from('<Hc0', class.tail, 13)) end
 
-function M.defer_to(holder, class, ties)
+function M.keep_holder(holder, class, ties)
   if class.conflict == REFUSE then return M.answer_for(CONFLICT, BY_UNIQUE, holder) end
   if class.conflict == RAISE and class.priority < holder.priority and holder.state ~= RUNNING then
     M.rerank(holder, class.priority, M.by_of(class))
   end
-  if ties.key then -- the holder answers for this key from now on, also when it has ended
+  if ties.key then -- from now on this key belongs to the holder, even after it has ended
     M.answer_for_key(holder, ties, now)
     M.save(holder)
   end
@@ -68,20 +68,20 @@ function M.defer_to(holder, class, ties)
 end
 
 function M.known_key(ties)
-  local there = M.hget('key', ties.key)
-  if not there then return nil end
-  local id, _, at = unpack_from('<Hc0d', there)
-  local is_same = there:sub(at) == ties.digest
+  local existing = M.hget('key', ties.key)
+  if not existing then return nil end
+  local id, _, at = unpack_from('<Hc0d', existing)
+  local is_same = existing:sub(at) == ties.digest
   local seq = M.hget('id', id)
   local job = seq and M.job_of(seq)
   if job then return M.answer_for(is_same and DUPLICATE or CONFLICT, BY_KEY, job) end
   if M.is_spent(ties.key) then return M.answer(is_same and SPENT or CONFLICT, BY_KEY, id, 0, NO_STATE) end
-  ties.was_spent = true -- and its time is over
+  ties.was_spent = true -- and its retention is over
   return nil
 end
 
 function M.answer_for_key(job, ties, at)
-  M.know_key(job, ties.key, ties.digest, at)
+  M.assign_key(job, ties.key, ties.digest, at)
   if ties.was_spent then M.zset('dropped', ties.key, false) end
 end
 
@@ -103,30 +103,32 @@ function M.belong(seq, ties)
   end
 end
 
--- -- queues that are full, or nearly ----------------------------------------------------------------------------------
+-- -- full and nearly full queues --------------------------------------------------------------------------------------
 
--- What a batch has done so far is written, to be read from where it is kept; its classes are prepared anew.
-function M.write_so_far(batch)
+-- Writes what the batch has done so far, so that it can be read from the stored sets. Its classes are prepared again.
+function M.flush_batch(batch)
   M.flush()
   for i = 1, #batch.classes do batch.classes[i].is_prepared = false end
   batch.new = { id = M.changes('id'), at = M.changes('at'), job = M.changes('job') }
 end
 
--- The queued job that would be claimed last, if it is less urgent than these.
-function M.last_in_line(batch, class)
-  if class.priority >= LEAST_URGENT then return nil end
-  M.write_so_far(batch)
+-- The queued job that would be claimed last, if it is less urgent than this class.
+function M.find_victim(batch, class)
+  if class.priority >= LOWEST_PRIORITY then return nil end
+  M.flush_batch(batch)
   local lanes, score, seq = M.lanes_of(class.queue), nil, nil
   for i = 1, #lanes do
     local last = call('ZRANGE', P .. 'queued:' .. text(lanes[i]), -1, -1, 'WITHSCORES')
-    local its = last[2] and tonumber(last[2])
-    if its and (not seq or its > score or (its == score and last[1] > seq)) then score, seq = its, last[1] end
+    local last_score = last[2] and tonumber(last[2])
+    if last_score and (not seq or last_score > score or (last_score == score and last[1] > seq)) then
+      score, seq = last_score, last[1]
+    end
   end
   local job = seq and M.job_of(seq)
   return job and job.priority > class.priority and job or nil
 end
 
--- As in crowding.py: divided in two steps, since the product may be beyond 2^53.
+-- As in core/wait_limit.py, but divided in two steps: the product may exceed 2^53.
 local function cut(expires, unfinished, capacity)
   local over, parts_ = math.min(math.max(5 * unfinished - 4 * capacity, 0), capacity), 4 * capacity
   if over == 0 then return expires end
@@ -134,7 +136,7 @@ local function cut(expires, unfinished, capacity)
   return expires - (expires - rest) / parts_ * 3 * over - math.floor(rest * 3 * over / parts_)
 end
 
--- The first event of a job that waits less.
+-- The first event of a job whose expiry was shortened.
 local function shortened_line(class)
   local fence, attempt, by, packed = unpack_from('<dI4Hc0I4c0', class.tail)
   local tail = cmsgpack.unpack(packed)
@@ -143,7 +145,7 @@ local function shortened_line(class)
   return class.line:sub(1, -#class.tail - 1) .. pack('<dI4Hc0I4c0', fence, attempt, #by, by, #packed, packed)
 end
 
--- When a job's wait ends; and its first event, if it is shorter than was asked for.
+-- When a job expires; and its first event, if the expiry was shortened.
 function M.wait_limit(class, settings)
   if not settings.capacity or class.priority < NOT_URGENT then return class.expiry, nil end
   local limit = cut(class.expires, M.counted(class.queue, SCHEDULED, SUSPENDED), settings.capacity)
@@ -154,7 +156,7 @@ end
 
 -- -- accepting --------------------------------------------------------------------------------------------------------
 
--- What all new jobs of a class have in common.
+-- Computes what all new jobs of a class have in common.
 function M.prepare(class, settings)
   class.is_prepared, class.lane = true, M.lane_of(class.queue, class.task)
   class.state, class.x, class.y, class.timed = QUEUED, M.score_of(settings, class.priority, now), NONE, 0
@@ -164,9 +166,9 @@ function M.prepare(class, settings)
   end
   class.needed = class.needs and M.prepare_needs(class) or ''
   if class.state == QUEUED then
-    class.place, class.score = M.moves('queued:' .. text(class.lane)), text(class.x)
+    class.set, class.score = M.moves('queued:' .. text(class.lane)), text(class.x)
   elseif class.state == SCHEDULED then
-    class.place, class.score = M.moves(K.DUE[class.timed]), text(class.y)
+    class.set, class.score = M.moves(K.DUE[class.timed]), text(class.y)
   end
   class.all = M.moves('all:' .. text(class.lane))
   class.expiring = class.expires >= 0 and M.moves('expiring')
@@ -180,7 +182,7 @@ end
 
 function M.prepare_needs(class)
   class.since, class.on = NONE, 0
-  if class.state == QUEUED then class.state = M.first_state(class) end
+  if class.state == QUEUED then class.state = M.ready_state(class) end
   if class.state == BLOCKED then class.waits_for = M.blocked_on(class) end
   return M.needed(class)
 end
@@ -192,8 +194,9 @@ function M.head_of_class(class, marks)
   return head
 end
 
--- What stands in the way of a job; or the unfinished job that it replaces, and the one that it pushes out; or nothing.
-function M.in_the_way(batch, id, class, ties, settings, bounded)
+-- Returns the answer if a job cannot be inserted; else the unfinished job that it replaces and the job that is shed for
+-- it, if any.
+function M.find_conflict(batch, id, class, ties, settings, bounded)
   local holder, victim
   if ties and ties.key then
     local verdict, other = M.known_key(ties)
@@ -202,26 +205,26 @@ function M.in_the_way(batch, id, class, ties, settings, bounded)
   if ties and ties.unique then
     local held = M.hget('unique', ties.unique)
     holder = held and M.job_of(held)
-    if holder and ties.gives_up and holder.state == RUNNING then holder = nil end -- it gives the name up
+    if holder and ties.gives_up and holder.state == RUNNING then holder = nil end -- a running job gives up its unique name
     if holder and not (class.conflict == REPLACE and holder.state ~= RUNNING) then
-      return M.defer_to(holder, class, ties)
+      return M.keep_holder(holder, class, ties)
     end
   end
   if bounded and settings.capacity then
-    local goes = holder and M.queue_of(holder.lane) == class.queue and 1 or 0
-    if M.counted(class.queue, SCHEDULED, SUSPENDED) - goes >= settings.capacity then
-      victim = settings.sheds and M.last_in_line(batch, class)
+    local freed_places = holder and M.queue_of(holder.lane) == class.queue and 1 or 0
+    if M.counted(class.queue, SCHEDULED, SUSPENDED) - freed_places >= settings.capacity then
+      victim = settings.sheds and M.find_victim(batch, class)
       if not victim then return M.answer(FULL, 0, id, 0, NO_STATE) end
     end
   end
-  if bounded and class.needs and M.is_crowded(M.needs_of(class.needs)) then
+  if bounded and class.needs and M.has_too_many_waiting(M.needs_of(class.needs)) then
     return M.answer(FULL, 0, id, 0, NO_STATE)
   end
   return nil, nil, holder, victim
 end
 
--- The job that is replaced goes, and the one that is pushed out; they may be the same.
-function M.make_way(id, class, holder, victim, replaced)
+-- Ends the replaced job and the shed job, which may be the same.
+function M.remove_others(id, class, holder, victim, replaced)
   local by = M.by_of(class)
   if holder then M.finish(holder, CANCELLED, by, K.cancelled, nil, 'replaced', replaced) end
   if victim and not (holder and holder.seq == victim.seq) then
@@ -229,18 +232,18 @@ function M.make_way(id, class, holder, victim, replaced)
   end
 end
 
--- Insert all; those that come with a settlement are part of it, and not refused for a full queue.
--- Answers the first new seq, what became of each, and the ids of those that stand for others or were pushed out. Where
--- all are new and of one kind, their state says it all.
+-- Inserts all jobs. Without `bounded` none is refused for a full queue: jobs that come with a settlement are part of it.
+-- Returns the first new seq, the answers, and the ids of existing and shed jobs. If all jobs are new and of one class, the
+-- answers are only their state.
 function M.insert_all(batch, bounded, replaced)
-  local ids, of, answers, others, evicted = batch.ids, batch.of, {}, {}, {}
+  local ids, class_of_job, answers, others, evicted = batch.ids, batch.class_of_job, {}, {}, {}
   if #ids == 0 then return { 0, '', others } end
   local seq_of_id, at, jobs = M.fetch('id', ids), M.cache('at'), M.cache('job')
   batch.new = { id = M.changes('id'), at = M.changes('at'), job = M.changes('job') }
   local last = tonumber(call('HGET', META, 'seq') or 0)
   local before, format, is_plain = last, string.format, #batch.classes == 1
   for i = 1, #ids do
-    local class, id, ties = of[i], ids[i], batch.ties[i]
+    local class, id, ties = class_of_job[i], ids[i], batch.ties[i]
     local verdict, other, holder, victim
     if seq_of_id[id] then
       verdict, other = M.answer_for(DUPLICATE, BY_ID, M.job_of(seq_of_id[id]))
@@ -248,10 +251,10 @@ function M.insert_all(batch, bounded, replaced)
       local settings = M.settings_of(class.queue)
       ties = ties and M.read_ties(ties)
       if ties or settings.capacity or class.needs then
-        verdict, other, holder, victim = M.in_the_way(batch, id, class, ties, settings, bounded)
+        verdict, other, holder, victim = M.find_conflict(batch, id, class, ties, settings, bounded)
       end
       if not verdict then
-        if holder or victim then M.make_way(id, class, holder, victim, replaced) end
+        if holder or victim then M.remove_others(id, class, holder, victim, replaced) end
         if not class.is_prepared then M.prepare(class, settings) end
         last = last + 1
         local seq = format(K.SEQ, last)
@@ -272,12 +275,12 @@ function M.insert_all(batch, bounded, replaced)
         if class.waits_for then
           M.wait_for(class.waits_for, M.needs_of(class.needs), class.lane, seq, class.x)
         else
-          class.place[seq] = class.score
+          class.set[seq] = class.score
         end
-        local n = #lines
-        lines[n + 1], lines[n + 2], lines[n + 3] = size, id, line or class.line
-        told = told + 1
-        if told == K.ROW then M.end_row() end
+        local n = #event_lines
+        event_lines[n + 1], event_lines[n + 2], event_lines[n + 3] = size, id, line or class.line
+        event_count = event_count + 1
+        if event_count == K.ROW then M.end_row() end
         M.tally(class.lane, class.priority, class.state, 1)
         class.accepted = class.accepted + 1
       end
@@ -302,14 +305,15 @@ function M.insert_all(batch, bounded, replaced)
   end
   if last ~= before then call('HSET', META, 'seq', text(last)) end
   M.flush()
-  return { text(before + 1), is_plain and string.char(of[1].state) or M.verdicts(answers, of, before, evicted), others }
+  local verdicts = is_plain and string.char(class_of_job[1].state) or M.verdicts(answers, class_of_job, before, evicted)
+  return { text(before + 1), verdicts, others }
 end
 
-function M.verdicts(answers, of, last, evicted)
+function M.verdicts(answers, class_of_job, last, evicted)
   for i = 1, #answers do
     if not answers[i] then
       last = last + 1
-      answers[i] = pack('<BBBd', NEW, evicted[i] and EVICTED or 0, of[i].state, last)
+      answers[i] = pack('<BBBd', NEW, evicted[i] and EVICTED or 0, class_of_job[i].state, last)
     end
   end
   return table.concat(answers)

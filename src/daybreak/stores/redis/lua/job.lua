@@ -1,11 +1,12 @@
--- One job: how it is kept, and the small moves that every transition is made of.
+-- One job: how it is stored, and the steps that every transition is made of.
 --
--- at      seq -> its moving part: HEAD, id, holder (worker, call, who cancels) while it runs, NEEDED if it needs
---         resources, and its history; the first event only where it tells more than what was submitted
---         x: waiting its score, running its lease's end, final when it ended; y: due, the lease's length, purge time
--- job     seq -> its immutable part: created, how long it is kept (completed, failed), and what was submitted
+-- at      seq -> its changing part: HEAD, id, holder (worker, call, who requested a cancel) while it runs, NEEDED if it
+--         needs resources, and its history; the first event is stored only if it contains more than the spec
+--         x: score (waiting), end of the lease (running), end of the job (final); y: due time, length of the lease, purge
+--         time
+-- job     seq -> its immutable part: created, keep_completed, keep_failed, and the packed spec
 -- ties    seq -> its unique name and idempotency keys, if it has any
--- checkpoint, failure, note, progress, result: seq -> as the client packed it; `marks` says which are there
+-- checkpoint, failure, note, progress, result: seq -> as the client packed it; `marks` has a bit for each that exists
 local HEAD = K.HEAD .. 'Hc0Hc0'
 
 function M.job_of(seq)
@@ -40,24 +41,24 @@ function M.mark(job, bit_, name, value)
   end
 end
 
-function M.tell(job, line)
+function M.record(job, line)
   job.history = M.shortened(job.history .. line, job.n)
-  M.tell_feed(job.id, line)
+  M.add_to_feed(job.id, line)
 end
 
 function M.change(job, kind, state, by, tail, reason, run_at, fence, attempt, priority)
   job.n = job.n + 1
-  M.tell(job, M.event(kind, state or NO_STATE, reason or 0, priority or NO_PRIORITY, job.n, run_at or NONE,
+  M.record(job, M.event(kind, state or NO_STATE, reason or 0, priority or NO_PRIORITY, job.n, run_at or NONE,
     fence or NONE, attempt or NO_ATTEMPT, by, tail or ''))
 end
 
--- -- places -----------------------------------------------------------------------------------------------------------
+-- -- sets of states ---------------------------------------------------------------------------------------------------
 
 function M.arrived(job)
   return unpack_from('<d', M.hget('job', job.seq)) - wall + now
 end
 
-function M.place(job)
+function M.update_rank(job)
   job.x = M.score_of(M.settings_of(M.queue_of(job.lane)), job.priority, M.arrived(job))
 end
 
@@ -91,7 +92,7 @@ function M.enter(job)
     M.wake_work(M.queue_of(job.lane))
   elseif state == SCHEDULED then
     M.zset(K.DUE[job.clock], job.seq, job.y)
-    M.wake_work(M.queue_of(job.lane)) -- an idle worker must plan anew
+    M.wake_work(M.queue_of(job.lane)) -- an idle worker must recompute when to wake
   elseif state == RUNNING then
     M.zset('lease', job.seq, job.x)
   elseif state == BLOCKED then
@@ -105,9 +106,9 @@ function M.enter(job)
   M.tally(job.lane, job.priority, state, 1)
 end
 
--- Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who wait for
--- what it needs, who are asked before this script ends.
-function M.first_state(job)
+-- The state of a job that no longer waits for its time: queued; or, if a holder runs it, blocked on its first resource,
+-- which is offered before this script ends.
+function M.ready_state(job)
   local needs = job.needs and M.needs_of(job.needs)
   if not needs or not needs.holder then return QUEUED end
   job.on = 1
@@ -128,7 +129,7 @@ function M.is_overdue(seq)
   return tonumber(call('ZSCORE', P .. 'expiring', seq)) <= now
 end
 
--- The limit is on the wait for the first start; later waits are the retries' own.
+-- Expiry limits the wait for the first start only. Waits between retries do not expire.
 function M.forget_expiry(job)
   if M.has(job.marks, K.EXPIRY) then
     job.marks = job.marks - K.EXPIRY
@@ -150,13 +151,13 @@ function M.ties_of(job)
   return named % 2 == 1 and unique or nil, keys, named >= 2, code
 end
 
--- The digest of the code by which a job with a key was submitted.
+-- The digest of the code that submitted a job with a key.
 function M.code_of(job)
   local _, _, _, code = M.ties_of(job)
   return code
 end
 
--- `gives_up`: a running job gives its unique name up to one like this.
+-- `gives_up`: the job gives up its unique name once it runs.
 function M.tie(job, unique, keys, gives_up, code)
   local packed = pack('<BHc0Hc0', (unique and 1 or 0) + (gives_up and 2 or 0), #(unique or ''), unique or '', #(code or ''),
     code or '')
@@ -172,36 +173,36 @@ function M.release_unique(job)
   end
 end
 
--- `at` is the steady time at which the key was submitted; NONE: when its job was, while the clock had not jumped.
-function M.know_key(job, key, digest, at)
+-- `at` is the steady time at which the key was submitted. NONE: the same as its job's, before any jump of the clock.
+function M.assign_key(job, key, digest, at)
   local unique, keys, gives_up, code = M.ties_of(job)
   keys[#keys + 1] = key
   M.tie(job, unique, keys, gives_up, code)
   M.hset('key', key, pack('<Hc0d', #job.id, job.id, at) .. digest)
 end
 
--- Whether a key whose job has gone is spent: its time is not over yet.
+-- Whether a key whose job is gone is still spent: its retention is not over.
 function M.is_spent(key)
   local till = call('ZSCORE', P .. 'dropped', key)
   return till and tonumber(till) > now
 end
 
--- -- totals: what has happened, added up for ever ---------------------------------------------------------------------
--- A cell of the totals is a lane and a priority, in one number.
+-- -- totals: counters of what has happened ----------------------------------------------------------------------------
+-- A cell is a lane and a priority, in one number.
 --
--- total  cell -> how many were submitted (insert.lua, submit.lua)
---        cell: -> what is counted of most settlements (settle.lua)
---        cell:what -> how often anything else happened, and how long it took; of `attempts` the highest number
+-- total  cell -> the number of submitted jobs (insert.lua, submit.lua)
+--        cell: -> the counters of most settlements (settle.lua)
+--        cell:what -> how often anything else happened, and how long it took in total; for `attempts` the highest number
 
 function M.count(lane, priority, what, n, took)
   local field = text(lane * 16 + priority) .. ':' .. what
-  local said = totals[field]
-  if not said then
+  local entry = totals[field]
+  if not entry then
     totals[field] = { n = n, took = took, is_highest = what == 'attempts' }
-  elseif said.is_highest then
-    said.n = math.max(said.n, n)
+  elseif entry.is_highest then
+    entry.n = math.max(entry.n, n)
   else
-    said.n, said.took = said.n + n, said.took + took
+    entry.n, entry.took = entry.n + n, entry.took + took
   end
 end
 
@@ -209,17 +210,17 @@ function M.write_totals()
   local fields = {}
   for field in pairs(totals) do fields[#fields + 1] = field end
   local kept = M.fetch('total', fields)
-  for field, said in pairs(totals) do
+  for field, entry in pairs(totals) do
     local n, took = 0, 0
     if kept[field] then n, took = unpack_from('<dd', kept[field]) end
-    n = said.is_highest and math.max(n, said.n) or n + said.n
-    M.hset('total', field, pack('<dd', n, took + said.took))
+    n = entry.is_highest and math.max(n, entry.n) or n + entry.n
+    M.hset('total', field, pack('<dd', n, took + entry.took))
   end
 end
 
 -- -- ends -------------------------------------------------------------------------------------------------------------
 
--- A job has ended: `keep` is how long it stays, NONE is for ever.
+-- A job ends. `keep` is how long it is kept; NONE: forever.
 function M.close(job, keep)
   M.forget_expiry(job)
   job.clock = 0
@@ -229,17 +230,17 @@ function M.close(job, keep)
   finals[#finals + 1] = M.size_of(job.id) .. job.id
 end
 
-local WHY = { [K.REASON_ERROR] = 'error', [K.REASON_EXPIRED] = 'expired', [K.REASON_SHED] = 'shed' }
+local REASON_NAMES = { [K.REASON_ERROR] = 'error', [K.REASON_EXPIRED] = 'expired', [K.REASON_SHED] = 'shed' }
 
--- End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker.
+-- End a job that did not run to an outcome: cancelled, replaced, expired, shed or failed fast at a breaker.
 function M.finish(job, state, by, kind, reason, note, tail)
-  if job.needs then M.wait_no_more(job) end
+  if job.needs then M.release_offers(job) end
   M.leave(job)
   job.state, job.reason = state, reason or 0
   M.mark(job, K.NOTE, 'note', note)
   local _, completed, failed = unpack_from('<ddd', M.hget('job', job.seq))
   M.close(job, state == FAILED and failed or completed)
-  M.count(job.lane, job.priority, reason and 'failed ' .. WHY[reason] or 'cancelled', 1, 0)
+  M.count(job.lane, job.priority, reason and 'failed ' .. REASON_NAMES[reason] or 'cancelled', 1, 0)
   M.change(job, kind, state, by, tail, reason, nil, nil, job.attempt)
   M.enter(job)
   M.save(job)
@@ -254,11 +255,11 @@ function M.fail(job, by, kind, reason, note)
 end
 
 function M.rerank(job, priority, by)
-  if job.needs then M.keep_no_more(M.needs_of(job.needs), job.seq) end
+  if job.needs then M.release_reservation(M.needs_of(job.needs), job.seq) end
   M.leave(job)
   local before = job.priority
   job.priority = priority or before
-  M.place(job)
+  M.update_rank(job)
   if job.priority ~= before then
     M.change(job, K.reprioritised, nil, by, nil, nil, nil, nil, nil, job.priority)
   end
@@ -266,8 +267,8 @@ function M.rerank(job, priority, by)
   M.save(job)
 end
 
--- Its keys are spent until `keys_for` after their submit, or after now if the job `lives_on` in another store; nil frees
--- them at once.
+-- The keys of a job stay spent until `keys_for` after their submit or, if the job `lives_on` in another store, after now.
+-- nil frees them at once.
 function M.drop_keys(job, keys_for, lives_on)
   local _, keys = M.ties_of(job)
   for i = 1, #keys do
@@ -286,9 +287,9 @@ function M.drop_keys(job, keys_for, lives_on)
   end
 end
 
--- Forget a job, and in time its idempotency keys: see drop_keys.
+-- Delete a job. Its idempotency keys follow later: see drop_keys.
 function M.drop(job, keys_for, lives_on)
-  if job.needs and job.state < COMPLETED then M.wait_no_more(job) end
+  if job.needs and job.state < COMPLETED then M.release_offers(job) end
   M.leave(job)
   M.forget_expiry(job)
   if M.has(job.marks, K.TIES) then

@@ -1,4 +1,4 @@
--- What idempotency keys stand for: the id of a job, the digest of its content, and whether that job has gone.
+-- The jobs of idempotency keys: id, digest of the content, and whether the job is gone.
 local names, ids, answers = {}, {}, {}
 for i = 1, number() do names[i] = arg() end
 local found = M.fetch('key', names)

@@ -1,5 +1,6 @@
--- Is this namespace ours, and not too new? A new one gets our version. Answers the time, its version and what it needs.
--- First a word that nobody hears: scripts wake others last, and who may not is told before anything is written.
+-- Returns the time, the version of the namespace and the oldest version that can use it. A new namespace gets the client's.
+-- First publishes a message that nobody receives: scripts publish at their end, and a user without the permission for it
+-- must be refused before anything is written.
 call('PUBLISH', P .. 'wake:', '')
 local version, needs = arg(), arg()
 local found = call('HMGET', META, 'version', 'needs')

@@ -1,4 +1,4 @@
--- Jobs that go to another store: all that is kept of them, and the keys they answer for, each with its digest.
+-- Jobs that move to another store: everything that is stored of them, and their keys, each with its digest.
 parts.whole()
 local names = {}
 for i = 1, number() do names[i] = arg() end
@@ -20,7 +20,7 @@ local function keys_of(job)
   return found
 end
 
--- An unfinished job may have given its unique name up to another.
+-- An unfinished job may have given up its unique name to another.
 local function holds_name(job)
   local unique = M.ties_of(job)
   return not unique or job.state >= COMPLETED or M.hget('unique', unique) == job.seq

@@ -1,12 +1,13 @@
--- The short way of the exchange that workers ask for most: jobs that completed at their first attempt, and a claim in one
--- queue, of jobs to which nothing is attached; what they need of resources is there for all, and nobody waits. It reads everything, then writes everything. Where anything is out of the
--- ordinary it has written nothing and answers nil: then the rest of the script, the long way, does it all.
--- It stands before the prelude: making the functions of the long way would take longer than all of this.
+-- The fast path of the most frequent exchange: jobs that completed at their first attempt, and a claim on one queue, of
+-- jobs without stored parts whose resources are free and have no waiting jobs. It reads everything, then writes everything.
+-- If anything is not plain it has written nothing and returns nil: then the rest of the script, the general path, runs. It
+-- may refuse, it may never differ.
+-- It comes before the prelude: defining the functions of the general path would take longer than all of this.
 local flags = tonumber(ARGV[3])
 if flags ~= 1 and flags ~= 16 and flags ~= 17 then return nil end
 local call, P, argv, pack, unpack_from, format = redis.call, KEYS[1], ARGV, struct.pack, struct.unpack, string.format
-local band, MOST, ROW = bit.band, 500, 500
-local QUEUED, RUNNING, COMPLETED = 2, 3, 5 -- these, and all numbers below, as in prelude.lua
+local band, MAX_JOBS, ROW = bit.band, 500, 500
+local QUEUED, RUNNING, COMPLETED = 2, 3, 5 -- these and all numbers below are as in prelude.lua
 local HEAD = '<BBBBBBI4I4dI4I4I4ddd'
 local p, meta, clock = 5, P .. 'meta', call('TIME')
 local kept = call('HMGET', meta, 'time', 'pos', 'look', 'clock')
@@ -23,9 +24,9 @@ if argv[1] ~= '' then
 end
 local whole = format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
--- -- what is asked, as in settle.lua and claim.lua --------------------------------------------------------------------
+-- -- the request, as in settle.lua and claim.lua ----------------------------------------------------------------------
 
-local fates, runs, seqs, names, ended, results, brought = {}, {}, {}, {}, 0, {}, 0
+local fates, runs, seqs, names, ended, results, result_args = {}, {}, {}, {}, 0, {}, 0
 if flags ~= 16 then
   for i = 1, tonumber(argv[p]) do
     local state, reason, kept, attempt, lost, timeouts, fence, _, keep = unpack_from('<BBBI4I4I4ddd', argv[p + 1])
@@ -39,14 +40,14 @@ if flags ~= 16 then
   p = p + 1
   for i = 1, tonumber(argv[p]) do
     local fate, count = fates[tonumber(argv[p + 1])], tonumber(argv[p + 2])
-    if ended + count > MOST then return nil end
+    if ended + count > MAX_JOBS then return nil end
     runs[i] = { fate = fate, before = ended, count = count, times = argv[p + 3] }
     p = p + 3
     for j = ended + 1, ended + count do
       seqs[j], names[j], p = argv[p + 1], argv[p + 2], p + 2
       if fate.kept == 1 then
-        results[brought + 1], results[brought + 2] = seqs[j], argv[p + 1]
-        brought, p = brought + 2, p + 1
+        results[result_args + 1], results[result_args + 2] = seqs[j], argv[p + 1]
+        result_args, p = result_args + 2, p + 1
       end
     end
     ended = ended + count
@@ -54,13 +55,14 @@ if flags ~= 16 then
   p = p + 1
 end
 
-local frees, queue, worker, name, leased, limit, lease_for, begins, lane, taken = {}, nil, nil, nil, 0, 0, 0, 0, nil, 0
+local wakes_nobody, queue, worker, name, lane = {}, nil, nil, nil, nil
+local leased, limit, lease_for, begins, taken = 0, 0, 0, 0, 0
 if flags ~= 1 then
   worker, name, leased = argv[p], argv[p + 1], tonumber(argv[p + 2])
   limit, lease_for = tonumber(argv[p + 3]), tonumber(argv[p + 4])
   local tasks, lanes = tonumber(argv[p + 9]), {}
   begins = tonumber(argv[p + 5])
-  if argv[p + 6] ~= '1' or leased >= 128 or limit < 1 or limit > MOST or tasks < 1 or tasks > 100 then return nil end
+  if argv[p + 6] ~= '1' or leased >= 128 or limit < 1 or limit > MAX_JOBS or tasks < 1 or tasks > 100 then return nil end
   queue = argv[p + 7]
   local settings = call('HGET', P .. 'settings', queue)
   if settings then
@@ -74,17 +76,17 @@ if flags ~= 1 then
   for i = 1, #lanes do
     local waiting = call('ZRANGE', P .. 'queued:' .. lanes[i], 0, #lanes == 1 and limit - 1 or 0)
     if #waiting > 0 then
-      if lane then return nil end -- which of them comes first is for the long way to say
+      if lane then return nil end -- more than one lane has jobs: the general path merges them
       lane = lanes[i]
       if #lanes > 1 then waiting = call('ZRANGE', P .. 'queued:' .. lane, 0, limit - 1) end
       taken = #waiting
       for j = 1, taken do seqs[ended + j] = waiting[j] end
     end
-    frees[tonumber(lanes[i])] = true
+    wakes_nobody[tonumber(lanes[i])] = true
   end
 end
 
--- -- what time does ---------------------------------------------------------------------------------------------------
+-- -- due jobs and resources -------------------------------------------------------------------------------------------
 
 local found, first
 local before, pos, look = tonumber(kept[1] or 0), tonumber(kept[2] or 0), kept[3] and tonumber(kept[3])
@@ -98,45 +100,45 @@ if queue then
   if first and first <= now then return nil end
 end
 
--- -- what becomes of it -----------------------------------------------------------------------------------------------
+-- -- results ----------------------------------------------------------------------------------------------------------
 
 local total = ended + taken
-local written, lines, rows, told, seen = {}, {}, {}, 0, {}
+local written, event_lines, rows, event_count, seen = {}, {}, {}, 0, {}
 local outcomes, sums, counted, purges, finals, starts = {}, {}, {}, {}, {}, {}
 local function end_row()
-  rows[#rows + 1] = pack('<dI4', now, told) .. table.concat(lines)
-  lines, told = {}, 0
+  rows[#rows + 1] = pack('<dI4', now, event_count) .. table.concat(event_lines)
+  event_lines, event_count = {}, 0
 end
 
--- A lane whose queue wakes nobody when one of its jobs ends.
-local function is_free(number)
-  if frees[number] == nil then
+-- Whether the end of a job in this lane wakes no worker: its queue has no max_running.
+local function ends_wake_nobody(number)
+  if wakes_nobody[number] == nil then
     local packed = call('HGET', P .. 'lane', format(whole, number))
     local settings = packed and call('HGET', P .. 'settings', (unpack_from('<Hc0', packed)))
     local _, _, max_running = 0, 0, -1
     if settings then _, _, max_running = unpack_from('<BBd', settings) end
-    frees[number] = max_running < 0
+    wakes_nobody[number] = max_running < 0
   end
-  return frees[number]
+  return wakes_nobody[number]
 end
 
 -- -- resources, as in gauge.lua ---------------------------------------------------------------------------------------
 
-local shares, needed, share = {}, nil, nil -- what jobs need -> how many take it, and give it back
-local function shares_of(record, at)
-  if not needed or record:sub(at, at + #needed - 1) ~= needed then -- most need what the one before them did
+local needs_counts, needed, counts = {}, nil, nil -- packed needs -> how many jobs take and give them back
+local function count_needs(record, at)
+  if not needed or record:sub(at, at + #needed - 1) ~= needed then -- most jobs have the same needs as the one before
     local since, on, packed = unpack_from('<dHI4c0', record, at)
     if since ~= -1 or on ~= 0 then return nil end
-    needed, share = pack('<dHI4c0', since, on, #packed, packed), shares[packed] or { takes = 0, gives = 0 }
-    shares[packed] = share
+    needed, counts = pack('<dHI4c0', since, on, #packed, packed), needs_counts[packed] or { takes = 0, gives = 0 }
+    needs_counts[packed] = counts
   end
-  return share
+  return counts
 end
 
--- The gauges as they will be, by name; nil where more must be thought of than how much of each is in use.
+-- The new gauges, by name; nil if more than the number of used slots is to be considered.
 local function gauges_after()
   local takes, gives, changed = {}, {}, {}
-  for packed, one in pairs(shares) do
+  for packed, one in pairs(needs_counts) do
     local flags, _, _, at = unpack_from('<BdHc0', packed)
     if band(flags, 1) ~= 0 then return nil end
     while at <= #packed do
@@ -149,16 +151,16 @@ local function gauges_after()
   for resource, slots in pairs(takes) do
     local gauge = call('HGET', P .. 'gauge', resource)
     if not gauge then return nil end
-    local most, used, waiting, shut_until, limit, every, _, probes, _, at, fence, _, _, kept_for, sparing_until =
+    local max_waiting, used, waiting, shut_until, limit, every, _, probes, _, at, fence, _, _, kept_for, sparing_until =
       unpack_from('<dddddddddddBdc16dddd', gauge)
     used = used - gives[resource] + slots
     if waiting ~= 0 or shut_until > now or every ~= 0 or probes >= 0 or at >= 0 or fence ~= 0
       or kept_for ~= '0000000000000000' or sparing_until > now or used < 0 or (limit >= 0 and used > limit)
-      or (used == 0 and limit < 0 and most < 0) then
+      or (used == 0 and limit < 0 and max_waiting < 0) then
       return nil
     end
     local last = #changed
-    if last >= 2 * MOST then return nil end -- more than one call takes
+    if last >= 2 * MAX_JOBS then return nil end -- more arguments than one call accepts
     changed[last + 1], changed[last + 2] = resource, gauge:sub(1, 8) .. pack('<d', used) .. gauge:sub(17)
   end
   return changed
@@ -183,29 +185,29 @@ for i = 1, #runs do
       local state, _, held, marks, priority, _, number, _, fence, n, _, _, _, _, started = unpack_from(HEAD, head)
       n = n + 1
       if state ~= RUNNING or fence ~= fate.fence or band(held, 1) ~= 0 or band(marks, 119) ~= 0 or n % 200 == 0
-        or not is_free(number) then
+        or not ends_wake_nobody(number) then
         return nil
       end
       local cell = number * 16 + priority
       outcome = {
         head = pack(HEAD, COMPLETED, fate.reason, 0, marks + 16 * fate.kept, priority, 0, number, 1, fence, n, fate.lost,
           fate.timeouts, wall, fate.purge_at, started),
-        line = fate.event .. pack('<I4dd', n, wall, -1) .. fate.tail, cell = cell, count = 0, is_sharing = marks >= 128,
+        line = fate.event .. pack('<I4dd', n, wall, -1) .. fate.tail, cell = cell, count = 0, needs_resources = marks >= 128,
       }
       sums[cell] = sums[cell] or { completed = 0, ran = 0, first = 0, waited = 0, longest = 0 }
       known[head], outcomes[#outcomes + 1] = outcome, outcome
     end
     local low, high = record:byte(stop + 1, stop + 2)
     local past = stop + 3 + low + 256 * high
-    if outcome.is_sharing then
-      local shared = shares_of(record, past)
-      if not shared then return nil end
-      shared.gives = shared.gives + 1
+    if outcome.needs_resources then
+      local counts_of_job = count_needs(record, past)
+      if not counts_of_job then return nil end
+      counts_of_job.gives = counts_of_job.gives + 1
     end
     written[2 * j - 1], written[2 * j] = seq, outcome.head .. id .. '\0\0' .. record:sub(past) .. outcome.line
-    lines[2 * told + 1], lines[2 * told + 2] = id, outcome.line
-    told = told + 1
-    if told == ROW then end_row() end
+    event_lines[2 * event_count + 1], event_lines[2 * event_count + 2] = id, outcome.line
+    event_count = event_count + 1
+    if event_count == ROW then end_row() end
     finals[j], counted[j], outcome.count = id, outcome.cell, outcome.count + 1
     if purge then
       local last = #purges
@@ -216,15 +218,15 @@ end
 
 local heads, leases = {}, {}
 if taken > 0 then
-  local till, looks, number = now + lease_for, {}, tonumber(lane)
+  local till, templates, number = now + lease_for, {}, tonumber(lane)
   local score = format(whole, till)
   local holder = pack('<Hc0Hc0Hc0', #worker, worker, #name, name, 0, '')
   local held, by = pack('<Hc0', #holder, holder), pack('<Hc0I4c0', #worker, worker, 0, '')
   for i = 1, taken do
     local seq, record = seqs[ended + i], found[ended + i]
-    if i == begins + 1 then looks, leased = {}, leased + 32 end -- those from here on are claimed ahead of time
+    if i == begins + 1 then templates, leased = {}, leased + 32 end -- jobs from here on are prefetched
     local head = record:sub(1, 58)
-    local start = looks[head]
+    local start = templates[head]
     if not start then
       local _, _, _, marks, priority, _, _, attempt, fence, n, lost, timeouts = unpack_from(HEAD, head)
       attempt, fence, n = attempt + 1, fence + 1, n + 1
@@ -233,33 +235,33 @@ if taken > 0 then
         head = pack(HEAD, RUNNING, 0, leased, marks, priority, 0, number, attempt, fence, n, lost, timeouts, till,
           lease_for, wall),
         line = pack('<BBBBI4dddI4', 2, RUNNING, 0, 255, n, wall, -1, fence, attempt) .. by,
-        cell = number * 16 + priority, count = 0, is_sharing = marks >= 128,
+        cell = number * 16 + priority, count = 0, needs_resources = marks >= 128,
       }
-      looks[head], starts[#starts + 1] = start, start
+      templates[head], starts[#starts + 1] = start, start
     end
     local low, high = record:byte(59, 60)
     local stop = 60 + low + 256 * high
     local id, at = record:sub(59, stop), 2 * (ended + i)
-    if start.is_sharing then
-      local shared = shares_of(record, stop + 3)
-      if not shared then return nil end
-      shared.takes = shared.takes + 1
+    if start.needs_resources then
+      local counts_of_job = count_needs(record, stop + 3)
+      if not counts_of_job then return nil end
+      counts_of_job.takes = counts_of_job.takes + 1
     end
     written[at - 1], written[at] = seq, start.head .. id .. held .. record:sub(stop + 3) .. start.line
-    lines[2 * told + 1], lines[2 * told + 2] = id, start.line
-    told = told + 1
-    if told == ROW then end_row() end
+    event_lines[2 * event_count + 1], event_lines[2 * event_count + 2] = id, start.line
+    event_count = event_count + 1
+    if event_count == ROW then end_row() end
     heads[i], leases[2 * i - 1], leases[2 * i] = start.head, score, seq
     start.count = start.count + 1
   end
 end
-if told > 0 then end_row() end
+if event_count > 0 then end_row() end
 local gauges = needed and gauges_after()
 if needed and not gauges then return nil end
 
 -- -- writing ----------------------------------------------------------------------------------------------------------
 
--- The first write, as in prelude.lua: what can refuse a write refuses this one.
+-- The first write, as in change_set.lua: if the server refuses writes, it refuses this one.
 if #rows > 0 then
   call('HSET', meta, 'time', format(whole, server), 'pos', format(whole, pos + #rows))
 else
@@ -268,24 +270,24 @@ end
 if before > server + 1000000 then call('HSET', meta, 'back', 1) end
 if total > 0 then call('HSET', P .. 'at', unpack(written)) end
 if gauges then call('HSET', P .. 'gauge', unpack(gauges)) end
--- Before others are removed: a set that is empty for a moment would be built anew, in the slow form of small ones.
+-- Before leases are removed: a set that becomes empty would be created again in the encoding of small sets, which is slow.
 if taken > 0 then call('ZADD', P .. 'lease', unpack(leases)) end
 if ended > 0 then
   call('ZREM', P .. 'lease', unpack(seqs, 1, ended))
   if #purges > 0 then call('ZADD', P .. 'purge', unpack(purges)) end
-  if brought > 0 then call('HSET', P .. 'result', unpack(results)) end
+  if result_args > 0 then call('HSET', P .. 'result', unpack(results)) end
   for i = 1, #runs do
     local run = runs[i]
-    local sum, is_one = sums[counted[run.before + 1]], true
+    local sum, has_one_sum = sums[counted[run.before + 1]], true
     if #outcomes > 1 then
-      for j = run.before + 2, run.before + run.count do is_one = is_one and counted[j] == counted[j - 1] end
+      for j = run.before + 2, run.before + run.count do has_one_sum = has_one_sum and counted[j] == counted[j - 1] end
     end
-    if is_one then -- the client has added up
+    if has_one_sum then -- use the client's sums
       local ran, longest, first_ones, waited = unpack_from('<dddd', run.times)
       sum.completed, sum.ran, sum.first = sum.completed + run.count, sum.ran + ran, sum.first + first_ones
       sum.waited, sum.longest = sum.waited + waited, math.max(sum.longest, longest)
     end
-    for j = 1, is_one and 0 or run.count do
+    for j = 1, has_one_sum and 0 or run.count do
       local ran = unpack_from('<d', run.times, 25 + 8 * j)
       local waited = unpack_from('<d', run.times, 25 + 8 * (run.count + j))
       sum = sums[counted[run.before + j]]
@@ -296,8 +298,8 @@ if ended > 0 then
   for cell, sum in pairs(sums) do
     local field = format(whole, cell) .. ':'
     local completed, ran, first_ones, waited, batches, last, last_ran = 0, 0, 0, 0, 0, 0, 0
-    local there = call('HGET', P .. 'total', field)
-    if there then completed, ran, first_ones, waited, batches, last, last_ran = unpack_from('<ddddddd', there) end
+    local existing = call('HGET', P .. 'total', field)
+    if existing then completed, ran, first_ones, waited, batches, last, last_ran = unpack_from('<ddddddd', existing) end
     if wall > last then
       last, last_ran = wall, sum.longest
     elseif wall == last then

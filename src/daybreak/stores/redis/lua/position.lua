@@ -1,5 +1,5 @@
--- How many jobs of its queue are claimed before a queued job, or wait before a blocked one for the same; -1 if it is
--- neither.
+-- How many jobs of its queue come before a queued job, or wait before a blocked job for the same resource; -1 if the job
+-- is neither.
 local seq = M.hget('id', arg())
 local job = seq and M.job_of(seq)
 if not job or (job.state ~= QUEUED and job.state ~= BLOCKED) then return { stamp, -1 } end
@@ -7,7 +7,7 @@ local resource = job.state == BLOCKED and M.blocked_on(job)
 local lanes, ahead = M.lanes_of(M.queue_of(job.lane)), 0
 local score = text(job.x)
 for i = 1, #lanes do
-  local name = P .. (resource and M.line_of(resource, lanes[i]) or 'queued:' .. text(lanes[i]))
+  local name = P .. (resource and M.waiting_set(resource, lanes[i]) or 'queued:' .. text(lanes[i]))
   local low, high = call('ZCOUNT', name, '-inf', '(' .. score), call('ZCOUNT', name, '-inf', score)
   while low < high do
     local middle = math.floor((low + high) / 2)

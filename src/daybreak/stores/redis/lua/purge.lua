@@ -1,8 +1,8 @@
--- Retention: what has been kept long enough goes, a bounded chunk at a time.
+-- Purge: delete what has been kept long enough, a bounded number at a time.
 local limit, events_for, keys_for = number(), number(), number()
 local wanted = {}
 for i = 1, number() do wanted[i] = { arg(), number() } end
-local adopted = {} -- by another store: id and revision
+local adopted = {} -- id and revision of jobs that another store has taken over
 for i = 1, number() do adopted[i] = { arg(), number() } end
 
 M.begin()
@@ -33,15 +33,15 @@ M.fetch('at', old)
 for i = 1, #old do M.drop(M.job_of(old[i]), keys_for) end
 M.flush()
 
--- By order of commit, so that a clock set back tears no hole. Positions go on when the feed is empty.
+-- In the order of commits, so that a clock that was set back leaves no gap. Positions continue when the feed is empty.
 local last = tonumber(call('HGET', META, 'pos') or 0)
 local first = tonumber(call('HGET', META, 'first') or 1)
 local rows, events, past, bytes = 0, 0, first, 0
 while past <= last and rows < limit and bytes < 4000000 do
   local row = call('HGET', P .. 'feed', text(past))
   bytes = bytes + #row
-  local told, n = unpack_from('<dI4', row)
-  if told > now - events_for then break end
+  local event_count, n = unpack_from('<dI4', row)
+  if event_count > now - events_for then break end
   call('HDEL', P .. 'feed', text(past))
   rows, events, past = rows + 1, events + n, past + 1
 end

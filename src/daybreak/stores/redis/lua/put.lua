@@ -1,23 +1,23 @@
--- Records: settings and other small things, compared by revision when they are written.
+-- Records: settings and other small values, written with an optional check of the revision.
 
--- kind, name, expected revision (empty: any), value, what scripts need to know of it, and the event that tells of it
--- (empty: none). Empty values delete.
+-- kind, name, expected revision (empty: any), value (empty: delete), settings in it for scripts, and the event to publish
+-- (empty: none).
 function M.read_put()
   return { kind = arg(), name = arg(), expect = arg(), value = arg(), settings = arg(), event = arg() }
 end
 
--- The revision it got, as text; '0' if it had changed and nothing was written.
+-- Returns the new revision as text; '0' if the expected revision did not match and nothing was written.
 function M.put(record)
   local name = 'records:' .. record.kind
   if record.expect ~= '' then
-    local there = M.hget(name, record.name)
-    local revision = there and unpack_from('<d', there) or 0
+    local existing = M.hget(name, record.name)
+    local revision = existing and unpack_from('<d', existing) or 0
     if revision ~= tonumber(record.expect) then return '0' end
   end
-  -- One series of revisions for all records: one that was deleted and written anew never has an old number.
+  -- All records share one sequence, so a record that was deleted and written again never repeats a revision.
   local revision = call('HINCRBY', META, 'revision', 1)
-  if record.event ~= '' then -- of no job
-    M.tell_feed('', record.event:sub(1, 4) .. pack('<I4dd', 0, wall, NONE) .. record.event:sub(5))
+  if record.event ~= '' then -- an event of no job
+    M.add_to_feed('', record.event:sub(1, 4) .. pack('<I4dd', 0, wall, NONE) .. record.event:sub(5))
   end
   M.hset(name, record.name, record.value ~= '' and pack('<d', revision) .. record.value)
   if record.kind ~= 'worker' then call('HSET', META, 'set', revision) end

@@ -1,10 +1,10 @@
--- Take over leases that ran out by the time of asking, which may be earlier than now: what lapsed while the question
--- was on its way lapsed while the holders' heartbeats were, too.
+-- Take over leases that had lapsed when the request was sent, which may be earlier than now: whatever delayed the request
+-- may have delayed the holders' heartbeats, too.
 local worker, asked, watched, limit, lease_for, even = arg(), number(), number(), number(), number(), number()
 asked = math.min(asked, now)
 
--- Whoever asks has seen the clock run evenly since `even`. What was testified without a gap before is kept with it.
-local function testify()
+-- The caller has seen the clock run evenly since `even`. An earlier report that overlaps is merged with it.
+local function report_even_clock()
   local from, to = (call('HGET', META, 'even') or ''):match('^(%d+):(%d+)$')
   from, to = tonumber(from), tonumber(to)
   if from and even <= to and from <= now then
@@ -15,7 +15,7 @@ local function testify()
   call('HSET', META, 'even', text(even) .. ':' .. text(to))
 end
 
--- After the server's clock was set back, leases would reach too far: none is longer than its own length from now.
+-- After the server's clock was set back: no lease lasts longer than its own length from now.
 local function clamp()
   local from = 0
   while true do
@@ -37,7 +37,7 @@ local function clamp()
 end
 
 M.begin()
-if is_own and even >= 0 then testify() end
+if is_own and even >= 0 then report_even_clock() end
 if is_own and call('HGET', META, 'back') then clamp() end
 
 local taken, from = {}, 0

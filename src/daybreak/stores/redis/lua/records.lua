@@ -1,4 +1,4 @@
--- The records of a kind, or the one of a name.
+-- The records of a kind: all, or the one of a name.
 local kind, name = arg(), arg()
 if number() == 1 then
   return { stamp, { name, call('HGET', P .. 'records:' .. kind, name) } }

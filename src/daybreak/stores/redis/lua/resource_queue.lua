@@ -1,33 +1,33 @@
--- Who must wait for a resource, and who may try when it is free.
+-- The jobs that wait for a resource, and which of them may try when it is free.
 --
--- waits:<resource>           lane -> how many of its jobs wait for this resource
--- blocked:<lane>:<resource>  these jobs, in the order of rank
--- blocked                    all jobs that wait for anything, by seq
+-- waits:<resource>           lane -> the number of its jobs that wait for this resource
+-- blocked:<lane>:<resource>  these jobs, in rank order
+-- blocked                    all waiting jobs, by seq
 local LOOK_AGAIN, PASSED_OVER_FOR = 10000000, 30000000
 
--- When to look at those who still wait, `offered` having just been told to try; `more` might be.
+-- Plans when to offer a resource again, after `offered` jobs were let try; `more` might be able to.
 local function plan(resource, gauge, offered, more)
   if now < gauge.shut_until then
     M.look_at(resource, gauge, gauge.shut_until)
-  elseif more and offered > 0 then -- else it would be the same ones again
+  elseif more and offered > 0 then -- else the same jobs would be offered again
     M.look_at(resource, gauge, now)
   elseif M.is_full(gauge, 0) then
-    M.look_at(resource, gauge, NONE) -- whoever gives a slot back looks
+    M.look_at(resource, gauge, NONE) -- the job that gives back a slot offers it
   else
-    -- What is lacking is a start, or else slots: of those there are too few, and somebody will give some back.
+    -- The rate forbids a start; or there are too few slots, and some will be given back.
     local early = gauge.every > 0 and M.early(gauge) + offered * gauge.every or 0
     M.look_at(resource, gauge, now + (early > 0 and early or LOOK_AGAIN))
   end
 end
 
--- -- what is allowed --------------------------------------------------------------------------------------------------
+-- -- settings ---------------------------------------------------------------------------------------------------------
 
 function M.set_up(resource, settings)
   local gauge = M.gauge(resource)
   local every = gauge.every
   gauge.slots, gauge.every, gauge.burst, gauge.most = NONE, 0, 1, NONE
   if settings ~= '' then gauge.slots, gauge.every, gauge.burst, gauge.most = unpack_from('<dddd', settings) end
-  if gauge.every ~= every then gauge.taken_at = 0 end -- earlier starts were counted at another pace
+  if gauge.every ~= every then gauge.taken_at = 0 end -- earlier starts were counted at another rate
   freed[resource] = true
 end
 
@@ -41,58 +41,58 @@ function M.set_gate(resource, settings)
   gauge.probes = NONE
   if settings ~= '' then shut_for, gauge.probes = unpack_from('<dd', settings) end
   gauge.shut_until = shut_for ~= 0 and now + shut_for or 0
-  if gauge.kept_for ~= K.NOBODY and shut_for ~= 0 then -- others should not wait for what will not come soon
+  if gauge.kept_for ~= K.NOBODY and shut_for ~= 0 then -- a shut resource must not hold back the slots of others
     local job = M.job_of(gauge.kept_for)
-    M.keep_no_more(M.needs_of(job.needs), job.seq)
+    M.release_reservation(M.needs_of(job.needs), job.seq)
   end
   freed[resource] = true
 end
 
 -- -- waiting ----------------------------------------------------------------------------------------------------------
 
--- The name of what a job waits for: one of its needs, or the retries of one.
+-- The name of what a job waits for: one of its resources, or the retries of one.
 function M.name_of(needs, on)
   if on <= K.RETRIES then return needs[on].resource end
   return K.RETRIES_OF .. needs[on - K.RETRIES].resource
 end
 
--- The resource that fails, which is why a retry waits for this.
+-- The failing resource of a name 'retries of <resource>'; nil for other names.
 local function spared_by(cause)
   local size = #K.RETRIES_OF
   return cause:sub(1, size) == K.RETRIES_OF and cause:sub(size + 1) or nil
 end
 
 function M.blocked_on(job) return M.name_of(M.needs_of(job.needs), job.on) end
-function M.line_of(resource, lane) return 'blocked:' .. text(lane) .. ':' .. resource end
+function M.waiting_set(resource, lane) return 'blocked:' .. text(lane) .. ':' .. resource end
 
--- Stand among those who wait for a resource; a score of false is out of it.
+-- Adds a job to those that wait for a resource; a score of false removes it.
 function M.wait_for(resource, needs, lane, seq, score)
   local gauge, waits, field, by = M.gauge(resource), 'waits:' .. resource, text(lane), score and 1 or -1
   local count = tonumber(M.hget(waits, field) or 0) + by
-  M.zset(M.line_of(resource, lane), seq, score)
+  M.zset(M.waiting_set(resource, lane), seq, score)
   M.zset('blocked', seq, score and tonumber(seq))
   M.hset(waits, field, count > 0 and text(count))
   gauge.waiting = gauge.waiting + by
-  if needs.is_hasty then gauge.hasty = gauge.hasty + by end
+  if needs.is_fail_fast then gauge.fail_fast = gauge.fail_fast + by end
 end
 
--- When to look again at retries that wait for what fails.
+-- Plans when to offer the retries of a failing resource again.
 local function plan_retries(cause, spared, offered, more)
   if more and offered > 0 and now >= spared.sparing_until then
     M.look_at(cause, M.gauge(cause), now)
   elseif now >= spared.sparing_until then
     M.look_at(cause, M.gauge(cause), now + LOOK_AGAIN)
   else
-    -- One that may go now was just offered: the next may a second after it went.
+    -- A retry that may start now was just offered: the next one may a second after its start.
     local next = now < spared.spare_at and spared.spare_at or now + K.ONE_RETRY_EACH
     M.look_at(cause, M.gauge(cause), math.min(spared.sparing_until, next))
   end
 end
 
--- Let it wait for one of its needs, out of the way of claims; what else it was offered is for others.
+-- Lets a job wait for one of its resources, where claims do not see it. Its other resources are offered to other jobs.
 function M.park(job, lacking)
   local resource = M.name_of(M.needs_of(job.needs), lacking)
-  M.wait_no_more(job)
+  M.release_offers(job)
   freed[resource] = nil
   M.leave(job)
   job.state, job.on = BLOCKED, lacking
@@ -104,14 +104,14 @@ function M.park(job, lacking)
     M.count(job.lane, job.priority, 'spared', 1, 0)
     plan_retries(resource, M.gauge(spared_by(resource)), 0, false)
   else
-    M.keep_for(job)
+    M.reserve_for(job)
     plan(resource, M.gauge(resource), 0, false)
   end
 end
 
--- Whether a job was passed over for too long, by those that need less, and what it needs can be kept for it: nothing of
--- it is kept for one that goes before it.
-local function may_keep_for(job)
+-- Whether jobs that need fewer slots have overtaken this job for too long, and its resources can be reserved for it: no
+-- job that precedes it has a reservation on them.
+local function may_reserve_for(job)
   local needs = M.needs_of(job.needs)
   local is_hard_to_place = #needs > 1 or (#needs == 1 and needs[1].slots > 1)
   if not is_hard_to_place or job.since == NONE or now - job.since < PASSED_OVER_FOR then return false end
@@ -127,18 +127,17 @@ local function may_keep_for(job)
   return true
 end
 
--- Those that need much are passed over by those that need little. After a while what they need is kept for them as it
--- comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no two wait for one
--- another.
-function M.keep_for(job)
-  if not may_keep_for(job) then return end
+-- Jobs that need few slots overtake jobs that need many. After a while freed slots are reserved: for the first such job in
+-- rank, and for all of its resources or none. So no job waits forever, and no two jobs wait for each other.
+function M.reserve_for(job)
+  if not may_reserve_for(job) then return end
   local needs = M.needs_of(job.needs)
   for i = 1, #needs do
     local gauge = M.gauge(needs[i].resource)
     if M.limit_of(gauge) >= 0 then
       if gauge.kept_for ~= K.NOBODY then
         local other = M.job_of(gauge.kept_for)
-        M.keep_no_more(M.needs_of(other.needs), other.seq)
+        M.release_reservation(M.needs_of(other.needs), other.seq)
       end
       gauge.kept_for, gauge.kept_priority, gauge.kept = job.seq, job.priority, needs[i].slots
     end
@@ -153,9 +152,9 @@ local function comes_before(one, other)
   return one.version < other.version
 end
 
--- The lanes that wait for a resource, by name, each with how many of it wait.
-local function lanes_that_wait(resource)
-  M.flush() -- who waits is read from where it is kept
+-- The lanes with jobs that wait for a resource, sorted by name, each with the number of its waiting jobs.
+local function waiting_lanes(resource)
+  M.flush() -- waiting jobs are read from the stored sets
   local found, lanes, fields = call('HGETALL', P .. 'waits:' .. resource), {}, {}
   for i = 1, #found, 2 do
     fields[#fields + 1] = found[i]
@@ -172,18 +171,18 @@ local function lanes_that_wait(resource)
   return lanes
 end
 
--- Nothing is kept for long for a job that no claim may have: its queue is paused, say. Let a claim find it, which keeps
--- the slots for it again. If none has come until the next look, they are for others.
-local function ask_for(job)
+-- Do not reserve slots for long for a job that no claim may take, for example because its queue is paused. Queue the job:
+-- a claim that finds it reserves the slots again. If none has by the next check, others get them.
+local function let_claim_decide(job)
   local needs = M.needs_of(job.needs)
   if job.state == QUEUED then
-    M.keep_no_more(needs, job.seq)
+    M.release_reservation(needs, job.seq)
   elseif not needs.holder then
     M.unblock(job)
   end
 end
 
-function M.offer_what_time_freed()
+function M.offer_due_resources()
   M.flush()
   local due = call('ZRANGEBYSCORE', P .. 'looks', '-inf', text(now), 'LIMIT', 0, K.OFFERED_AT_ONCE)
   local kept, is_kept = {}, {}
@@ -193,31 +192,31 @@ function M.offer_what_time_freed()
     freed[due[i]] = true
   end
   table.sort(kept, M.is_before)
-  for i = 1, #kept do ask_for(M.job_of(kept[i])) end
+  for i = 1, #kept do let_claim_decide(M.job_of(kept[i])) end
   M.offer_freed()
 end
 
--- The first of a lane that wait for a resource, at most so many.
-local function first_in_line(resource, lane, limit)
-  local found = limit > 0 and call('ZRANGE', P .. M.line_of(resource, lane.lane), 0, limit - 1) or {}
+-- The first jobs of a lane that wait for a resource, at most `limit`.
+local function first_waiting(resource, lane, limit)
+  local found = limit > 0 and call('ZRANGE', P .. M.waiting_set(resource, lane.lane), 0, limit - 1) or {}
   M.fetch('at', found)
   return found
 end
 
-local function fail_those_in_haste(resource)
-  local lanes = lanes_that_wait(resource)
+local function fail_fast_waiters(resource)
+  local lanes = waiting_lanes(resource)
   for i = 1, #lanes do
-    local seqs = first_in_line(resource, lanes[i], K.OFFERED_AT_ONCE)
+    local seqs = first_waiting(resource, lanes[i], K.OFFERED_AT_ONCE)
     for j = 1, #seqs do M.fails_fast(M.job_of(seqs[j])) end
   end
 end
 
--- As `offer`, to retries that wait because their resource fails.
+-- As `offer`, for retries that wait because their resource is failing.
 local function offer_retries(cause, spared)
-  local offered, more, lanes = 0, false, lanes_that_wait(cause)
+  local offered, more, lanes = 0, false, waiting_lanes(cause)
   local may_start = M.retries_of(spared)
   for i = 1, #lanes do
-    local seqs = first_in_line(cause, lanes[i], may_start)
+    local seqs = first_waiting(cause, lanes[i], may_start)
     for j = 1, #seqs do M.unblock(M.job_of(seqs[j])) end
     offered, more = math.max(offered, #seqs), more or lanes[i].count > may_start
   end
@@ -229,19 +228,19 @@ local function offer_retries(cause, spared)
   return offered > 0
 end
 
--- The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task without a
--- worker sits on what others could use.
+-- Lets the best-ranked jobs of every lane try, as many as there is room for. Every lane, so that a paused queue or a task
+-- without a worker does not hold slots that others could use.
 function M.offer(resource)
   local gauge, offered, more, spared = M.gauge(resource), 0, false, spared_by(resource)
   if spared then return offer_retries(resource, M.gauge(spared)) end
   if now >= gauge.shut_until then
-    local lanes = lanes_that_wait(resource)
+    local lanes = waiting_lanes(resource)
     for i = 1, #lanes do
-      local tried, rest = M.offer_lane(resource, gauge, lanes[i])
-      offered, more = math.max(offered, tried), more or rest
+      local offered_count, rest = M.offer_lane(resource, gauge, lanes[i])
+      offered, more = math.max(offered, offered_count), more or rest
     end
-  elseif gauge.hasty > 0 then
-    fail_those_in_haste(resource)
+  elseif gauge.fail_fast > 0 then
+    fail_fast_waiters(resource)
   end
   if gauge.waiting > 0 then
     plan(resource, gauge, offered, more)
@@ -251,8 +250,8 @@ function M.offer(resource)
   return offered > 0
 end
 
--- The next of those who wait, in a piece as large as there is room; then twice as many.
-local function read_on(name, seqs, gauge, starts)
+-- Reads the next waiting jobs: as many as there is room for, then twice as many.
+local function read_more(name, seqs, gauge, starts)
   local limit, n = M.limit_of(gauge), #seqs
   local room = math.min(starts, limit >= 0 and limit - gauge.used or K.OFFERED_AT_ONCE)
   local found = call('ZRANGE', P .. name, n, n + math.max(n, room, 1) - 1)
@@ -268,31 +267,31 @@ local function slots_of(job, resource)
   return 0
 end
 
--- How many were told to try, and whether others might be who were not looked at.
+-- Offers to one lane; returns how many jobs may try, and whether jobs that were not examined might, too.
 function M.offer_lane(resource, gauge, lane)
-  local name, seqs = M.line_of(resource, lane.lane), {}
-  local starts, tried, beside = M.starts_of(gauge), 0, 0
+  local name, seqs = M.waiting_set(resource, lane.lane), {}
+  local starts, offered_count, slots_offered = M.starts_of(gauge), 0, 0
   for i = 1, math.min(lane.count, K.OFFERED_AT_ONCE) do
-    if tried >= starts or M.is_full(gauge, beside) then return tried, false end
-    if i > #seqs then read_on(name, seqs, gauge, starts) end
+    if offered_count >= starts or M.is_full(gauge, slots_offered) then return offered_count, false end
+    if i > #seqs then read_more(name, seqs, gauge, starts) end
     local job = M.job_of(seqs[i])
     local slots = slots_of(job, resource)
     if M.has(job.marks, K.EXPIRY) and M.is_overdue(job.seq) then
       M.expire(job)
     elseif M.needs_of(job.needs).holder then
       M.grant(job)
-      starts = math.min(starts, tried + M.starts_of(gauge))
-    elseif M.lacks(gauge, beside + slots, job.seq, job.priority) then
-      if tried == 0 and may_keep_for(job) then
-        M.unblock(job) -- the claim that finds it keeps slots for it: so somebody would run it
+      starts = math.min(starts, offered_count + M.starts_of(gauge))
+    elseif M.lacks(gauge, slots_offered + slots, job.seq, job.priority) then
+      if offered_count == 0 and may_reserve_for(job) then
+        M.unblock(job) -- the claim that finds it reserves its slots, which proves that a worker would run it
         return 1, false
       end
     else
-      beside, tried = beside + slots, tried + 1
+      slots_offered, offered_count = slots_offered + slots, offered_count + 1
       M.unblock(job)
     end
   end
-  return tried, lane.count > K.OFFERED_AT_ONCE
+  return offered_count, lane.count > K.OFFERED_AT_ONCE
 end
 
 function M.unblock(job)
@@ -305,7 +304,7 @@ end
 
 -- -- holders ----------------------------------------------------------------------------------------------------------
 
--- To its holder, who waits to be told.
+-- Starts a job that its own holder runs, and wakes the holder; or lets it wait for the next resource.
 function M.grant(job)
   local needs = M.needs_of(job.needs)
   local lacking = M.lacking(needs, job.seq, job.priority, job.attempt > 0)
@@ -314,11 +313,11 @@ function M.grant(job)
   elseif lacking ~= job.on then
     M.park(job, lacking)
   else
-    M.keep_for(job)
+    M.reserve_for(job)
   end
 end
 
--- Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before.
+-- A fence that is higher than that of all earlier holders: what a lock protects is guarded by comparing fences.
 local function raise_fence(job, needs)
   job.fence = job.fence + 1
   for i = 1, #needs do job.fence = math.max(job.fence, M.gauge(needs[i].resource).fence + 1) end

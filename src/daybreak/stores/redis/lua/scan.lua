@@ -1,17 +1,17 @@
--- A piece of a listing: the next candidates of some sets, merged, behind a cursor.
+-- A batch of a listing: the next candidates of some sets after a cursor, merged.
 --
--- descending  newest first, by seq; else as the sets are sorted
--- score, seq  the cursor: what comes behind it is meant; empty is the start
--- states, reason, priority: what is told of a job without looking into what was submitted
+-- descending  newest first, by seq; else in the order of the sets
+-- score, seq  the cursor; empty: the start
+-- states, reason, priority: the part of the filter that needs no unpacking of the spec
 parts.whole()
 local descending, score, seq = number() == 1, arg(), arg()
 local states, reason, priority, limit = arg(), number(), number(), number()
 local sets = {}
 for i = 1, number() do sets[i] = arg() end
 
--- The first `limit` of one set behind the cursor. Members with the cursor's own score are told apart by their text.
+-- The first `limit` members of one set after the cursor. Members with the cursor's score are compared by their text.
 local function behind(name)
-  if name == 'lease' then -- sorted by another number, and never so many
+  if name == 'lease' then -- sorted by the end of the lease, and never large
     local found, pairs_ = call('ZRANGE', P .. name, 0, -1), {}
     for i = 1, #found do
       if seq == '' or found[i] < seq then
@@ -48,20 +48,20 @@ end)
 local seqs, n = {}, math.min(limit, #found)
 for i = 1, n do seqs[i] = found[i][2] end
 M.fetch('at', seqs)
-local answers, meant = {}, {}
+local answers, matching = {}, {}
 for i = 1, n do
   local record = known.at[seqs[i]]
   if record and (states == '' or states:find(text(record:byte(1)), 1, true)) and (reason < 0 or reason == record:byte(2))
     and (priority < 0 or priority == record:byte(5)) then
-    meant[#meant + 1] = i
+    matching[#matching + 1] = i
   end
 end
 local chosen = {}
-for i = 1, #meant do chosen[i] = seqs[meant[i]] end
+for i = 1, #matching do chosen[i] = seqs[matching[i]] end
 M.fetch('job', chosen)
-for i = 1, #meant do
-  local at = meant[i]
+for i = 1, #matching do
+  local at = matching[i]
   answers[i] = { found[at][3], M.whole(seqs[at]) }
 end
--- How many were looked at, the last of them, and what was meant among them.
+-- How many candidates were examined, the position of the last, and those that match.
 return { stamp, n, n > 0 and found[n][3] or '', n > 0 and seqs[n] or '', answers }

@@ -1,16 +1,18 @@
--- Settle: write the fate of leases, each only if its fence still holds, and if it is this job's: a server that lost its
--- last writes gives the same seq and fence again, to another job.
+-- Settle leases, each only if its fence still matches and the id is that of the job: a server that lost its last writes
+-- assigns the same seq and fence again, to another job.
 
 local FATE = '<BBBI4I4I4ddd'
 local HAS_RESULT, HAS_FAILURE, HAS_CHECKPOINT, HAS_NOTE, IS_UNUSED = 1, 2, 4, 8, 16
 
--- The kinds of outcomes in this call, each with the parts of its event that are known, and as what it counts; then the
--- settlements, in runs of one kind: how long they took, and of each its seq, its id with the size of that before it, and
--- those of its own parts that are there.
+-- The fates in this call, each with the known parts of its event and the total that it counts for; then the settlements in
+-- runs of one fate: how long they ran and waited, and for each its seq, its id after the size of the id, and those of its
+-- own parts that exist.
 function M.read_settlements()
   local fates, n = {}, 0
-  local read = { seqs = {}, names = {}, of = {}, results = {}, failures = {}, checkpoints = {}, notes = {}, runs = {} }
-  local seqs, names, of, results = read.seqs, read.names, read.of, read.results
+  local batch = {
+    seqs = {}, names = {}, fate_of_job = {}, results = {}, failures = {}, checkpoints = {}, notes = {}, runs = {},
+  }
+  local seqs, names, fate_of_job, results = batch.seqs, batch.names, batch.fate_of_job, batch.results
   for i = 1, number() do
     local fate = { known = {} }
     fate.state, fate.reason, fate.parts, fate.attempt, fate.lost, fate.timeouts, fate.fence, fate.delay, fate.keep =
@@ -21,35 +23,35 @@ function M.read_settlements()
   for i = 1, number() do
     local fate, count = fates[number()], number()
     local has_result = M.has(fate.parts, HAS_RESULT)
-    read.runs[i] = { fate = fate, before = n, count = count, times = arg() }
+    batch.runs[i] = { fate = fate, before = n, count = count, times = arg() }
     for _ = 1, count do
       n = n + 1
-      seqs[n], names[n], of[n] = arg(), arg(), fate
+      seqs[n], names[n], fate_of_job[n] = arg(), arg(), fate
       if has_result then results[n] = arg() end
       if fate.parts > HAS_RESULT then
-        if M.has(fate.parts, HAS_FAILURE) then read.failures[n] = arg() end
-        if M.has(fate.parts, HAS_CHECKPOINT) then read.checkpoints[n] = arg() end
-        if M.has(fate.parts, HAS_NOTE) then read.notes[n] = arg() end
+        if M.has(fate.parts, HAS_FAILURE) then batch.failures[n] = arg() end
+        if M.has(fate.parts, HAS_CHECKPOINT) then batch.checkpoints[n] = arg() end
+        if M.has(fate.parts, HAS_NOTE) then batch.notes[n] = arg() end
       end
     end
   end
-  return read
+  return batch
 end
 
 -- -- totals -----------------------------------------------------------------------------------------------------------
 
--- What is counted of most settlements: how many completed and how long they ran, how many were first attempts and how
--- long they had waited, batches, when the latest was, and how long that one ran.
+-- The counters of most settlements: completed jobs and how long they ran, first attempts and how long they had waited,
+-- batches, the time of the latest settlement, and how long its attempt ran.
 local ATTEMPTS = '<ddddddd'
 
--- Here, what the settlements of this call add up to in one cell, and together are one batch; nil if they do not count.
-local function attempts_of(read, fate, lane, priority)
+-- The sums of this call for one cell, which count as one batch; nil if the settlements do not count.
+local function attempts_of(batch, fate, lane, priority)
   if fate.what == '' then return nil end
   local cell = lane * 16 + priority
-  local sum = read.sums[cell]
+  local sum = batch.sums[cell]
   if not sum then
     sum = { lane = lane, priority = priority, completed = 0, ran = 0, first = 0, waited = 0, longest = 0 }
-    read.sums[cell] = sum
+    batch.sums[cell] = sum
   end
   return sum
 end
@@ -65,23 +67,23 @@ local function add(sum, fate, n, ran, longest, first, waited)
   if fate.attempt > 1 then M.count(sum.lane, sum.priority, 'attempts', fate.attempt, 0) end
 end
 
--- `counted` says of each that was accepted to which sum it belongs. Where that is the same one for a whole run, the
--- client has added up; else it is done here: after its four sums `times` says how long each ran, and then how long each
--- had waited, below 0 if that is not said.
-local function count_runs(read)
-  local counted = read.counted
-  for i = 1, #read.runs do
-    local run = read.runs[i]
-    local before, count, sum, is_one = run.before, run.count, counted[run.before + 1], true
-    for j = 2, count do is_one = is_one and counted[before + j] == sum end
-    for j = 1, is_one and 0 or count do
+-- `counted` is the sum of each accepted settlement. If a whole run has the same one, the client's four sums at the start
+-- of `times` are used. Else they are added up here: after the sums `times` contains how long each ran, and then how long
+-- each had waited, below 0 if that is unknown.
+local function count_runs(batch)
+  local counted = batch.counted
+  for i = 1, #batch.runs do
+    local run = batch.runs[i]
+    local before, count, sum, has_one_sum = run.before, run.count, counted[run.before + 1], true
+    for j = 2, count do has_one_sum = has_one_sum and counted[before + j] == sum end
+    for j = 1, has_one_sum and 0 or count do
       if counted[before + j] then
         local ran = unpack_from('<d', run.times, 25 + 8 * j)
         local waited = unpack_from('<d', run.times, 25 + 8 * (count + j))
         add(counted[before + j], run.fate, 1, ran, ran, waited < 0 and 0 or 1, math.max(waited, 0))
       end
     end
-    if is_one and sum then add(sum, run.fate, count, unpack_from('<dddd', run.times)) end
+    if has_one_sum and sum then add(sum, run.fate, count, unpack_from('<dddd', run.times)) end
   end
 end
 
@@ -89,8 +91,8 @@ local function write_attempts(sums)
   for cell, sum in pairs(sums) do
     local field = text(cell) .. ':'
     local completed, ran, first, waited, batches, last, last_ran = 0, 0, 0, 0, 0, 0, 0
-    local there = call('HGET', P .. 'total', field)
-    if there then completed, ran, first, waited, batches, last, last_ran = unpack_from(ATTEMPTS, there) end
+    local existing = call('HGET', P .. 'total', field)
+    if existing then completed, ran, first, waited, batches, last, last_ran = unpack_from(ATTEMPTS, existing) end
     if wall > last then
       last, last_ran = wall, sum.longest
     elseif wall == last then
@@ -101,9 +103,9 @@ local function write_attempts(sums)
   end
 end
 
--- -- one by one -------------------------------------------------------------------------------------------------------
+-- -- the general path, one by one -------------------------------------------------------------------------------------
 
-function M.write_settlement(job, fate, read, i)
+function M.write_settlement(job, fate, batch, i)
   local state, delay, line = fate.state, fate.delay, fate.event
   if M.has(job.flags, K.SUSPENDING) and (state == QUEUED or state == SCHEDULED) then
     state, delay = SUSPENDED, NONE
@@ -111,50 +113,50 @@ function M.write_settlement(job, fate, read, i)
   end
   M.leave(job)
   job.attempt, job.lost, job.timeouts = fate.attempt, fate.lost, fate.timeouts
-  if read.checkpoints[i] then M.mark(job, K.CHECKPOINT, 'checkpoint', read.checkpoints[i]) end
-  if read.failures[i] then M.mark(job, K.FAILURE, 'failure', read.failures[i]) end
-  M.mark(job, K.NOTE, 'note', read.notes[i])
+  if batch.checkpoints[i] then M.mark(job, K.CHECKPOINT, 'checkpoint', batch.checkpoints[i]) end
+  if batch.failures[i] then M.mark(job, K.FAILURE, 'failure', batch.failures[i]) end
+  M.mark(job, K.NOTE, 'note', batch.notes[i])
   job.y = NONE
   if delay >= 0 then job.clock, job.y = K.STEADY, now + delay end
   job.state, job.reason = state, fate.reason
   if state == COMPLETED then
-    M.mark(job, K.RESULT, 'result', read.results[i])
+    M.mark(job, K.RESULT, 'result', batch.results[i])
     M.mark(job, K.FAILURE, 'failure', false)
     M.mark(job, K.CHECKPOINT, 'checkpoint', false)
   end
   if state >= COMPLETED then
     M.close(job, fate.keep)
   else
-    M.place(job)
+    M.update_rank(job)
   end
   job.n = job.n + 1
-  M.tell(job, line .. pack('<I4dd', job.n, wall, M.due_at(job)) .. fate.tail)
+  M.record(job, line .. pack('<I4dd', job.n, wall, M.due_at(job)) .. fate.tail)
   M.enter(job)
   M.save(job)
 end
 
--- Answers '1' or '0'; and whether it was accepted now, so that what it brings along happens with it.
-function M.settle(read, i)
-  local job, fate = M.job_of(read.seqs[i]), read.of[i]
-  if not job or job.fence ~= fate.fence or job.id ~= read.names[i]:sub(3) then return '0', false end
+-- Returns '1' or '0'; and whether it was accepted now, so that its inserts and puts are written.
+function M.settle(batch, i)
+  local job, fate = M.job_of(batch.seqs[i]), batch.fate_of_job[i]
+  if not job or job.fence ~= fate.fence or job.id ~= batch.names[i]:sub(3) then return '0', false end
   if job.state ~= RUNNING then return '1', false end
   if M.has(fate.parts, IS_UNUSED) and job.needs then M.give_starts(M.needs_of(job.needs), job.started) end
   if M.has(job.flags, K.CANCELLING) then
-    -- Whoever was told that a running job is being cancelled never sees it complete or run again.
+    -- Once a cancel of a running job was accepted, the job may neither complete nor run again.
     local _, _, by = unpack_from(K.HELD, job.holder)
     job.attempt = fate.attempt
     M.finish(job, CANCELLED, by, K.cancelled)
     return '1', false
   end
-  read.counted[i] = attempts_of(read, fate, job.lane, job.priority)
-  M.write_settlement(job, fate, read, i)
+  batch.counted[i] = attempts_of(batch, fate, job.lane, job.priority)
+  M.write_settlement(job, fate, batch, i)
   return '1', true
 end
 
--- -- many alike -------------------------------------------------------------------------------------------------------
--- Most jobs complete, and most that were claimed together look alike: what becomes of one becomes of all.
+-- -- many equal jobs --------------------------------------------------------------------------------------------------
+-- Most jobs complete, and most that were claimed together have equal heads: their new heads are computed once.
 
-function M.outcome_of(read, fate, head)
+function M.outcome_of(batch, fate, head)
   local state, _, flags, marks, priority, _, lane, _, fence, n, _, _, _, _, started = unpack_from(K.HEAD, head)
   if state ~= RUNNING or fence ~= fate.fence or fate.state ~= COMPLETED or fate.parts > HAS_RESULT
     or M.has(flags, K.CANCELLING) or band(marks, 255 - K.PROGRESS - K.NEEDS) ~= 0 or (n + 1) % 200 == 0 then
@@ -171,22 +173,22 @@ function M.outcome_of(read, fate, head)
       fate.timeouts, wall, purge_at, started),
     line = fate.event .. pack('<I4dd', n, wall, NONE) .. fate.tail,
     purge = purge_at ~= NONE and text(purge_at), lane = lane, priority = priority, count = 0, needs = marks >= K.NEEDS,
-    sum = attempts_of(read, fate, lane, priority),
+    sum = attempts_of(batch, fate, lane, priority),
   }
 end
 
-function M.settle_all(read)
-  local seqs, names, counted = read.seqs, read.names, {}
-  read.sums, read.counted = {}, counted
+function M.settle_all(batch)
+  local seqs, names, counted = batch.seqs, batch.names, {}
+  batch.sums, batch.counted = {}, counted
   local at, ended, leases, purges, results, n = M.fetch('at', seqs), {}, {}, {}, {}, 0
   local answers, accepted, outcomes = {}, {}, {}
   for i = 1, #seqs do
-    local seq, name, fate = seqs[i], names[i], read.of[i]
+    local seq, name, fate = seqs[i], names[i], batch.fate_of_job[i]
     local record, stop = at[seq], 58 + #name
     local head = record and record:sub(59, stop) == name and record:sub(1, 58)
     local outcome = head and fate.known[head]
     if outcome == nil and head then
-      outcome = M.outcome_of(read, fate, head)
+      outcome = M.outcome_of(batch, fate, head)
       fate.known[head] = outcome
       if outcome then outcomes[#outcomes + 1] = outcome end
     end
@@ -197,24 +199,24 @@ function M.settle_all(read)
       record = outcome.head .. name .. '\0\0' .. record:sub(past) .. outcome.line
       n = n + 1
       at[seq], ended[2 * n - 1], ended[2 * n], leases[n] = record, seq, record, seq
-      local told_before = #lines
-      lines[told_before + 1], lines[told_before + 2] = name, outcome.line
-      told = told + 1
-      if told == K.ROW then M.end_row() end
+      local last_line = #event_lines
+      event_lines[last_line + 1], event_lines[last_line + 2] = name, outcome.line
+      event_count = event_count + 1
+      if event_count == K.ROW then M.end_row() end
       finals[#finals + 1] = name
       if outcome.purge then
         local last = #purges
         purges[last + 1], purges[last + 2] = outcome.purge, seq
       end
-      if read.results[i] then
+      if batch.results[i] then
         local last = #results
-        results[last + 1], results[last + 2] = seq, read.results[i]
+        results[last + 1], results[last + 2] = seq, batch.results[i]
       end
       outcome.count = outcome.count + 1
       counted[i] = outcome.sum
       answers[i], accepted[i] = '1', true
     else
-      answers[i], accepted[i] = M.settle(read, i)
+      answers[i], accepted[i] = M.settle(batch, i)
     end
   end
   for i = 1, #outcomes do
@@ -222,8 +224,8 @@ function M.settle_all(read)
     M.tally(outcome.lane, outcome.priority, RUNNING, -outcome.count)
     M.tally(outcome.lane, outcome.priority, COMPLETED, outcome.count)
   end
-  count_runs(read)
-  write_attempts(read.sums)
+  count_runs(batch)
+  write_attempts(batch.sums)
   M.run('HSET', 'at', ended)
   M.run('ZREM', 'lease', leases)
   M.run('ZADD', 'purge', purges)

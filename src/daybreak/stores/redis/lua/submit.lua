@@ -1,12 +1,11 @@
--- The short way for what is submitted most: new jobs of one kind, for now, tied to nothing, into a queue by priority and
--- without capacity, in need of nothing for which only so many may wait. Where anything is out of the ordinary it writes
--- nothing and answers false: then the long way is taken; 1 beside it says that settings are to blame, and that the next
--- ones of this queue need not try.
--- It stands alone, without the prelude: making functions would take longer than all the rest.
+-- The fast path of the most frequent submission: new jobs of one kind, due now, without keys and names, into a queue with
+-- fifo discipline and without capacity, with no resource that limits its waiting jobs. If anything is not plain it writes
+-- nothing and returns false: then the general path is taken. A 1 after the false means that the settings of the queue or of
+-- a resource are the reason, so that the next jobs of this queue need not try.
+-- It has no prelude: defining functions would take longer than all the rest.
 --
 -- KEYS[1], ARGV[1], ARGV[2]  as in prelude.lua
--- queue, task, tail of the event, priority, how long it is kept (completed, failed), what it needs; then id and body of
--- each job
+-- queue, task, tail of the event, priority, keep_completed, keep_failed, packed needs; then id and packed spec of each job
 local call, P, pack, format = redis.call, KEYS[1], struct.pack, string.format
 local meta, clock = P .. 'meta', call('TIME')
 local found = call('HMGET', meta, 'time', 'seq', 'pos', 'clock')
@@ -50,14 +49,14 @@ for i = 1, count do
   if seen[id] then return { stamp, false, 0 } end
   seen[id], ids[i] = true, id
 end
-local there = call('HMGET', P .. 'id', unpack(ids))
+local existing = call('HMGET', P .. 'id', unpack(ids))
 for i = 1, count do
-  if there[i] then return { stamp, false, 0 } end
+  if existing[i] then return { stamp, false, 0 } end
 end
 
 local ROW = 500 -- events in a row of the feed, as in prelude.lua
 local before, last, pos = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0)
--- The first write, as in prelude.lua: what can refuse a write refuses this one.
+-- The first write, as in change_set.lua: if the server refuses writes, it refuses this one.
 call('HSET', meta, 'time', format(whole, server), 'seq', format(whole, last + count), 'pos', format(whole, pos + math.ceil(count / ROW)))
 if before > server + 1000000 then call('HSET', meta, 'back', 1) end
 

@@ -1,14 +1,14 @@
--- What time alone does to jobs that wait.
+-- Changes that happen by time alone: delayed jobs fall due, resources are offered again.
 
 local function first_look()
   if looks.is_stale then M.find_first_look() end
   return looks.first
 end
 
--- Queue what is due; a bounded number, so that a million due at once is no giant script.
+-- Queues jobs that are due; at most `limit`, so that a million due jobs do not make one script run for long.
 function M.promote(limit)
   local look = first_look()
-  if next(freed) or (look and look <= now) then M.offer_what_time_freed() end
+  if next(freed) or (look and look <= now) then M.offer_due_resources() end
   local due = call('ZRANGEBYSCORE', P .. 'due:steady', '-inf', text(now), 'LIMIT', 0, limit)
   if #due < limit then
     local wall = call('ZRANGEBYSCORE', P .. 'due:wall', '-inf', text(wall), 'LIMIT', 0, limit - #due)
@@ -32,7 +32,7 @@ local function sooner(one, other)
   return one and other and math.min(one, other) or one or other
 end
 
--- Microseconds until a delayed job falls due or a resource is to be looked at, as text; false when there is neither.
+-- Microseconds until a job falls due or a resource must be offered again, as text; false if there is neither.
 function M.next_in()
   local by_wall = M.first_of('due:wall')
   local first = sooner(sooner(M.first_of('due:steady'), by_wall and by_wall - wall + now), first_look())

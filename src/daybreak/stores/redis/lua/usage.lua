@@ -1,4 +1,4 @@
--- The resources that are set up, and what is kept of those in use; or of the one of a name.
+-- The configured resources, and the gauges of those in use; all, or the one of a name.
 local name = arg()
 if number() == 1 then
   local is_set_up = call('HEXISTS', P .. 'records:resource', name) == 1

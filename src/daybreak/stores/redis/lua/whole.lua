@@ -1,4 +1,4 @@
--- All that is kept of a job, as read.py takes it apart.
+-- Everything that is stored of a job, as rows.py unpacks it.
 function M.whole(seq)
   local record = M.hget('at', seq)
   local marks = record:byte(4)
