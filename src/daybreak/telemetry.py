@@ -1,4 +1,4 @@
-"""Facts about jobs as log lines: the only place that logs them. The root logger is left alone."""
+"""Log lines about jobs. This is the only module that logs what becomes of a job. It does not touch the root logger."""
 
 from __future__ import annotations
 
@@ -14,60 +14,59 @@ from daybreak.system.code_digest import code_changed
 _log = logging.getLogger("daybreak.worker")
 _client_log = logging.getLogger("daybreak")
 
-TOLD_MOST: Final = 10_000
-_told: set[str] = set()  # jobs of which it was said that their code has changed
+MAX_WARNED_JOBS: Final = 10_000
+_warned: set[str] = set()  # ids of jobs for which a change of code was logged
 
 
 def settled(lease: Lease, settlement: Settlement) -> None:
-    """How an attempt ended. A success at the first try is told only to those who want every detail."""
+    """Log how an attempt ended. A success at the first attempt is logged only at level DEBUG."""
     spec = lease.spec
     if settlement.state is State.COMPLETED and lease.attempt == 1 and not _log.isEnabledFor(logging.DEBUG):
-        return  # thousands a second
-    what = f"{spec.task} {spec.id}"
-    tries = f"attempt {lease.attempt}/{spec.options.retry.attempts}"
+        return  # there may be thousands per second
+    job = f"{spec.task} {spec.id}"
+    attempt = f"attempt {lease.attempt}/{spec.options.retry.attempts}"
     match settlement.state:
         case State.COMPLETED if lease.attempt > 1:
-            _log.info("%s: succeeded on %s", what, tries)
+            _log.info("%s: succeeded on %s", job, attempt)
         case State.COMPLETED:
-            _log.debug("%s: completed", what)
+            _log.debug("%s: completed", job)
         case State.FAILED:
-            _log.error("%s: %s failed %s; %s", what, tries, settlement.failure, _ended(settlement))
+            _log.error("%s: %s failed %s; %s", job, attempt, settlement.failure, _conclusion(settlement))
         case State.SCHEDULED:
             wait = (settlement.delay or timedelta()).total_seconds()
-            _log.warning("%s: %s failed %s, retrying in %.1f s", what, tries, settlement.failure, wait)
+            _log.warning("%s: %s failed %s, retrying in %.1f s", job, attempt, settlement.failure, wait)
         case State.QUEUED if settlement.failure is not None:
-            _log.warning("%s: %s lost: %s; running again", what, tries, settlement.failure.message)
+            _log.warning("%s: %s lost: %s; running again", job, attempt, settlement.failure.message)
         case State.QUEUED:
-            _log.info("%s: handed back, not charged", what)
+            _log.info("%s: handed back, not charged", job)
         case State.SUSPENDED:
-            _log.info("%s: suspended%s", what, f": {settlement.note}" if settlement.note else "")
+            _log.info("%s: suspended%s", job, f": {settlement.note}" if settlement.note else "")
         case State.CANCELLED:
-            _log.info("%s: cancelled", what)
+            _log.info("%s: cancelled", job)
 
 
-def _ended(settlement: Settlement) -> str:
+def _conclusion(settlement: Settlement) -> str:
     match settlement.reason:
         case Reason.EXHAUSTED | Reason.TIMEOUT:
             return "no attempts left"
         case Reason.LOST:
-            return "given up, it was at too many deaths"
+            return "giving up: its process crashed too many times"
         case _:
-            return "it will not be tried again"
+            return "not retrying"
 
 
 def shed(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
-    """Jobs that full queues pushed out for these."""
+    """Log the jobs that were removed from full queues in favour of these."""
     for spec, answer in zip(specs, answers, strict=True):
         if answer.evicted:
             _client_log.warning(
-                "queue %s is full: job %s was pushed out for %s %s, which is more urgent",
+                "queue %s is full: removed job %s in favour of %s %s, which is more urgent",
                 spec.queue, answer.evicted, spec.task, spec.id,
             )  # fmt: skip
 
 
-def made_by_other_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> list[tuple[JobSpec, str]]:
-    """Which of these were found by their key in jobs that another code of the same task was submitted by, with the ids
-    of those jobs."""
+def duplicates_of_other_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> list[tuple[JobSpec, str]]:
+    """Which of these have a key whose job was submitted when the task had other code, each with the id of that job."""
     return [
         (spec, answer.job)
         for spec, answer in zip(specs, answers, strict=True)
@@ -76,27 +75,30 @@ def made_by_other_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) ->
 
 
 def changed_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
-    """Warn once of each job whose result may be that of older code."""
-    found = [(spec, job) for spec, job in made_by_other_code(specs, answers) if job not in _told]
+    """Warn, once per job, that its result may come from older code."""
+    found = [(spec, job) for spec, job in duplicates_of_other_code(specs, answers) if job not in _warned]
     if not found:
         return
-    if len(_told) > TOLD_MOST:
-        _told.clear()
-    _told.update(job for _, job in found)
+    if len(_warned) > MAX_WARNED_JOBS:
+        _warned.clear()
+    _warned.update(job for _, job in found)
     spec, job = found[0]
-    _client_log.warning("%s%s", said_of_code(spec, job), f" ({len(found) - 1} more like it)" if len(found) > 1 else "")
+    more = f" ({len(found) - 1} more like it)" if len(found) > 1 else ""
+    _client_log.warning("%s%s", describe_code_change(spec, job), more)
 
 
-def said_of_code(spec: JobSpec, job: str) -> str:
+def describe_code_change(spec: JobSpec, job: str) -> str:
+    """Explain that no new job was made for a key, although the code of the task has changed."""
     return (
-        f"key {spec.key!r} stands for job {job}, which was submitted before the code of task {spec.task!r} changed: "
-        "no new job was made. To run the task anew, remove that job or use another key"
+        f"key {spec.key!r} belongs to job {job}, which was submitted before the code of task {spec.task!r} changed: "
+        "no new job was made. To run the task again, remove that job or use another key"
     )
 
 
 def lost(lease: Lease) -> None:
+    """Log that a job lost its lease while it ran."""
     _log.warning(
-        "%s %s: its lease (fence %d) was lost while it ran; its outcome is dropped",
+        "%s %s: lost its lease (fence %d) while it ran; its outcome is discarded",
         lease.spec.task,
         lease.spec.id,
         lease.fence,

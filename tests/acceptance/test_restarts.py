@@ -50,7 +50,7 @@ def test_case_12_a_lost_lease_is_freed_and_a_late_completion_refused(place, bega
         with place.worker("--processes", "1", "--name", "second") as second:
             began(job, times=2)
             thaw(stopped)  # its time is over: it reports at once, while the second is at it
-            until(lambda: "its lease (fence 1) was lost" in first.said, "the late outcome was refused")
+            until(lambda: "lost its lease (fence 1)" in first.said, "the late outcome was refused")
             assert job.result(timeout="30s") == 0
             assert note.submit(n=1).result(timeout="30s") == 1, "the only slot is free"
             assert first.stop() == second.stop() == 0

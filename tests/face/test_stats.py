@@ -96,7 +96,7 @@ def test_a_full_queue_sheds_and_says_so(app, caplog):
     urgent = work.using(queue="small", priority="high").submit()
     with pytest.raises(JobFailed, match=f"shed.*pushed out by {urgent.id}"):
         low[1].result(timeout="5s")
-    assert f"job {low[1].id} was pushed out for work {urgent.id}" in caplog.text
+    assert f"job {low[1].id} in favour of work {urgent.id}" in caplog.text
     assert app.stats("small").queue.shed == 1
 
 

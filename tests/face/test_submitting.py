@@ -183,7 +183,7 @@ def test_a_submit_under_the_key_of_a_job_of_older_code_warns_once(app, caplog):
     [record] = caplog.records
     assert record.levelname == "WARNING"
     assert record.name == "daybreak"
-    assert f"key 'k' stands for job {first.id}" in record.getMessage()
+    assert f"key 'k' belongs to job {first.id}" in record.getMessage()
     assert "remove that job or use another key" in record.getMessage()
 
 

@@ -73,7 +73,7 @@ def test_a_job_that_succeeds_at_once_and_one_that_fails_for_good_say_so_at_their
     said = {job.id: [line for line in caplog.records if job.id in line.getMessage()] for job in (good, bad)}
     assert [line.levelname for line in said[good.id]] == ["DEBUG"]
     assert [line.levelname for line in said[bad.id]] == ["ERROR"]
-    assert "attempt 1/3 failed Permanent: never; it will not be tried again" in said[bad.id][0].getMessage()
+    assert "attempt 1/3 failed Permanent: never; not retrying" in said[bad.id][0].getMessage()
 
 
 def test_what_jobs_log_is_written_by_the_workers_logging_beside_large_results(worker, caplog):

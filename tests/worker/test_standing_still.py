@@ -71,7 +71,7 @@ def test_a_stopped_worker_loses_its_job_to_another_and_its_late_outcome_is_refus
             began(job, times=2)
             thaw(stopped)
             assert job.result(timeout="30s") == 2.0
-            until(lambda: "its lease (fence 1) was lost" in first.said, "the first says so")
+            until(lambda: "lost its lease (fence 1)" in first.said, "the first says so")
             # It goes on to other work.
             assert second.stop() == 0
             assert noop.submit(4).result(timeout="30s") == 4

@@ -128,8 +128,8 @@ async def hand_in(client: Client, spec: JobSpec, how: How) -> Job | None:
 
 
 def _hint_at_code(specs: Sequence[JobSpec], answers: Sequence[Inserted]) -> None:
-    for spec, job in telemetry.made_by_other_code(specs, answers):
-        note(f"{telemetry.said_of_code(spec, job)}: daybreak jobs remove {job}")
+    for spec, job in telemetry.duplicates_of_other_code(specs, answers):
+        note(f"{telemetry.describe_code_change(spec, job)}: daybreak jobs remove {job}")
 
 
 async def _say_job(client: Client, job: Job) -> None:
