@@ -426,18 +426,18 @@ class CountsHungCalls(Reaper):
 
     def _watched_for(self):
         now = self._world.steady()
-        if self._watching_since is None or self._lost_sight(now):
+        if self._watching_since is None or self._had_gap(now):
             self._watching_since = now
         return timedelta(microseconds=now - self._watching_since)
 
-    def _heard(self, asked_at):
+    def _record_contact(self, asked_at):
         self._last_contact = self._world.steady()
 
 
 class Overlooks(Reaper):
     """Takes a silence of three of its pauses, each grown to twice its length, for the store's usual pace."""
 
-    def _lost_sight(self, now):
+    def _had_gap(self, now):
         return now - self._last_contact > span(6 * self._every)
 
 
@@ -463,14 +463,14 @@ class _OnlyReaps:
 class BlamesAnyone(Reaper):
     """Who was there at a death is to blame for it."""
 
-    def _fate_of(self, lease):
+    def _settlement_of(self, lease):
         return settle(lease, Lost(alone=True), chance=0.5, by=self._name)
 
 
 class BlamesNobody(Reaper):
     """A job that kills every worker runs for ever."""
 
-    def _fate_of(self, lease):
+    def _settlement_of(self, lease):
         return settle(lease, Lost(), chance=0.5, by=self._name)
 
 

@@ -13,7 +13,7 @@ from daybreak.core.model import Reason, Settlement, State
 from daybreak.core.units import span
 from daybreak.services import runner
 from daybreak.services.janitor import Janitor
-from daybreak.services.reaper import CHUNK, Reaper, pace
+from daybreak.services.reaper import MAX_LEASES, Reaper, reap_interval
 from daybreak.services.scheduler import Scheduler
 from daybreak.store.protocol import Beat, Claim, Exchange, Purge
 from daybreak.stores.memory import MemoryStore
@@ -157,7 +157,7 @@ async def test_a_silence_of_more_than_half_a_lease_starts_the_watch_anew(client,
 async def test_a_store_that_is_merely_slow_is_not_out_of_reach(client, store, world, lease_for):
     await client.submit("t")
     await claim(store, lease_for=lease_for)
-    store.slow = 0.7 * pace(lease_for)
+    store.slow = 0.7 * reap_interval(lease_for)
     await tick_for(reaper_of(store, world, lease_for), world, 2 * lease_for)
     assert (await client.count())[State.QUEUED] == 1
 
@@ -170,21 +170,25 @@ async def test_however_seldom_a_reaper_is_told_to_look_its_own_pauses_are_no_sil
 
 
 async def test_a_reaper_with_more_to_do_goes_on_at_once(client, store, world):
-    await client.submit_many(client.spec("t") for _ in range(CHUNK + 1))
-    await claim(store, limit=CHUNK + 1)
+    await client.submit_many(client.spec("t") for _ in range(MAX_LEASES + 1))
+    await claim(store, limit=MAX_LEASES + 1)
     reaper = Reaper(store, world, name="r")
     await tick_for(reaper, world, LEASE)
     world.pass_time(SECOND)
     assert await reaper.tick() == timedelta()
     assert await reaper.tick() == 2 * SECOND
-    assert (await client.count())[State.QUEUED] == CHUNK + 1
+    assert (await client.count())[State.QUEUED] == MAX_LEASES + 1
 
 
 # -- recovery ----------------------------------------------------------------------------------------------------------
 
 
 def reaper_of(store, world, lease_for=7 * SECOND) -> Reaper:
-    [reaper] = [each for each in runner.crew(store, world, name="r", lease_for=lease_for) if isinstance(each, Reaper)]
+    [reaper] = [
+        each
+        for each in runner.default_services(store, world, name="r", lease_for=lease_for)
+        if isinstance(each, Reaper)
+    ]
     return reaper
 
 
@@ -204,11 +208,11 @@ async def test_a_dead_workers_job_is_free_within_one_lease_and_one_pace(client, 
     reaper = reaper_of(store, world, lease_for)
     await tick_for(reaper, world, 2 * lease_for)
     left = await reaper.tick() * (1 - share)  # of the pause in which the worker dies
-    world.pass_time(pace(lease_for) - left)
+    world.pass_time(reap_interval(lease_for) - left)
     await claim(store, lease_for=lease_for)
     world.pass_time(left)
-    assert await taken_over_in(reaper, client, world) + left <= lease_for + pace(lease_for)
-    assert pace(lease_for) <= 2.4 * SECOND
+    assert await taken_over_in(reaper, client, world) + left <= lease_for + reap_interval(lease_for)
+    assert reap_interval(lease_for) <= 2.4 * SECOND
 
 
 async def test_a_lone_worker_started_again_frees_its_jobs_after_one_lease_of_watching(client, store, world):
@@ -220,7 +224,7 @@ async def test_a_lone_worker_started_again_frees_its_jobs_after_one_lease_of_wat
 
 
 class Dies(Reaper):
-    def _fate_of(self, lease) -> Settlement:
+    def _settlement_of(self, lease) -> Settlement:
         raise KeyboardInterrupt
 
 
@@ -324,7 +328,7 @@ async def _interrupted(name: str):
     raise KeyboardInterrupt
 
 
-# -- crew --------------------------------------------------------------------------------------------------------------
+# -- services ----------------------------------------------------------------------------------------------------------
 
 
 class Counting:
@@ -350,7 +354,7 @@ async def run_until_enough(world, *services: Counting) -> None:
     running.cancel()
     everyone.cancel()
     await asyncio.gather(running, everyone, return_exceptions=True)
-    assert not stopped, "the crew gave up"
+    assert not stopped, "a service gave up"
 
 
 @pytest.mark.parametrize(
@@ -369,11 +373,11 @@ async def test_a_service_that_fails_is_tried_again_and_stops_no_other(world, cap
 async def test_the_pauses_of_a_failing_service_grow_and_are_bounded(world):
     await run_until_enough(world, Counting(StoreUnavailable("no answer")))
     assert world.slept[0] <= timedelta(milliseconds=150)
-    assert runner.LONGEST_PAUSE / 2 < max(world.slept) <= 1.5 * runner.LONGEST_PAUSE
+    assert runner.MAX_PAUSE / 2 < max(world.slept) <= 1.5 * runner.MAX_PAUSE
 
 
 def test_every_worker_runs_all_three(store, world):
-    names = [type(service).__name__ for service in runner.crew(store, world, name="w")]
+    names = [type(service).__name__ for service in runner.default_services(store, world, name="w")]
     assert names == ["Reaper", "Scheduler", "Janitor"]
 
 
@@ -390,7 +394,7 @@ class Asked:
 
 async def test_the_crew_of_an_idle_worker_leaves_the_worker_a_quarter_of_one_question_a_second(store, world):
     asked = Asked(store)
-    for service in runner.crew(asked, world, name="w"):
+    for service in runner.default_services(asked, world, name="w"):
         await tick_for(service, world, timedelta(minutes=10))
     assert asked.times / 600 < 0.75
 

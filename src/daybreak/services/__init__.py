@@ -1,1 +1,2 @@
-"""Services keep the store in order. Each is `tick() -> delay`; any number may run, none leads."""
+"""Services that keep the store in order: reaper, scheduler, janitor. Each has `tick() -> delay`. Any number of workers
+may run them at the same time, without a leader."""

@@ -1,4 +1,4 @@
-"""Keeps the store small and finishes what was left half done."""
+"""Removes old jobs and old records from the store, and finishes an interrupted reordering of a queue."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from daybreak.core.units import moment, span
 from daybreak.store.protocol import Purge, Store
 from daybreak.system.ports import World
 
-FORGET_EVERY: Final = timedelta(hours=1)
-HEALTHS: Final = ("health", "task health")
-HEALTH_FOR: Final = timedelta(hours=1)  # it fades within seconds
+RECORDS_INTERVAL: Final = timedelta(hours=1)
+HEALTH_KINDS: Final = ("health", "task health")
+KEEP_HEALTH_FOR: Final = timedelta(hours=1)  # its weight halves every ten seconds
 
 
 class Janitor:
+    """Purges jobs at every tick, and removes old records about once an hour."""
+
     def __init__(
         self,
         store: Store,
@@ -36,35 +38,35 @@ class Janitor:
         self._purge = purge or Purge()
         self._every = every
         self._world = world
-        self._forget_at = world.steady() + span(FORGET_EVERY * world.chance.random())
-        self._part: int | None = None
+        self._records_at = world.steady() + span(RECORDS_INTERVAL * world.chance.random())
+        self._answer_part: int | None = None
 
     async def tick(self) -> timedelta:
         purged = await self._store.purge(self._purge)
-        if self._world.steady() >= self._forget_at:
-            self._forget_at = self._world.steady() + span(FORGET_EVERY)
+        if self._world.steady() >= self._records_at:
+            self._records_at = self._world.steady() + span(RECORDS_INTERVAL)
             await forget_old(self._store, self._world)
             await forget_waits(self._store)
             await forget_server_records(self._store, moment(self._world.wall()))
-            await self._forget_healths(moment(self._world.wall()) - HEALTH_FOR)
-        await self._forget_some_answers()
+            await self._remove_old_health(moment(self._world.wall()) - KEEP_HEALTH_FOR)
+        await self._remove_some_answers()
         for record in await self._store.records("queue"):
             if not msgspec.json.decode(record.value, type=QueueSettings).ranked:
                 await self._client.rerank_queue(record.name)
         return timedelta() if purged.again else self._every
 
-    async def _forget_some_answers(self) -> None:
-        """One part of the answers each minute, because there may be many. The clock says which part, so that workers
-        that restart often forget them all too."""
+    async def _remove_some_answers(self) -> None:
+        """Remove old answers of servers, one part each minute, because there may be many. The clock decides which part,
+        so that workers that restart often remove them all too."""
         now = self._world.wall()
         part = now // span(timedelta(minutes=1)) % ANSWER_PARTS
-        if part != self._part:
-            self._part = part
+        if part != self._answer_part:
+            self._answer_part = part
             await forget_answers(self._store, part, moment(now))
 
-    async def _forget_healths(self, before: datetime) -> None:
-        """Of what nobody has used since: whoever uses it again begins with what is usual."""
-        for kind in HEALTHS:
+    async def _remove_old_health(self, before: datetime) -> None:
+        """Remove the health of resources and tasks that nobody has used since. The next use starts with the default."""
+        for kind in HEALTH_KINDS:
             old = [record for record in await self._store.records(kind) if _is_older(record, before)]
             if old:
                 await self._store.put([
@@ -75,6 +77,6 @@ class Janitor:
 def _is_older(record: Record, before: datetime) -> bool:
     try:
         at = msgspec.json.decode(record.value, type=Health).at
-    except (msgspec.MsgspecError, ValueError):  # not ours to judge
+    except (msgspec.MsgspecError, ValueError):  # written by another version: keep it
         return False
     return at is not None and at.tzinfo is not None and at < before

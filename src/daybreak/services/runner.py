@@ -1,4 +1,4 @@
-"""Runs services side by side; one that fails is tried again and stops no other."""
+"""Runs services side by side. A service that fails is retried and does not affect the others."""
 
 from __future__ import annotations
 
@@ -6,32 +6,40 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 from daybreak.core.errors import StoreError
 from daybreak.services.janitor import Janitor
-from daybreak.services.reaper import Reaper, pace
+from daybreak.services.reaper import Reaper, reap_interval
 from daybreak.services.scheduler import Scheduler
 from daybreak.store.protocol import Store
 from daybreak.system import patience
 from daybreak.system.ports import World
 
 _log = logging.getLogger("daybreak.services")
-LONGEST_PAUSE = timedelta(seconds=2)  # spread to three; with one lease of watching behind it, within two leases
+
+# Up to three seconds with the random spread. With the one lease for which a reaper watches after an outage, the jobs of
+# a dead worker are free within two leases.
+MAX_PAUSE: Final = timedelta(seconds=2)
 
 
 class Service(Protocol):
+    """A part that keeps the store in order, one `tick` at a time."""
+
     async def tick(self) -> timedelta:
-        """Do what is due; answer how long nothing more will be."""
+        """Do what is due, and return the delay until the next tick."""
         ...
 
 
-def crew(store: Store, world: World, *, name: str, lease_for: timedelta = timedelta(seconds=7)) -> list[Service]:
-    """The services that every worker runs; together they ask the store less than once a second while nothing happens.
+def default_services(
+    store: Store, world: World, *, name: str, lease_for: timedelta = timedelta(seconds=7)
+) -> list[Service]:
+    """The services that every worker runs. Together they call an idle store less than once a second.
 
-    `lease_for` is how long the worker's own leases are: what a dead one held is free within that and one pace."""
+    `lease_for` is the length of the worker's own leases: a job of a dead worker is free within that and one reap
+    interval."""
     return [
-        Reaper(store, world, name=name, every=pace(lease_for), lease_for=lease_for),
+        Reaper(store, world, name=name, every=reap_interval(lease_for), lease_for=lease_for),
         Scheduler(store),
         Janitor(store, world, name=name),
     ]
@@ -51,16 +59,16 @@ async def _run(service: Service, world: World) -> None:
         try:
             delay = await service.tick()
             pause = timedelta(milliseconds=100)
-        except Exception as error:  # noqa: BLE001 - whatever ails one tick, the next is made, and the others go on
-            # Spread out, so that many workers do not come back to a store in the same instant.
+        except Exception as error:  # noqa: BLE001 - whatever fails, this service is retried and the others go on
+            # Random, so that many workers do not return to a store at the same instant.
             delay = pause * (0.5 + world.chance.random())
-            pause = min(pause * 2, LONGEST_PAUSE)
-            known = isinstance(error, StoreError)
+            pause = min(pause * 2, MAX_PAUSE)
+            is_store_error = isinstance(error, StoreError)
             _log.warning(
                 "%s: %s; trying again in %.1f s",
                 type(service).__name__.lower(),
-                error if known else repr(error),
+                error if is_store_error else repr(error),
                 delay.total_seconds(),
-                exc_info=None if known else error,
+                exc_info=None if is_store_error else error,
             )
         await world.sleep(delay)

@@ -1,4 +1,4 @@
-"""Does what time alone decides: delayed jobs fall due, jobs that waited too long expire."""
+"""Moves jobs whose time has come: delayed jobs become queued, and jobs that waited too long expire."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from daybreak.store.protocol import Store
 
 
 class Scheduler:
-    """Not what makes jobs prompt: a claim queues what is due and passes over what has expired. It comes for what nobody
-    claims, when the next job falls due, and every so often for what was submitted or has expired meanwhile."""
+    """Handles the jobs that no claim handles. A claim itself queues jobs that are due and skips those that have
+    expired.
+
+    It runs when the next job falls due, and at the latest after `every`, because jobs may be submitted meanwhile."""
 
     def __init__(self, store: Store, *, every: timedelta = timedelta(seconds=6)) -> None:
         self._store = store
@@ -19,4 +21,6 @@ class Scheduler:
         advanced = await self._store.advance()
         if advanced.again:
             return timedelta()
-        return self._every if advanced.next_in is None else min(self._every, advanced.next_in)
+        if advanced.next_in is None:
+            return self._every
+        return min(self._every, advanced.next_in)

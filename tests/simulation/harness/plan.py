@@ -7,10 +7,10 @@ from datetime import timedelta
 from random import Random
 from typing import Final
 
-from daybreak.services.reaper import pace
+from daybreak.services.reaper import reap_interval
 
 LEASE: Final = timedelta(seconds=10)
-REAP_EVERY: Final = pace(LEASE)
+REAP_EVERY: Final = reap_interval(LEASE)
 LEASE_SECONDS: Final = LEASE.total_seconds()
 CHAOS_MARGIN: Final = 20.0  # outages end this long before the quiet, so that every back-off has ended with it
 TROUBLES: Final = (

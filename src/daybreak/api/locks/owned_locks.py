@@ -13,7 +13,7 @@ from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, WrongState
 from daybreak.core.model import Job, Lease
 from daybreak.policy.admit import NAME_LIMIT, check_name
-from daybreak.services.runner import crew, run
+from daybreak.services.runner import default_services, run
 from daybreak.system.ports import RealWorld
 
 OWNER = "owner:"
@@ -45,7 +45,7 @@ async def take(
         client, id, lock_job.needs_of_locks(names), holder=OWNER + owner, owner=owner, priority=priority, wait=wait,
         hold_for=hold_for, unique=f"{OWNER}{owner} {' '.join(names)}"[:NAME_LIMIT],
     )  # fmt: skip
-    services = asyncio.create_task(run(crew(client.store, RealWorld(), name=f"locks-{id}"), RealWorld()))
+    services = asyncio.create_task(run(default_services(client.store, RealWorld(), name=f"locks-{id}"), RealWorld()))
     try:  # who died with it in hand is found also where no worker runs
         return await LockWait(client, spec, wait, lock_job.resources_of(names)).until_granted({})
     finally:

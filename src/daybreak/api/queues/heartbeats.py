@@ -15,7 +15,7 @@ from daybreak.api.queues.items import TASK, VERSION
 from daybreak.api.store_sessions import Sessions
 from daybreak.core.errors import StoreError, StoreUnavailable
 from daybreak.core.model import HandedBack, Lease, Outcome
-from daybreak.services.runner import crew, run
+from daybreak.services.runner import default_services, run
 from daybreak.store.protocol import Beat, Extended, Store
 from daybreak.system.ports import Ids
 from daybreak.worker.supervisor.heartbeats import Heartbeats
@@ -108,7 +108,7 @@ class QueueHeartbeats:
         keeper = Heartbeats(self._source(store), self._world, lease_for=LEASE_FOR, held=self._leases, heard=self._heard)
         async with asyncio.TaskGroup() as group:
             group.create_task(keeper.run())
-            group.create_task(run(crew(store, self._world, name=self.id, lease_for=LEASE_FOR), self._world))
+            group.create_task(run(default_services(store, self._world, name=self.id, lease_for=LEASE_FOR), self._world))
 
     def _leases(self) -> list[Lease]:
         return [handle.lease for handle in list(self._held.values())]

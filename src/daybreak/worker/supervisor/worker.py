@@ -18,7 +18,7 @@ from daybreak.client.duration_stats import DurationStats
 from daybreak.core.errors import BadInput, StoreError
 from daybreak.core.model import FINAL, Lease, Put, State
 from daybreak.core.units import counted, moment
-from daybreak.services.runner import crew, run
+from daybreak.services.runner import default_services, run
 from daybreak.store.protocol import Extended, OwnLoop, Store
 from daybreak.system import patience
 from daybreak.system.ports import Ids, World
@@ -160,7 +160,9 @@ class Worker:
             self._learning.run(),
             self._source.run(),
             self._forget_the_dead(),
-            run(crew(self._store, self._world, name=self.id, lease_for=self.settings.lease_for), self._world),
+            run(
+                default_services(self._store, self._world, name=self.id, lease_for=self.settings.lease_for), self._world
+            ),
             self._stop_when_idle(),
             *(work() for work in self._beside),
         ]
