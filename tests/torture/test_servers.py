@@ -321,7 +321,7 @@ def cut_answers(cuts: int, url: str, crew: Crew) -> tuple[list[str], str, int]:
 
 # What a worker says who does not know whether what it asked for was done; and who finds what it did not know of.
 UNKNOWN = "may or may not have"
-STRAY = "claimed by a call that had been given up"
+STRAY = "claimed by a request whose reply was lost"
 
 
 def cut_an_answer(wire: Proxy) -> None:

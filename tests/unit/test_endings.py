@@ -20,8 +20,8 @@ from daybreak.testing.contract.builders import NOON, spec
 from daybreak.worker.child.async_loop import AsyncChild
 from daybreak.worker.child.runner import Runner, ended_by_error
 from daybreak.worker.slot_table import SlotTable
-from daybreak.worker.supervisor.child import Held
-from daybreak.worker.supervisor.outcomes import as_asked
+from daybreak.worker.supervisor.child import HeldLease
+from daybreak.worker.supervisor.outcomes import outcome_after_stop
 from daybreak.worker.wire import Work
 
 STUMBLED = Failed(Failure(message="the door was shut", kinds=("ValueError",), traceback="line 7"), 1.0)
@@ -35,7 +35,7 @@ def held(asked):
         seq=1, spec=spec(), fence=1, attempt=1, priority=5, worker="w", until=NOON + second, lease_for=second,
         started_at=NOON, created_at=NOON,
     )  # fmt: skip
-    return Held(lease, 0.5, asked=asked)
+    return HeldLease(lease, 0.5, stop_reason=asked)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def held(asked):
         ("timeout", RULED_OUT, RULED_OUT),
     ],
 )
-def test_one_that_was_asked_to_end_ends_for_that_reason(asked, outcome, ends):
-    assert as_asked(held(asked), outcome) == ends
+def test_one_that_woutcome_after_stop_to_end_ends_for_that_reason(asked, outcome, ends):
+    assert outcome_after_stop(held(asked), outcome) == ends
 
 
 @pytest.mark.parametrize(

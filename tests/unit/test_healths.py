@@ -13,6 +13,7 @@ from daybreak.policy.retry import TYPICAL_SUCCESS
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import NOON
 from daybreak.worker.supervisor.health_reports import HealthReports
+from daybreak.worker.supervisor.outcome_signals import OutcomeSignals
 
 OOPS = Failed(Failure(message="down", kinds=("ConnectionError",)))
 
@@ -26,9 +27,20 @@ def lease(seq: int, *resources: str, strategy: str = "jittered", fence: int = 1)
     )  # fmt: skip
 
 
+class Reports(HealthReports):
+    """The health reports of a worker, which get the signals of each outcome once."""
+
+    def __init__(self, store, world) -> None:
+        super().__init__(store, world)
+        self._signals = OutcomeSignals()
+
+    async def hear(self, ended) -> None:
+        await self.report(self._signals.collect(ended))
+
+
 @pytest.fixture
 def healths(store, world):
-    return HealthReports(store, world)
+    return Reports(store, world)
 
 
 async def told(store, name: str = "srv", kind: str = "health") -> Health | None:
@@ -65,7 +77,7 @@ async def test_it_is_forgotten_when_it_is_well_again(healths, store, world):
 
 
 async def test_many_tell_together_and_nothing_is_lost(store, world):
-    tellers = [HealthReports(store, world) for _ in range(20)]
+    tellers = [Reports(store, world) for _ in range(20)]
     await asyncio.gather(*(one.hear([(lease(n, "srv"), OOPS)]) for n, one in enumerate(tellers)))
     assert (await told(store)).bad == pytest.approx(20, abs=0.1)
 
@@ -79,7 +91,7 @@ async def test_many_resources_are_told_in_few_questions(world):
             return await super().put(puts, **how)
 
     async with Counting(world) as store:
-        await HealthReports(store, world).hear([(lease(n, f"r{n}"), OOPS) for n in range(200)])
+        await Reports(store, world).hear([(lease(n, f"r{n}"), OOPS) for n in range(200)])
         assert asked == [200]
         assert len(await store.records("health")) == 200
 

@@ -27,14 +27,14 @@ from daybreak.worker.launcher import ChildHandle, ChildThread
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor import worker_record
-from daybreak.worker.supervisor.batch_size import BOUNDS, GOAL, SHORT_FOR, BatchSize
-from daybreak.worker.supervisor.child import Held
+from daybreak.worker.supervisor.batch_size import MAX_LIMIT, MIN_LIMIT, TARGET_SECONDS, URGENT_EXCHANGES, BatchSize
+from daybreak.worker.supervisor.child import HeldLease
 from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult
-from daybreak.worker.supervisor.orphaned_leases import EXPECTED_FOR, OrphanedLeases
+from daybreak.worker.supervisor.orphaned_leases import MAX_DELAY, OrphanedLeases
+from daybreak.worker.supervisor.outcome_signals import MIN_REMEMBERED, ReportedLeases
 from daybreak.worker.supervisor.pool import Pool
-from daybreak.worker.supervisor.prefetch import KEPT_FOR, LATE, SEEN, DurationForecast, PrefetchedLeases
-from daybreak.worker.supervisor.quarantine_terms import FIRST, LONGER, QuarantineTerms, lasts
-from daybreak.worker.supervisor.reported_leases import REMEMBERED, ReportedLeases
+from daybreak.worker.supervisor.prefetch import MAX_LATENESS, MAX_WAIT, SAMPLES, DurationForecast, PrefetchedLeases
+from daybreak.worker.supervisor.quarantine import FIRST_PROBATION, PROBATION_GROWTH, Probation, probation_seconds
 from daybreak.worker.target import load, target_of
 from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
 
@@ -97,50 +97,54 @@ class TestLine:
 
 class TestTrial:
     def test_one_at_a_time(self):
-        trial = QuarantineTerms({})
-        trial.reserve(1)
-        assert not trial.is_free
-        trial.begin(1, 5.0)
-        assert not trial.is_free
-        trial.end(1)
-        assert trial.is_free
+        probation = Probation({})
+        probation.reserve(1)
+        assert not probation.is_free
+        probation.begin(1, 5.0)
+        assert not probation.is_free
+        probation.end(1)
+        assert probation.is_free
 
     def test_one_at_a_time_in_all_pools_of_a_worker(self):
         on: dict[int, float] = {}
-        one, other = QuarantineTerms(on), QuarantineTerms(on)
+        one, other = Probation(on), Probation(on)
         one.reserve(1)
         assert not other.is_free
         other.end(1)  # it is not its own
         assert not one.is_free
 
     def test_who_lives_through_its_time_lets_the_next_begin(self):
-        trial = QuarantineTerms({})
-        trial.begin(1, 5.0)
-        assert trial.survived(4.9) == []
-        assert trial.survived(5.0) == [1]
-        assert trial.is_free
+        probation = Probation({})
+        probation.begin(1, 5.0)
+        assert probation.take_survivors(4.9) == []
+        assert probation.take_survivors(5.0) == [1]
+        assert probation.is_free
 
     def test_who_has_not_begun_cannot_survive(self):
-        trial = QuarantineTerms({})
-        trial.reserve(1)
-        assert trial.survived(1e9) == []
+        probation = Probation({})
+        probation.reserve(1)
+        assert probation.take_survivors(1e9) == []
 
     def test_who_survives_is_told_to_its_own_pool(self):
         on: dict[int, float] = {}
-        one, other = QuarantineTerms(on), QuarantineTerms(on)
+        one, other = Probation(on), Probation(on)
         other.begin(2, 5.0)
-        assert one.survived(5.0) == []
-        assert other.survived(5.0) == [2]
+        assert one.take_survivors(5.0) == []
+        assert other.take_survivors(5.0) == [2]
 
     def test_nobody_is_on_trial_for_two_deaths_and_the_time_grows_with_each_more(self):
-        assert [lasts(lease(1, lost=lost)) for lost in (0, 1, 2)] == [0.0, 0.0, 0.0]
-        times = [FIRST, FIRST * LONGER, FIRST * LONGER**2]
-        assert [lasts(lease(1, lost=lost)) for lost in (3, 4, 5)] == times
-        assert lasts(lease(1, lost=1000)) < float("inf")
+        assert [probation_seconds(lease(1, lost=lost)) for lost in (0, 1, 2)] == [0.0, 0.0, 0.0]
+        times = [FIRST_PROBATION, FIRST_PROBATION * PROBATION_GROWTH, FIRST_PROBATION * PROBATION_GROWTH**2]
+        assert [probation_seconds(lease(1, lost=lost)) for lost in (3, 4, 5)] == times
+        assert probation_seconds(lease(1, lost=1000)) < float("inf")
 
     def test_one_that_may_die_less_often_is_tried_sooner(self):
         strict = Options(deaths=1)
-        assert [lasts(lease(1, lost=lost, options=strict)) for lost in (0, 1, 2)] == [0.0, FIRST, FIRST * LONGER]
+        assert [probation_seconds(lease(1, lost=lost, options=strict)) for lost in (0, 1, 2)] == [
+            0.0,
+            FIRST_PROBATION,
+            FIRST_PROBATION * PROBATION_GROWTH,
+        ]
 
 
 class TestFrames:
@@ -338,7 +342,7 @@ async def test_of_workers_long_dead_nothing_is_left_and_a_wrong_clock_forgets_no
     old = NOON - timedelta(days=2)
     async with MemoryStore() as store:
         await store.put([about("dead", old).put(), about("slow", old).put(), about("new", NOON).put()])
-        await worker_record.forget_the_dead(store, AtNoon(lambda: store.put([about("slow", old).put()])))
+        await worker_record.remove_dead_workers(store, AtNoon(lambda: store.put([about("slow", old).put()])))
         assert sorted(found.name for found in await store.records(worker_record.KIND)) == ["new", "slow"]
 
 
@@ -355,11 +359,11 @@ async def test_children_that_cannot_be_started_are_tried_again():
     program.add(Definition(print))
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1, start=start, settings=WorkerSettings(),
-        trial=QuarantineTerms({}),
+        probation=Probation({}),
     )  # fmt: skip
     await pool.children.open(pool)
     async with asyncio.timeout(20):
-        await pool.children.ready()
+        await pool.children.wait_until_ready()
     await pool.children.close()
     assert len(tries) == 3
 
@@ -372,11 +376,11 @@ async def pool():
     pool = Pool(
         is_async=False, tasks=program.known(), children=1, slots=1,
         start=lambda slots: ChildThread(launch_hello(slots), program),
-        settings=WorkerSettings(), trial=QuarantineTerms({}),
+        settings=WorkerSettings(), probation=Probation({}),
     )  # fmt: skip
     await pool.children.open(pool)
     async with asyncio.timeout(20):
-        await pool.children.ready()
+        await pool.children.wait_until_ready()
     yield pool
     await pool.children.close()
 
@@ -384,17 +388,17 @@ async def pool():
 async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand(pool):
     """One slot, and a job fetched ahead for it: another that was announced may be more urgent."""
     [child] = pool.children
-    child.held[7] = Held(lease(7), None)
-    pool._ends_in = lambda _: [0.001]  # what it is at ends in a moment
+    child.held[7] = HeldLease(lease(7), None)
+    pool.capacity._ends_in = lambda _: [0.001]  # what it is at ends in a moment
     pool.announced = False
     rooms = []
     for announce in (False, True, True):
         pool.announced = announce
-        rooms.append(pool.room)
-        pool._spares.add([lease(len(rooms))], 0.0)
+        rooms.append(pool.capacity.room(announced=pool.announced))
+        pool._prefetched.add([lease(len(rooms))], 0.0)
     assert rooms == [1, 1, 0], "one for the slot, one more that was announced, and no third"
     pool.announced = False
-    assert pool.room < 0
+    assert pool.capacity.room(announced=pool.announced) < 0
 
 
 @pytest.mark.parametrize(("lasts", "room"), [(0.00125, 25), (0.0001, 13)])
@@ -419,7 +423,7 @@ async def test_a_child_of_one_slot_holds_more_of_what_is_not_very_short(pool, la
 async def test_what_is_urgent_goes_before_what_is_in_hand(pool, held, came, urgent):
     [child] = pool.children
     for seq, priority in enumerate(held):
-        child.held[seq] = Held(lease(seq, priority=priority), None)
+        child.held[seq] = HeldLease(lease(seq, priority=priority), None)
     assert pool.are_urgent([lease(seq, priority=priority) for seq, priority in enumerate(came)]) is urgent
 
 
@@ -456,25 +460,27 @@ class Away:
 
 class TestStrays:
     def strays(self, world: Hours, source: Away, known: list[Lease], found: list[Lease]) -> OrphanedLeases:
-        return OrphanedLeases(source, world, lease_for=timedelta(seconds=10), known=lambda: known, found=found.extend)
+        return OrphanedLeases(
+            source, world, lease_for=timedelta(seconds=10), known_leases=lambda: known, on_found=found.extend
+        )
 
     async def test_what_nobody_knows_of_goes_back(self):
         world, found = Hours(), []
         source = Away(world, timedelta(seconds=7), [lease(1), lease(2)])
         strays = self.strays(world, source, [lease(1)], found)
-        strays.expect(ClaimRequest(frozenset(), 5, "a1"))
-        await strays._looking
+        strays.watch(ClaimRequest(frozenset(), 5, "a1"))
+        await strays._checking
         assert {one.seq for one in found} == {2}
-        assert source.asked[-1][0] <= span(EXPECTED_FOR)
+        assert source.asked[-1][0] <= span(MAX_DELAY)
 
     async def test_in_an_outage_each_call_is_looked_for_once_a_while_and_not_for_ever(self):
         world = Hours()
         source = Away(world, timedelta(hours=1), [])
         strays = self.strays(world, source, [], [])
         for n in range(3):
-            strays.expect(ClaimRequest(frozenset(), 5, f"a{n}"))
-        await strays._looking
-        looks = span(EXPECTED_FOR) // span(timedelta(seconds=5))
+            strays.watch(ClaimRequest(frozenset(), 5, f"a{n}"))
+        await strays._checking
+        looks = span(MAX_DELAY) // span(timedelta(seconds=5))
         assert Counter(call for _, call in source.asked) == {"a0": looks, "a1": looks, "a2": looks}
 
 
@@ -500,17 +506,17 @@ class TestPace:
     def after(empty: float, each: float) -> BatchSize:
         pace = BatchSize()
         for items in [1, 5, 20, 80, 40, 100] * 20:
-            pace.took(items, empty + each * items)
+            pace.record(items, empty + each * items)
         return pace
 
     def test_an_exchange_carries_what_it_can_in_its_time(self):
         limit = self.after(0.0005, 20e-6).limit
-        assert 0.5 * GOAL < 0.0005 + 20e-6 * 2 * limit < 1.5 * GOAL
+        assert 0.5 * TARGET_SECONDS < 0.0005 + 20e-6 * 2 * limit < 1.5 * TARGET_SECONDS
 
     def test_where_a_commit_is_slow_more_go_with_it(self):
         quick, slow = self.after(0.0005, 20e-6).limit, self.after(0.02, 20e-6).limit
         assert slow > 10 * quick
-        assert self.after(0.0, 0.1).limit == BOUNDS[0]
+        assert self.after(0.0, 0.1).limit == MIN_LIMIT
 
     def test_where_many_stand_in_line_more_go_with_each_exchange(self):
         """What an exchange waits for others is no cost of what it carries, though more ends while it waits longer."""
@@ -518,16 +524,16 @@ class TestPace:
         for _ in range(300):
             waits = chance.choice([0.0, 0.002, 0.006, 0.012])
             items = 32 + int(waits * 8000)
-            pace.took(items, 0.0005 + 20e-6 * items + waits)
+            pace.record(items, 0.0005 + 20e-6 * items + waits)
         assert pace.limit > 2 * self.after(0.0005, 20e-6).limit
 
     def test_a_clock_that_stands_still_stops_nothing(self):
         pace = self.after(0.0005, 20e-6)
         usual = pace.limit
-        pace.took(64, 0.0)
-        assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
+        pace.record(64, 0.0)
+        assert MIN_LIMIT <= pace.limit <= MAX_LIMIT
         for items in [1, 5, 20, 80, 40, 100] * 80:
-            pace.took(items, 0.0005 + 20e-6 * items)
+            pace.record(items, 0.0005 + 20e-6 * items)
         assert pace.limit == pytest.approx(usual, rel=0.1)
 
     @pytest.mark.parametrize("dearer", [10, 30])
@@ -536,31 +542,31 @@ class TestPace:
         for _ in range(150):
             items = 2 * pace.limit
             lasted = 0.0005 + dearer * 20e-6 * items
-            pace.took(items, lasted)
+            pace.record(items, lasted)
         assert lasted < dearer * 0.01
 
     def test_beside_urgent_work_it_carries_less_for_a_while(self):
         pace = self.after(0.002, 20e-6)
         usual = pace.limit
-        pace.found_urgent()
-        assert BOUNDS[0] <= pace.limit < 0.5 * usual
-        for _ in range(SHORT_FOR // 6):
+        pace.expect_urgent()
+        assert MIN_LIMIT <= pace.limit < 0.5 * usual
+        for _ in range(URGENT_EXCHANGES // 6):
             for items in [1, 5, 20, 80, 40, 100]:
-                pace.took(items, 0.002 + 20e-6 * items)
+                pace.record(items, 0.002 + 20e-6 * items)
         assert pace.limit < 0.5 * usual
         for items in [1, 5, 20, 80, 40, 100]:
-            pace.took(items, 0.002 + 20e-6 * items)
+            pace.record(items, 0.002 + 20e-6 * items)
         assert pace.limit == pytest.approx(usual, rel=0.1)
 
     def test_it_begins_somewhere_and_survives_what_tells_nothing(self):
         pace = BatchSize()
-        assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
+        assert MIN_LIMIT <= pace.limit <= MAX_LIMIT
         for _ in range(100):
-            pace.took(7, 0.001)
-            assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
+            pace.record(7, 0.001)
+            assert MIN_LIMIT <= pace.limit <= MAX_LIMIT
         for _ in range(100):
-            pace.took(0, 0.0)
-            assert BOUNDS[0] <= pace.limit <= BOUNDS[1]
+            pace.record(0, 0.0)
+            assert MIN_LIMIT <= pace.limit <= MAX_LIMIT
 
 
 class TestForesight:
@@ -568,11 +574,11 @@ class TestForesight:
     def of(*seconds: float) -> DurationForecast:
         foresight = DurationForecast()
         for one in seconds:
-            foresight.learn("t", one)
+            foresight.record("t", one)
         return foresight
 
     def test_jobs_that_always_take_as_long_are_foreseen(self):
-        foresight = self.of(*[0.1] * SEEN)
+        foresight = self.of(*[0.1] * SAMPLES)
         assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
         assert foresight.ends_in({7: 100.0}, {7: "other"}, 100.08) == []
 
@@ -582,17 +588,17 @@ class TestForesight:
         assert self.of(*[0.001] * 10).ends_in({7: 100.0}, {7: "t"}, 100.0) == []
 
     def test_longer_ones_are_known_as_soon_as_a_few_have_ended(self):
-        foresight = self.of(*[0.05] * 20, *[0.1] * (SEEN - 1))
+        foresight = self.of(*[0.05] * 20, *[0.1] * (SAMPLES - 1))
         assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
 
     def test_one_that_stands_out_deceives_nobody(self):
-        foresight = self.of(*[0.1] * SEEN, 0.9)
+        foresight = self.of(*[0.1] * SAMPLES, 0.9)
         assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
 
     def test_one_that_is_late_is_expected_no_more(self):
-        foresight = self.of(*[0.1] * SEEN)
-        assert len(foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + LATE / 2)) == 1
-        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + 2 * LATE) == []
+        foresight = self.of(*[0.1] * SAMPLES)
+        assert len(foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + MAX_LATENESS / 2)) == 1
+        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + 2 * MAX_LATENESS) == []
 
 
 class TestSpares:
@@ -605,8 +611,8 @@ class TestSpares:
     def test_what_no_slot_came_free_for_goes_back(self):
         spares = PrefetchedLeases()
         spares.add([lease(1)], 0.0)
-        spares.add([lease(2)], KEPT_FOR)
-        assert [one.seq for one in spares.kept_too_long(KEPT_FOR * 1.5)] == [1]
+        spares.add([lease(2)], MAX_WAIT)
+        assert [one.seq for one in spares.take_overdue(MAX_WAIT * 1.5)] == [1]
         assert [one.seq for one in spares.leases] == [2]
 
     def test_a_lease_is_dropped_by_its_fence(self):
@@ -620,19 +626,19 @@ class TestSpares:
 class TestReported:
     def test_the_latest_are_remembered_by_their_fence_and_the_oldest_forgotten(self):
         reported = ReportedLeases()
-        for n in range(3 * REMEMBERED):
+        for n in range(3 * MIN_REMEMBERED):
             reported.add(lease(n))
             assert lease(n) in reported
-            assert lease(max(n - REMEMBERED + 1, 0)) in reported
+            assert lease(max(n - MIN_REMEMBERED + 1, 0)) in reported
         assert lease(0) not in reported
-        assert msgspec.structs.replace(lease(3 * REMEMBERED - 1), fence=2) not in reported
+        assert msgspec.structs.replace(lease(3 * MIN_REMEMBERED - 1), fence=2) not in reported
 
 
 def test_a_record_has_the_digest_of_each_tasks_code_and_of_no_more_than_so_many(monkeypatch):
     app = Daybreak("memory://")
     for name in ("c", "a", "b"):
         app.task(name=name)(lambda: None)
-    monkeypatch.setattr(worker_record, "MOST_CODE", 2)
+    monkeypatch.setattr(worker_record, "MAX_CODE_DIGESTS", 2)
     found = worker_record.code_of(app.program)
     assert list(found) == ["a", "b"]
     assert found["a"] == source_digest(lambda: None)

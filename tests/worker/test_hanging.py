@@ -23,8 +23,8 @@ from daybreak.system.platform import ProcessActivity, ProcessScan
 from daybreak.worker.launcher import ChildProcess
 from daybreak.worker.slot_table import SlotTable
 from daybreak.worker.supervisor import hang_detector
-from daybreak.worker.supervisor.child import Child, Held
-from daybreak.worker.supervisor.hang_detector import CPU, HangDetector
+from daybreak.worker.supervisor.child import Child, HeldLease
+from daybreak.worker.supervisor.hang_detector import MIN_CPU, HangDetector
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only progress and log lines are seen")
 
@@ -53,7 +53,7 @@ def test_one_that_hangs_is_ended_and_says_where_it_stood(worker, caplog):
     stack = job.info().failure.traceback
     assert "waits_for_nobody" in stack
     assert "time.sleep(60)" in stack
-    [line] = [record.getMessage() for record in caplog.records if "it is ended" in record.getMessage()]
+    [line] = [record.getMessage() for record in caplog.records if "ending it" in record.getMessage()]
     assert "sleeps_for_ever" in line
     assert "waits_for_nobody" in line
 
@@ -162,8 +162,8 @@ BEFORE = {(7, 1): ProcessActivity(5.0, 100), (8, 1): ProcessActivity(1.0, 0)}
     ("found", "lives"),
     [
         (BEFORE, False),
-        ({(7, 1): ProcessActivity(5.0 + 0.8 * CPU, 100), (8, 1): ProcessActivity(1.0, 0)}, False),
-        ({(7, 1): ProcessActivity(5.0 + 0.8 * CPU, 100), (8, 1): ProcessActivity(1.0 + 0.8 * CPU, 0)}, True),
+        ({(7, 1): ProcessActivity(5.0 + 0.8 * MIN_CPU, 100), (8, 1): ProcessActivity(1.0, 0)}, False),
+        ({(7, 1): ProcessActivity(5.0 + 0.8 * MIN_CPU, 100), (8, 1): ProcessActivity(1.0 + 0.8 * MIN_CPU, 0)}, True),
         ({(7, 1): ProcessActivity(5.0, 101)}, True),
         ({**BEFORE, (9, 1): ProcessActivity()}, True),
         ({**BEFORE, (8, 2): ProcessActivity()}, True),
@@ -172,14 +172,14 @@ BEFORE = {(7, 1): ProcessActivity(5.0, 100), (8, 1): ProcessActivity(1.0, 0)}
     ids=["nothing", "a trifle of CPU", "CPU of two", "bytes", "one more", "another", "one less"],
 )
 def test_what_is_a_sign_of_life(found, lives):
-    assert hang_detector._did_something(BEFORE, found) is lives
+    assert hang_detector._is_active(BEFORE, found) is lives
 
 
 def test_what_our_own_thread_in_a_child_does_is_none():
     has_spun, measured = threading.Event(), threading.Event()
 
     def spin():
-        while time.thread_time() < 4 * CPU:
+        while time.thread_time() < 4 * MIN_CPU:
             pass
         has_spun.set()
         measured.wait()
@@ -191,7 +191,7 @@ def test_what_our_own_thread_in_a_child_does_is_none():
     child._process, child.listener = SimpleNamespace(pid=os.getpid()), spins.native_id
     without = _cpu(child)
     child.listener = None
-    assert _cpu(child) - without > CPU
+    assert _cpu(child) - without > MIN_CPU
     measured.set()
     spins.join()
 
@@ -231,13 +231,13 @@ def still(jobs=1, hang=60.0):
             seq=seq, spec=spec, fence=1, attempt=1, priority=5, worker="w", until=noon,
             lease_for=timedelta(seconds=7), started_at=noon, created_at=noon,
         )  # fmt: skip
-        child.held[seq] = Held(lease, None)
+        child.held[seq] = HeldLease(lease, None)
         child.handle.slot_table.begin(seq)
     return child
 
 
 async def seen(found):
-    while found._glance is not None and not found._glance.done():  # noqa: ASYNC110 - a thread does not tell
+    while found._scan is not None and not found._scan.done():  # noqa: ASYNC110 - a thread does not tell
         await asyncio.sleep(0.001)
 
 
@@ -245,7 +245,7 @@ async def test_one_look_for_all_in_a_thread_ten_times_in_its_patience():
     children, found = [still(), still()], HangDetector(is_async=False, end=lambda *_: None)
     begun = time.monotonic()
     for tenths in range(200):
-        found.look(children, begun + tenths / 10)
+        found.check(children, begun + tenths / 10)
         await seen(found)
     one, other = (child.handle.scans for child in children)
     assert len(one) == len(other) == 4, "at 0, 6, 12 and 18 seconds"
@@ -257,13 +257,13 @@ async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
     child, ended = still(hang=3.0), []
     found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
     child.handle.answers.set()
-    begun = child.begun()[1]
-    child.forgive(100.0)
-    found.look([child], begun + 102.9)
-    assert not found._asking
-    found.look([child], begun + 103.1)
-    assert found._asking
-    await asyncio.gather(*found._asking.values())
+    begun = child.running()[1]
+    child.extend_deadlines(100.0)
+    found.check([child], begun + 102.9)
+    assert not found._ending
+    found.check([child], begun + 103.1)
+    assert found._ending
+    await asyncio.gather(*found._ending.values())
     assert not ended, "it is not so late yet"
 
 
@@ -272,19 +272,19 @@ async def test_time_in_line_for_a_core_is_no_silence(share, asked):
     child = still(hang=3.0)
     child.handle.answers.set()
     found = HangDetector(is_async=False, end=lambda *_: None)
-    begun = child.begun()[1]
+    begun = child.running()[1]
     looks = iter(range(1000))
     child.handle.activity = lambda *_, **__: {(7, 1): ProcessActivity(waited={7: share * next(looks)})}
     for seconds in range(12):
-        found._glanced_at = -1e9
-        found.look([child], begun + seconds)
+        found._scanned_at = -1e9
+        found.check([child], begun + seconds)
         await seen(found)
-        _, what = found._glance.result()
-        found._glance = Future()
-        found._glance.set_result((begun + seconds, what))
-        found.look([child], begun + seconds)
-    assert bool(found._asking) is asked
-    await asyncio.gather(*found._asking.values())
+        _, what = found._scan.result()
+        found._scan = Future()
+        found._scan.set_result((begun + seconds, what))
+        found.check([child], begun + seconds)
+    assert bool(found._ending) is asked
+    await asyncio.gather(*found._ending.values())
 
 
 IN_A_THREAD = """
@@ -314,7 +314,7 @@ def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
         for one in both:
             known.update(ProcessScan().family(one.pid, {}))
         time.sleep(0.7)
-    assert hang_detector._stood_in_line(before, now) > 0.1
+    assert hang_detector._waited_for_core(before, now) > 0.1
     assert [one.wait() for one in both] == [0, 0]
 
 
@@ -329,14 +329,14 @@ def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
 )
 def test_only_what_was_read_twice_is_time_in_line(before, now, seconds):
     assert (
-        hang_detector._stood_in_line({(7, 1): ProcessActivity(waited=before)}, {(7, 1): ProcessActivity(waited=now)})
+        hang_detector._waited_for_core({(7, 1): ProcessActivity(waited=before)}, {(7, 1): ProcessActivity(waited=now)})
         == seconds
     )
 
 
 def test_nobody_is_excused_beyond_the_look():
     """Where the supervisor stood still, too, that time has been forgiven already."""
-    [job] = hang_detector._watched(still(hang=3.0))
+    [job] = hang_detector._watched_jobs(still(hang=3.0))
     now = job.since + 10
     hang_detector._excuse([job], 50.0, at=now)
     assert job.held.alive_at == now
@@ -345,18 +345,18 @@ def test_nobody_is_excused_beyond_the_look():
 
 
 async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkeypatch):
-    monkeypatch.setattr(hang_detector, "ANSWERS_WITHIN", 0.01)
+    monkeypatch.setattr(hang_detector, "STACK_TIMEOUT", 0.01)
     child, other, ended = still(jobs=30, hang=0.0), still(hang=0.0), []
     found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
     other.handle.answers.set()
     for _ in range(100):
-        found.look([child, other], time.monotonic() + 1)
+        found.check([child, other], time.monotonic() + 1)
         await asyncio.sleep(0.001)
         if other.held[1] in ended:
             break
     assert ended == [other.held[1]], "it does not wait for the other child, which does not answer"
     child.handle.answers.set()
-    await asyncio.gather(*found._asking.values())
+    await asyncio.gather(*found._ending.values())
     assert [held for held in ended if held is not other.held[1]] == list(child.held.values())
     assert child.handle.stacks == 1
     assert {held.stack for held in ended} == {"here"}

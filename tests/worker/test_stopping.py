@@ -29,7 +29,7 @@ def test_the_first_signal_lets_running_jobs_end_and_says_so(stage, began, number
             began(job)
         worker.signal(number)
         until(lambda: "stopping" in worker.said, "it says so")
-        assert "stopping: 2 jobs run on for at most 20 s" in worker.said
+        assert "stopping: 2 jobs may run on for at most 20 s" in worker.said
         assert worker.returned is None
         gate.touch()
         assert worker.wait() == 0

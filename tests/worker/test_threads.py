@@ -63,7 +63,7 @@ def test_a_thread_that_runs_too_long_loses_its_slot_and_it_is_said(here, caplog)
         job = stuck.submit()
         with pytest.raises(JobFailed, match="timeout"):
             job.result(timeout="20s")
-        assert "runs in a thread, which cannot be ended: its slot is lost until it returns" in caplog.text
+        assert "runs in a thread, which cannot be killed: its slot stays occupied until it returns" in caplog.text
         assert quick.submit().result(timeout="20s") == "done", "the other slot works on"
         gate.append(True)
         assert [quick.submit().result(timeout="20s") for _ in range(4)] == ["done"] * 4

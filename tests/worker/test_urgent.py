@@ -9,20 +9,20 @@ from worker_deeds import anap, app
 from worker_stores import meddled
 
 from daybreak.worker.supervisor.batch_size import BatchSize
-from daybreak.worker.supervisor.claim_loop import HURRIED, LONG
+from daybreak.worker.supervisor.claim_loop import MAX_URGENT_JOBS, VERY_SLOW_EXCHANGE
 
 
 def test_an_urgent_job_does_not_wait_for_the_exchange_under_way(stage, began, monkeypatch):
     """Exchanges with a slow store, of which one hangs: the urgent job begins before that comes back, and exchanges are
     kept short from then on."""
     hangs, hung, found = False, [], []
-    monkeypatch.setattr(BatchSize, "found_urgent", lambda _: found.append(True))
+    monkeypatch.setattr(BatchSize, "expect_urgent", lambda _: found.append(True))
 
     async def before(name, *request):
         if name != "exchange" or request[0].claim is None:
             return
-        await asyncio.sleep(2 * LONG)
-        while hangs and request[0].claim.limit > HURRIED:
+        await asyncio.sleep(2 * VERY_SLOW_EXCHANGE)
+        while hangs and request[0].claim.limit > MAX_URGENT_JOBS:
             hung.append(request[0])
             await asyncio.sleep(0.01)
 
@@ -44,12 +44,12 @@ def test_an_urgent_job_does_not_wait_for_the_exchange_under_way(stage, began, mo
 
 def test_work_that_is_not_urgent_keeps_no_exchange_short(stage, monkeypatch):
     hurried, found = [], []
-    monkeypatch.setattr(BatchSize, "found_urgent", lambda _: found.append(True))
+    monkeypatch.setattr(BatchSize, "expect_urgent", lambda _: found.append(True))
 
     async def before(name, *request):
         if name == "exchange" and (claim := request[0].claim) is not None:
-            hurried.extend([claim] * (claim.limit == HURRIED))
-            await asyncio.sleep(2 * LONG)
+            hurried.extend([claim] * (claim.limit == MAX_URGENT_JOBS))
+            await asyncio.sleep(2 * VERY_SLOW_EXCHANGE)
 
     low = anap.using(priority="low")
     with meddled(app, stage.folder / "jobs.db") as store:
@@ -71,7 +71,7 @@ def test_what_is_claimed_in_haste_finds_a_slot(stage):
     async def before(name, *request):
         if name == "exchange" and request[0].claim is not None:
             asked.append(request[0].claim.limit)
-            await asyncio.sleep(2 * LONG)
+            await asyncio.sleep(2 * VERY_SLOW_EXCHANGE)
 
     with meddled(app, stage.folder / "jobs.db") as store:
         store.before = before
@@ -92,7 +92,7 @@ def test_an_idle_worker_asks_once_for_what_is_announced(stage, began):
     async def before(name, *request):
         if name == "exchange" and (claim := request[0].claim) is not None and claim.call.startswith("async"):
             asked.append(claim.limit)
-            await asyncio.sleep(6 * LONG)
+            await asyncio.sleep(6 * VERY_SLOW_EXCHANGE)
 
     with meddled(app, stage.folder / "jobs.db") as store:
         store.before = before

@@ -91,8 +91,8 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
         launch,
         app.world,
         app=app.name or target or "",
-        ears=app.hooks,
-        beside=[client.learning.run, *([lambda: app.hooks.follow(client)] if app.hooks.is_durable else [])],
+        listener=app.hooks,
+        background=[client.learning.run, *([lambda: app.hooks.follow(client)] if app.hooks.is_durable else [])],
     )
 
 

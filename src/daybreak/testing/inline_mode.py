@@ -24,10 +24,10 @@ from daybreak.testing.inline_doubles import InlinePortal, InlineSessions, Inline
 from daybreak.worker.child.runner import Runner
 from daybreak.worker.child.setup import enter_setups
 from daybreak.worker.child.working_directory import WorkingDirectory
-from daybreak.worker.supervisor.child import Held, work_of
+from daybreak.worker.supervisor.child import HeldLease, work_of
 from daybreak.worker.supervisor.lease_source import ClaimRequest, LocalSource, Settled
-from daybreak.worker.supervisor.outcomes import as_asked, outcome_of
-from daybreak.worker.supervisor.pool import limit_for
+from daybreak.worker.supervisor.outcomes import outcome_after_stop, outcome_of
+from daybreak.worker.supervisor.time_limits import written_limit
 from daybreak.worker.wire import Ended, Work
 
 TRIES: Final = 100  # of one job in one go
@@ -219,8 +219,8 @@ class Inline:
             raise DaybreakError(self._endless)
 
     async def _perform(self, lease: Lease, run: _Run, source: LocalSource) -> Outcome:
-        limit = limit_for(lease)
-        held = Held(lease, None if limit is None else limit.total_seconds())
+        limit = written_limit(lease)
+        held = HeldLease(lease, None if limit is None else limit.total_seconds())
         work = work_of(lease)
         home = WorkingDirectory()  # a test may have gone elsewhere since the last job
         try:
@@ -231,28 +231,28 @@ class Inline:
         if ended.failure is not None and ended.failure.kinds[:1] == ("KeyboardInterrupt",):
             await source.exchange([(lease, HandedBack())], None)
             raise KeyboardInterrupt
-        return as_asked(held, outcome_of(held, ended))
+        return outcome_after_stop(held, outcome_of(held, ended))
 
-    async def _run_async(self, work: Work, ctx: Context, held: Held) -> Ended:
+    async def _run_async(self, work: Work, ctx: Context, held: HeldLease) -> Ended:
         """In the running loop; a sync task holds it up, as it would in the caller's own code."""
         if not self.app.program[work.task].is_async:
             return self._runner.run(work, ctx)
         return await self._run_limited(work, ctx, held)
 
-    async def _run_blocking(self, work: Work, ctx: Context, held: Held) -> Ended:
+    async def _run_blocking(self, work: Work, ctx: Context, held: HeldLease) -> Ended:
         """In the thread that waits."""
         if not self.app.program[work.task].is_async:
             return self._runner.run(work, ctx)
         return self._portal.run(self._run_limited(work, ctx, held))
 
-    async def _run_limited(self, work: Work, ctx: Context, held: Held) -> Ended:
+    async def _run_limited(self, work: Work, ctx: Context, held: HeldLease) -> Ended:
         """Ended by its time limit as a worker would: asked to stop, and cancelled where it awaits something."""
         running = asyncio.create_task(self._runner.run_async(work, ctx))
         if held.limit is None:
             return await running
 
         def stop() -> None:
-            held.asked = "timeout"
+            held.stop_reason = "timeout"
             ctx.ask_to_stop("timeout")
             running.cancel()
 
@@ -296,7 +296,7 @@ class Inline:
                     self.app.hooks.call_inline(hook, event)
 
 
-_Run = Callable[[Work, Context, Held], Coroutine[Any, Any, Ended]]
+_Run = Callable[[Work, Context, HeldLease], Coroutine[Any, Any, Ended]]
 
 
 async def _enter(around: contextlib.AsyncExitStack, manager: Any) -> Any:

@@ -1,38 +1,48 @@
-"""The worker: a supervisor that claims jobs and holds their leases, and child processes that run them.
+"""The worker: a supervisor, which claims jobs and holds their leases, and child processes, which run the jobs.
 
 supervisor/              runs in the process that `daybreak worker` starts
-    worker               starts and stops the pools, and keeps everything around them alive
-    process              the worker as a program: signals, log lines, exit code
-    claim_loop           the loop of one pool: report what ended, claim what can start
-    exchange_retry       repeats a store call until it is answered
-    lease_source         what the worker sees of the store: leases in, outcomes out
-    pool                 the slots of one kind (sync or async) and the children behind them
-    children, child      keep the wanted number of children alive; one child as the supervisor sees it
-    child_plan           what it takes to start a child
-    heartbeats           extend leases, carry progress and checkpoints, bring back cancel and suspend requests
-    time_limits          end jobs that run longer than they may
-    hang_detector        find jobs without a sign of life
-    quarantine           run jobs that were present at a crash alone (quarantine_terms: for how long)
-    prefetch             leases taken a moment before a slot is free
-    batch_size           how much one exchange may carry
-    orphaned_leases      leases that a lost reply left with nobody
-    outcomes             what a child said and what was asked -> how the lease ends
-    breaker_reports      tell breakers how it went; health_reports: and the retry budget; reported_leases: each once
-    worker_record        what the worker publishes about itself
-    idle_check           whether anything is left to do, for a worker that stops when there is not
+    process              runs a worker as a process: signals, log lines, exit code
+    worker               starts and stops the pools, and runs everything that they need
+    shutdown             the steps of a stop: finish running jobs, cancel them, kill them, report every outcome
+    claim_loop           the loop of one pool: reports outcomes, claims the jobs that can start
+    exchange_retry       repeats an exchange with the store until the store replies
+    lease_source         what the worker uses of the store; turns outcomes into settlements
+    orphaned_leases      finds leases that a lost reply left without an owner, and hands them back
+    pool                 the slots for sync or for async tasks: gives leases to children, collects outcomes
+    capacity             how many leases a pool can use now, and when it will need the next ones
+    batch_size           how many leases one exchange should ask for
+    prefetch             leases that are claimed shortly before a slot becomes free
+    child_plan           what is needed to start children
+    children             keeps the wanted number of children alive
+    child                one child as the supervisor sees it: its leases, its speed, its messages
+    heartbeats           extends leases, saves progress and checkpoints, receives requests to cancel or suspend
+    time_limits          enforces the time limits of jobs, and finds children that have stopped working
+    hang_detector        finds jobs without a sign of life, logs their stacks, ends them
+    quarantine           runs jobs that were present at a crash alone
+    outcomes             decides the outcome of a lease from what its child reported and what the job was asked
+    outcome_signals      what ended attempts say about the resources that they used, each attempt once
+    breaker_reports      updates the circuit breakers of resources by these signals
+    health_reports       publishes by these signals how often attempts succeed
+    worker_record        the record that each worker publishes about itself
+    idle_check           whether any job is left, for a worker that stops when there is none
 child/                   runs in each child
-    sync_loop            main loop of a child for sync tasks: one job at a time
-    async_loop           main loop of a child for async tasks: many jobs on one event loop
+    sync_loop            the main loop of a child for sync tasks: one job at a time
+    async_loop           the main loop of a child for async tasks: many jobs on one event loop
     work_queue           work that a child has received and not started
-    runner               one job -> its outcome
-    reporting            progress, checkpoints and log lines of a running job
-    failures, stacks     exceptions as data; where a job stands
-    setup, forked        setup functions of the app; processes that a task forked
-    working_directory    restored between jobs
-    commands             command lines as jobs
-    exact_timers         timers of less than a millisecond
-launcher                 starts and ends children: a process, or a thread where user code cannot be imported again
-wire, wire_reader        what supervisor and child say to each other
-slot_table               memory they share: which job runs in which slot, and since when
-settings, target         how a worker is set up; finding the user's app
+    runner               runs one job and returns how it ended
+    reporting            sends outcomes, progress, checkpoints and log lines to the supervisor
+    failures             turns an exception into a `Failure`
+    stacks               the stack of a running job
+    setup                runs the setup functions of the app
+    forked               ends processes that a task forked
+    working_directory    the working directory in which every job starts
+    commands             runs command lines as jobs
+    exact_timers         an event loop whose timers are exact to microseconds
+__main__                 the entry point of a child process
+launcher                 starts and ends children: a process, or a thread where the code cannot be imported again
+wire                     the messages between supervisor and child
+wire_reader              reads messages on an event loop
+slot_table               shared memory: which job runs in which slot, and since when
+settings                 the settings of a worker
+target                   finds the user's app by its target
 """

@@ -21,6 +21,7 @@ from daybreak.policy.retry import TYPICAL_SUCCESS, delay_for, may_retry, parse_r
 from daybreak.worker.child.failures import failure_of
 from daybreak.worker.supervisor.breaker_reports import BreakerReports
 from daybreak.worker.supervisor.health_reports import HealthReports
+from daybreak.worker.supervisor.outcome_signals import OutcomeSignals
 
 _log = logging.getLogger("daybreak")
 
@@ -121,12 +122,13 @@ class Retrying:
             return
         # What an error means is said by the policy of these tries, not by that of the job that holds the slot.
         options = replace(lease.spec.options, retry=self._retry)
-        ended = [(replace(lease, spec=replace(lease.spec, options=options)), outcome)]
-        await BreakerReports(store, slot.sessions.world, lease.worker).hear(ended)
+        attempt = replace(lease, spec=replace(lease.spec, options=options))
+        signals = OutcomeSignals().collect([(attempt, outcome)])
+        await BreakerReports(store, slot.sessions.world, lease.worker).report(signals)
         if self._healths is None or self._healths.store is not store:
             self._healths = HealthReports(store, slot.sessions.world)
-        await self._healths.hear(ended)
-        self._success = self._healths.success(ended[0][0])
+        await self._healths.report(signals)
+        self._success = self._healths.success(attempt)
 
     def _wait_after(self, attempt: int, error: Exception, function: Callable[..., Any]) -> timedelta | None:
         """None: it is not tried again."""

@@ -105,7 +105,9 @@ class QueueHeartbeats:
             return
         store = (await sessions.client()).store
         del sessions
-        keeper = Heartbeats(self._source(store), self._world, lease_for=LEASE_FOR, held=self._leases, heard=self._heard)
+        keeper = Heartbeats(
+            self._source(store), self._world, lease_for=LEASE_FOR, leases=self._leases, on_reply=self._heard
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(keeper.run())
             group.create_task(run(default_services(store, self._world, name=self.id, lease_for=LEASE_FOR), self._world))

@@ -1,1 +1,1 @@
-"""The supervisor: claims jobs, hands them to children, keeps their leases alive and reports outcomes."""
+"""The supervisor: claims jobs, gives them to children, keeps their leases alive, and reports their outcomes."""

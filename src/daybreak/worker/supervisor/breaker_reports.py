@@ -1,4 +1,5 @@
-"""Tells breakers how it went: reads a gate, lets policy decide, and puts it back if nobody else has meanwhile."""
+"""Updates the circuit breakers of resources: reads a gate, lets policy decide, and writes the result if no other worker
+has changed the gate meanwhile."""
 
 from __future__ import annotations
 
@@ -9,121 +10,123 @@ from typing import Final
 import msgspec
 
 from daybreak.core.errors import StoreError
-from daybreak.core.model import NO_GATE, Breaker, Gate, Lease, Outcome, Put, ResourceSettings
+from daybreak.core.model import NO_GATE, Breaker, Gate, Put, ResourceSettings
 from daybreak.core.units import counted, moment
-from daybreak.policy.breaker import Signal, next_gate, signal_of
+from daybreak.policy.breaker import Signal, next_gate
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
-from daybreak.worker.supervisor.reported_leases import ReportedLeases
+from daybreak.worker.supervisor.outcome_signals import ResourceSignal
 
 _log = logging.getLogger("daybreak.worker")
 
-FRESH_FOR: Final = 1_000_000  # microseconds for which settings and a gate that counts nothing are believed
-TRIES: Final = 20
-FEW: Final = 5
+CACHE_FOR: Final = 1_000_000  # microseconds for which settings and a gate without failures are cached
+MAX_CACHED: Final = 1000
+MAX_TRIES: Final = 20
+MAX_READ_ONE_BY_ONE: Final = 5  # resources; the settings of more are read in one call
 
 
 class BreakerReports:
-    """Told before the attempts are settled: what they used must not be given to the next ones first.
+    """Reports signals before the attempts are settled, because settling frees slots: the next job must not get a slot
+    of a resource whose breaker should be open.
 
-    A count that is not put, because the store is gone or others were quicker too often, is one failure less."""
+    A signal is dropped if the store is away, or if other workers change the gate `MAX_TRIES` times."""
 
     def __init__(self, store: Store, world: World, worker: str = "") -> None:
         self._store = store
         self._world = world
         self._worker = worker
         self._breakers: dict[str, tuple[int, Breaker | None]] = {}
-        self._calm: dict[str, int] = {}  # since when a gate is known to count nothing
-        self._all: tuple[int, dict[str, bytes]] = (0, {})
-        self._told = ReportedLeases()
+        self._calm_since: dict[str, int] = {}  # when a gate was last seen closed and without failures
+        self._settings: tuple[int, dict[str, bytes]] = (0, {})
 
-    async def hear(self, ended: Sequence[tuple[Lease, Outcome]]) -> None:
+    async def report(self, signals: Sequence[ResourceSignal]) -> None:
+        """Let the breakers of all resources that were used count these signals."""
         by_resource: dict[str, list[Signal]] = {}
-        for lease, outcome in ended:
-            if not lease.spec.options.resources or lease in self._told:
-                continue
-            if (one := signal_of(lease, outcome)) is not None:
-                self._told.add(lease)
-                for need in lease.spec.options.resources:
-                    by_resource.setdefault(need.resource, []).append(one)
-        if len(by_resource) > FEW:
-            await self._look_at_all()
-        for resource, heard in by_resource.items():
+        for lease, signal in signals:
+            for need in lease.spec.options.resources:
+                by_resource.setdefault(need.resource, []).append(signal)
+        if len(by_resource) > MAX_READ_ONE_BY_ONE:
+            await self._read_all_settings()
+        for resource, of_resource in by_resource.items():
             try:
-                await self._tell(resource, heard)
+                await self._update(resource, of_resource)
             except StoreError as error:
-                _log.warning("the breaker of resource %s was not told: %s", resource, error)
+                _log.warning("could not update the breaker of resource %s: %s", resource, error)
 
-    async def _tell(self, resource: str, heard: list[Signal]) -> None:
+    async def _update(self, resource: str, signals: list[Signal]) -> None:
         breaker = await self._breaker(resource)
-        if breaker is None or (self._is_calm(resource) and all(one.is_good for one in heard)):
+        if breaker is None or (self._is_calm(resource) and all(signal.is_good for signal in signals)):
             return
-        for _ in range(TRIES):
-            gate, revision = await self._gate(resource)
-            then = next_gate(gate, breaker, heard, moment(self._world.wall()))
-            if then == gate:
+        for _ in range(MAX_TRIES):
+            gate, revision = await self._read_gate(resource)
+            changed = next_gate(gate, breaker, signals, moment(self._world.wall()))
+            if changed == gate:
                 break
-            value = None if then == NO_GATE else msgspec.json.encode(then)
-            tells = _told(gate, then)
-            put = Put(kind="gate", name=resource, value=value, expect=revision, tells=tells, by=self._worker)
+            value = None if changed == NO_GATE else msgspec.json.encode(changed)
+            event = _event(gate, changed)
+            put = Put(kind="gate", name=resource, value=value, expect=revision, tells=event, by=self._worker)
             if (await self._store.put([put]))[0] is not None:
-                _say(resource, gate, then, breaker)
-                gate = then
+                _log_change(resource, gate, changed, breaker)
+                gate = changed
                 break
         if gate.state == "closed" and not gate.failures:
-            self._calm[resource] = self._world.steady()
+            self._calm_since[resource] = self._world.steady()
         else:
-            self._calm.pop(resource, None)
+            self._calm_since.pop(resource, None)
 
-    async def _look_at_all(self) -> None:
-        """One question for all breakers there are, instead of one for each of very many resources."""
+    async def _read_all_settings(self) -> None:
+        """Read the settings of all resources in one call."""
         try:
             records = await self._store.records("resource")
         except StoreError:
-            return  # told for each of them
-        self._all = (self._world.steady(), {record.name: record.value for record in records})
+            return  # the next call fails too, and is logged
+        self._settings = (self._world.steady(), {record.name: record.value for record in records})
 
     def _is_calm(self, resource: str) -> bool:
-        since = self._calm.get(resource)
-        return since is not None and self._world.steady() - since < FRESH_FOR
+        since = self._calm_since.get(resource)
+        return since is not None and self._world.steady() - since < CACHE_FOR
 
     async def _breaker(self, resource: str) -> Breaker | None:
         now = self._world.steady()
-        at, breaker = self._breakers.get(resource, (now - FRESH_FOR, None))
-        if now - at >= FRESH_FOR:
-            found = await self._settings(resource, now)
-            breaker = None if found is None else msgspec.json.decode(found, type=ResourceSettings).breaker
-            if len(self._breakers) > 1000:
+        at, breaker = self._breakers.get(resource, (now - CACHE_FOR, None))
+        if now - at >= CACHE_FOR:
+            settings = await self._read_settings(resource, now)
+            breaker = None if settings is None else msgspec.json.decode(settings, type=ResourceSettings).breaker
+            if len(self._breakers) > MAX_CACHED:
                 self._breakers.clear()
-                self._calm.clear()
+                self._calm_since.clear()
             self._breakers[resource] = (now, breaker)
         return breaker
 
-    async def _settings(self, resource: str, now: int) -> bytes | None:
-        at, known = self._all
-        if known and now - at < FRESH_FOR:
-            return known.get(resource)
+    async def _read_settings(self, resource: str, now: int) -> bytes | None:
+        at, cached = self._settings
+        if cached and now - at < CACHE_FOR:
+            return cached.get(resource)
         for record in await self._store.records("resource", resource):
             return record.value
         return None
 
-    async def _gate(self, resource: str) -> tuple[Gate, int]:
+    async def _read_gate(self, resource: str) -> tuple[Gate, int]:
         for record in await self._store.records("gate", resource):
             return msgspec.json.decode(record.value, type=Gate), record.revision
         return NO_GATE, 0
 
 
-def _told(before: Gate, now: Gate) -> str:
-    """The event that tells of it, if it changed how the breaker stands."""
+def _event(before: Gate, now: Gate) -> str:
+    """The kind of event for this change; empty if the breaker neither opened nor closed."""
     if now.opened > before.opened:
         return "breaker_opened"
-    return "breaker_closed" if before.state == "open" and now.state == "closed" else ""
+    if before.state == "open" and now.state == "closed":
+        return "breaker_closed"
+    return ""
 
 
-def _say(resource: str, before: Gate, now: Gate, breaker: Breaker) -> None:
+def _log_change(resource: str, before: Gate, now: Gate, breaker: Breaker) -> None:
     if now.opened > before.opened:
-        many = f"{counted(now.failures, 'failure')} in a row" if before.state == "closed" else "a probe failed"
+        cause = f"{counted(now.failures, 'failure')} in a row" if before.state == "closed" else "a probe failed"
         open_for = breaker.open_for.total_seconds()
-        _log.warning("the breaker of resource %s opened (%s): nothing starts for %g s", resource, many, open_for)
+        _log.warning(
+            "breaker of resource %s opened (%s): no job that needs it starts for %g s", resource, cause, open_for
+        )
     elif before.state == "open" and now.state == "closed":
-        _log.info("the breaker of resource %s closed: it works again", resource)
+        _log.info("breaker of resource %s closed: the resource works again", resource)

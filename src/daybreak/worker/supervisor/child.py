@@ -1,4 +1,4 @@
-"""One child as the supervisor sees it: what it holds, how fast it is, and what it said."""
+"""One child as the supervisor sees it: which leases it holds, how fast it works, and the messages to and from it."""
 
 from __future__ import annotations
 
@@ -40,117 +40,134 @@ from daybreak.worker.wire_reader import WireReader
 
 _job_log = logging.getLogger("daybreak.job")
 
-AHEAD: Final = 0.015  # seconds of measured work that a child may hold beyond what it is at, at least
-WINDOW: Final = 0.002
-AHEAD_AT_MOST: Final = 256
-LONG_ENOUGH: Final = 0.0005  # seconds; of shorter jobs no more is held than must be, for the sake of an urgent one
-SHORT: Final = 0.002  # seconds; jobs shorter than this compute rather than wait, and need no slots side by side
+MIN_AHEAD: Final = 0.015  # seconds of measured work that a child may hold beyond its running jobs, at least
+RATE_WINDOW: Final = 0.002  # seconds of work after which the rate of a child is updated
+MAX_JOBS_AHEAD: Final = 256
+# Seconds; a child with one slot gets no more than needed of shorter jobs, so that an urgent job does not wait for them.
+VERY_SHORT_JOB: Final = 0.0005
+# Seconds; shorter jobs compute rather than wait, so running many of them at once gains nothing.
+SHORT_JOB: Final = 0.002
 
 
-class Held(Struct, eq=False):
-    """A lease in a child's hands. Times are of the loop's clock. `alive_at`: its latest sign of life. One that is ended
-    because it hangs has a `story`, the `stack` it stood at, and when it had `begun_at`."""
+class HeldLease(Struct, eq=False):
+    """A lease whose job is in a child. Times are of the steady clock, in seconds.
+
+    `stop_reason`: why the job was asked to end; after `kill_at` its child is killed. `alive_at`: its latest sign of
+    life. For a job that is ended because it hangs, `hang_message` says how long it was silent, `stack` where it was,
+    and `started_at` when it had started."""
 
     lease: Lease
     limit: float | None
-    asked: StopReason | None = None
-    end_at: float | None = None
+    stop_reason: StopReason | None = None
+    kill_at: float | None = None
     alone: bool = False
     alive_at: float = 0.0
-    begun_at: float = 0.0
+    started_at: float = 0.0
     stack: str = ""
-    story: str = ""
+    hang_message: str = ""
 
 
-class Listener(Protocol):
-    """Who a child reports to."""
+class ChildListener(Protocol):
+    """What a child reports to: its pool."""
 
     def limit_of(self, lease: Lease) -> float | None: ...
 
     def on_ready(self, child: Child, tasks: frozenset[tuple[str, int]]) -> None: ...
 
-    def on_ended(self, child: Child, ended: list[tuple[Held, Ended]]) -> None: ...
+    def on_ended(self, child: Child, ended: list[tuple[HeldLease, Ended]]) -> None: ...
 
-    def on_returned(self, child: Child, leases: list[Held]) -> None: ...
+    def on_returned(self, child: Child, returned: list[HeldLease]) -> None: ...
 
-    def on_progress(self, lease: Lease, said: Progress) -> None: ...
+    def on_progress(self, lease: Lease, progress: Progress) -> None: ...
 
-    def on_keep(self, child: Child, lease: Lease, said: SaveCheckpoint) -> None: ...
+    def on_checkpoint(self, child: Child, lease: Lease, request: SaveCheckpoint) -> None: ...
 
-    def on_broken(self, child: Child, error: str) -> None: ...
+    def on_setup_failed(self, child: Child, error: str) -> None: ...
 
-    def on_gone(self, child: Child) -> None: ...
+    def on_disconnected(self, child: Child) -> None: ...
 
 
 @dataclass(eq=False)
 class Child:
-    """`blamed`: it is being ended for the sake of this job, which ends so; its neighbours are innocent. `reserved`: it
-    gets nothing until it is free, and then a job that must run alone."""
+    """`blamed`: the child is being killed because of this job, which gets this outcome; its other jobs go back
+    uncharged.
+
+    `reserved`: the child gets no work until it is idle, and then one job that must run alone. `solo`: the child is
+    there only for such jobs."""
 
     handle: ChildHandle
     slots: int
-    listener: Listener
+    listener: ChildListener
     solo: bool = False
     reserved: bool = False
-    held: dict[int, Held] = field(default_factory=dict)
+    held: dict[int, HeldLease] = field(default_factory=dict)
     ready: bool = False
     was_ready: bool = False
-    bye_at: float | None = None
+    exit_sent_at: float | None = None
     ended_at: float | None = None
     leaving: bool = False
     gone: bool = False
     blamed: tuple[int, Outcome] | None = None
-    done: int = 0
-    ahead: float = AHEAD
+    jobs_done: int = 0
+    ahead: float = MIN_AHEAD
     _counted: int = 0
     _busy_for: float = 0.0
     _rate: float = 0.0
     _mean: float = 1.0
-    heard_at: float = field(default_factory=time.monotonic)
-    spoke_at: float = 0.0
+    reported_at: float = field(default_factory=time.monotonic)
+    logged_at: float = 0.0
     _transport: asyncio.Transport | None = None
 
     async def connect(self) -> None:
         self.handle.sock.setblocking(False)
         transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: WireReader(to_supervisor, self.hear, self.lost), sock=self.handle.sock
+            lambda: WireReader(to_supervisor, self.on_message, self.on_disconnect), sock=self.handle.sock
         )
         self._transport = transport
 
-    # -- giving --------------------------------------------------------------------------------------------------------
+    # -- work ----------------------------------------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
-        """How many more works it may be given: its free slots, and a few milliseconds of work ahead."""
-        if not self.takes_work or self.reserved or self.is_taken:
+        """How many more jobs the child may be given: its free slots, and a few milliseconds of work ahead."""
+        if not self.takes_work or self.reserved or self.runs_alone:
             return 0
-        return self._may_hold() - len(self.held)
+        return self._capacity() - len(self.held)
 
     @property
-    def is_taken(self) -> bool:
-        """By one that must be alone; it was given as the first."""
+    def runs_alone(self) -> bool:
+        """Whether the child holds a job that must run alone. Such a job is always the first that it was given."""
         return bool(self.held) and next(iter(self.held.values())).alone
 
-    def _may_hold(self) -> int:
-        """Its slots and a little work ahead. Jobs so short that they only compute would stand in line for the same
-        core: of those it holds what it does in that little time, so that an urgent one finds the line short."""
-        # One that runs a single job at a time tells of several together: it is known later how few it has left.
-        lasts = 2 * self.ahead if self.slots == 1 and self._mean >= LONG_ENOUGH else self.ahead
-        ahead = min(int(self.pace * lasts), AHEAD_AT_MOST)
-        if self._rate and self._mean < SHORT:
+    def _capacity(self) -> int:
+        """Jobs that the child may hold: one per slot, and a little work ahead.
+
+        Very short jobs only compute, so they would queue for the same core. Of those the child holds what it can do in
+        that little time, so that an urgent job waits for few others."""
+        ahead_for = self.ahead
+        # A child with one slot reports several jobs together, so the supervisor learns late how few it has left.
+        if self.slots == 1 and self._mean >= VERY_SHORT_JOB:
+            ahead_for = 2 * self.ahead
+        ahead = min(int(self.rate * ahead_for), MAX_JOBS_AHEAD)
+        if self._rate and self._mean < SHORT_JOB:
             return min(self.slots, max(8, int(self._rate * self._mean * 2))) + ahead
         return self.slots + ahead
 
     @property
-    def pace(self) -> float:
-        """Jobs a second. Twice what it did lately, where its slots could: one that waits for work shows less."""
+    def rate(self) -> float:
+        """Jobs per second. Twice the recent rate, as far as the slots allow it, because a child that waits for work
+        shows a lower rate than it could reach."""
         return min(2 * self._rate, self.slots / max(self._mean, 1e-6))
 
     @property
-    def lasts_for(self) -> float:
-        """Seconds for which it has work beyond what it is at."""
+    def seconds_ahead(self) -> float:
+        """Seconds of work that the child holds beyond its running jobs."""
         ahead = len(self.held) - self.slots
-        return ahead / pace if ahead > 0 and (pace := self.pace) else 0.0
+        if ahead > 0:
+            rate = self.rate
+            if rate:
+                return ahead / rate
+        return 0.0
 
     @property
     def takes_work(self) -> bool:
@@ -161,121 +178,133 @@ class Child:
         return self.takes_work and not self.held
 
     def give(self, leases: Iterable[Lease], *, alone: bool = False) -> None:
+        """Send the jobs of these leases to the child."""
         if not self.held:
-            self.heard_at = time.monotonic()
-        limit_of, works = self.listener.limit_of, []
+            self.reported_at = time.monotonic()
+        limit_of, batch = self.listener.limit_of, []
         for lease in leases:
-            self.held[lease.seq] = Held(lease, limit_of(lease), alone=alone)
-            works.append(work_of(lease))
-        self._send(Run(works))
+            self.held[lease.seq] = HeldLease(lease, limit_of(lease), alone=alone)
+            batch.append(work_of(lease))
+        self._send(Run(batch))
 
-    def stop(self, seq: int, why: StopReason) -> None:
-        self._send(Stop(seq, why))
+    def stop_job(self, seq: int, reason: StopReason) -> None:
+        self._send(Stop(seq, reason))
 
-    def kept(self, said: SaveCheckpoint, *, held: bool) -> None:
-        self._send(CheckpointSaved(said.seq, said.token, held))
+    def confirm_checkpoint(self, request: SaveCheckpoint, *, held: bool) -> None:
+        self._send(CheckpointSaved(request.seq, request.token, held))
 
-    def ask_where(self, seq: int) -> None:
+    def request_stack(self, seq: int) -> None:
         self._send(GetStack(seq))
 
     def recall(self) -> None:
-        """Ask for what it has not begun; and trust it with no work ahead until it is quick again."""
+        """Ask for the work that has not started, and give no work ahead until the child is measured again."""
         self._rate, self._mean = 0.0, 1.0
         self._send(Recall())
 
-    def bye(self) -> None:
+    def send_exit(self) -> None:
         self.leaving = True
-        self.bye_at = self.bye_at or time.monotonic()
+        self.exit_sent_at = self.exit_sent_at or time.monotonic()
         self._send(Exit())
 
     def _send(self, message: Any) -> None:
-        # Writing to one that is dead would close the socket before its last words are read.
+        # Do not write to a dead child: the error would close the socket before its last messages are read.
         if self._transport is not None and not self.gone and self.ended_at is None:
             self._transport.write(frame(message))
 
-    def end(self) -> bool:
+    def kill(self) -> bool:
+        """End the child now. False if that is not possible, because it is a thread."""
         return self.handle.end()
 
-    # -- hearing -------------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
-    def hear(self, message: Any) -> None:
+    def on_message(self, message: Any) -> None:
         match message:
             case Report(ended):
-                self._heard(ended)
+                self._on_report(ended)
             case Progress(seq):
-                if (held := self.held.get(seq)) is not None:
+                held = self.held.get(seq)
+                if held is not None:
                     held.alive_at = time.monotonic()
                     self.listener.on_progress(held.lease, message)
             case SaveCheckpoint(seq):
-                if (held := self.held.get(seq)) is None:
-                    self.kept(message, held=False)
+                held = self.held.get(seq)
+                if held is None:
+                    self.confirm_checkpoint(message, held=False)
                 else:
                     held.alive_at = time.monotonic()
-                    self.listener.on_keep(self, held.lease, message)
+                    self.listener.on_checkpoint(self, held.lease, message)
             case Returned(seqs):
-                found = [held for seq in seqs if (held := self.held.pop(seq, None)) is not None]
-                self.listener.on_returned(self, found)
+                returned = [held for seq in seqs if (held := self.held.pop(seq, None)) is not None]
+                self.listener.on_returned(self, returned)
             case Ready(tasks):
                 self.ready = self.was_ready = True
                 self.listener.on_ready(self, frozenset(tasks))
             case LogLine(level, line):
-                self.spoke_at = time.monotonic()
+                self.logged_at = time.monotonic()
                 _job_log.log(level, "%s", line)
             case Stack(seq, text):
-                if (held := self.held.get(seq)) is not None:
+                held = self.held.get(seq)
+                if held is not None:
                     held.stack = text
             case ListenerThread(thread):
                 self.handle.listener = thread
             case SetupFailed(error):
-                self.listener.on_broken(self, error)
+                self.listener.on_setup_failed(self, error)
 
-    def _heard(self, ended: list[Ended]) -> None:
-        found = [(held, said) for said in ended if (held := self.held.pop(said.seq, None)) is not None]
-        self.done += len(ended)
+    def _on_report(self, ended: list[Ended]) -> None:
+        known = [(held, end) for end in ended if (held := self.held.pop(end.seq, None)) is not None]
+        self.jobs_done += len(ended)
         now = time.monotonic()
-        self._measure(ended, max(now - self.heard_at, 0.0))
-        self.heard_at = now
-        self.listener.on_ended(self, found)
+        self._measure(ended, max(now - self.reported_at, 0.0))
+        self.reported_at = now
+        self.listener.on_ended(self, known)
 
     def _measure(self, ended: list[Ended], busy_for: float) -> None:
-        """How fast it is. Over a window, for two reports may come within microseconds; and a long job is believed at
-        once, a short one slowly: what it holds ahead of a long one would wait for it."""
+        """Update the rate and the mean duration of jobs.
+
+        The rate is taken over a window, because two reports may come within microseconds. The mean rises at once and
+        falls slowly, because work held ahead would have to wait for a long job."""
         self._counted += len(ended)
         self._busy_for += busy_for
-        if self._busy_for >= WINDOW:
+        if self._busy_for >= RATE_WINDOW:
             self._rate += 0.3 * (self._counted / self._busy_for - self._rate)
             self._counted, self._busy_for = 0, 0.0
         if ended:
-            mean = sum([said.ran_for for said in ended]) / len(ended)
-            self._mean = mean if mean > self._mean else self._mean + 0.3 * (mean - self._mean)
+            mean = sum([end.ran_for for end in ended]) / len(ended)
+            if mean > self._mean:
+                self._mean = mean
+            else:
+                self._mean += 0.3 * (mean - self._mean)
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
         if not self.gone:
             self.gone = True
             if self._transport is not None:
                 self._transport.close()
-            self.listener.on_gone(self)
+            self.listener.on_disconnected(self)
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- running jobs --------------------------------------------------------------------------------------------------
 
-    def forgive(self, gap: float) -> None:
-        """Time in which everything stood still does not count against its jobs."""
-        self.heard_at += gap
-        begun = self.begun()
+    def extend_deadlines(self, pause: float) -> None:
+        """Do not count `pause` seconds, in which the supervisor itself was suspended, against the jobs of this
+        child."""
+        self.reported_at += pause
+        running = self.running()
         for seq, held in self.held.items():
-            if seq in begun:  # one that has not spoken yet lives since it began
-                held.alive_at = max(held.alive_at, begun[seq]) + gap
+            if seq in running:  # without a sign of life so far, the job counts as alive since its start
+                held.alive_at = max(held.alive_at, running[seq]) + pause
             if held.limit is not None:
-                held.limit += gap
-            if held.end_at is not None:
-                held.end_at += gap
+                held.limit += pause
+            if held.kill_at is not None:
+                held.kill_at += pause
 
-    def begun(self) -> dict[int, float]:
-        """What it is at, and since when."""
+    def running(self) -> dict[int, float]:
+        """The jobs that have started, each with its start in seconds of the steady clock."""
         return {seq: since for seq, since in self.handle.slot_table.running().items() if seq in self.held}
 
 
 def work_of(lease: Lease) -> Work:
+    """What a child needs to run the job of a lease."""
     spec = lease.spec
     return Work(
         lease.seq,
@@ -296,13 +325,15 @@ def work_of(lease: Lease) -> Work:
     )
 
 
-async def buried(body: ChildHandle, patience: float) -> str:
-    """Wait for a child that is done for, and say how it ended. One that was let go may take a while for its exit."""
-    deadline = time.monotonic() + patience
-    while body.exit_description() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - nobody tells
+async def wait_for_end(handle: ChildHandle, exit_timeout: float) -> str:
+    """Wait for the end of a child that has disconnected, and describe it.
+
+    A child that was told to exit gets `exit_timeout` seconds for its exit handlers; with 0 it is killed at once."""
+    deadline = time.monotonic() + exit_timeout
+    while handle.exit_description() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - there is no event
         await asyncio.sleep(0.01)
-    if body.exit_description() is None or not patience:
-        body.end()
+    if handle.exit_description() is None or not exit_timeout:
+        handle.end()
     with contextlib.suppress(Exception):
-        await asyncio.get_running_loop().run_in_executor(None, body.clean_up)
-    return body.exit_description() or "it was given up"
+        await asyncio.get_running_loop().run_in_executor(None, handle.clean_up)
+    return handle.exit_description() or "it could not be ended"

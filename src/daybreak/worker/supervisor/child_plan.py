@@ -1,4 +1,4 @@
-"""What it takes to start children: where the user's code is, and how many of which kind are wanted."""
+"""What is needed to start children: where the user's code is, and how many children of which kind."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from daybreak.tasks.registry import Program
 from daybreak.worker.launcher import ChildHandle, ChildProcess, ChildThread
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.pool import Pool
-from daybreak.worker.supervisor.quarantine_terms import QuarantineTerms
+from daybreak.worker.supervisor.quarantine import Probation
 from daybreak.worker.wire import Hello
 
 
 class ChildPlan(Struct, frozen=True, kw_only=True):
-    """`target` and `imports` tell a child process where the user's code is; a thread has it already."""
+    """`target` and `imports` tell a child process where the user's code is; a child thread has the code already."""
 
     program: Program
     settings: WorkerSettings
@@ -32,8 +32,9 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
     url: str = ""
 
     def pools(self, shared: dict[str, Any]) -> list[Pool]:
-        """One for sync tasks and one for async tasks, as far as there are any; `shared` is what the lifespan gave."""
-        on_trial: dict[int, float] = {}
+        """One pool for sync tasks and one for async tasks, as far as there are any. `shared` is what the lifespan
+        returned."""
+        probation_ends_at: dict[int, float] = {}
         return [
             Pool(
                 is_async=is_async,
@@ -42,7 +43,7 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
                 slots=self.settings.async_jobs if is_async else 1,
                 start=self._starter(is_async, shared),
                 settings=self.settings,
-                trial=QuarantineTerms(on_trial),
+                probation=Probation(probation_ends_at),
             )
             for is_async in (False, True)
             if (tasks := self.program.known(is_async=is_async))
@@ -64,6 +65,8 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
                 log_level=logging.getLogger("daybreak.job").getEffectiveLevel(),
                 scratch=str(Path(tempfile.gettempdir()) / f"daybreak-{secrets.token_hex(8)}"),
             )
-            return ChildThread(hello, self.program) if self.settings.isolation == "thread" else ChildProcess(hello)
+            if self.settings.isolation == "thread":
+                return ChildThread(hello, self.program)
+            return ChildProcess(hello)
 
         return start

@@ -1,4 +1,4 @@
-"""The loop of one pool: exchange what ended for what can start."""
+"""The loop of one pool: report the outcomes of jobs that ended, and claim the jobs that can start."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult
 from daybreak.worker.supervisor.orphaned_leases import OrphanedLeases
 from daybreak.worker.supervisor.pool import Pool
 
-POLL: Final = timedelta(seconds=30)
-HURRIED: Final = 4  # jobs taken by themselves, at most
-MANY_SLOTS: Final = 4 * HURRIED
-NOTICED: Final = 0.0015  # seconds that exchanges last: what is urgent goes before them
-LONG: Final = 0.006  # and beside them
-NOTHING_URGENT: Final = 0.03
+POLL_INTERVAL: Final = timedelta(seconds=30)
+MAX_URGENT_JOBS: Final = 4  # jobs that one urgent claim asks for
+MIN_SLOTS_BESIDE_CLAIM: Final = 4 * MAX_URGENT_JOBS
+# An urgent claim goes before the next exchange if exchanges take so many seconds, and beside the current one if they
+# take longer still.
+SLOW_EXCHANGE: Final = 0.0015
+VERY_SLOW_EXCHANGE: Final = 0.006
+URGENT_CLAIM_PAUSE: Final = 0.03  # seconds without urgent claims after one that found nothing urgent
 
 
 class ClaimLoop:
-    """`told` hears of every exchange that was answered. Once `leaving`, it ends when all that ended is reported."""
+    """`on_exchanged` gets the result of every exchange. Once `leaving` is set, the loop ends when all outcomes are
+    reported."""
 
     def __init__(
         self,
@@ -36,65 +39,76 @@ class ClaimLoop:
         *,
         lease_for: timedelta,
         stopping: asyncio.Event,
-        told: Callable[[ExchangeResult], None],
+        on_exchanged: Callable[[ExchangeResult], None],
     ) -> None:
         self.pool = pool
         self.leaving = False
         self._source = source
-        self._asking = ExchangeRetry(source, world, lease_for=lease_for)
+        self._exchange_retry = ExchangeRetry(source, world, lease_for=lease_for)
         self._stopping = stopping
-        self._told = told
+        self._on_exchanged = on_exchanged
         self._calls = itertools.count(1)
-        self._is_asking = self._is_claiming = False
-        self._hurrying: asyncio.Task[None] | None = None
-        self._no_hurry_before = 0.0
-        self._strays = OrphanedLeases(source, world, lease_for=lease_for, known=pool.held, found=pool.give_strays_back)
-        self._next_look: asyncio.TimerHandle | None = None
+        self._is_exchanging = self._is_claiming = False
+        self._urgent_claim: asyncio.Task[None] | None = None
+        self._no_urgent_claim_before = 0.0
+        self._orphaned_leases = OrphanedLeases(
+            source, world, lease_for=lease_for, known_leases=pool.leases, on_found=pool.return_orphaned
+        )
+        self._next_claim: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Sleeps while nothing has ended and nothing can start. One exchange at a time: what ends meanwhile goes with
-        the next. Only a hurried claim may go beside it."""
+        """Exchange outcomes for leases until `leaving`, and sleep while no job has ended and none can start.
+
+        One exchange at a time: jobs that end meanwhile are reported by the next. Only an urgent claim may run beside
+        an exchange."""
         pool = self.pool
         watch = self._source.watch_work()
-        watch.on_wake(self._announced)
-        waker = asyncio.create_task(self._look_now_and_then(watch))
+        watch.on_wake(self._on_work_announced)
+        polling = asyncio.create_task(self._poll(watch))
         try:
-            while not (self.leaving and not pool.ended and self._hurrying is None):
+            while not (self.leaving and not pool.ended and self._urgent_claim is None):
                 pool.changed.clear()
-                room = self._room if pool.may_find else 0
-                if room > 0 and self._should_hurry:
-                    self._hurrying = asyncio.create_task(self._hurry(min(HURRIED, room)))
-                    await self._hurrying
+                room = self._room if pool.may_find_work else 0
+                if room > 0 and self._should_claim_urgent:
+                    self._urgent_claim = asyncio.create_task(self._claim_urgent(min(MAX_URGENT_JOBS, room)))
+                    await self._urgent_claim
                 elif pool.ended or room > 0:
-                    is_mere_news = pool.announced and not pool.ended
-                    if (not is_mere_news and await pool.gather()) or not room:
+                    # Work that was just announced may be urgent: do not wait for more outcomes first.
+                    has_only_news = pool.announced and not pool.ended
+                    if (not has_only_news and await pool.wait_for_more_outcomes()) or not room:
                         room = self._room
                     await self._settle_and_claim(room)
-                    await _a_round()
+                    await _let_children_report()
                 else:
-                    await self._until_changed()
+                    await self._wait_for_change()
         finally:
             watch.close()
-            await self._give_up(waker)
+            await self._cancel_background(polling)
 
-    async def _give_up(self, waker: asyncio.Task[None]) -> None:
-        if self._next_look is not None:
-            self._next_look.cancel()
-        await self._strays.close()
-        tasks = [waker, *([] if self._hurrying is None else [self._hurrying])]
+    async def _cancel_background(self, polling: asyncio.Task[None]) -> None:
+        if self._next_claim is not None:
+            self._next_claim.cancel()
+        await self._orphaned_leases.close()
+        tasks = [polling]
+        if self._urgent_claim is not None:
+            tasks.append(self._urgent_claim)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def _room(self) -> int:
-        return 0 if self._stopping.is_set() else max(self.pool.room, 0)
+        return 0 if self._stopping.is_set() else max(self.pool.capacity.room(announced=self.pool.announced), 0)
 
-    async def _until_changed(self) -> None:
-        """Until there is something to do; also when a slot should soon be free, so that its next job is at hand."""
+    async def _wait_for_change(self) -> None:
+        """Wait until there is something to do. That includes the time shortly before a slot is expected to become free,
+        so that its next job is claimed in advance."""
         pool = self.pool
-        soon = pool.frees_in() if pool.may_find and not self._stopping.is_set() else None
-        timer = None if soon is None else asyncio.get_running_loop().call_later(soon, pool.changed.set)
+        timer = None
+        if pool.may_find_work and not self._stopping.is_set():
+            wait = pool.capacity.next_claim_in()
+            if wait is not None:
+                timer = asyncio.get_running_loop().call_later(wait, pool.changed.set)
         try:
             await pool.changed.wait()
         finally:
@@ -103,100 +117,107 @@ class ClaimLoop:
 
     # -- urgent work ---------------------------------------------------------------------------------------------------
 
-    def _announced(self) -> None:
+    def _on_work_announced(self) -> None:
         pool = self.pool
-        pool.look_again()
-        if self._is_asking and pool.exchanges_last >= LONG and self._may_hurry:
-            room = min(HURRIED, self._room)
-            # The claim under way may take all the room there is: a few more are at hand only where slots are many.
-            if room > 0 and not (self._is_claiming and pool.slots < MANY_SLOTS):
-                self._hurrying = asyncio.create_task(self._hurry(room))
+        pool.look_for_work()
+        if self._is_exchanging and pool.capacity.batch_size.seconds >= VERY_SLOW_EXCHANGE and self._may_claim_urgent:
+            room = min(MAX_URGENT_JOBS, self._room)
+            # The claim under way may fill all the room there is: claim a few more only where there are many slots.
+            if room > 0 and not (self._is_claiming and pool.capacity.slots < MIN_SLOTS_BESIDE_CLAIM):
+                self._urgent_claim = asyncio.create_task(self._claim_urgent(room))
 
-    async def _look_now_and_then(self, watch: Watch) -> None:
-        """The net under announcements that are lost."""
+    async def _poll(self, watch: Watch) -> None:
+        """Look for work every now and then, in case an announcement was lost."""
         while True:
-            if not await watch.wait(POLL):
-                self._announced()
+            if not await watch.wait(POLL_INTERVAL):
+                self._on_work_announced()
 
     @property
-    def _may_hurry(self) -> bool:
+    def _may_claim_urgent(self) -> bool:
         return (
-            self._hurrying is None
-            and time.monotonic() >= self._no_hurry_before
-            and not (self._stopping.is_set() or self._asking.is_in_trouble)
+            self._urgent_claim is None
+            and time.monotonic() >= self._no_urgent_claim_before
+            and not (self._stopping.is_set() or self._exchange_retry.is_retrying)
         )
 
     @property
-    def _should_hurry(self) -> bool:
+    def _should_claim_urgent(self) -> bool:
         pool = self.pool
-        # With nothing in hand the claim itself goes at once, and carries nothing else.
-        return pool.announced and pool.in_hand > 0 and pool.exchanges_last >= NOTICED and self._may_hurry
+        # A pool without jobs needs no urgent claim: its next exchange goes at once and carries nothing else.
+        return (
+            pool.announced
+            and pool.held_count > 0
+            and pool.capacity.batch_size.seconds >= SLOW_EXCHANGE
+            and self._may_claim_urgent
+        )  # fmt: skip
 
-    async def _hurry(self, room: int) -> None:
-        """Work was announced, and exchanges carry much: what is urgent should not wait for the one under way, nor for
-        the next. Where that brings nothing urgent, it is not done again for a while."""
+    async def _claim_urgent(self, room: int) -> None:
+        """Claim a few jobs by themselves: work was announced, and an urgent job should not wait for the exchange under
+        way or for the next one, which carry much. If that finds no urgent job, pause urgent claims for a while."""
         pool = self.pool
         pool.announced = False
         try:
-            taken = await self._exchange([], self._want(room))
-            if pool.are_urgent(taken.leases):
-                pool.found_urgent()
+            result = await self._exchange([], self._claim_request(room))
+            if pool.are_urgent(result.leases):
+                pool.capacity.batch_size.expect_urgent()
             else:
-                self._no_hurry_before = time.monotonic() + NOTHING_URGENT
-            self._answered(taken)
+                self._no_urgent_claim_before = time.monotonic() + URGENT_CLAIM_PAUSE
+            self._accept(result)
         finally:
-            self._hurrying = None
+            self._urgent_claim = None
             pool.changed.set()
 
     # -- exchanges -----------------------------------------------------------------------------------------------------
 
-    def _want(self, limit: int) -> ClaimRequest:
+    def _claim_request(self, limit: int) -> ClaimRequest:
         call = f"{self.pool.children.kind}{next(self._calls)}"
-        return ClaimRequest(self.pool.tasks, limit, call, begins=min(limit, self.pool.free))
+        return ClaimRequest(self.pool.tasks, limit, call, begins=min(limit, self.pool.capacity.free))
 
     async def _settle_and_claim(self, room: int) -> None:
         pool = self.pool
         ended, pool.ended = pool.ended, []
         pool.reporting = ended
-        # Before the question: what comes in while it is under way must not be taken for answered.
-        pool.may_find = pool.announced = False
-        self._is_asking, self._is_claiming = True, room > 0
+        # Clear these before the request: an announcement that arrives while it is under way is not answered by it.
+        pool.may_find_work = pool.announced = False
+        self._is_exchanging, self._is_claiming = True, room > 0
         asked_at = time.monotonic()
         try:
-            taken = await self._exchange(ended, self._want(room) if room > 0 else None)
+            result = await self._exchange(ended, self._claim_request(room) if room > 0 else None)
         except BaseException:
-            pool.ended = [*ended, *pool.ended]  # told again later; a repeat is harmless
+            pool.ended = [*ended, *pool.ended]  # report them again later; repeating an outcome is harmless
             raise
         finally:
-            self._is_asking = self._is_claiming = False
+            self._is_exchanging = self._is_claiming = False
             pool.reporting = []
-        pool.took(len(ended) + len(taken.leases), time.monotonic() - asked_at)
-        self._answered(taken)
-        self._look_when_due(taken, room)
+        pool.capacity.record_exchange(len(ended) + len(result.leases), time.monotonic() - asked_at)
+        self._accept(result)
+        self._schedule_next_claim(result, room)
 
-    async def _exchange(self, ended: list[tuple[Lease, Outcome]], want: ClaimRequest | None) -> ExchangeResult:
-        taken, repeated = await self._asking.exchange(ended, want)
-        if repeated and want is not None:
-            self._strays.expect(want)
-        return taken
+    async def _exchange(self, ended: list[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
+        result, is_repeated = await self._exchange_retry.exchange(ended, claim)
+        if is_repeated and claim is not None:
+            self._orphaned_leases.watch(claim)
+        return result
 
-    def _answered(self, taken: ExchangeResult) -> None:
-        if taken.leases:
-            self.pool.hand_out(taken.leases)
-        self._told(taken)
+    def _accept(self, result: ExchangeResult) -> None:
+        if result.leases:
+            self.pool.hand_out(result.leases)
+        self._on_exchanged(result)
 
-    def _look_when_due(self, taken: ExchangeResult, room: int) -> None:
-        if self._next_look is not None:
-            self._next_look.cancel()
-            self._next_look = None
-        if len(taken.leases) >= room or taken.again:
-            self.pool.may_find = True
-        elif taken.next_in is not None:
-            wait = max(taken.next_in.total_seconds(), 0.001)
-            self._next_look = asyncio.get_running_loop().call_later(wait, self.pool.look_again)
+    def _schedule_next_claim(self, result: ExchangeResult, room: int) -> None:
+        if self._next_claim is not None:
+            self._next_claim.cancel()
+            self._next_claim = None
+        if len(result.leases) >= room or result.again:
+            self.pool.may_find_work = True
+        elif result.next_in is not None:
+            wait = max(result.next_in.total_seconds(), 0.001)
+            self._next_claim = asyncio.get_running_loop().call_later(wait, self.pool.look_for_work)
 
 
-async def _a_round() -> None:
-    """Let the loop read what children said meanwhile: an exchange may have been answered without a wait."""
-    await asyncio.sleep(0)  # what this round found is run after whoever sleeps so
+async def _let_children_report() -> None:
+    """Let the event loop read the messages of children: a store may answer an exchange without ever waiting."""
+    # The loop polls the sockets in its next iteration and runs their callbacks after this task has resumed from the
+    # first sleep, so only the second sleep returns after them.
+    await asyncio.sleep(0)
     await asyncio.sleep(0)

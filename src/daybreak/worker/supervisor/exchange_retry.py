@@ -1,4 +1,4 @@
-"""Questions to the store that are asked until they are answered, so that nothing reported and nothing taken is lost."""
+"""Repeats an exchange with the store until the store replies, so that no outcome and no claimed job is lost."""
 
 from __future__ import annotations
 
@@ -16,43 +16,47 @@ from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult
 
 _log = logging.getLogger("daybreak.worker")
 
-LONGEST_PAUSE: Final = timedelta(seconds=5)
+MAX_PAUSE: Final = timedelta(seconds=5)
 
 
 class ExchangeRetry:
+    """Exchanges with backoff. `is_retrying` is True while at least one exchange has failed and not yet succeeded."""
+
     def __init__(self, source: Source, world: World, *, lease_for: timedelta) -> None:
         self._source = source
         self._world = world
         self._lease_for = lease_for
-        self._in_trouble = 0
+        self._retrying = 0
 
     @property
-    def is_in_trouble(self) -> bool:
-        return self._in_trouble > 0
+    def is_retrying(self) -> bool:
+        return self._retrying > 0
 
     async def exchange(
-        self, ended: Sequence[tuple[Lease, Outcome]], want: ClaimRequest | None
+        self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None
     ) -> tuple[ExchangeResult, bool]:
-        """The answer, and whether one was lost before: what was reported may be repeated, and what was taken is
-        answered again."""
+        """The reply of the store, and whether the exchange was repeated.
+
+        Repeating is safe: the store ignores an outcome that it has already written, and a repeated claim returns the
+        jobs that the lost reply had."""
         pause = timedelta(milliseconds=100)
-        repeats = False
+        is_repeated = False
         try:
             while True:
                 try:
-                    return await self._source.exchange(ended, want), repeats
+                    return await self._source.exchange(ended, claim), is_repeated
                 except StoreTooNew:
                     raise
                 except StoreError as error:
                     wait = pause * (0.5 + self._world.chance.random())
-                    # Often within one lease: every holder has no more after an outage, and leases whose answer was
-                    # lost are beaten for by nobody.
-                    pause = min(pause * 2, LONGEST_PAUSE, self._lease_for / 8)
-                    self._in_trouble += not repeats
-                    repeats = True
+                    # Retry several times within one lease: after an outage every holder has only one lease to report,
+                    # and nobody sends heartbeats for jobs that a lost reply claimed.
+                    pause = min(pause * 2, MAX_PAUSE, self._lease_for / 8)
+                    self._retrying += not is_repeated
+                    is_repeated = True
                     _log.warning("store: %s; trying again in %.1f s", error, wait.total_seconds())
                     await self._world.sleep(wait)
-                    if want is not None:
-                        want = msgspec.structs.replace(want, repeats=True)
+                    if claim is not None:
+                        claim = msgspec.structs.replace(claim, repeats=True)
         finally:
-            self._in_trouble -= repeats
+            self._retrying -= is_repeated

@@ -1,12 +1,14 @@
-"""Finds jobs that show no sign of life, has them say where they stand, and has them ended.
+"""Finds jobs that show no sign of life for longer than their `hang` option allows, logs their stacks, and ends them.
 
-A job on its own in a child lives while it does anything: it speaks (progress, a checkpoint, a log line), or it or a
-process that it started takes CPU time, reads, writes, or starts another. Of jobs that share a loop nobody can say
-whose doing it is: there only what a job itself says counts, and so where deeds are not seen.
+A job that is alone in its child is alive while it does anything: it reports progress, a checkpoint or a log line, or
+the job or a process that it started uses CPU time, reads, writes, or starts another process. For jobs that share an
+event loop, activity cannot be attributed to one of them, so only what a job itself reports counts. The same holds on
+systems where the activity of processes cannot be observed.
 
-Time in which it stood in line for a core, on a machine with too much to do, is no silence of its own.
+Time that a job spends waiting for a core on an overloaded machine does not count as silence.
 
-A job that hangs unseen costs a slot; one that is ended while it lives costs its work: in doubt it lives.
+A job that hangs unnoticed costs a slot; a job that is ended although it is alive costs its work. In doubt, a job counts
+as alive.
 """
 
 from __future__ import annotations
@@ -21,169 +23,178 @@ from weakref import WeakKeyDictionary
 
 from daybreak.system import platform
 from daybreak.system.platform import Doers, ProcessScan
-from daybreak.worker.supervisor.child import Child, Held
+from daybreak.worker.supervisor.child import Child, HeldLease
 
 _log = logging.getLogger("daybreak.worker")
 
-OFTEN: Final = 10  # looks in the time that a job may be silent
-EVERY: Final = (0.5, 10.0)  # seconds between two looks, at least and at most
-CPU: Final = 0.05  # seconds, since the last sign of life: more is one
-ANSWERS_WITHIN: Final = 1.0
+SCANS_PER_PERIOD: Final = 10  # scans in the time for which a job may be silent
+MIN_SCAN_INTERVAL, MAX_SCAN_INTERVAL = 0.5, 10.0  # seconds
+MIN_CPU: Final = 0.05  # seconds of CPU time since the last sign of life that count as one
+STACK_TIMEOUT: Final = 1.0  # seconds for a child to answer with the stack of a job
 
 
-class _Watched(NamedTuple):
-    held: Held
+class _WatchedJob(NamedTuple):
+    """A running job with a `hang` option of `max_silence` seconds."""
+
+    held: HeldLease
     since: float
-    patience: float
+    max_silence: float
 
     def silent_for(self, now: float) -> float:
         return now - max(self.since, self.held.alive_at)
 
     def hangs(self, now: float) -> bool:
-        return self.held.asked is None and self.silent_for(now) > self.patience
+        return self.held.stop_reason is None and self.silent_for(now) > self.max_silence
 
 
 class HangDetector:
-    """What one pool knows of its children's lives. `end` is told of each job that hangs, once it has said where."""
+    """Watches the children of one pool. `end` is called for each job that hangs, after its stack was logged."""
 
-    def __init__(self, *, is_async: bool, end: Callable[[Child, Held, float], None]) -> None:
+    def __init__(self, *, is_async: bool, end: Callable[[Child, HeldLease, float], None]) -> None:
         self._end = end
         self._is_async = is_async
-        self._sees_deeds = platform.SEES_DEEDS and not is_async
-        self._before: WeakKeyDictionary[Child, Doers] = WeakKeyDictionary()  # at their last signs of life
-        self._last: WeakKeyDictionary[Child, Doers] = WeakKeyDictionary()  # when last looked at
-        self._glance: Future[tuple[float, dict[Child, Doers | None]]] | None = None
-        self._glanced_at = 0.0
-        # Of our own name: where jobs run in threads of this process, others' may be a job's.
-        self._eye = ThreadPoolExecutor(1, thread_name_prefix="daybreak-hanging")
-        self._asking: dict[Child, asyncio.Task[None]] = {}
+        self._sees_activity = platform.SEES_DEEDS and not is_async
+        self._at_last_sign: WeakKeyDictionary[Child, Doers] = WeakKeyDictionary()
+        self._at_last_scan: WeakKeyDictionary[Child, Doers] = WeakKeyDictionary()
+        self._scan: Future[tuple[float, dict[Child, Doers | None]]] | None = None
+        self._scanned_at = 0.0
+        # The name marks the thread as Daybreak's own: where jobs run in threads of this process, the activity of
+        # threads with other names counts as that of jobs.
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="daybreak-hanging")
+        self._ending: dict[Child, asyncio.Task[None]] = {}
 
-    def look(self, children: Iterable[Child], now: float) -> None:
-        """Returns at once: processes are looked at in a thread, and who hangs is asked beside."""
-        watched = {child: jobs for child in children if (jobs := _watched(child))}
+    def check(self, children: Iterable[Child], now: float) -> None:
+        """Does not block: processes are scanned in a thread, and jobs that hang are ended in a task."""
+        watched = {child: jobs for child in children if (jobs := _watched_jobs(child))}
         if not self._is_async:
             for child, jobs in watched.items():
-                _lives(jobs, child.spoke_at)
-        if not self._sees_deeds:
-            self._judge(watched, now)
-        elif self._glance is None:
-            self._look_at_deeds(watched, now)
-        elif self._glance.done():
-            # What was seen is weighed here and not where it comes in: a standstill of ours has just been forgiven.
-            at, seen = self._glance.result()
-            self._glance = None
-            for child, found in seen.items():
+                _set_alive(jobs, child.logged_at)
+        if not self._sees_activity:
+            self._end_hanging(watched, now)
+        elif self._scan is None:
+            self._start_scan(watched, now)
+        elif self._scan.done():
+            # Evaluate the scan here and not when it completes: the pool has just corrected the times of jobs for a
+            # suspension of this process.
+            at, activity = self._scan.result()
+            self._scan = None
+            for child, found in activity.items():
                 jobs = watched.get(child, [])
-                if found is None or self._is_sign(child, found):
-                    _lives(jobs, at)
+                if found is None or self._is_sign_of_life(child, found):
+                    _set_alive(jobs, at)
                 else:
-                    _excuse(jobs, _stood_in_line(self._last[child], found), at)
+                    _excuse(jobs, _waited_for_core(self._at_last_scan[child], found), at)
                 if found is not None:
-                    self._last[child] = found
-            self._judge({child: jobs for child, jobs in watched.items() if child in seen}, at)
+                    self._at_last_scan[child] = found
+            self._end_hanging({child: jobs for child, jobs in watched.items() if child in activity}, at)
 
-    # -- what they do --------------------------------------------------------------------------------------------------
+    # -- activity ------------------------------------------------------------------------------------------------------
 
-    def _look_at_deeds(self, watched: dict[Child, list[_Watched]], now: float) -> None:
-        shortest = min((job.patience for jobs in watched.values() for job in jobs), default=None)
-        if shortest is None or now - self._glanced_at < min(max(shortest / OFTEN, EVERY[0]), EVERY[1]):
+    def _start_scan(self, watched: dict[Child, list[_WatchedJob]], now: float) -> None:
+        shortest = min((job.max_silence for jobs in watched.values() for job in jobs), default=None)
+        if shortest is None:
             return
-        self._glanced_at = now
-        whom = [
-            (child, self._before.get(child, {}), any(job.silent_for(now) > job.patience / 2 for job in jobs))
+        if now - self._scanned_at < min(max(shortest / SCANS_PER_PERIOD, MIN_SCAN_INTERVAL), MAX_SCAN_INTERVAL):
+            return
+        self._scanned_at = now
+        requests = [
+            (child, self._at_last_sign.get(child, {}), any(job.silent_for(now) > job.max_silence / 2 for job in jobs))
             for child, jobs in watched.items()
         ]
-        self._glance = self._eye.submit(_glance_at, whom)
+        self._scan = self._executor.submit(_scan, requests)
 
-    def _is_sign(self, child: Child, found: Doers) -> bool:
-        before = self._before.get(child)
-        if before is not None and not _did_something(before, found):
+    def _is_sign_of_life(self, child: Child, found: Doers) -> bool:
+        before = self._at_last_sign.get(child)
+        if before is not None and not _is_active(before, found):
             return False
-        self._before[child] = found
+        self._at_last_sign[child] = found
         return True
 
-    # -- those that hang -----------------------------------------------------------------------------------------------
+    # -- jobs that hang ------------------------------------------------------------------------------------------------
 
-    def _judge(self, watched: dict[Child, list[_Watched]], at: float) -> None:
+    def _end_hanging(self, watched: dict[Child, list[_WatchedJob]], at: float) -> None:
         for child, jobs in watched.items():
             hung = [job for job in jobs if job.hangs(at)]
-            if hung and child not in self._asking:
-                asking = asyncio.get_running_loop().create_task(self._ask(child, hung))
-                self._asking[child] = asking
-                asking.add_done_callback(lambda _, child=child: self._asking.pop(child, None))  # type: ignore[misc]
+            if hung and child not in self._ending:
+                ending = asyncio.get_running_loop().create_task(self._log_and_end(child, hung))
+                self._ending[child] = ending
+                ending.add_done_callback(lambda _, child=child: self._ending.pop(child, None))  # type: ignore[misc]
 
-    async def _ask(self, child: Child, hung: list[_Watched]) -> None:
-        """All of one child at once; if it holds its interpreter, by a signal. Who comes to life meanwhile is left."""
+    async def _log_and_end(self, child: Child, hung: list[_WatchedJob]) -> None:
+        """Get the stacks of these jobs of one child, by a signal if its interpreter does not answer, and end the jobs
+        that still hang then."""
         for job in hung:
             job.held.stack = ""
-            child.ask_where(job.held.lease.seq)
-        deadline = time.monotonic() + ANSWERS_WITHIN
+            child.request_stack(job.held.lease.seq)
+        deadline = time.monotonic() + STACK_TIMEOUT
         while not all(job.held.stack for job in hung) and time.monotonic() < deadline:  # noqa: ASYNC110 - a short while
             await asyncio.sleep(0.02)
-        by_signal = ""
+        stack_by_signal = ""
         if not all(job.held.stack for job in hung):
-            by_signal = await asyncio.to_thread(child.handle.stack)
+            stack_by_signal = await asyncio.to_thread(child.handle.stack)
         now = time.monotonic()
         for job in hung:
             if child.held.get(job.held.lease.seq) is job.held and job.hangs(now):
-                self._report(job, by_signal, now)
+                self._log_hang(job, stack_by_signal, now)
                 self._end(child, job.held, now)
 
-    def _report(self, job: _Watched, by_signal: str, now: float) -> None:
+    def _log_hang(self, job: _WatchedJob, stack_by_signal: str, now: float) -> None:
         held, spec = job.held, job.held.lease.spec
-        signs = "no progress, CPU time or output" if self._sees_deeds else "no progress"
-        held.begun_at = job.since
-        held.stack = held.stack or by_signal
-        held.story = f"showed no sign of life for {job.silent_for(now):.0f} s: {signs}"
-        where = held.stack.rstrip() or "(where it stands, it cannot say)"
-        _log.error("%s %s: %s; it is ended. It stands at:\n%s", spec.task, spec.id, held.story, where)
+        signs = "no progress, CPU time or output" if self._sees_activity else "no progress"
+        held.started_at = job.since
+        held.stack = held.stack or stack_by_signal
+        held.hang_message = f"showed no sign of life for {job.silent_for(now):.0f} s: {signs}"
+        stack = held.stack.rstrip() or "(not available)"
+        _log.error("%s %s: %s; ending it. Its stack:\n%s", spec.task, spec.id, held.hang_message, stack)
 
 
-def _watched(child: Child) -> list[_Watched]:
+def _watched_jobs(child: Child) -> list[_WatchedJob]:
     if all(held.lease.spec.options.hang is None for held in child.held.values()):
         return []
-    begun = ((child.held[seq], since) for seq, since in child.begun().items())
-    return [
-        _Watched(held, since, hang.total_seconds())
-        for held, since in begun
-        if (hang := held.lease.spec.options.hang) is not None
-    ]
+    watched = []
+    for seq, since in child.running().items():
+        held = child.held[seq]
+        hang = held.lease.spec.options.hang
+        if hang is not None:
+            watched.append(_WatchedJob(held, since, hang.total_seconds()))
+    return watched
 
 
-def _lives(jobs: list[_Watched], at: float) -> None:
+def _set_alive(jobs: list[_WatchedJob], at: float) -> None:
     for job in jobs:
         job.held.alive_at = max(job.held.alive_at, at)
 
 
-def _excuse(jobs: list[_Watched], gap: float, at: float) -> None:
-    """Up to this look at most: what was forgiven already, or came before its last word, counts once."""
+def _excuse(jobs: list[_WatchedJob], wait: float, at: float) -> None:
+    """Do not count `wait` seconds as silence, but never move a sign of life beyond this scan: that would excuse the
+    same time twice."""
     for job in jobs:
         alive_at = max(job.held.alive_at, job.since)
-        job.held.alive_at = max(alive_at, min(alive_at + gap, at))
+        job.held.alive_at = max(alive_at, min(alive_at + wait, at))
 
 
-def _glance_at(whom: list[tuple[Child, Doers, bool]]) -> tuple[float, dict[Child, Doers | None]]:
-    """In a thread. When it was, and what each had done by then; None if that could not be seen."""
-    at, glance = time.monotonic(), ProcessScan()
-    seen: dict[Child, Doers | None] = {}
-    for child, known, thorough in whom:
+def _scan(requests: list[tuple[Child, Doers, bool]]) -> tuple[float, dict[Child, Doers | None]]:
+    """Runs in a thread. The time of the scan, and the activity of each child so far; None if it could not be read."""
+    at, scan = time.monotonic(), ProcessScan()
+    activity: dict[Child, Doers | None] = {}
+    for child, known, thorough in requests:
         try:
-            seen[child] = child.handle.activity(glance, known, thorough=thorough)
+            activity[child] = child.handle.activity(scan, known, thorough=thorough)
         except (OSError, ValueError):
-            seen[child] = None
-    return at, seen
+            activity[child] = None
+    return at, activity
 
 
-def _did_something(before: Doers, found: Doers) -> bool:
-    if not found.keys() <= before.keys():  # one was started
+def _is_active(before: Doers, found: Doers) -> bool:
+    if not found.keys() <= before.keys():  # a process was started
         return True
-    pairs = [(before[doer], now) for doer, now in found.items()]
+    pairs = [(before[process], now) for process, now in found.items()]
     if any(now.moved > was.moved for was, now in pairs):
         return True
-    return sum(now.cpu - was.cpu for was, now in pairs) > CPU
+    return sum(now.cpu - was.cpu for was, now in pairs) > MIN_CPU
 
 
-def _stood_in_line(before: Doers, found: Doers) -> float:
-    """The longest that one thread of theirs did."""
-    pairs = ((before[doer].waited, now.waited) for doer, now in found.items() if doer in before)
-    return max((now[one] - was[one] for was, now in pairs for one in now.keys() & was.keys()), default=0.0)
+def _waited_for_core(before: Doers, found: Doers) -> float:
+    """The longest time for which one of the threads waited for a core since the last scan."""
+    pairs = ((before[process].waited, now.waited) for process, now in found.items() if process in before)
+    return max((now[thread] - was[thread] for was, now in pairs for thread in now.keys() & was.keys()), default=0.0)

@@ -1,4 +1,4 @@
-"""How the resources did that jobs use: what this worker heard, told to all others through the store."""
+"""Publishes how often attempts succeed with each resource, so that all workers limit retries while a resource fails."""
 
 from __future__ import annotations
 
@@ -10,71 +10,70 @@ from typing import Final, NamedTuple
 import msgspec
 
 from daybreak.core.errors import StoreError
-from daybreak.core.model import NO_HEALTH, Health, Lease, Outcome, Put, Record
+from daybreak.core.model import NO_HEALTH, Health, Lease, Put, Record
 from daybreak.core.units import moment
-from daybreak.policy.breaker import signal_of
 from daybreak.policy.health import is_calm, next_health, success
 from daybreak.policy.retry import TYPICAL_SUCCESS
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
-from daybreak.worker.supervisor.reported_leases import ReportedLeases
+from daybreak.worker.supervisor.outcome_signals import ResourceSignal
 
 _log = logging.getLogger("daybreak.worker")
 
-TOLD_EVERY: Final = 1_000_000  # microseconds
-READ_EVERY: Final = 5_000_000
-TRIES: Final = 20
-FEW: Final = 5  # subjects that are read one by one
-KINDS: Final = ("health", "task health")  # of resources, which stores spare; of tasks that need none
-PAUSE: Final = timedelta(milliseconds=2)
+PUBLISH_INTERVAL: Final = 1_000_000  # microseconds
+READ_INTERVAL: Final = 5_000_000  # microseconds
+MAX_TRIES: Final = 20
+MAX_READ_ONE_BY_ONE: Final = 5  # subjects; more are read in one call per kind
+# "health" is of resources, whose retries the stores limit; "task health" is of tasks that need no resource.
+KINDS: Final = ("health", "task health")
+CONFLICT_PAUSE: Final = timedelta(milliseconds=2)
 
 
 class Subject(NamedTuple):
+    """What a health record is about: a resource or a task, by the kind of the record."""
+
     kind: str
     name: str
 
 
 class HealthReports:
-    """While nothing fails, nothing is told. A worker that dies takes a second of outcomes with it."""
+    """Publishes nothing while nothing fails. If the worker dies, up to a second of outcomes is not counted."""
 
     def __init__(self, store: Store, world: World) -> None:
         self.store = store
         self._world = world
-        self._heard: dict[Subject, list[bool]] = {}
+        self._unpublished: dict[Subject, list[bool]] = {}
         self._known: dict[Subject, Health] = {}
-        self._reported = ReportedLeases()
-        self._read_at = -READ_EVERY
-        self._told_at = -TOLD_EVERY
+        self._read_at = -READ_INTERVAL
+        self._published_at = -PUBLISH_INTERVAL
 
-    async def hear(self, ended: Sequence[tuple[Lease, Outcome]]) -> None:
-        for lease, outcome in ended:
-            subjects = _subjects(lease)
-            if not subjects or lease in self._reported:
-                continue
-            if (one := signal_of(lease, outcome)) is not None:
-                self._reported.add(lease)
-                for subject in subjects:
-                    self._heard.setdefault(subject, []).append(one.is_good)
-        await self._tell_in_time()
+    async def report(self, signals: Sequence[ResourceSignal]) -> None:
+        """Count these signals, and publish if that is due."""
+        for lease, signal in signals:
+            for subject in _subjects(lease):
+                self._unpublished.setdefault(subject, []).append(signal.is_good)
+        await self._publish_if_due()
 
     async def run(self) -> None:
-        """For ever: what was heard last is told, too, though nothing more ends."""
+        """Publish every second, because no further outcome may come to trigger it."""
         while True:
-            await self._world.sleep(timedelta(microseconds=TOLD_EVERY))
-            await self._tell_in_time()
+            await self._world.sleep(timedelta(microseconds=PUBLISH_INTERVAL))
+            await self._publish_if_due()
 
-    async def _tell_in_time(self) -> None:
-        if self._heard and (self._world.steady() - self._told_at >= TOLD_EVERY or self._is_news()):
-            self._told_at = self._world.steady()
+    async def _publish_if_due(self) -> None:
+        if not self._unpublished:
+            return
+        if self._world.steady() - self._published_at >= PUBLISH_INTERVAL or self._has_changed_state():
+            self._published_at = self._world.steady()
             try:
-                await self._tell_all()
+                await self._publish()
             except StoreError as error:
-                _log.warning("how resources did could not be told: %s", error)
+                _log.warning("could not publish resource health: %s", error)
 
-    def _is_news(self) -> bool:
-        """Whether what was heard since changes how one stands: that must not wait, or retries go on meanwhile."""
+    def _has_changed_state(self) -> bool:
+        """Whether a subject began or ceased to fail. That is published at once, because retries go on meanwhile."""
         now = self._now()
-        for subject, outcomes in self._heard.items():
+        for subject, outcomes in self._unpublished.items():
             known = self._known.get(subject, NO_HEALTH)
             is_quiet = all(outcomes) and is_calm(known)
             if not is_quiet and bool(next_health(known, outcomes, now).spare_for) != bool(known.spare_for):
@@ -82,50 +81,55 @@ class HealthReports:
         return False
 
     def success(self, lease: Lease) -> float:
-        """The share of tries that lately succeeded with what this job needs; of several, with the worst."""
+        """The share of recent attempts that succeeded with what this job needs; of several resources, of the worst."""
         if lease.spec.options.retry.strategy != "adaptive":
             return TYPICAL_SUCCESS
         now = self._now()
-        known = (next_health(self._known.get(s, NO_HEALTH), self._heard.get(s, ()), now) for s in _subjects(lease))
-        return min(success(health, now) for health in known)
+        shares = []
+        for subject in _subjects(lease):
+            known = self._known.get(subject, NO_HEALTH)
+            shares.append(success(next_health(known, self._unpublished.get(subject, ()), now), now))
+        return min(shares)
 
     def _now(self) -> datetime:
         return moment(self._world.wall())
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
-    async def _tell_all(self) -> None:
-        if self._world.steady() - self._read_at >= READ_EVERY:
+    async def _publish(self) -> None:
+        if self._world.steady() - self._read_at >= READ_INTERVAL:
             self._read_at = self._world.steady()
             self._known = {subject: health for subject, (health, _) in (await self._read_all()).items()}
-        heard, self._heard = self._heard, {}
+        unpublished, self._unpublished = self._unpublished, {}
         left = {
             subject: outcomes
-            for subject, outcomes in heard.items()
+            for subject, outcomes in unpublished.items()
             if not (all(outcomes) and is_calm(self._known.get(subject, NO_HEALTH)))
         }
-        for attempt in range(TRIES):
+        for attempt in range(MAX_TRIES):
             if not left:
                 return
-            if attempt:  # others are telling, too
-                await self._world.sleep(PAUSE * attempt * self._world.chance.random())
-            left = await self._tell(left)
+            if attempt:  # other workers are writing the same records
+                await self._world.sleep(CONFLICT_PAUSE * attempt * self._world.chance.random())
+            left = await self._write(left)
 
-    async def _tell(self, heard: dict[Subject, list[bool]]) -> dict[Subject, list[bool]]:
-        """Those of which others told meanwhile."""
-        found = await self._read_all() if len(heard) > FEW else await self._read_each(heard)
-        before = {subject: found.get(subject, (NO_HEALTH, 0)) for subject in heard}
+    async def _write(self, outcomes: dict[Subject, list[bool]]) -> dict[Subject, list[bool]]:
+        """Add these outcomes to the records. Returns those whose record another worker changed meanwhile."""
+        found = await self._read_all() if len(outcomes) > MAX_READ_ONE_BY_ONE else await self._read_each(outcomes)
+        before = {subject: found.get(subject, (NO_HEALTH, 0)) for subject in outcomes}
         now = self._now()
-        then = {subject: next_health(before[subject][0], outcomes, now) for subject, outcomes in heard.items()}
-        puts = [_put(subject, then[subject], before[subject][1]) for subject in heard]
-        lost: dict[Subject, list[bool]] = {}
-        for subject, answer in zip(heard, await self.store.put(puts), strict=True):
-            if answer is None:
-                lost[subject] = heard[subject]
+        changed = {
+            subject: next_health(before[subject][0], of_subject, now) for subject, of_subject in outcomes.items()
+        }
+        puts = [_put(subject, changed[subject], before[subject][1]) for subject in outcomes]
+        conflicts: dict[Subject, list[bool]] = {}
+        for subject, revision in zip(outcomes, await self.store.put(puts), strict=True):
+            if revision is None:
+                conflicts[subject] = outcomes[subject]
             else:
-                self._known[subject] = then[subject]
-                _say(subject, before[subject][0], then[subject])
-        return lost
+                self._known[subject] = changed[subject]
+                _log_change(subject, before[subject][0], changed[subject])
+        return conflicts
 
     async def _read_all(self) -> dict[Subject, tuple[Health, int]]:
         return _by_subject([record for kind in KINDS for record in await self.store.records(kind)])
@@ -135,7 +139,7 @@ class HealthReports:
 
 
 def _by_subject(records: list[Record]) -> dict[Subject, tuple[Health, int]]:
-    return {Subject(record.kind, record.name): (_decoded(record), record.revision) for record in records}
+    return {Subject(record.kind, record.name): (_decode(record), record.revision) for record in records}
 
 
 def _put(subject: Subject, health: Health, revision: int) -> Put:
@@ -143,10 +147,10 @@ def _put(subject: Subject, health: Health, revision: int) -> Put:
     return Put(kind=subject.kind, name=subject.name, value=value, expect=revision)
 
 
-def _decoded(record: Record) -> Health:
+def _decode(record: Record) -> Health:
     try:
         return msgspec.json.decode(record.value, type=Health)
-    except msgspec.DecodeError:  # of another version: it is told anew
+    except msgspec.DecodeError:  # written by another version: start anew
         return NO_HEALTH
 
 
@@ -154,11 +158,15 @@ def _subjects(lease: Lease) -> list[Subject]:
     options = lease.spec.options
     if options.resources:
         return [Subject("health", need.resource) for need in options.resources]
-    return [Subject("task health", lease.spec.task)] if options.retry.strategy == "adaptive" else []
+    if options.retry.strategy == "adaptive":
+        return [Subject("task health", lease.spec.task)]
+    return []
 
 
-def _say(subject: Subject, before: Health, now: Health) -> None:
-    if now.spare_for and not before.spare_for and subject.kind == "health":
-        _log.warning("resource %s fails: its retries are few until it works again", subject.name)
-    elif before.spare_for and not now.spare_for and subject.kind == "health":
-        _log.info("resource %s works again: its retries go on", subject.name)
+def _log_change(subject: Subject, before: Health, now: Health) -> None:
+    if subject.kind != "health":
+        return
+    if now.spare_for and not before.spare_for:
+        _log.warning("resource %s is failing: limiting retries to 10 %% of first attempts", subject.name)
+    elif before.spare_for and not now.spare_for:
+        _log.info("resource %s works again: retries are no longer limited", subject.name)

@@ -1,4 +1,4 @@
-"""Heartbeats: keeps every lease alive, carries what running jobs say, and brings back what is asked of them."""
+"""Sends heartbeats: extends every lease, saves progress and checkpoints, and receives requests to cancel or suspend."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from daybreak.worker.supervisor.lease_source import Source
 
 _log = logging.getLogger("daybreak.worker")
 
-PROGRESS_EVERY: Final = 0.25
-Heard = Callable[[Lease, Extended], None]
-Kept = Callable[[bool], None]
+PROGRESS_INTERVAL: Final = 0.25  # seconds between two writes of progress
+OnReply = Callable[[Lease, Extended], None]
+OnSaved = Callable[[bool], None]
 
 
 class Mark(NamedTuple):
-    """What is said of a lease; None leaves it as it is."""
+    """What to write into a lease about its job; None leaves the value as it is."""
 
     alone: bool | None = None
     begun: bool | None = None
@@ -34,59 +34,71 @@ NO_MARK: Final = Mark()
 
 
 class Heartbeats:
-    """Beats for each lease three times in its length. One call at a time, with all that there is to say."""
+    """Extends each lease three times in its length. One call at a time, which carries everything that is waiting.
+
+    `leases` returns the leases to extend; `on_reply` gets the reply of the store for each of them."""
 
     def __init__(
-        self, source: Source, world: World, *, lease_for: timedelta, held: Callable[[], list[Lease]], heard: Heard
+        self,
+        source: Source,
+        world: World,
+        *,
+        lease_for: timedelta,
+        leases: Callable[[], list[Lease]],
+        on_reply: OnReply,
     ) -> None:
         self._source = source
         self._world = world
         self._lease_for = lease_for
-        self._every = lease_for.total_seconds() / 3
-        self._held = held
-        self._heard = heard
-        self._beaten_at: dict[int, float] = {}
+        self._interval = lease_for.total_seconds() / 3
+        self._leases = leases
+        self._on_reply = on_reply
+        self._sent_at: dict[int, float] = {}
         self._progress: dict[int, tuple[float, str]] = {}
-        self._checkpoints: dict[int, tuple[bytes, list[Kept]]] = {}
-        self._marks: dict[int, tuple[Mark, list[Kept]]] = {}
+        self._checkpoints: dict[int, tuple[bytes, list[OnSaved]]] = {}
+        self._marks: dict[int, tuple[Mark, list[OnSaved]]] = {}
         self._progress_at = 0.0
-        self._ask_all = False
+        self._is_for_all = False
         self._wake = asyncio.Event()
 
-    # -- what is to be said --------------------------------------------------------------------------------------------
+    # -- what to send --------------------------------------------------------------------------------------------------
 
     def progress(self, lease: Lease, fraction: float, message: str) -> None:
         self._progress[lease.seq] = (fraction, message)
         self._wake.set()
 
-    def keep(self, lease: Lease, checkpoint: bytes, kept: Kept) -> None:
-        """Make a checkpoint durable. Of several that wait for one job, the latest is written and all are answered."""
-        _, others = self._checkpoints.get(lease.seq, (b"", []))
-        self._checkpoints[lease.seq] = (checkpoint, [*others, kept])
+    def save_checkpoint(self, lease: Lease, checkpoint: bytes, on_saved: OnSaved) -> None:
+        """Make a checkpoint durable. `on_saved` gets False if the lease was lost.
+
+        If several checkpoints of one job are waiting, the latest is written, and `on_saved` of all is called."""
+        _, waiting = self._checkpoints.get(lease.seq, (b"", []))
+        self._checkpoints[lease.seq] = (checkpoint, [*waiting, on_saved])
         self._wake.set()
 
-    def mark(self, lease: Lease, kept: Kept, *, alone: bool | None = None, begun: bool | None = None) -> None:
-        """Say in the lease whether its job runs alone, and whether it has begun."""
-        before, others = self._marks.get(lease.seq, (NO_MARK, []))
+    def mark(self, lease: Lease, on_saved: OnSaved, *, alone: bool | None = None, begun: bool | None = None) -> None:
+        """Write into the lease whether its job runs alone, and whether it has started."""
+        before, waiting = self._marks.get(lease.seq, (NO_MARK, []))
         mark = Mark(before.alone if alone is None else alone, before.begun if begun is None else begun)
-        self._marks[lease.seq] = (mark, [*others, kept])
+        self._marks[lease.seq] = (mark, [*waiting, on_saved])
         self._wake.set()
 
-    def ask(self) -> None:
-        """Someone wants something of a job here: beat now, the answers will tell."""
-        self._ask_all = True
+    def send_now(self) -> None:
+        """Send a heartbeat for every lease now: there is a request for a job of this worker, and the reply brings
+        it."""
+        self._is_for_all = True
         self._wake.set()
 
-    # -- saying it -----------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Send heartbeats for ever."""
         pause = timedelta(milliseconds=100)
         while True:
-            await self._rest()
-            leases = {lease.seq: lease for lease in self._held()}
+            await self._wait_until_due()
+            leases = {lease.seq: lease for lease in self._leases()}
             try:
                 with patience.soon(self._lease_for.total_seconds() / 4):
-                    await self._beat(leases)
+                    await self._send(leases)
                 pause = timedelta(milliseconds=100)
             except StoreError as error:
                 wait = pause * (0.5 + self._world.chance.random())
@@ -94,17 +106,17 @@ class Heartbeats:
                 _log.warning("heartbeat: %s; trying again in %.1f s", error, wait.total_seconds())
                 await self._world.sleep(wait)
 
-    async def _rest(self) -> None:
-        """Until something must be said: at once for checkpoints and requests, soon for progress, in time for leases."""
-        while not (self._ask_all or self._checkpoints or self._marks):
+    async def _wait_until_due(self) -> None:
+        """Wait until something must be sent: checkpoints, marks and requests at once, progress soon, leases in time."""
+        while not (self._is_for_all or self._checkpoints or self._marks):
             now = time.monotonic()
-            self._beaten_at = {lease.seq: self._beaten_at.get(lease.seq, now) for lease in self._held()}
-            due = now + self._every / (4 if self._beaten_at else 2)
-            if self._progress and self._progress_at + PROGRESS_EVERY <= now:
+            self._sent_at = {lease.seq: self._sent_at.get(lease.seq, now) for lease in self._leases()}
+            due = now + self._interval / (4 if self._sent_at else 2)
+            if self._progress and self._progress_at + PROGRESS_INTERVAL <= now:
                 return
             if self._progress:
-                due = min(due, self._progress_at + PROGRESS_EVERY)
-            if any(now - beaten_at >= self._every for beaten_at in self._beaten_at.values()):
+                due = min(due, self._progress_at + PROGRESS_INTERVAL)
+            if any(now - sent_at >= self._interval for sent_at in self._sent_at.values()):
                 return
             self._wake.clear()
             try:
@@ -113,50 +125,50 @@ class Heartbeats:
             except TimeoutError:
                 continue
 
-    async def _beat(self, leases: dict[int, Lease]) -> None:
+    async def _send(self, leases: dict[int, Lease]) -> None:
         now = time.monotonic()
-        self._beaten_at = {seq: self._beaten_at.get(seq, now) for seq in leases}
-        everyone, self._ask_all = self._ask_all, False
+        self._sent_at = {seq: self._sent_at.get(seq, now) for seq in leases}
+        is_for_all, self._is_for_all = self._is_for_all, False
         progress, self._progress = self._progress, {}
         checkpoints, marks = dict(self._checkpoints), dict(self._marks)
         self._wake.clear()
-        said = [
+        extended = [
             lease
             for seq, lease in leases.items()
-            if everyone
+            if is_for_all
             or seq in progress
             or seq in checkpoints
             or seq in marks
-            # Half an interval early, so that leases claimed close together are beaten for together.
-            or now - self._beaten_at[seq] >= self._every / 2
+            # Half an interval early, so that leases that were claimed close together are extended in one call.
+            or now - self._sent_at[seq] >= self._interval / 2
         ]
-        answers: list[Extended] = []
-        if said:
+        replies: list[Extended] = []
+        if extended:
             try:
-                answers = await self._source.extend(
-                    [self._spoken(lease, progress, checkpoints, marks) for lease in said]
+                replies = await self._source.extend(
+                    [self._beat(lease, progress, checkpoints, marks) for lease in extended]
                 )
             except BaseException:
                 self._progress = {**progress, **self._progress}
-                self._ask_all = self._ask_all or everyone
+                self._is_for_all = self._is_for_all or is_for_all
                 raise
         self._progress_at = now
-        self._forget(checkpoints, marks)
-        for lease, answer in zip(said, answers, strict=True):
-            self._beaten_at[lease.seq] = now
-            for kept in (*checkpoints.pop(lease.seq, (b"", []))[1], *marks.pop(lease.seq, (NO_MARK, []))[1]):
-                kept(answer.held)
-            self._heard(lease, answer)
-        for _, waiting in (*checkpoints.values(), *marks.values()):  # of jobs that are no longer held here
-            for kept in waiting:
-                kept(False)
+        self._forget_sent(checkpoints, marks)
+        for lease, reply in zip(extended, replies, strict=True):
+            self._sent_at[lease.seq] = now
+            for on_saved in (*checkpoints.pop(lease.seq, (b"", []))[1], *marks.pop(lease.seq, (NO_MARK, []))[1]):
+                on_saved(reply.held)
+            self._on_reply(lease, reply)
+        for _, waiting in (*checkpoints.values(), *marks.values()):  # of leases that are no longer held
+            for on_saved in waiting:
+                on_saved(False)
 
-    def _spoken(
+    def _beat(
         self,
         lease: Lease,
         progress: dict[int, tuple[float, str]],
-        checkpoints: dict[int, tuple[bytes, list[Kept]]],
-        marks: dict[int, tuple[Mark, list[Kept]]],
+        checkpoints: dict[int, tuple[bytes, list[OnSaved]]],
+        marks: dict[int, tuple[Mark, list[OnSaved]]],
     ) -> Beat:
         mark = marks[lease.seq][0] if lease.seq in marks else NO_MARK
         fraction, message = progress.get(lease.seq, (None, ""))
@@ -172,19 +184,19 @@ class Heartbeats:
             job=lease.job,
         )
 
-    def _forget(
-        self, checkpoints: dict[int, tuple[bytes, list[Kept]]], marks: dict[int, tuple[Mark, list[Kept]]]
+    def _forget_sent(
+        self, checkpoints: dict[int, tuple[bytes, list[OnSaved]]], marks: dict[int, tuple[Mark, list[OnSaved]]]
     ) -> None:
-        """Drop what has been said, but nothing that was asked for meanwhile."""
+        """Drop what was sent, and keep what was added while the call was under way."""
         for seq, sent in checkpoints.items():
             if self._checkpoints.get(seq) is sent:
                 del self._checkpoints[seq]
             elif seq in self._checkpoints:
-                newest, waiting = self._checkpoints[seq]
-                self._checkpoints[seq] = (newest, waiting[len(sent[1]) :])
-        for seq, marked in marks.items():
-            if self._marks.get(seq) is marked:
+                latest, waiting = self._checkpoints[seq]
+                self._checkpoints[seq] = (latest, waiting[len(sent[1]) :])
+        for seq, sent_mark in marks.items():
+            if self._marks.get(seq) is sent_mark:
                 del self._marks[seq]
             elif seq in self._marks:
-                latest, asking = self._marks[seq]
-                self._marks[seq] = (latest, asking[len(marked[1]) :])
+                latest_mark, waiting = self._marks[seq]
+                self._marks[seq] = (latest_mark, waiting[len(sent_mark[1]) :])

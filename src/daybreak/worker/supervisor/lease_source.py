@@ -1,4 +1,6 @@
-"""What a worker sees of the world: leases in, outcomes out. It never writes a settlement itself."""
+"""What the worker uses of the store: claims leases, reports outcomes, sends heartbeats.
+
+Outcomes become settlements here, by `policy/settle.py`; no other part of the worker writes a settlement."""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ from daybreak.store.protocol import Beat, Claim, Exchange, Extended, Store, Watc
 from daybreak.system.ports import World
 from daybreak.worker.supervisor.breaker_reports import BreakerReports
 from daybreak.worker.supervisor.health_reports import HealthReports
+from daybreak.worker.supervisor.outcome_signals import OutcomeSignals
 
 Tasks = frozenset[tuple[str, int]]
 
 
 class ClaimRequest(Struct, frozen=True):
-    """Up to `limit` jobs of these tasks, of which the first `begins` start at once. `call` names the asking,
-    `repeats` says that its answer was lost."""
+    """A claim of up to `limit` jobs of these tasks, of which the first `begins` start at once.
+
+    `call` is a name for the request; `repeats` says that the reply to it was lost."""
 
     tasks: Tasks
     limit: int
@@ -30,7 +34,7 @@ class ClaimRequest(Struct, frozen=True):
 
 
 class Settled(Struct, frozen=True, gc=False):
-    """`accepted` False: the lease was lost, and nothing was written."""
+    """A settlement that was sent to the store. With `accepted` False the lease was lost, and nothing was written."""
 
     lease: Lease
     settlement: Settlement
@@ -38,6 +42,8 @@ class Settled(Struct, frozen=True, gc=False):
 
 
 class ExchangeResult(Struct, frozen=True):
+    """The reply to an exchange. `next_in`: when the next job falls due; `again`: the store has more work right now."""
+
     settled: list[Settled]
     leases: list[Lease]
     next_in: timedelta | None = None
@@ -45,10 +51,12 @@ class ExchangeResult(Struct, frozen=True):
 
 
 class Source(Protocol):
+    """Where a worker gets its leases from."""
+
     worker: str
 
-    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: ClaimRequest | None) -> ExchangeResult:
-        """Report how leases ended and take new ones, in one step. Safe to repeat what was reported."""
+    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
+        """Report the outcomes of leases and claim new ones, in one step. Outcomes may be reported repeatedly."""
         ...
 
     async def extend(self, beats: Sequence[Beat]) -> list[Extended]: ...
@@ -59,7 +67,7 @@ class Source(Protocol):
 
 
 class LocalSource:
-    """A store within reach, and the policy that decides fates."""
+    """A store that this process reaches directly, and the policy that decides what becomes of jobs."""
 
     def __init__(
         self, store: Store, world: World, *, worker: str, queues: tuple[str, ...], lease_for: timedelta
@@ -70,44 +78,47 @@ class LocalSource:
         self._queues = queues
         self._lease_for = lease_for
         self._served = dict.fromkeys(queues, 0)
-        self._gates = BreakerReports(store, world, worker)
-        self._healths = HealthReports(store, world)
+        self._signals = OutcomeSignals()
+        self._breakers = BreakerReports(store, world, worker)
+        self._health = HealthReports(store, world)
 
-    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], want: ClaimRequest | None) -> ExchangeResult:
+    async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
         if ended:
-            await self._gates.hear(ended)
-            await self._healths.hear(ended)
-        chance, success = self._world.chance, self._healths.success
+            signals = self._signals.collect(ended)
+            if signals:
+                await self._breakers.report(signals)
+            await self._health.report(signals)
+        chance, success = self._world.chance, self._health.success
         settlements = [
             settle(lease, outcome, chance=chance.random(), by=self.worker, success=success(lease))
             for lease, outcome in ended
         ]
-        answer = await self._store.exchange(
-            Exchange(settle=settlements, claim=None if want is None else self._claim(want))
+        reply = await self._store.exchange(
+            Exchange(settle=settlements, claim=None if claim is None else self._store_claim(claim))
         )
-        for lease in answer.leases:
+        for lease in reply.leases:
             self._served[lease.spec.queue] += 1
         settled = [
             Settled(lease, settlement, accepted)
-            for (lease, _), settlement, accepted in zip(ended, settlements, answer.settled, strict=True)
+            for (lease, _), settlement, accepted in zip(ended, settlements, reply.settled, strict=True)
         ]
-        return ExchangeResult(settled, answer.leases, answer.next_in, answer.again)
+        return ExchangeResult(settled, reply.leases, reply.next_in, reply.again)
 
     async def run(self) -> None:
-        """What is done beside exchanges, for ever."""
-        await self._healths.run()
+        """Publish resource health, for ever."""
+        await self._health.run()
 
-    def _claim(self, want: ClaimRequest) -> Claim:
+    def _store_claim(self, request: ClaimRequest) -> Claim:
         return Claim(
             worker=self.worker,
             queues=self._queues,
             served=tuple(self._served.values()),
-            tasks=want.tasks,
-            limit=want.limit,
+            tasks=request.tasks,
+            limit=request.limit,
             lease_for=self._lease_for,
-            call=want.call,
-            repeats=want.repeats,
-            begins=want.begins,
+            call=request.call,
+            repeats=request.repeats,
+            begins=request.begins,
         )
 
     async def extend(self, beats: Sequence[Beat]) -> list[Extended]:

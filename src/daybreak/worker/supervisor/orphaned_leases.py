@@ -1,5 +1,7 @@
-"""Leases that nobody knows of. A claim whose answer was lost may reach the store after its own repetition, and takes
-some more. For a while they are looked for by the name of the call, and given back."""
+"""Finds leases that this worker owns in the store and does not know of, and hands them back.
+
+A claim whose reply was lost is repeated. The first request may still reach the store after its repetition and claim
+more jobs. For a while the worker asks the store which leases it granted under the name of that call."""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from daybreak.worker.supervisor.lease_source import ClaimRequest, Source
 
 _log = logging.getLogger("daybreak.worker")
 
-EXPECTED_FOR: Final = timedelta(seconds=60)  # how late a claim may reach the store whose connection was cut
+MAX_DELAY: Final = timedelta(seconds=60)  # how late a request on a broken connection may still reach the store
 
 
 class OrphanedLeases:
-    """`known` are the leases in hand; `found` takes those that are not."""
+    """`known_leases` returns the leases that the pool holds; `on_found` gets those that it does not hold."""
 
     def __init__(
         self,
@@ -32,47 +34,48 @@ class OrphanedLeases:
         world: World,
         *,
         lease_for: timedelta,
-        known: Callable[[], list[Lease]],
-        found: Callable[[list[Lease]], None],
+        known_leases: Callable[[], list[Lease]],
+        on_found: Callable[[list[Lease]], None],
     ) -> None:
         self._source = source
         self._world = world
         self._lease_for = lease_for
-        self._known = known
-        self._found = found
-        self._calls: dict[str, tuple[ClaimRequest, int]] = {}  # until when each is looked for
-        self._looking: asyncio.Task[None] | None = None
+        self._known_leases = known_leases
+        self._on_found = on_found
+        self._calls: dict[str, tuple[ClaimRequest, int]] = {}  # each with the time until which it is checked
+        self._checking: asyncio.Task[None] | None = None
 
-    def expect(self, want: ClaimRequest) -> None:
-        """This claim was repeated."""
-        assert want.call is not None
-        until = self._world.steady() + span(max(EXPECTED_FOR, 2 * self._lease_for))
-        self._calls[want.call] = (msgspec.structs.replace(want, limit=0, repeats=True), until)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look())
+    def watch(self, claim: ClaimRequest) -> None:
+        """Check this claim, which was repeated, for a while."""
+        assert claim.call is not None
+        until = self._world.steady() + span(max(MAX_DELAY, 2 * self._lease_for))
+        self._calls[claim.call] = (msgspec.structs.replace(claim, limit=0, repeats=True), until)
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check_all())
 
-    async def _look(self) -> None:
+    async def _check_all(self) -> None:
         while self._calls:
             await self._world.sleep(self._lease_for / 2)
-            for call, (want, until) in list(self._calls.items()):
-                # Without a repetition of its own: who waits for the store is told of trouble, and the next look comes.
+            for call, (claim, until) in list(self._calls.items()):
+                # Ignore errors without a retry: the claim loop logs that the store is away, and the next check follows.
                 with contextlib.suppress(StoreError):
-                    await self._look_for(want)
+                    await self._check(claim)
                 if self._world.steady() >= until:
                     del self._calls[call]
 
-    async def _look_for(self, want: ClaimRequest) -> None:
-        # Before the question: what ends while it is under way is no stray.
-        ours = {(lease.seq, lease.fence) for lease in self._known()}
-        taken = await self._source.exchange([], want)
-        if strays := [lease for lease in taken.leases if (lease.seq, lease.fence) not in ours]:
+    async def _check(self, claim: ClaimRequest) -> None:
+        # Take the known leases before asking: a job that ends during the call is no longer held, but is not orphaned.
+        known = {(lease.seq, lease.fence) for lease in self._known_leases()}
+        result = await self._source.exchange([], claim)
+        orphaned = [lease for lease in result.leases if (lease.seq, lease.fence) not in known]
+        if orphaned:
             _log.warning(
-                "%s claimed by a call that had been given up: handing back",
-                counted(len(strays), "job was", "jobs were"),
+                "%s claimed by a request whose reply was lost: handing back",
+                counted(len(orphaned), "job was", "jobs were"),
             )
-            self._found(strays)
+            self._on_found(orphaned)
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)

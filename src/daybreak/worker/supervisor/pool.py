@@ -1,11 +1,10 @@
-"""Slots of one kind: hands leases out to children, collects how they ended, and keeps their limits."""
+"""The slots for sync tasks or for async tasks: gives leases to children and collects the outcomes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import heapq
-import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,32 +13,31 @@ from typing import Final
 from msgspec.structs import replace
 
 from daybreak.core.model import Cancelled, HandedBack, Lease, Lost, Outcome, Suspended
-from daybreak.policy import timeouts
 from daybreak.store.protocol import Extended
 from daybreak.worker.launcher import ChildHandle
 from daybreak.worker.settings import WorkerSettings
-from daybreak.worker.supervisor.batch_size import BatchSize
-from daybreak.worker.supervisor.child import AHEAD, Child, Held
+from daybreak.worker.supervisor.capacity import Capacity
+from daybreak.worker.supervisor.child import Child, HeldLease
 from daybreak.worker.supervisor.children import Children
 from daybreak.worker.supervisor.hang_detector import HangDetector
 from daybreak.worker.supervisor.heartbeats import Heartbeats
 from daybreak.worker.supervisor.lease_source import Tasks
-from daybreak.worker.supervisor.outcomes import as_asked, outcome_of
-from daybreak.worker.supervisor.prefetch import LONG, DurationForecast, PrefetchedLeases, may_begin
-from daybreak.worker.supervisor.quarantine import Quarantine
-from daybreak.worker.supervisor.quarantine_terms import QuarantineTerms
-from daybreak.worker.supervisor.time_limits import Limits
+from daybreak.worker.supervisor.outcomes import outcome_after_stop, outcome_of
+from daybreak.worker.supervisor.prefetch import MIN_DURATION, PrefetchedLeases, may_start_unmarked
+from daybreak.worker.supervisor.quarantine import Probation, Quarantine
+from daybreak.worker.supervisor.time_limits import TimeLimits, written_limit
 from daybreak.worker.wire import Ended, Progress, SaveCheckpoint, StopReason
 
-_log = logging.getLogger("daybreak.worker")
-
-EVERY_SO_OFTEN: Final = 0.5  # seconds between two looks at jobs, at most, while this process runs at all
-REST: Final = 0.004
-AHEAD_LONGEST: Final = 0.05
-LEAD: Final = 0.005
+SUSPENDED_AFTER: Final = 0.5  # seconds between two checks after which this process must have been suspended
+COLLECT_FOR: Final = 0.004  # seconds to wait for more outcomes while children have enough work
 
 
 class Pool:
+    """`changed`: a job ended, or work may be found. `busy`: a lease was given out.
+
+    `may_find_work`: False once the store had no more work, until something changes. `announced`: new work was announced
+    since the last claim. `ended`: outcomes to report; `reporting`: outcomes that are being sent to the store."""
+
     def __init__(
         self,
         *,
@@ -49,7 +47,7 @@ class Pool:
         slots: int,
         start: Callable[[int], ChildHandle],
         settings: WorkerSettings,
-        trial: QuarantineTerms,
+        probation: Probation,
     ) -> None:
         self.is_async = is_async
         self.tasks = tasks
@@ -57,27 +55,27 @@ class Pool:
             kind="async" if is_async else "sync", wanted=children, slots=slots, start=start, settings=settings
         )
         self.changed = asyncio.Event()
-        self._hasty = asyncio.Event()
-        self.busy = asyncio.Event()  # set whenever something was handed out
-        self.may_find = True  # False once the store had nothing more, until something changes
-        self.announced = False  # since the last look someone said that there is new work
+        self.busy = asyncio.Event()
+        self.may_find_work = True
+        self.announced = False
         self.ended: list[tuple[Lease, Outcome]] = []
-        self.reporting: list[tuple[Lease, Outcome]] = []  # on its way to the store
-        self._keeper: Heartbeats | None = None
+        self.reporting: list[tuple[Lease, Outcome]] = []
+        self._work_announced = asyncio.Event()
+        self._heartbeats: Heartbeats | None = None
         self._cancel_grace = settings.cancel_grace.total_seconds()
-        self._limits = Limits(self.children, is_async=is_async, end_all=self._end_all)
-        self._hanging = HangDetector(is_async=is_async, end=self._limits.end_hanging)
-        self._court = Quarantine(trial, self.children, is_async=is_async, report=self._report)
-        self._looked_at = time.monotonic()
-        self._pace = BatchSize()
-        self._spares = PrefetchedLeases()
-        self._foresight = DurationForecast()
-        self._limit_for: Callable[[Lease], timedelta | None] = limit_for
+        self._limits = TimeLimits(self.children, is_async=is_async, end_all=self._end_all)
+        self._hang_detector = HangDetector(is_async=is_async, end=self._limits.end_hanging)
+        self._quarantine = Quarantine(probation, self.children, is_async=is_async, report=self._report)
+        self._prefetched = PrefetchedLeases()
+        self.capacity = Capacity(self.children, self._quarantine, self._prefetched)
+        self._checked_at = time.monotonic()
+        self._limit_for: Callable[[Lease], timedelta | None] = written_limit
 
-    def keep_by(self, keeper: Heartbeats) -> None:
-        self._keeper = self._court.keeper = keeper
+    def use_heartbeats(self, heartbeats: Heartbeats) -> None:
+        self._heartbeats = self._quarantine.heartbeats = heartbeats
 
-    def limit_by(self, limit_for: Callable[[Lease], timedelta | None]) -> None:
+    def use_limits(self, limit_for: Callable[[Lease], timedelta | None]) -> None:
+        """Take the time limits of jobs from this function."""
         self._limit_for = limit_for
 
     def limit_of(self, lease: Lease) -> float | None:
@@ -86,355 +84,317 @@ class Pool:
         limit = self._limit_for(lease)
         return None if limit is None else limit.total_seconds()
 
-    def look_again(self) -> None:
-        self.may_find = self.announced = True
+    def look_for_work(self) -> None:
+        """Claim as soon as there is room: the store may have new work."""
+        self.may_find_work = self.announced = True
         self.changed.set()
-        self._hasty.set()
+        self._work_announced.set()
 
-    async def gather(self) -> bool:
-        """While children have enough in hand, let more of what ends come together in one exchange; not when new work
-        was announced, which may be urgent. Whether it took time."""
-        self._hasty.clear()
-        if len(self.ended) < self._pace.limit // 2 and self._lasts_for() - 1.5 * self._pace.lasts > REST:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REST):
-                    await self._hasty.wait()
-            return True
-        return False
+    async def wait_for_more_outcomes(self) -> bool:
+        """Wait a moment for more outcomes to report in the same exchange, while children have enough work. Not when new
+        work is announced, which may be urgent. True if it waited."""
+        self._work_announced.clear()
+        capacity = self.capacity
+        if len(self.ended) >= capacity.batch_size.limit // 2:
+            return False
+        if capacity.seconds_ahead - 1.5 * capacity.batch_size.seconds <= COLLECT_FOR:
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COLLECT_FOR):
+                await self._work_announced.wait()
+        return True
 
-    def found_urgent(self) -> None:
-        self._pace.found_urgent()
-
-    @property
-    def exchanges_last(self) -> float:
-        return self._pace.lasts
-
-    def _lasts_for(self) -> float:
-        """Seconds until the first child has a slot and no work for it."""
-        return min((child.lasts_for for child in self.children.regular), default=0.0)
-
-    # -- handing out ---------------------------------------------------------------------------------------------------
+    # -- held leases ---------------------------------------------------------------------------------------------------
 
     @property
-    def room(self) -> int:
-        """How many leases can be put to use now."""
-        regular = self.children.regular
-        soon = sum(left <= self._lead for child in regular if child.takes_work for left in self._ends_in(child))
-        # What was announced may be more urgent than the spares: it is asked for beside them, once, and goes first.
-        spares = max(0, len(self._spares) - (soon if self.announced else 0))
-        return min(self.free + soon - spares, self._pace.limit)
-
-    @property
-    def free(self) -> int:
-        """How many leases can be given to children now; what is claimed beyond that is claimed ahead."""
-        return max(sum(max(child.room, 0) for child in self.children.regular) - self._court.running, 0)
-
-    @property
-    def slots(self) -> int:
-        return sum(child.slots for child in self.children.regular)
-
-    @property
-    def _lead(self) -> float:
-        """How long before a slot is free its next job should be asked for."""
-        return 1.5 * self._pace.lasts + LEAD
-
-    def _ends_in(self, child: Child) -> list[float]:
-        if not self._foresight or not child.held or len(child.held) > child.slots or child.reserved:
-            return []  # nothing is known, or it has something ahead, or must have nothing
-        tasks = {seq: held.lease.spec.task for seq, held in child.held.items()}
-        return self._foresight.ends_in(child.begun(), tasks, time.monotonic())
-
-    def frees_in(self) -> float | None:
-        """In how many seconds it is time to ask for the next jobs, as far as that can be foreseen."""
-        lead = self._lead
-        ends = (left - lead for child in self.children.regular for left in self._ends_in(child))
-        return min((left for left in ends if left > 0), default=None)
-
-    @property
-    def in_hand(self) -> int:
+    def held_count(self) -> int:
+        """The number of leases whose jobs run here or wait to start."""
         held = sum(len(child.held) for child in self.children.holding)
-        return held + len(self._spares) + len(self._court)
+        return held + len(self._prefetched) + len(self._quarantine)
 
-    def held(self) -> list[Lease]:
-        """Every lease that must be kept alive."""
-        leases = [held.lease for child in self.children.holding for held in child.held.values()]
+    def leases(self) -> list[Lease]:
+        """Every lease that needs heartbeats."""
+        held = [held.lease for child in self.children.holding for held in child.held.values()]
         unsettled = [lease for lease, _ in (*self.reporting, *self.ended)]
-        return leases + self._spares.leases + self._court.leases + unsettled
+        return held + self._prefetched.leases + self._quarantine.leases + unsettled
 
-    def runs(self, lease: Lease) -> bool:
-        """Whether a child is at it, under this very lease."""
+    def holds(self, lease: Lease) -> bool:
+        """Whether a child holds this job under this fence."""
         found = (child.held.get(lease.seq) for child in self.children.holding)
         return any(held is not None and held.lease.fence == lease.fence for held in found)
 
     def are_urgent(self, leases: list[Lease]) -> bool:
-        """Whether one of them goes before all that is in hand; with nothing in hand, before another of them."""
+        """Whether one of these goes before all jobs that children hold; if they hold none, before another of these."""
         if not leases:
             return False
-        held = [one.lease.priority for child in self.children.holding for one in child.held.values()]
-        came = [lease.priority for lease in leases]
-        return min(came) < (min(held) if held else max(came))
+        held = [held.lease.priority for child in self.children.holding for held in child.held.values()]
+        claimed = [lease.priority for lease in leases]
+        return min(claimed) < (min(held) if held else max(claimed))
+
+    # -- giving leases to children -------------------------------------------------------------------------------------
 
     def hand_out(self, leases: list[Lease]) -> None:
-        if not self.in_hand:
-            self._looked_at = time.monotonic()  # nobody looks while there is nothing: that is no standstill
-        fresh, suspects = [], []
-        in_hand = self._still_in_hand({lease.seq for lease in leases})
+        """Start the jobs of claimed leases, or keep them until they can start."""
+        if not self.held_count:
+            self._checked_at = time.monotonic()  # an idle pool is not checked; that is not a suspension
+        plain, suspects = [], []
+        already_here = self._already_here({lease.seq for lease in leases})
         for lease in leases:
-            if lease.seq in in_hand:
-                self._give_up_older_run(lease)
-            if lease.lost and self._court.suspects(lease) and not self.children.closing:
+            if lease.seq in already_here:
+                self._stop_older_run(lease)
+            if lease.lost and self._quarantine.is_suspect(lease) and not self.children.closing:
                 suspects.append(lease)
             else:
-                fresh.append(lease)
+                plain.append(lease)
         if suspects:
-            self._court.add(suspects)
-        self._share_out(fresh)
+            self._quarantine.add(suspects)
+        self._share_out(plain)
         self.busy.set()
 
-    def _still_in_hand(self, seqs: set[int]) -> set[int]:
-        spare = {lease.seq for lease in self._spares.leases} & seqs
-        return spare.union(*(child.held.keys() & seqs for child in self.children))
+    def _already_here(self, seqs: set[int]) -> set[int]:
+        prefetched = {lease.seq for lease in self._prefetched.leases} & seqs
+        return prefetched.union(*(child.held.keys() & seqs for child in self.children))
 
-    def _give_up_older_run(self, lease: Lease) -> None:
-        """A job that came back to this worker under a new fence may still run here under an older one."""
-        for spare in self._spares.leases:
-            if spare.seq == lease.seq:
-                self._spares.drop(spare)
+    def _stop_older_run(self, lease: Lease) -> None:
+        """Stop a job that still runs here under an older fence: this worker has claimed it again under a new one."""
+        for prefetched in self._prefetched.leases:
+            if prefetched.seq == lease.seq:
+                self._prefetched.drop(prefetched)
         for child in self.children:
-            if (old := child.held.get(lease.seq)) is not None and old.asked is None:
-                old.asked, old.end_at = "lost", time.monotonic() + self._cancel_grace
-                child.stop(lease.seq, "lost")
-
-    def took(self, items: int, seconds: float) -> None:
-        """How long an exchange took: what children hold ahead must last until the next is back, on a slow disk too."""
-        self._pace.took(items, seconds)
-        ahead = min(max(AHEAD, 1.2 * self._pace.lasts), AHEAD_LONGEST)
-        for child in self.children:
-            child.ahead = ahead
+            old = child.held.get(lease.seq)
+            if old is not None and old.stop_reason is None:
+                old.stop_reason, old.kill_at = "lost", time.monotonic() + self._cancel_grace
+                child.stop_job(lease.seq, "lost")
 
     def _share_out(self, leases: list[Lease]) -> None:
-        """To whom has the fewest in hand: free slots first, then work ahead. The rest waits for the next free slot."""
+        """Give each lease to the child that holds the fewest: first to free slots, then as work ahead. The rest waits
+        for the next free slot."""
         room = {child: room for child in self.children.regular if (room := child.room) > 0}
         if self.children.closing:
-            self.give_back(leases)
+            self.return_unused(leases)
             return
-        now_free = sum(room.values())
-        waiting = [lease for lease in leases if not may_begin(lease)]
+        total_room = sum(room.values())
+        waiting = [lease for lease in leases if not may_start_unmarked(lease)]
         if waiting:
-            leases = [lease for lease in leases if may_begin(lease)]
-        if waiting or len(leases) > now_free:
-            self._spares.add([*waiting, *leases[now_free:]], time.monotonic())
-            leases = leases[:now_free]
-        for child, works in shared_out(leases, room).items():
-            child.give(self._begun(works))
+            leases = [lease for lease in leases if may_start_unmarked(lease)]
+        if waiting or len(leases) > total_room:
+            self._prefetched.add([*waiting, *leases[total_room:]], time.monotonic())
+            leases = leases[:total_room]
+        for child, share in spread(leases, room).items():
+            child.give(self._mark_started(share))
         for lease in waiting:
-            self._begin_first(lease)
+            self._start_after_mark(lease)
 
-    def _give_spares(self, child: Child) -> None:
-        if len(self._spares) and (room := child.room) > 0 and not self.children.closing:
-            child.give(self._begun(self._spares.take(room)))
+    def _give_prefetched(self, child: Child) -> None:
+        if len(self._prefetched) and not self.children.closing:
+            room = child.room
+            if room > 0:
+                child.give(self._mark_started(self._prefetched.take(room)))
 
-    def _begun(self, leases: list[Lease]) -> list[Lease]:
-        """The store hears that those which were claimed ahead begin. They need not wait for that: see `may_begin`."""
-        if all(lease.begun for lease in leases) or self._keeper is None:
+    def _mark_started(self, leases: list[Lease]) -> list[Lease]:
+        """Tell the store that jobs start which were claimed ahead of time. They need not wait for the reply: see
+        `may_start_unmarked`."""
+        if all(lease.begun for lease in leases) or self._heartbeats is None:
             return leases
         for lease in leases:
             if not lease.begun:
-                self._keeper.mark(lease, nobody_waits, begun=True)
+                self._heartbeats.mark(lease, _ignore_reply, begun=True)
         return [replace(lease, begun=True) for lease in leases]
 
-    def _begin_first(self, lease: Lease) -> None:
-        """Say that it begins, and only then let it."""
+    def _start_after_mark(self, lease: Lease) -> None:
+        """Tell the store that a prefetched job starts, and start it only after the reply."""
 
-        def answered(held: bool) -> None:
-            if held and self._spares.has_begun(lease):
+        def on_saved(held: bool) -> None:
+            if held and self._prefetched.set_started(lease):
                 for child in self.children.regular:
-                    self._give_spares(child)
+                    self._give_prefetched(child)
 
-        assert self._keeper is not None
-        self._keeper.mark(lease, answered, begun=True)
+        assert self._heartbeats is not None
+        self._heartbeats.mark(lease, on_saved, begun=True)
 
-    # -- collecting ----------------------------------------------------------------------------------------------------
+    # -- outcomes ------------------------------------------------------------------------------------------------------
 
     def _report(self, ended: list[tuple[Lease, Outcome]]) -> None:
         if ended:
             self.ended += ended
             self.changed.set()
 
-    def give_back(self, leases: list[Lease]) -> None:
-        """These were never given to a child."""
+    def return_unused(self, leases: list[Lease]) -> None:
+        """Hand back leases that no child has started."""
         self._report([(lease, HandedBack(unused=True)) for lease in leases])
 
-    def give_strays_back(self, leases: list[Lease]) -> None:
-        """Nobody here knows of these, so nobody can say that they never began."""
+    def return_orphaned(self, leases: list[Lease]) -> None:
+        """Hand back leases that this worker did not know of: it is unknown whether their jobs have started."""
         self._report([(lease, HandedBack()) for lease in leases])
 
-    def _conclude(self, held: Held, outcome: Outcome) -> None:
-        """How a held lease ends, given what was asked of it meanwhile."""
+    def _end_lease(self, held: HeldLease, outcome: Outcome) -> None:
+        """Report the outcome of a lease, taking into account whether its job was asked to stop."""
         if held.alone:
-            self._court.end(held.lease.seq)
-        if held.asked is None:
+            self._quarantine.on_ended(held.lease.seq)
+        if held.stop_reason is None:
             self.ended.append((held.lease, outcome))
-        elif held.asked != "lost":
-            self.ended.append((held.lease, as_asked(held, outcome)))
+        elif held.stop_reason != "lost":
+            self.ended.append((held.lease, outcome_after_stop(held, outcome)))
 
-    def on_ended(self, child: Child, ended: list[tuple[Held, Ended]]) -> None:
-        for held, said in ended:
-            if said.ran_for >= LONG:
-                self._foresight.learn(held.lease.spec.task, said.ran_for)
-            self._conclude(held, outcome_of(held, said))
+    def on_ended(self, child: Child, ended: list[tuple[HeldLease, Ended]]) -> None:
+        for held, end in ended:
+            if end.ran_for >= MIN_DURATION:
+                self.capacity.forecast.record(held.lease.spec.task, end.ran_for)
+            self._end_lease(held, outcome_of(held, end))
         self.children.recycle(child)
-        if len(self._court):
-            self._court.try_next()
-        self._give_spares(child)
+        if len(self._quarantine):
+            self._quarantine.start_waiting()
+        self._give_prefetched(child)
         self.changed.set()
 
-    def on_returned(self, child: Child, leases: list[Held]) -> None:
-        for held in leases:
-            self._conclude(held, HandedBack(unused=True))
+    def on_returned(self, child: Child, returned: list[HeldLease]) -> None:
+        for held in returned:
+            self._end_lease(held, HandedBack(unused=True))
         self.children.recycle(child)
         self.changed.set()
 
-    def on_progress(self, lease: Lease, said: Progress) -> None:
-        assert self._keeper is not None
-        self._keeper.progress(lease, said.fraction, said.message)
+    def on_progress(self, lease: Lease, progress: Progress) -> None:
+        assert self._heartbeats is not None
+        self._heartbeats.progress(lease, progress.fraction, progress.message)
 
-    def on_keep(self, child: Child, lease: Lease, said: SaveCheckpoint) -> None:
-        assert self._keeper is not None
-        self._keeper.keep(lease, said.checkpoint, lambda held: child.kept(said, held=held))
+    def on_checkpoint(self, child: Child, lease: Lease, request: SaveCheckpoint) -> None:
+        assert self._heartbeats is not None
+        self._heartbeats.save_checkpoint(
+            lease, request.checkpoint, lambda held: child.confirm_checkpoint(request, held=held)
+        )
 
-    # -- the life of children ------------------------------------------------------------------------------------------
+    # -- children that start and end -----------------------------------------------------------------------------------
 
     def on_ready(self, child: Child, tasks: Tasks) -> None:
-        if missing := sorted({name for name, _ in self.tasks - tasks}):
-            child.ready = child.was_ready = False  # so that the next start waits
-            child.end()
-            self.children.is_broken(
+        missing = sorted({name for name, _ in self.tasks - tasks})
+        if missing:
+            child.ready = child.was_ready = False  # so that the next start is delayed
+            child.kill()
+            self.children.on_setup_failed(
                 f"a child process that imported your code did not find the tasks {', '.join(missing)}: define them "
                 "at the top of a module, or name their module in Daybreak(imports=[...])"
             )
             return
-        self.children.is_ready()
-        self._court.try_next()
-        self.look_again()
+        self.children.on_child_ready()
+        self._quarantine.start_waiting()
+        self.look_for_work()
 
-    def on_broken(self, child: Child, error: str) -> None:  # noqa: ARG002
-        self.children.is_broken(error)
+    def on_setup_failed(self, child: Child, error: str) -> None:  # noqa: ARG002
+        self.children.on_setup_failed(error)
 
-    def on_gone(self, child: Child) -> None:
-        self.children.bury(child, lambda how: self._end_all(child, how))
+    def on_disconnected(self, child: Child) -> None:
+        self.children.remove(child, lambda end: self._end_all(child, end))
 
-    def _end_all(self, child: Child, how: str) -> None:
-        """A child died: what it had not begun goes back, uncharged; what it was at is lost, and so is what it had just
-        ended and could not tell: a job that ruins its child's voice must not run for ever."""
-        begun = child.begun()
-        silent = child.handle.slot_table.ended() & child.held.keys()
-        alone = len(begun) + len(silent) == 1
-        held_by_it, child.held = list(child.held.values()), {}
-        for held in held_by_it:
+    def _end_all(self, child: Child, end: str) -> None:
+        """End all leases of a child that has died, as described by `end`.
+
+        Jobs that it had not started go back uncharged. Jobs that ran are lost. So are jobs that had ended without a
+        report: a job that breaks the connection of its child must not run again for ever."""
+        running = child.running()
+        unreported = child.handle.slot_table.ended() & child.held.keys()
+        alone = len(running) + len(unreported) == 1
+        leases, child.held = list(child.held.values()), {}
+        for held in leases:
             seq = held.lease.seq
             if child.blamed is not None:
-                self._conclude(held, child.blamed[1] if seq == child.blamed[0] else HandedBack())
-            elif seq in begun:
-                self._conclude(held, Lost(how, alone=alone))
-            elif seq in silent:
-                self._conclude(held, Lost(f"{how}; the job had ended, and could not say how", alone=alone))
+                self._end_lease(held, child.blamed[1] if seq == child.blamed[0] else HandedBack())
+            elif seq in running:
+                self._end_lease(held, Lost(end, alone=alone))
+            elif seq in unreported:
+                self._end_lease(held, Lost(f"{end}; the job had ended, but its outcome was not reported", alone=alone))
             else:
-                self._conclude(held, HandedBack())
+                self._end_lease(held, HandedBack())
         if child.blamed is None:
-            self._court.saw_die(
-                [held.lease for held in held_by_it if held.lease.seq in begun or held.lease.seq in silent]
+            self._quarantine.record_crash(
+                [held.lease for held in leases if held.lease.seq in running or held.lease.seq in unreported]
             )
         self.changed.set()
 
     # -- requests and limits -------------------------------------------------------------------------------------------
 
-    def heard(self, lease: Lease, answer: Extended) -> None:
-        """A heartbeat was answered: stop what is no longer ours, or what someone wants stopped."""
-        why: StopReason
-        if not answer.held:
-            why = "lost"
-        elif answer.cancel:
-            why = "cancel"
-        elif answer.suspend:
-            why = "suspend"
+    def on_heartbeat(self, lease: Lease, reply: Extended) -> None:
+        """Stop a job whose lease is lost, or that someone wants to cancel or suspend."""
+        reason: StopReason
+        if not reply.held:
+            reason = "lost"
+        elif reply.cancel:
+            reason = "cancel"
+        elif reply.suspend:
+            reason = "suspend"
         else:
             return
         for child in self.children.holding:
-            if (held := child.held.get(lease.seq)) is not None and held.lease.fence == lease.fence:
-                if held.asked is None:
-                    held.asked = why
-                    held.end_at = time.monotonic() + self._cancel_grace
-                    child.stop(lease.seq, why)
-                    if lease.seq not in child.begun():
+            held = child.held.get(lease.seq)
+            if held is not None and held.lease.fence == lease.fence:
+                if held.stop_reason is None:
+                    held.stop_reason = reason
+                    held.kill_at = time.monotonic() + self._cancel_grace
+                    child.stop_job(lease.seq, reason)
+                    if lease.seq not in child.running():
                         child.recall()
                 return
-        if (self._court.drop(lease) or self._spares.drop(lease)) and why != "lost":
-            self._report([(lease, Cancelled() if why == "cancel" else Suspended())])
+        if (self._quarantine.drop(lease) or self._prefetched.drop(lease)) and reason != "lost":
+            self._report([(lease, Cancelled() if reason == "cancel" else Suspended())])
 
-    async def look(self) -> None:
-        """Now and then: who ran too long, who may begin, who is missing."""
+    async def check(self) -> None:
+        """Called several times a second: enforce time limits, find jobs that hang, and replace dead children."""
         now = time.monotonic()
-        # Time in which this process itself stood still is nobody's running time.
-        if (stood_still := now - self._looked_at) > EVERY_SO_OFTEN:
+        # Do not count time during which the supervisor itself was suspended.
+        since_last = now - self._checked_at
+        if since_last > SUSPENDED_AFTER:
             for child in self.children:
-                child.forgive(stood_still)
-        self._looked_at = now
+                child.extend_deadlines(since_last)
+        self._checked_at = now
         for child in self.children:
-            self._limits.look_at(child, now)
-        self._hanging.look(self.children, now)
-        self.give_back(self._spares.kept_too_long(now))
-        self._court.look(now)
-        await self.children.look(now)
+            self._limits.check(child, now)
+        self._hang_detector.check(self.children, now)
+        self.return_unused(self._prefetched.take_overdue(now))
+        self._quarantine.check(now)
+        await self.children.check(now)
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- stopping ------------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Begin nothing more: what waits in children and for its trial goes back."""
+        """Start no more jobs: hand back all that have not started."""
         self.children.closing = True
-        self.give_back([*self._court.clear(), *self._spares.clear()])
+        self.return_unused([*self._quarantine.clear(), *self._prefetched.clear()])
         for child in self.children:
             child.recall()
 
-    def stop_politely(self) -> None:
-        """Async tasks can be cancelled where they wait."""
+    def cancel_running(self) -> None:
+        """Cancel running async tasks where they await something; sync tasks cannot be cancelled."""
         if self.is_async:
             for child in self.children:
                 for seq in child.held:
-                    child.stop(seq, "shutdown")
+                    child.stop_job(seq, "shutdown")
 
-    def stop_now(self) -> None:
-        """End all children; what they hold goes back, uncharged."""
+    def kill_children(self) -> None:
+        """Kill all children; their jobs go back uncharged."""
         self.children.closing = True
         for child in self.children:
             child.leaving = True
             child.blamed = child.blamed or (0, HandedBack())
-            if not child.end():
+            if not child.kill():
                 self._end_all(child, "")
 
 
-def shared_out(leases: list[Lease], room: dict[Child, int]) -> dict[Child, list[Lease]]:
-    """Each to whom has the fewest in hand, among those with room for it; there is room for all."""
+def spread(leases: list[Lease], room: dict[Child, int]) -> dict[Child, list[Lease]]:
+    """Share leases out to children that have room for all of them, each to the child that holds the fewest."""
     if len(room) == 1 and leases:
         return dict.fromkeys(room, leases)
-    given: dict[Child, list[Lease]] = {}
-    line = [(len(child.held), n, child) for n, child in enumerate(room)]
-    heapq.heapify(line)
+    shares: dict[Child, list[Lease]] = {}
+    by_load = [(len(child.held), n, child) for n, child in enumerate(room)]
+    heapq.heapify(by_load)
     for lease in leases:
-        held, n, child = line[0]
-        works = given.setdefault(child, [])
-        works.append(lease)
-        if len(works) < room[child]:
-            heapq.heapreplace(line, (held + 1, n, child))
+        held, n, child = by_load[0]
+        share = shares.setdefault(child, [])
+        share.append(lease)
+        if len(share) < room[child]:
+            heapq.heapreplace(by_load, (held + 1, n, child))
         else:
-            heapq.heappop(line)
-    return given
+            heapq.heappop(by_load)
+    return shares
 
 
-def nobody_waits(_: bool) -> None:
-    """For marks whose answer changes nothing."""
-
-
-def limit_for(lease: Lease) -> timedelta | None:
-    """How long an attempt may run where nothing has been learned of it."""
-    return timeouts.limit_for(lease.spec.options, lease.timeouts)
+def _ignore_reply(_: bool) -> None:
+    """For marks whose reply changes nothing."""

@@ -1,4 +1,4 @@
-"""A worker as a process of its own: signals, log lines, and an exit code."""
+"""Runs a worker as a process: signals, log lines, exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, Final
 
 from daybreak.core.errors import DaybreakError
 from daybreak.worker.supervisor.children import ChildImportFailed
@@ -16,14 +16,15 @@ from daybreak.worker.supervisor.worker import Worker
 
 _log = logging.getLogger("daybreak.worker")
 
-# Every 5 ms, Python's default, is how long a computing thread keeps the one that commits waiting.
-SWITCH = 0.0005
+# Seconds for which a computing thread may keep the thread that commits waiting. Python's default is 5 ms.
+SWITCH_INTERVAL: Final = 0.0005
 
 
 def serve(make: Callable[[], Coroutine[Any, Any, Worker]], close: Callable[[], Coroutine[Any, Any, None]]) -> int:
-    """Work until SIGTERM, SIGHUP or Ctrl-C: the first drains, the second stops now. 0 after a stop, 1 if work cannot go
-    on."""
-    sys.setswitchinterval(SWITCH)
+    """Work until SIGTERM, SIGHUP or Ctrl-C: the first signal drains the worker, the second one stops it at once.
+
+    Returns the exit code: 0 after a stop, 1 if the worker cannot go on."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         return asyncio.run(_serve(make, close))
     except KeyboardInterrupt:
@@ -33,8 +34,8 @@ def serve(make: Callable[[], Coroutine[Any, Any, Worker]], close: Callable[[], C
 async def _serve(
     make: Callable[[], Coroutine[Any, Any, Worker]], close: Callable[[], Coroutine[Any, Any, None]]
 ) -> int:
-    async with contextlib.AsyncExitStack() as around:
-        around.push_async_callback(close)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(close)
         return await _run(await make())
 
 
@@ -51,29 +52,30 @@ async def _run(worker: Worker) -> int:
     return 0
 
 
-def _hang_up(worker: Worker) -> None:
-    """A terminal that closes says so more than once, its shell too: that is no second signal."""
+def _on_hangup(worker: Worker) -> None:
+    """A terminal that closes sends SIGHUP more than once, and its shell does too: do not count it as a second
+    signal."""
     if not worker.is_stopping:
         worker.stop()
 
 
 @contextlib.contextmanager
 def _signals(worker: Worker) -> Iterator[None]:
-    """The loop hears signals between two steps, never in the midst of one."""
+    """Stop the worker on signals. The handlers run on the event loop, never in the middle of a step of it."""
     loop = asyncio.get_running_loop()
-    heard: dict[int, Callable[[], None]] = {signal.SIGINT: worker.stop, signal.SIGTERM: worker.stop}
+    handlers: dict[int, Callable[[], None]] = {signal.SIGINT: worker.stop, signal.SIGTERM: worker.stop}
     if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
-        heard[signal.SIGHUP] = lambda: _hang_up(worker)
+        handlers[signal.SIGHUP] = lambda: _on_hangup(worker)
     before = {}
-    for number, stop in heard.items():
+    for number, handler in handlers.items():
         try:
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(number, handler)
         except (NotImplementedError, RuntimeError):  # Windows
             before[number] = signal.signal(number, lambda *_: worker.stop_from_outside())
     try:
         yield
     finally:
-        for number in heard:
+        for number in handlers:
             if number in before:
                 signal.signal(number, before[number])
             else:

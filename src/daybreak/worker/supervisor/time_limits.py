@@ -1,80 +1,89 @@
-"""Children under watch: who ran over its time, who is stuck behind a long job, who is deaf."""
+"""Enforces the time limits of jobs and finds children that have stopped working."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
-from daybreak.core.model import HandedBack, Lost
-from daybreak.worker.supervisor.child import Child, Held
+from daybreak.core.model import HandedBack, Lease, Lost
+from daybreak.policy import timeouts
+from daybreak.worker.supervisor.child import Child, HeldLease
 from daybreak.worker.supervisor.children import Children
 
 _log = logging.getLogger("daybreak.worker")
 
-STUCK_AFTER: Final = 0.05  # seconds; a child that ended nothing for so long gives back what waits in it
-DEAF_AFTER: Final = 30.0
-ASYNC_GRACE: Final = 2.0  # what an async task gets to end after its time limit, before its child is ended
+STUCK_AFTER: Final = 0.05  # seconds without an outcome after which a child must return its waiting work
+UNRESPONSIVE_AFTER: Final = 30.0  # seconds after which a child that starts none of its work is replaced
+ASYNC_GRACE: Final = 2.0  # seconds for a cancelled async task to end before its child is killed
 
 
-class Limits:
-    """`end_all` accounts for what a child held that is given up, with the words for how it died."""
+def written_limit(lease: Lease) -> timedelta | None:
+    """How long an attempt may run, as long as no durations of such jobs have been measured."""
+    return timeouts.limit_for(lease.spec.options, lease.timeouts)
+
+
+class TimeLimits:
+    """`end_all(child, description)` settles all leases of a child that is given up."""
 
     def __init__(self, children: Children, *, is_async: bool, end_all: Callable[[Child, str], None]) -> None:
         self._children = children
         self._is_async = is_async
         self._end_all = end_all
 
-    def look_at(self, child: Child, now: float) -> None:
-        begun = child.begun()
-        for seq, since in begun.items():
+    def check(self, child: Child, now: float) -> None:
+        """Stop jobs that are over their time limit, recall work behind a long job, and replace a child that is
+        unresponsive."""
+        running = child.running()
+        for seq, since in running.items():
             held = child.held[seq]
-            if held.end_at is not None:
-                if now > held.end_at:
-                    self._stop_by_force(child, held)
+            if held.kill_at is not None:
+                if now > held.kill_at:
+                    self._kill_for(child, held)
                     return
             elif held.limit is not None and now - since > held.limit:
-                held.asked = "timeout"
-                held.end_at = now
-                if self._is_async:  # it can be cancelled where it waits
-                    held.end_at += ASYNC_GRACE
-                    child.stop(seq, "timeout")
-        if begun and len(child.held) > len(begun) and now - child.heard_at > STUCK_AFTER:
+                self._time_out(child, held, now)
+        if running and len(child.held) > len(running) and now - child.reported_at > STUCK_AFTER:
             child.recall()
-        if child.held and not begun and not child.leaving and now - child.heard_at > DEAF_AFTER:
-            _log.error("a child holds work and begins none of it: it is replaced")
+        if child.held and not running and not child.leaving and now - child.reported_at > UNRESPONSIVE_AFTER:
+            _log.error("a child holds work but starts none of it: replacing it")
             child.leaving = True
-            if not child.end():
+            if not child.kill():
                 self._children.abandon(child)
                 self._end_all(child, "")
 
-    def end_hanging(self, child: Child, held: Held, now: float) -> None:
-        if held.asked is None:
-            held.asked = "timeout"
-            held.end_at = now
-            if self._is_async:
-                held.end_at += ASYNC_GRACE
-                child.stop(held.lease.seq, "timeout")
+    def end_hanging(self, child: Child, held: HeldLease, now: float) -> None:
+        """Stop a job that hangs, unless it was asked to stop already."""
+        if held.stop_reason is None:
+            self._time_out(child, held, now)
 
-    def _stop_by_force(self, child: Child, held: Held) -> None:
-        """End a child for the sake of one job; its neighbours go back, uncharged, once its last words are read.
+    def _time_out(self, child: Child, held: HeldLease, now: float) -> None:
+        held.stop_reason = "timeout"
+        held.kill_at = now
+        if self._is_async:  # the task can be cancelled where it awaits something
+            held.kill_at += ASYNC_GRACE
+            child.stop_job(held.lease.seq, "timeout")
 
-        Where one blocks the loop, that one is to blame, and for all that others could not end in time. If it was not
-        asked to end itself it counts as dead, and runs alone next time."""
+    def _kill_for(self, child: Child, held: HeldLease) -> None:
+        """Kill a child because of one job. Its other jobs go back, uncharged, once its last messages are read.
+
+        If a job blocks the event loop, that job is to blame, also for others that could not end in time. Unless it was
+        asked to stop itself, it counts as crashed, and runs alone next time."""
         if child.blamed is not None:
             return
         child.leaving = True
         blocker = child.handle.slot_table.blocker
         if blocker in child.held:
             for seq, other in child.held.items():
-                if seq != blocker and other.asked == "timeout":
-                    other.asked = None
-            child.blamed = (blocker, Lost("it blocked the loop, so that others could not end in time"))
+                if seq != blocker and other.stop_reason == "timeout":
+                    other.stop_reason = None
+            child.blamed = (blocker, Lost("it blocked the event loop, so that other jobs could not end in time"))
         else:
             child.blamed = (held.lease.seq, HandedBack())
-        if not child.end():
+        if not child.kill():
             _log.error(
-                "%s %s runs in a thread, which cannot be ended: its slot is lost until it returns",
+                "%s %s runs in a thread, which cannot be killed: its slot stays occupied until it returns",
                 held.lease.spec.task,
                 held.lease.job,
             )

@@ -1,11 +1,10 @@
-"""A worker: starts and stops its pools, and keeps everything around them alive."""
+"""A worker: starts and stops its pools, and runs everything that they need."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
@@ -17,7 +16,7 @@ from daybreak import telemetry
 from daybreak.client.duration_stats import DurationStats
 from daybreak.core.errors import BadInput, StoreError
 from daybreak.core.model import FINAL, Lease, Put, State
-from daybreak.core.units import counted, moment
+from daybreak.core.units import moment
 from daybreak.services.runner import default_services, run
 from daybreak.store.protocol import Extended, OwnLoop, Store
 from daybreak.system import patience
@@ -25,20 +24,21 @@ from daybreak.system.ports import Ids, World
 from daybreak.worker.supervisor import worker_record
 from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.children import ChildImportFailed
-from daybreak.worker.supervisor.claim_loop import POLL, ClaimLoop
+from daybreak.worker.supervisor.claim_loop import POLL_INTERVAL, ClaimLoop
 from daybreak.worker.supervisor.heartbeats import Heartbeats
 from daybreak.worker.supervisor.idle_check import is_idle
 from daybreak.worker.supervisor.lease_source import ExchangeResult, LocalSource, Settled
 from daybreak.worker.supervisor.pool import Pool
+from daybreak.worker.supervisor.shutdown import Shutdown
 
 _log = logging.getLogger("daybreak.worker")
 
-LOOK_BUSY: Final = 0.1
-LOOK_IDLE: Final = 1.0
+CHECK_INTERVAL: Final = 0.1  # seconds between two checks of the pools while jobs run
+IDLE_CHECK_INTERVAL: Final = 1.0  # seconds between them while none runs
 
 
 class WorkerListener(Protocol):
-    """Who wants to hear what this worker does, in this process (hooks)."""
+    """What is called, in this process, when this worker starts and settles jobs (the hooks of the app)."""
 
     def started(self, lease: Lease) -> None: ...
 
@@ -46,43 +46,42 @@ class WorkerListener(Protocol):
 
 
 class Worker:
-    """A supervisor."""
+    """The supervisor: claims jobs for its pools, and keeps their leases alive until they are settled.
+
+    `listener` is called for jobs that start and end here. `background` are functions that run as long as the worker."""
 
     def __init__(
         self,
         store: Store,
-        launch: ChildPlan,
+        plan: ChildPlan,
         world: World,
         *,
         app: str = "",
-        ears: WorkerListener | None = None,
-        beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        listener: WorkerListener | None = None,
+        background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
-        program, settings = launch.program, launch.settings
+        program, settings = plan.program, plan.settings
         settings.check()
         if not len(program):
-            raise BadInput(
-                "this app has no tasks to work on: define one with @app.task, or name its module in imports="
-            )
+            raise BadInput("this app has no tasks: define one with @app.task, or name its module in imports=")
         self.id = f"{settings.name or 'worker'}-{Ids(world)()}"
         self.settings = settings
         self._store = store
         self._program = program
-        self._launch = launch
+        self._plan = plan
         self._world = world
-        self._ears = ears
-        self._beside = beside
+        self._listener = listener
+        self._background = background
         self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
         self._source = LocalSource(store, world, worker=self.id, queues=self._queues, lease_for=settings.lease_for)
-        self._learning = DurationStats(store, world)
+        self._durations = DurationStats(store, world)
         self._shared: dict[str, Any] = {}
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._fatal: BaseException | None = None
         self._pools: list[Pool] = []
-        self._tending: list[ClaimLoop] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._about = worker_record.WorkerRecord(
+        self._record = worker_record.WorkerRecord(
             id=self.id,
             name=settings.name or "worker",
             app=app,
@@ -103,10 +102,10 @@ class Worker:
     def _now(self) -> datetime:
         return moment(self._world.wall())
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """The first time: finish what runs, within the grace time. The second time: stop now."""
+        """The first call: finish running jobs, within the grace time. The second call: stop now."""
         if self._stopping.is_set():
             self._hurry.set()
         self._stopping.set()
@@ -116,7 +115,7 @@ class Worker:
     def stop_from_outside(self) -> None:
         """`stop` from another thread."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # its loop has closed: it has stopped
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has stopped
                 self._loop.call_soon_threadsafe(self.stop)
 
     @property
@@ -124,63 +123,69 @@ class Worker:
         return self._stopping.is_set()
 
     async def stopped(self) -> None:
-        """Until it was told to stop, or stopped by itself."""
+        """Wait until the worker is asked to stop, or stops by itself."""
         await self._stopping.wait()
 
     async def run(self) -> None:
-        """Until stopped. Raises what makes going on pointless: user code that cannot be imported, a store too new."""
+        """Work until stopped. Raises if the worker cannot go on: the user's code cannot be imported, or the store is
+        too new."""
         self._loop = asyncio.get_running_loop()
         patience.unbound()
         if isinstance(self._store, OwnLoop):
             self._store.own_loop()
-        async with contextlib.AsyncExitStack() as around:
-            await self._enter_lifespans(around)
-            self._pools = self._launch.pools(self._shared)
-            keeper = Heartbeats(
-                self._source, self._world, lease_for=self.settings.lease_for, held=self._held, heard=self._heard
+        async with contextlib.AsyncExitStack() as stack:
+            await self._enter_lifespans(stack)
+            self._pools = self._plan.pools(self._shared)
+            heartbeats = Heartbeats(
+                self._source,
+                self._world,
+                lease_for=self.settings.lease_for,
+                leases=self._leases,
+                on_reply=self._on_heartbeat,
             )
             for pool in self._pools:
-                pool.keep_by(keeper)
-                pool.limit_by(self._learning.limit_of)
-            around.push_async_callback(self._close_pools)
+                pool.use_heartbeats(heartbeats)
+                pool.use_limits(self._durations.limit_of)
+            stack.push_async_callback(self._close_pools)
             for pool in self._pools:
                 await pool.children.open(pool)
             for pool in self._pools:
-                await self._until_stopped(pool.children.ready())
-            await self._work(keeper)
+                await self._until_stopped(pool.children.wait_until_ready())
+            await self._work(heartbeats)
         if self._fatal is not None:
             raise self._fatal
 
-    async def _work(self, keeper: Heartbeats) -> None:
+    async def _work(self, heartbeats: Heartbeats) -> None:
+        services = default_services(self._store, self._world, name=self.id, lease_for=self.settings.lease_for)
         background = [
-            keeper.run(),
-            self._listen(keeper),
-            self._look_after(),
-            self._tell_of_myself(),
-            self._learning.run(),
+            heartbeats.run(),
+            self._watch_requests(heartbeats),
+            self._check_pools(),
+            self._publish_record(),
+            self._durations.run(),
             self._source.run(),
-            self._forget_the_dead(),
-            run(
-                default_services(self._store, self._world, name=self.id, lease_for=self.settings.lease_for), self._world
-            ),
+            self._remove_dead_workers(),
+            run(services, self._world),
             self._stop_when_idle(),
-            *(work() for work in self._beside),
+            *(start() for start in self._background),
         ]
-        async with _together(background, self._on_trouble):
+        async with _run_beside(background, self._on_fatal):
             self.is_ready.set()
-            self._tending = [self._tend(pool) for pool in self._pools]
-            tending = [asyncio.create_task(one.run()) for one in self._tending]
-            for task in tending:
-                task.add_done_callback(self._tending_ended)
+            loops = [self._claim_loop(pool) for pool in self._pools]
+            running = [asyncio.create_task(loop.run()) for loop in loops]
+            for task in running:
+                task.add_done_callback(self._on_loop_ended)
+            shutdown = Shutdown(self._pools, self._hurry, grace=self.settings.grace.total_seconds())
             try:
                 await self._stopping.wait()
-                await self._drain()
-                await self._settle_the_rest(tending)
+                await shutdown.drain()
+                await shutdown.report_rest(loops, running)
+                _log.info("stopped: %d completed, %d failed", self.done, self.failed)
             finally:
-                for task in tending:
+                for task in running:
                     task.cancel()
-                await asyncio.gather(*tending, return_exceptions=True)
-        await self._learning.tend()
+                await asyncio.gather(*running, return_exceptions=True)
+        await self._durations.tend()
         with contextlib.suppress(StoreError):
             await self._store.put([Put(kind=worker_record.KIND, name=self.id, value=None)])
 
@@ -196,112 +201,116 @@ class Worker:
                 one.cancel()
             await asyncio.gather(task, stopping, return_exceptions=True)
 
-    def _tending_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_trouble(error)
+    def _on_loop_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                self._on_fatal(error)
 
-    def _on_trouble(self, error: BaseException) -> None:
-        """Something that should go on for ever has ended: say so and stop, rather than idle with half a worker."""
+    def _on_fatal(self, error: BaseException) -> None:
+        """A part that must run for ever has failed: log it and stop, instead of going on with half a worker."""
         _log.critical("the worker stops: %r", error, exc_info=error)
         self._fatal = error
         self.stop()
 
-    async def _enter_lifespans(self, around: contextlib.AsyncExitStack) -> None:
+    async def _enter_lifespans(self, stack: contextlib.AsyncExitStack) -> None:
         for lifespan in self._program.lifespans:
             try:
                 manager = lifespan()
                 if isinstance(manager, contextlib.AbstractAsyncContextManager):
-                    given = await around.enter_async_context(manager)
+                    returned = await stack.enter_async_context(manager)
                 else:
-                    given = around.enter_context(manager)
+                    returned = stack.enter_context(manager)
             except Exception as error:
                 raise ChildImportFailed("".join(traceback.format_exception(error)).strip()) from error
-            if isinstance(given, dict):
-                self._shared.update(given)
+            if isinstance(returned, dict):
+                self._shared.update(returned)
 
     # -- pools ---------------------------------------------------------------------------------------------------------
 
-    def _held(self) -> list[Lease]:
-        # By fence, so that of two leases of one job the newer is the one that is kept.
-        return sorted((lease for pool in self._pools for lease in pool.held()), key=lambda lease: lease.fence)
+    def _leases(self) -> list[Lease]:
+        # Sort by fence: the heartbeats keep one lease per job, and of two leases of one job that must be the newer.
+        return sorted((lease for pool in self._pools for lease in pool.leases()), key=lambda lease: lease.fence)
 
-    def _heard(self, lease: Lease, answer: Extended) -> None:
-        if not answer.held and any(pool.runs(lease) for pool in self._pools):
+    def _on_heartbeat(self, lease: Lease, reply: Extended) -> None:
+        if not reply.held and any(pool.holds(lease) for pool in self._pools):
             telemetry.lost(lease)
         for pool in self._pools:
-            pool.heard(lease, answer)
+            pool.on_heartbeat(lease, reply)
 
     @property
     def running(self) -> int:
-        return sum(pool.in_hand for pool in self._pools)
+        return sum(pool.held_count for pool in self._pools)
 
     async def _close_pools(self) -> None:
         for pool in self._pools:
             await pool.children.close()
 
-    # -- what was settled ----------------------------------------------------------------------------------------------
+    # -- exchanges -----------------------------------------------------------------------------------------------------
 
-    def _tend(self, pool: Pool) -> ClaimLoop:
+    def _claim_loop(self, pool: Pool) -> ClaimLoop:
         return ClaimLoop(
             pool,
             self._source,
             self._world,
             lease_for=self.settings.lease_for,
             stopping=self._stopping,
-            told=self._exchanged,
+            on_exchanged=self._on_exchanged,
         )
 
-    def _exchanged(self, taken: ExchangeResult) -> None:
-        for settled in taken.settled:
-            self._settled(settled)
-        if self._ears is not None:
-            for lease in taken.leases:
-                self._ears.started(lease)
+    def _on_exchanged(self, result: ExchangeResult) -> None:
+        for settled in result.settled:
+            self._on_settled(settled)
+        if self._listener is not None:
+            for lease in result.leases:
+                self._listener.started(lease)
 
-    def _settled(self, settled: Settled) -> None:
+    def _on_settled(self, settled: Settled) -> None:
         if not settled.accepted:
             telemetry.lost(settled.lease)
             return
         state = settled.settlement.state
         if settled.lease.spec.options.timeout is not None:
-            self._learn(settled)
+            self._record_duration(settled)
         if state is State.COMPLETED:
             self.done += 1
         elif state in FINAL:
             self.failed += state is State.FAILED
         telemetry.settled(settled.lease, settled.settlement)
-        if self._ears is not None:
-            self._ears.settled(settled)
+        if self._listener is not None:
+            self._listener.settled(settled)
 
-    def _learn(self, settled: Settled) -> None:
-        """What ran to its end, or into its limit, says how long such jobs take; an error may come early."""
+    def _record_duration(self, settled: Settled) -> None:
+        """Record how long a job ran that completed or timed out. A job that failed may have ended early."""
         settlement, lease = settled.settlement, settled.lease
         late = settlement.timeouts > lease.timeouts
         if late or settlement.state is State.COMPLETED:
-            self._learning.ran(lease, settlement.ran / 1e6, late=late)
+            self._durations.ran(lease, settlement.ran / 1e6, late=late)
 
-    # -- around it -----------------------------------------------------------------------------------------------------
+    # -- background ----------------------------------------------------------------------------------------------------
 
-    async def _listen(self, keeper: Heartbeats) -> None:
+    async def _watch_requests(self, heartbeats: Heartbeats) -> None:
+        """Send heartbeats at once when someone wants to cancel or suspend a job of this worker."""
         watch = self._source.watch_requests()
         try:
             while True:
-                if await watch.wait(POLL):
-                    keeper.ask()
+                if await watch.wait(POLL_INTERVAL):
+                    heartbeats.send_now()
         finally:
             watch.close()
 
-    async def _look_after(self) -> None:
+    async def _check_pools(self) -> None:
         while True:
             for pool in self._pools:
                 pool.busy.clear()
-                await pool.look()
-            await asyncio.sleep(LOOK_BUSY)
+                await pool.check()
+            await asyncio.sleep(CHECK_INTERVAL)
             if not self.running:
-                await self._until_busy(LOOK_IDLE)
+                await self._until_busy(IDLE_CHECK_INTERVAL)
 
     async def _until_busy(self, seconds: float) -> None:
-        """Until something is handed out, at most so long: what is short-lived must be looked at in time."""
+        """Wait until a pool gets a lease, for at most so long: a job with a short time limit must be checked in
+        time."""
         waiting = [asyncio.create_task(pool.busy.wait()) for pool in self._pools]
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -309,29 +318,30 @@ class Worker:
             for task in waiting:
                 task.cancel()
 
-    async def _tell_of_myself(self) -> None:
-        rested = True
+    async def _publish_record(self) -> None:
+        """Publish the record of this worker once per lease; while it does not change, every second time."""
+        was_skipped = True
         while True:
-            about = msgspec.structs.replace(
-                self._about,
+            record = msgspec.structs.replace(
+                self._record,
                 running=self.running,
                 done=self.done,
                 failed=self.failed,
                 stopping=self._stopping.is_set(),
             )
-            rested = about == self._about and not rested  # with no news, every other time is enough
-            if not rested:
-                self._about = msgspec.structs.replace(about, seen_at=self._now())
-                with contextlib.suppress(StoreError):  # the loop speaks of trouble with the store
-                    await self._store.put([self._about.put()])
+            was_skipped = record == self._record and not was_skipped
+            if not was_skipped:
+                self._record = msgspec.structs.replace(record, seen_at=self._now())
+                with contextlib.suppress(StoreError):  # the claim loop logs that the store is away
+                    await self._store.put([self._record.put()])
             await self._world.sleep(self.settings.lease_for)
 
-    async def _forget_the_dead(self) -> None:
+    async def _remove_dead_workers(self) -> None:
         with contextlib.suppress(StoreError):
-            await worker_record.forget_the_dead(self._store, self._world)
+            await worker_record.remove_dead_workers(self._store, self._world)
 
     async def _stop_when_idle(self) -> None:
-        """Once every job that this worker could run has ended, if that is wanted; paused queues do not count."""
+        """With `until_idle`, stop once every job that this worker could run has ended; paused queues do not count."""
         if not self.settings.until_idle:
             await asyncio.Event().wait()
         while True:
@@ -342,68 +352,27 @@ class Worker:
                 self.stop()
                 await asyncio.Event().wait()
 
-    # -- stopping ------------------------------------------------------------------------------------------------------
-
-    async def _drain(self) -> None:
-        for pool in self._pools:
-            pool.drain()
-        grace = self.settings.grace.total_seconds()
-        if self.running and not self._hurry.is_set():
-            _log.warning(
-                "stopping: %s for at most %g s more; then, or at a second signal, handed back uncharged",
-                counted(self.running, "job runs on", "jobs run on"),
-                grace,
-            )
-        await self._wait_empty(grace)
-        if self.running:
-            for pool in self._pools:
-                pool.stop_politely()
-            await self._wait_empty(1.0)
-        if self.running:
-            for pool in self._pools:
-                pool.stop_now()
-            self._hurry.clear()
-            await self._wait_empty(5.0)
-
-    async def _wait_empty(self, seconds: float) -> None:
-        """Until nothing is in hand, at most so long, and not at all if someone is in a hurry."""
-        deadline = time.monotonic() + seconds
-        while self.running and time.monotonic() < deadline and not self._hurry.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-    async def _settle_the_rest(self, tending: list[asyncio.Task[None]]) -> None:
-        """Let exchanges that are under way come back: they may bring leases, which are handed back in their turn."""
-        for one in self._tending:
-            one.leaving = True
-            one.pool.changed.set()
-        _, late = await asyncio.wait(tending, timeout=10)
-        if late:
-            left = sum(len(pool.ended) + len(pool.reporting) for pool in self._pools)
-            _log.error(
-                "the store cannot be reached: %s",
-                counted(left, "job is left to run out of its lease", "jobs are left to run out of their leases"),
-            )
-        _log.info("stopped: %d completed, %d failed", self.done, self.failed)
-
 
 @contextlib.asynccontextmanager
-async def _together(
-    works: list[Coroutine[Any, Any, Any]], on_trouble: Callable[[BaseException], None]
+async def _run_beside(
+    coroutines: list[Coroutine[Any, Any, Any]], on_error: Callable[[BaseException], None]
 ) -> AsyncIterator[None]:
-    """Run these beside the block; none should end before it."""
+    """Run these while the block runs, and cancel them at its end. `on_error` is called if one of them fails."""
 
-    def ended(task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            on_trouble(error)
+    def on_done(task: asyncio.Task[Any]) -> None:
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:
+                on_error(error)
 
-    tasks = [asyncio.create_task(work) for work in works]
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     for task in tasks:
-        task.add_done_callback(ended)
+        task.add_done_callback(on_done)
     try:
         yield
     finally:
         for task in tasks:
-            task.remove_done_callback(ended)
+            task.remove_done_callback(on_done)
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""What a worker says of itself in the store, for people and for those who wait."""
+"""The record that each worker publishes about itself in the store, for people and for jobs that wait for other jobs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from daybreak.system.ports import World
 from daybreak.tasks.registry import Program
 
 KIND: Final = "worker"
-REMEMBERED: Final = timedelta(days=1)
-MOST_CODE: Final = 200
-SILENT: Final = 5  # leases; the living tell of themselves every other lease, at least
+KEEP_DEAD_FOR: Final = timedelta(days=1)
+MAX_CODE_DIGESTS: Final = 200
+# Leases after which a worker whose record did not change counts as dead. A live worker writes it every second lease, at
+# least.
+MAX_SILENT_LEASES: Final = 5
 
 
 class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`id` is unique per start. `seen_at` is by the worker's own clock, and only shown. `code` has the digest of each
-    task's code, for at most `MOST_CODE` tasks: the record is written again and again. Tasks `on_loop` take one of the
-    `async_jobs` slots, all others one of the `processes`."""
+    """`id` is unique per start. `seen_at` is by the clock of the worker, and only for display.
+
+    `code` has the digest of each task's code, for at most `MAX_CODE_DIGESTS` tasks, because the record is written
+    often. Tasks in `on_loop` take one of the `async_jobs` slots, all others one of the `processes`."""
 
     id: str
     name: str
@@ -54,24 +57,26 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def code_of(program: Program) -> dict[str, str]:
-    """The digests of a program's code, by task: the first ones by name, so that workers keep the same ones."""
-    found = {definition.name: definition.code for definition in sorted(program, key=lambda one: one.name)[:MOST_CODE]}
-    return {name: code for name, code in found.items() if code}
+    """The digest of the code of each task: of the first tasks by name, so that all workers publish the same ones."""
+    definitions = sorted(program, key=lambda definition: definition.name)[:MAX_CODE_DIGESTS]
+    return {definition.name: definition.code for definition in definitions if definition.code}
 
 
 def read(record: Record) -> WorkerRecord:
     return msgspec.json.decode(record.value, type=WorkerRecord)
 
 
-async def forget_the_dead(store: Store, world: World) -> None:
-    """Remove what workers left that were killed long ago; the recent dead are still of interest to people.
+async def remove_dead_workers(store: Store, world: World) -> None:
+    """Remove the records of workers that were killed more than a day ago; newer ones are still of interest to people.
 
-    The time in a record is its worker's, and one of the two clocks may be wrong: so it goes only if it also stays as it
-    is for longer than anyone alive is silent."""
+    The time in a record is by the clock of its worker, and either clock may be wrong. So a record is removed only if it
+    also does not change for longer than any live worker is silent."""
     now = moment(world.wall())
-    silent = [
-        (found, about) for found in await store.records(KIND) if now - (about := read(found)).seen_at > REMEMBERED
-    ]
-    if silent:
-        await world.sleep(max(SILENT * about.lease_for for _, about in silent))
-        await store.put([Put(kind=KIND, name=found.name, value=None, expect=found.revision) for found, _ in silent])
+    old = []
+    for record in await store.records(KIND):
+        worker = read(record)
+        if now - worker.seen_at > KEEP_DEAD_FOR:
+            old.append((record, worker))
+    if old:
+        await world.sleep(max(MAX_SILENT_LEASES * worker.lease_for for _, worker in old))
+        await store.put([Put(kind=KIND, name=record.name, value=None, expect=record.revision) for record, _ in old])
