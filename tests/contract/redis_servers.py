@@ -1,4 +1,4 @@
-"""Redis for tests: the one that is there, in a namespace of one's own, or a private one that may be killed."""
+"""Redis for tests: the shared server with a private namespace, or a private server that may be killed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def missing(what: str) -> None:
 def need_redis() -> None:
     try:
         BlockingConnection(parse(REDIS), 2).close()
-    except Exception as trouble:  # noqa: BLE001 - whatever it is, there is no server to test with
-        missing(f"no Redis server at {REDIS} ({trouble})")
+    except Exception as error:  # noqa: BLE001 - whatever it is, there is no server to test with
+        missing(f"no Redis server at {REDIS} ({error})")
 
 
 @contextlib.contextmanager
-def wire(url: str = REDIS):
-    """A plain connection, to look behind the store."""
+def connect(url: str = REDIS):
+    """A plain connection, to inspect what the store has written."""
     connection = BlockingConnection(parse(url), 5)
     try:
         yield connection
@@ -50,7 +50,7 @@ def wire(url: str = REDIS):
 
 @contextlib.contextmanager
 def fresh(url: str = REDIS):
-    """A namespace that nobody else uses, and that is gone afterwards."""
+    """A new namespace, deleted afterwards."""
     namespace = f"test-{secrets.token_hex(6)}"
     try:
         yield namespace
@@ -59,7 +59,7 @@ def fresh(url: str = REDIS):
 
 
 def clear(url: str, namespace: str) -> None:
-    with wire(url) as connection:
+    with connect(url) as connection:
         for key in keys_of(connection, namespace):
             connection.call(("UNLINK", key))
 
@@ -80,7 +80,7 @@ def free_port() -> int:
 
 
 class FollowsHand:
-    """Stands in for `Skew`: the server shows what a clock moved by hand shows. Its own clock stands at 0."""
+    """Replaces `Skew`: the server uses a clock moved by hand. Its own clock reads 0."""
 
     def __init__(self, store: RedisStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
         self._clock = clock
@@ -113,7 +113,7 @@ class Server:
     def start(self) -> None:
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(400):
-            with contextlib.suppress(Exception), wire(self._own_url) as connection:
+            with contextlib.suppress(Exception), connect(self._own_url) as connection:
                 if connection.call(("PING",)) == b"PONG":
                     return
             time.sleep(0.025)
@@ -142,7 +142,7 @@ def private(folder: Path, *settings: str, program: str = "redis-server", passwor
 
 
 class Proxy:
-    """Between a store and its server: passes on, holds back questions, or swallows answers and then cuts."""
+    """A proxy between a store and its server that can hold requests, or drop a reply and cut the connection."""
 
     def __init__(self, url: str) -> None:
         self._to = parse(url)
@@ -155,7 +155,7 @@ class Proxy:
         self.url = ""
 
     async def __aenter__(self):
-        self._server = await asyncio.start_server(self._meet, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
@@ -168,14 +168,14 @@ class Proxy:
         await self._server.wait_closed()
 
     def hold(self) -> None:
-        """Questions wait here until they are let go."""
+        """Hold requests until `let_go`."""
         self._open.clear()
 
     def let_go(self) -> None:
         self._open.set()
 
     def swallow(self) -> None:
-        """The next answer is lost: the connection is cut when it comes."""
+        """Cut the connection when the next reply comes."""
         self._cuts = True
 
     def cut(self) -> None:
@@ -183,21 +183,21 @@ class Proxy:
             writer.transport.abort()
         self._writers.clear()
 
-    async def _meet(self, reader, writer) -> None:
+    async def _accept(self, reader, writer) -> None:
         up_reader, up_writer = await asyncio.open_connection(self._to.host, self._to.port)
         self._writers |= {writer, up_writer}
-        for pump in (self._ask(reader, up_writer), self._answer(up_reader, writer)):
+        for pump in (self._forward(reader, up_writer), self._reply(up_reader, writer)):
             task = asyncio.create_task(pump)
             self._tasks.add(task)
 
-    async def _ask(self, reader, writer) -> None:
+    async def _forward(self, reader, writer) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 await self._open.wait()
                 writer.write(data)
         writer.close()
 
-    async def _answer(self, reader, writer) -> None:
+    async def _reply(self, reader, writer) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 if self._cuts:

@@ -1,4 +1,4 @@
-"""The contract has teeth: each row is a promise, a store that breaks it by one planted bug, and the test that notices.
+"""The contract finds bugs: each row is a promise, a store that breaks it by one planted bug, and the test that fails.
 
 The bugs are those that job queues really have. A contract test that passes on a broken store is worth nothing."""
 

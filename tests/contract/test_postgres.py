@@ -1,4 +1,4 @@
-"""The contract on a PostgreSQL server. The tests of two clocks have a class of their own: see ServedClock."""
+"""The contract on a PostgreSQL server. The tests that move the server's clock have their own class: see ServedClock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestPostgres(StoreContract):
 
 
 class TestPostgresTwoClocks(TwoClocks):
-    """The server's clock and ours are moved by hand."""
+    """The server's clock and the process's clock are moved by hand."""
 
     @pytest.fixture
     def clock(self, schema):

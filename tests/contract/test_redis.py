@@ -9,7 +9,7 @@ from daybreak.testing.contract.time import TwoClocks
 
 
 class TestRedis(StoreContract):
-    """Its clock is the server's: the tests that move the store's own clock by hand are those below."""
+    """Uses the server's clock; the class below has the tests that move the clock."""
 
     @pytest.fixture
     async def store(self):
@@ -20,7 +20,7 @@ class TestRedis(StoreContract):
 
 
 class TestRedisTwoClocks(TwoClocks):
-    """The server's clock and ours are moved by hand."""
+    """The server's clock and the process's clock are moved by hand."""
 
     @pytest.fixture
     def clock(self):

@@ -44,10 +44,10 @@ def _cut(kind):
         with psycopg.connect(URL, autocommit=True) as db:
             db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = ANY(%s)", (mine,))
     elif kind == "redis":
-        from redis_servers import wire
+        from redis_servers import connect
 
         mine = _ports()
-        with wire() as connection:
+        with connect() as connection:
             for line in connection.call(("CLIENT", "LIST")).decode().splitlines():
                 about = dict(pair.partition("=")[::2] for pair in line.split())
                 if int(about["addr"].rpartition(":")[2]) in mine:

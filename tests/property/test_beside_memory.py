@@ -1,4 +1,4 @@
-"""Every store beside the memory store. DAYBREAK_EXAMPLES sets how many stories are told."""
+"""Differential test: every store beside the memory store. DAYBREAK_EXAMPLES sets the number of random stories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from daybreak.testing.differential import Sometimes, play, story
 EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "200"))
 MORE_ROUNDS = 4 if EXAMPLES >= 100 else 1
 IN_MEMORY = "/dev/shm"  # noqa: S108 - a directory of its own is made in it
-NOT_YET = {"folded", "moved"}  # folding needs hundreds of events: the contract tells of it
+NOT_YET = {"folded", "moved"}  # folding needs hundreds of events: the contract tests it
 SOMETIMES = {
     *(f"event {kind}" for kind in KINDS if kind not in NOT_YET), "replaced",
     "insert new", "insert duplicate by id", "insert duplicate by key", "insert duplicate by unique",
@@ -40,8 +40,8 @@ SOMETIMES = {
 }  # fmt: skip
 
 
-def tell(opener, *, examples=EXAMPLES, durable=False, seen: Sometimes | None = None) -> Sometimes:
-    """Play stories until one fails or all were told; what happened in them."""
+def play_stories(opener, *, examples=EXAMPLES, durable=False, seen: Sometimes | None = None) -> Sometimes:
+    """Play random stories until one fails; returns what happened in them."""
     seen = Sometimes() if seen is None else seen
     with asyncio.Runner() as runner:
 
@@ -61,7 +61,7 @@ def tell(opener, *, examples=EXAMPLES, durable=False, seen: Sometimes | None = N
 
 @pytest.fixture
 def quick_path(tmp_path):
-    """A directory in memory where there is one: what is tested here is not the disk."""
+    """A directory in memory if possible: the disk is not under test here."""
     if not os.access(IN_MEMORY, os.W_OK):
         yield tmp_path
         return
@@ -70,7 +70,7 @@ def quick_path(tmp_path):
 
 
 def test_the_memory_store_beside_itself():
-    tell(lambda: MemoryStore, examples=50)
+    play_stories(lambda: MemoryStore, examples=50)
 
 
 def test_sqlite_beside_memory(quick_path):
@@ -80,9 +80,9 @@ def test_sqlite_beside_memory(quick_path):
         path = quick_path / f"{next(numbers)}.db"
         return lambda: SqliteStore(path, threaded=False)
 
-    seen = tell(opener, durable=True)
-    for _ in range(MORE_ROUNDS):  # chance may leave something out; a fault that keeps it from happening always does
+    seen = play_stories(opener, durable=True)
+    for _ in range(MORE_ROUNDS):  # a random run may miss an event; a bug that prevents it misses it always
         if (SOMETIMES | {"reopened"}) - set(seen):
-            tell(opener, durable=True, seen=seen)
+            play_stories(opener, durable=True, seen=seen)
     missing = (SOMETIMES | {"reopened"}) - set(seen)
     assert not missing or EXAMPLES < 100, f"the stories were not broad enough, these never happened: {missing}"

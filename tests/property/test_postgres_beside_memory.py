@@ -1,4 +1,4 @@
-"""The PostgreSQL store beside the memory store. DAYBREAK_EXAMPLES sets how many stories are told."""
+"""Differential test: PostgreSQL beside the memory store. DAYBREAK_EXAMPLES sets the number of random stories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Redis store beside the memory store. DAYBREAK_EXAMPLES sets how many stories are told."""
+"""Differential test: Redis beside the memory store. DAYBREAK_EXAMPLES sets the number of random stories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daybreak.stores.redis import RedisStore
 from daybreak.testing.differential import Sometimes, play, story
 
 EXAMPLES = int(os.environ.get("DAYBREAK_EXAMPLES", "60"))
-NOT_YET = {"shed", "folded", "moved"}  # folding needs hundreds of events: the contract tells of it
+NOT_YET = {"shed", "folded", "moved"}  # folding needs hundreds of events: the contract tests it
 
 
 def test_redis_beside_memory():

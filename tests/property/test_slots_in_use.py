@@ -1,5 +1,5 @@
-"""Whatever happens to those who share slots: while enough is free for the first in rank of all who wait, the next claim
-leases it. The tests beside memory hold all other stores to the answers of memory."""
+"""Whatever happens to jobs that share slots: if enough slots are free for the first waiting job in rank, the next claim
+leases it. The differential tests hold the other stores to the answers of the memory store."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Scene:
                     await end(self.store, lease, HandedBack() if word == "hand back" else None, now=self.now)
             case "cancel" | "rerank" as word, which, priority:
                 if jobs := await self.waiting():
-                    said = {"priority": priority} if word == "rerank" else {}
-                    await act(self.store, word, jobs[which % len(jobs)].id, now=self.now, **said)
+                    options = {"priority": priority} if word == "rerank" else {}
+                    await act(self.store, word, jobs[which % len(jobs)].id, now=self.now, **options)
             case "pause", queue, paused:
                 await configure(self.store, queue, paused=paused)
                 (self.paused.add if paused else self.paused.discard)(queue)
@@ -74,13 +74,13 @@ class Scene:
         return sorted(jobs, key=lambda job: (job.priority, job.seq))
 
     async def check(self) -> None:
-        """The next claim of one who knows all tasks."""
+        """Check the next claim of a worker that knows all tasks."""
         claimable = [job for job in await self.waiting() if job.spec.queue not in self.paused]
         free = LIMIT - await used(self.store, "plecs")
         leased = await self.claim(1)
         first = claimable[0] if claimable else None
         if first is not None and first.spec.options.resources[0].slots <= free:
-            # Queues whose heads are equally urgent take turns: the first of any of them goes.
+            # Queues whose first jobs are equally urgent take turns: the first job of any of them may be leased.
             firsts = [job.id for job in claimable if job.priority == first.priority]
             assert leased, f"{first.id} waits while {free} slots are free"
             assert leased[0] in firsts

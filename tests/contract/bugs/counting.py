@@ -1,4 +1,4 @@
-"""Bugs in what is counted, in retries that should be few, and in full queues."""
+"""Bugs in totals, in limited retries, and in full queues."""
 
 from __future__ import annotations
 

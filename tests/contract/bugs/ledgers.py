@@ -1,4 +1,4 @@
-"""Bugs in what holds of jobs."""
+"""Bugs in the state machine of jobs."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from daybreak.stores.memory.ledger import Ledger
 
 
 def planted(bug: type, clock) -> MemoryStore:
-    """A store with this bug, which is a kind of store or a kind of ledger."""
+    """A store with this bug, which is a subclass of the store or of its ledger."""
     if issubclass(bug, Ledger):
         store = MemoryStore(clock)
         store._ledger = bug()

@@ -22,7 +22,7 @@ def shared_schema():
 
 @pytest.fixture
 def url(shared_schema):
-    """Of a store that is empty."""
+    """The URL of an empty store."""
     empty(shared_schema)
     return with_schema(URL, shared_schema)
 
@@ -35,7 +35,7 @@ async def store(url):
 
 @pytest.fixture
 def fresh_schema():
-    """A name under which there is nothing yet."""
+    """The name of a schema that does not exist yet."""
     from postgres_servers import drop
 
     need_server()

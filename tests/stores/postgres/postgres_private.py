@@ -1,4 +1,4 @@
-"""A server of the test's own, which may be killed."""
+"""A private server, which a test may kill."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Server:
                 return
 
     def kill(self) -> None:
-        """As a power switch does it to processes: all at once."""
+        """Kill all processes at once, as a power cut does."""
         if self._process is not None:
             for pid in [self._process.pid, *children_of(self._process.pid)]:
                 with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A wire that can be cut: a TCP proxy before the server, whose faults are switched on by the test."""
+"""A TCP proxy in front of the server that can cut or hold connections."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def need_server() -> str:
         try:
             psycopg.connect(URL, connect_timeout=3).close()
             _why.append("")
-        except psycopg.Error as trouble:
-            _why.append(f"no PostgreSQL at {URL.rpartition('@')[2]}: {trouble}")
+        except psycopg.Error as error:
+            _why.append(f"no PostgreSQL at {URL.rpartition('@')[2]}: {error}")
     if _why[0]:
         refuse(_why[0])
     return URL

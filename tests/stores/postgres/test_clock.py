@@ -1,4 +1,4 @@
-"""The server's clock is another machine's: it may jump, and nobody may suffer for it."""
+"""The server's clock is another machine's: it may jump, and no lease or delay may be affected."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ async def test_after_a_jump_back_no_lease_is_immortal(store, url):
     assert until - datetime.now(UTC) < timedelta(seconds=11)
 
 
-async def test_a_reap_judges_by_the_time_of_its_asking(url):
+async def test_a_reap_judges_by_the_time_at_which_it_was_sent(url):
     clock = HandClock()
     async with PostgresStore(url, world=clock) as store:
         await claim(store, timedelta(seconds=0.2))
         import asyncio
 
         await asyncio.sleep(0.3)
-        # The hand clock stands still, so the last answer, and with it the asking, lies before the lapse.
+        # The hand clock stands still, so the request counts as sent before the lease lapsed.
         assert await store.reap(Reap(worker="r", watched_for=HOUR)) == []
 
 
@@ -95,7 +95,7 @@ def waits_for_a_lock(store) -> bool:
 
 @pytest.fixture
 async def pair(url, shared_schema):
-    """Two processes on one server; each has a clock of its own, and the server shows that of the first."""
+    """Two processes on one server. Each has its own clock; the server uses that of the first."""
     with served_clock(shared_schema) as served:
         clocks = served, HandClock()
         stores = [PostgresStore(served.url(url), world=clock) for clock in clocks]
@@ -131,7 +131,7 @@ async def test_a_process_that_stood_still_takes_its_pause_for_no_jump(pair):
     for _ in range(10):
         served.advance(HOUR)
         await stores[0].reap(Reap(worker="r", watched_for=HOUR))
-    await stores[1].reap(Reap(worker="r", watched_for=HOUR))  # to it the server is ten hours ahead
+    await stores[1].reap(Reap(worker="r", watched_for=HOUR))  # for it the server is ten hours ahead
     assert offset_of(stores[0]) == 0
     served.advance(timedelta(seconds=1))
     other.advance(timedelta(seconds=1))

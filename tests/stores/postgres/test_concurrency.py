@@ -24,11 +24,11 @@ async def open_stores(count: int, url: str, exit_: contextlib.AsyncExitStack) ->
     return [await exit_.enter_async_context(PostgresStore(url, connections=1)) for _ in range(count)]
 
 
-async def drain(store, worker, outcomes=(None,), limit=7, **said) -> list[str]:
+async def drain(store, worker, outcomes=(None,), limit=7, **options) -> list[str]:
     """Claim and settle until nothing is left; the jobs, as they were claimed."""
     taken, settling, turn = [], [], 0
     for _ in range(10_000):
-        claim = Claim(worker=worker, limit=limit, lease_for=LEASE, **said)
+        claim = Claim(worker=worker, limit=limit, lease_for=LEASE, **options)
         answer = await store.exchange(Exchange(settle=settling, claim=claim))
         assert all(answer.settled)
         settling = []
@@ -78,10 +78,10 @@ async def test_four_writers_and_a_follower_who_sees_each_event_once_in_order_per
         for event in seen:
             by_job.setdefault(event.job, []).append(event)
         assert len(by_job) == 240
-        for job, told in by_job.items():
-            assert told == await follower.history(job)
+        for job, events in by_job.items():
+            assert events == await follower.history(job)
             [found] = await follower.get([job])
-            assert fold(told) == folded(found)
+            assert fold(events) == folded(found)
         await assert_sound(follower)
 
 
@@ -97,9 +97,9 @@ async def test_max_running_is_never_exceeded_by_eight_connections(url):
             nonlocal most
             settling = []
             for _ in range(400):
-                ended = {said.job for said in settling}
+                ended = {settlement.job for settlement in settling}
                 claim = Claim(worker=f"w{number}", limit=2, lease_for=LEASE)
-                running.difference_update(ended)  # from here on the server may give their room away
+                running.difference_update(ended)  # from here on the server may lease other jobs in their place
                 answer = await store.exchange(Exchange(settle=settling, claim=claim))
                 running.update(lease.job for lease in answer.leases)
                 most = max(most, len(running))
@@ -111,7 +111,7 @@ async def test_max_running_is_never_exceeded_by_eight_connections(url):
             raise AssertionError("the work does not end")
 
         await asyncio.gather(*(work(number, store) for number, store in enumerate(stores)))
-        assert most in (2, 3)  # by what their answers say; the recount above is the proof
+        assert most in (2, 3)  # as the answers report it; the recount above is the proof
         await assert_sound(stores[0])
 
 
@@ -126,8 +126,8 @@ async def test_capacity_holds_under_eight_submitters(url):
 async def test_one_key_and_one_name_submitted_by_eight_are_one_job(url):
     async with contextlib.AsyncExitStack() as stack:
         stores = await open_stores(8, url, stack)
-        for said in ({"key": "k"}, {"unique": "u"}):
-            answers = await asyncio.gather(*(store.insert([spec(**said)]) for store in stores for _ in range(4)))
+        for options in ({"key": "k"}, {"unique": "u"}):
+            answers = await asyncio.gather(*(store.insert([spec(**options)]) for store in stores for _ in range(4)))
             assert len({answer.job for [answer] in answers}) == 1
             assert [answer.verdict for [answer] in answers].count(Verdict.NEW) == 1
         same = spec()
@@ -169,14 +169,14 @@ async def test_changes_and_claims_at_once_leave_every_job_in_one_state(url):
 
 @pytest.fixture
 def deadlocks(monkeypatch):
-    """The calls that the server gave up because they waited for each other; all are repeated, a second later."""
+    """The calls that the server aborted as deadlocked; all are retried, a second later."""
     seen = []
     is_retryable = faults.is_retryable
 
-    def noticed(trouble):
-        if isinstance(trouble, psycopg.errors.DeadlockDetected):
-            seen.append(trouble)
-        return is_retryable(trouble)
+    def noticed(error):
+        if isinstance(error, psycopg.errors.DeadlockDetected):
+            seen.append(error)
+        return is_retryable(error)
 
     monkeypatch.setattr(faults, "is_retryable", noticed)
     return seen
@@ -186,7 +186,9 @@ async def test_a_heartbeat_and_the_settlements_of_the_same_jobs_do_not_block_eac
     for _ in range(60):
         await store.insert([spec() for _ in range(100)])
         leases = (await store.exchange(Exchange(claim=Claim(worker="w1", limit=100, lease_for=LEASE)))).leases
-        ended = [settle(lease, Done(b"1"), chance=0, by="w1") for lease in reversed(leases)]  # not as they were claimed
+        ended = [
+            settle(lease, Done(b"1"), chance=0, by="w1") for lease in reversed(leases)
+        ]  # not in the order of the claim
         beats = [Beat(seq=lease.seq, fence=lease.fence) for lease in leases]
         await asyncio.gather(store.extend(beats), store.exchange(Exchange(settle=ended)))
     assert deadlocks == []

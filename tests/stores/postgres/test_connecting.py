@@ -1,4 +1,5 @@
-"""A server that takes connections and says no word: each is given up in time, and its time follows what is seen."""
+"""A server that accepts connections and never answers: each attempt times out, and the timeout adapts to measured
+times."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def silent():
 
 @pytest.fixture
 def limits(monkeypatch):
-    """What connections were given, and nobody has to wait for it."""
+    """The timeouts that connections were given; nobody waits for them."""
     given = []
 
     def late(**params):
@@ -95,7 +96,7 @@ async def test_connections_of_every_kind_are_seen(url):
     limit = ConnectTimeout(RealWorld())
     async with PostgresStore(url, connect_limit=limit) as store:
         await store.count()
-    assert limit._durations.seen >= 2  # one that looks at the schema, one that asks
+    assert limit._durations.seen >= 2  # one checks the schema, one runs the call
     assert limit._durations.late == 0
 
 

@@ -1,4 +1,4 @@
-"""What a statement reads: pages of the server and bytes on the wire, never time."""
+"""The cost of statements, in pages read by the server and bytes on the wire, never in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTE = timedelta(minutes=1)
 MANY = 20_000
 
 
-def test_a_look_for_what_is_due_reads_a_few_pages_whatever_waits(store_with_many, pages):
+def test_checking_for_due_jobs_reads_a_few_pages_however_many_wait(store_with_many, pages):
     assert pages(store_with_many._opened._sql.may_advance.replace("%b", "0")) < 60
 
 
@@ -45,8 +45,8 @@ async def store_with_many(url):
 def pages(store_with_many):
     def read(statement: str) -> int:
         with psycopg.connect(store_with_many.address.conninfo, autocommit=True) as db:
-            [([told],)] = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}").fetchall()
-        return told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"]
+            [([plan],)] = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}").fetchall()
+        return plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
 
     return read
 
@@ -72,8 +72,8 @@ async def test_a_heartbeat_fetches_no_arguments(proxy, store):
         assert proxy.carried - before < len(LARGE)
 
 
-async def test_a_large_claim_compares_each_job_once_whatever_the_table_is_taken_for(store):
-    """A table that was empty when it was last looked at is planned for as if it had one row."""
+async def test_a_large_claim_compares_each_job_once_even_with_outdated_statistics(store):
+    """The planner treats a table that was empty at its last ANALYZE as if it had one row."""
     claim = Exchange(claim=Claim(worker="w1", limit=500, lease_for=MINUTE))
     await store.insert([spec() for _ in range(500)])
     await store.exchange(claim)
@@ -81,7 +81,7 @@ async def test_a_large_claim_compares_each_job_once_whatever_the_table_is_taken_
         db.execute(f"VACUUM (ANALYZE, INDEX_CLEANUP ON, TRUNCATE OFF) {store.address.schema}.ready")
         await store.insert([spec() for _ in range(500)])
         plans = []
-        db.add_notice_handler(lambda said: plans.append(said.message_primary))
+        db.add_notice_handler(lambda notice: plans.append(notice.message_primary))
         for setting in ("log_min_duration = 0", "log_analyze = on", "log_nested_statements = on", "log_level = notice"):
             db.execute("LOAD 'auto_explain'")
             db.execute(f"SET auto_explain.{setting}")

@@ -1,4 +1,4 @@
-"""Exchanges that are asked on the loop itself: the same answers, the same care when one is lost."""
+"""Exchanges sent from the event loop itself: the same answers, and the same errors when an answer is lost."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from daybreak.testing.contract import builders
 from daybreak.testing.contract.builders import LEASE
 
 
-def claim(**said):
-    return Claim(worker="w1", lease_for=LEASE, **{"limit": 1, **said})
+def claim(**options):
+    return Claim(worker="w1", lease_for=LEASE, **{"limit": 1, **options})
 
 
 def completed(lease):
@@ -27,7 +27,7 @@ def completed(lease):
 
 
 async def accept(store):
-    """By the server's clock: only what goes by that is asked on the loop."""
+    """Without a time: only calls that use the server's clock are sent from the loop."""
     return await builders.accept(store, now=None)
 
 
@@ -56,11 +56,11 @@ def terminate(pid):
         db.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
 
 
-async def test_the_store_says_that_it_can(store):
+async def test_the_store_implements_own_loop(store):
     assert isinstance(store, OwnLoop)
 
 
-async def test_what_is_exchanged_on_the_loop_is_what_the_crew_would_answer(store):
+async def test_what_is_exchanged_on_the_loop_is_what_the_threads_would_answer(store):
     jobs = [await accept(store) for _ in range(3)]
     taken = (await store.exchange(Exchange(claim=claim(limit=2)))).leases
     assert [lease.spec.id for lease in taken] == jobs[:2]
@@ -77,7 +77,7 @@ async def test_two_at_once_are_both_answered(store):
     assert {lease.spec.id for answer in answers for lease in answer.leases} == jobs
 
 
-async def test_who_gives_up_tears_nothing(store):
+async def test_a_cancelled_call_is_completed_all_the_same(store):
     job = await accept(store)
     asking = asyncio.create_task(store.exchange(Exchange(claim=claim(call="first"))))
     await asyncio.sleep(0)
@@ -93,16 +93,16 @@ async def test_who_gives_up_tears_nothing(store):
 
 
 @pytest.fixture
-def told(store, monkeypatch):
-    """What others were told."""
-    told = []
-    monkeypatch.setattr(store._opened, "on_commit", lambda topics, *_, **__: told.append(topics))
-    return told
+def notified(store, monkeypatch):
+    """The topics of which others were notified."""
+    notified = []
+    monkeypatch.setattr(store._opened, "on_commit", lambda topics, *_, **__: notified.append(topics))
+    return notified
 
 
-async def test_others_hear_of_what_was_done_for_one_who_gave_up(store, told):
+async def test_others_are_notified_of_a_cancelled_exchange(store, notified):
     await accept(store)
-    told.clear()
+    notified.clear()
     connection = connection_of(store)
     asking = asyncio.create_task(store.exchange(Exchange(claim=claim())))
     await asyncio.sleep(0)
@@ -112,23 +112,23 @@ async def test_others_hear_of_what_was_done_for_one_who_gave_up(store, told):
     while not connection.is_free:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert told == [{EVENTS_TOPIC}]
+    assert notified == [{EVENTS_TOPIC}]
 
 
-async def test_who_asked_goes_on_before_others_are_told(store, told):
+async def test_the_caller_resumes_before_others_are_notified(store, notified):
     job = await accept(store)
-    told.clear()
+    notified.clear()
     assert [lease.spec.id for lease in (await store.exchange(Exchange(claim=claim()))).leases] == [job]
-    assert told == []
+    assert notified == []
     await asyncio.sleep(0)
-    assert told == [{EVENTS_TOPIC}]
+    assert notified == [{EVENTS_TOPIC}]
 
 
-async def test_a_connection_that_was_cut_is_made_anew(store):
+async def test_a_lost_connection_is_replaced(store):
     job = await accept(store)
     connection = connection_of(store)
     terminate(connection._pg.backend_pid)
-    with contextlib.suppress(OutcomeUnknown, StoreUnavailable):  # whoever asks before it is noticed hears of it
+    with contextlib.suppress(OutcomeUnknown, StoreUnavailable):  # a call before the loss is noticed fails
         await store.exchange(Exchange(claim=claim(limit=9, call="cut")))
     while not connection.is_lost:  # noqa: ASYNC110 - the loop itself notices
         await asyncio.sleep(0)
@@ -137,8 +137,8 @@ async def test_a_connection_that_was_cut_is_made_anew(store):
     assert (await store.exchange(Exchange(settle=[completed(found.leases[0])]))).settled == [True]
 
 
-async def test_an_answer_that_is_lost_is_told_as_unknown(store):
-    await accept(store)  # or there were nothing to look for, and nothing to wait for
+async def test_a_lost_answer_raises_outcome_unknown(store):
+    await accept(store)  # else the exchange would have nothing to lock and would not wait
     connection = connection_of(store)
     with psycopg.connect(URL) as db:
         db.execute(f"LOCK TABLE {store.address.schema}.ready IN ACCESS EXCLUSIVE MODE")
@@ -149,7 +149,7 @@ async def test_an_answer_that_is_lost_is_told_as_unknown(store):
             await asking
 
 
-async def test_closing_answers_who_asked(fresh_schema):
+async def test_closing_answers_pending_calls(fresh_schema):
     store = await PostgresStore(with_schema(URL, fresh_schema)).open()
     store.own_loop()
     await ready(store)
@@ -160,14 +160,14 @@ async def test_closing_answers_who_asked(fresh_schema):
     assert len((await asking).leases) == 1
 
 
-async def test_with_one_connection_all_is_left_to_the_crew(fresh_schema):
+async def test_with_one_connection_all_is_left_to_the_threads(fresh_schema):
     async with PostgresStore(with_schema(URL, fresh_schema), connections=1) as store:
         store.own_loop()
         job = await accept(store)
         assert [lease.spec.id for lease in (await store.exchange(Exchange(claim=claim()))).leases] == [job]
 
 
-async def test_an_exchange_from_another_loop_is_left_to_the_crew(store):
+async def test_an_exchange_from_another_loop_is_left_to_the_threads(store):
     job = await accept(store)
     exchange = store.exchange(Exchange(claim=claim()))
     found = await asyncio.to_thread(asyncio.run, exchange)
@@ -187,7 +187,7 @@ def test_a_loop_that_is_silent_about_broken_sockets_is_left_alone(fresh_schema):
     uvloop.run(day())
 
 
-async def test_who_asked_is_answered_when_another_loop_closes_the_store(store):
+async def test_a_pending_call_is_answered_when_another_loop_closes_the_store(store):
     await accept(store)
     with psycopg.connect(URL) as db:
         db.execute(f"LOCK TABLE {store.address.schema}.ready IN ACCESS EXCLUSIVE MODE")

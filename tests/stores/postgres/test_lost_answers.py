@@ -1,4 +1,4 @@
-"""The way to the server breaks: what is known is said, and to repeat is right."""
+"""The connection breaks: errors say whether the call took effect, and a retry is safe."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from daybreak.testing.contract.builders import assert_sound, spec, state_of
 MINUTE = timedelta(minutes=1)
 
 
-def claim(**said):
-    return Claim(worker="w1", limit=2, lease_for=MINUTE, **said)
+def claim(**options):
+    return Claim(worker="w1", limit=2, lease_for=MINUTE, **options)
 
 
 async def test_a_connection_cut_after_the_commit_and_before_the_reply(proxy, store):
@@ -76,7 +76,7 @@ async def test_a_hanging_reap_takes_over_nobody_who_could_not_report_meanwhile(p
         await far.count()
         proxy.flowing.clear()
         reaping = asyncio.create_task(far.reap(Reap(worker="r", watched_for=MINUTE)))
-        await asyncio.sleep(1.3)  # the lease runs out while the question hangs on the wire
+        await asyncio.sleep(1.3)  # the lease lapses while the request is on its way
         proxy.flowing.set()
         assert await reaping == []
         assert [taken.job for taken in await far.reap(Reap(worker="r", watched_for=MINUTE))] == [lease.job]
@@ -113,12 +113,12 @@ async def test_a_server_that_is_killed_in_the_middle_of_things_loses_nothing_tha
                     except OutcomeUnknown:
                         unknown += 1
                         repeats = True
-                    except StoreUnavailable as trouble:
-                        lost.append(str(trouble))
+                    except StoreUnavailable as error:
+                        lost.append(str(error))
                         await asyncio.sleep(0.05)
                     else:
                         assert all(answer.settled)
-                        done.extend(said.job for said in settling)
+                        done.extend(settlement.job for settlement in settling)
                         settling = [settle(lease, Done(), chance=0, by="w1") for lease in answer.leases]
                         assert {lease.attempt for lease in answer.leases} <= {1}
                         call, repeats = call + 1, False

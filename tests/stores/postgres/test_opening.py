@@ -1,4 +1,4 @@
-"""Opening: two at once, roles without rights, newer schemas, and errors that say what to do."""
+"""Opening a store: two at once, roles without permissions, newer schemas, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_schema_of_the_first_version_becomes_ours(fresh_schema):
 
 
 async def test_what_was_prepared_and_dropped_is_prepared_again(fresh_schema):
-    """As the driver does it after a transaction that was rolled back."""
+    """The driver drops its prepared statements after a rollback."""
     async with PostgresStore(with_schema(URL, fresh_schema), connections=1) as store:
         first = await accept(store)
         await store._opened.do(lambda engine: engine.connection._db.execute("DEALLOCATE ALL"))
@@ -109,15 +109,15 @@ async def test_a_schema_of_another_program_is_left_alone(fresh_schema):
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("postgresql://ann:s3cret@127.0.0.1:1/db", "cannot be reached"),
         ("postgresql://postgres:s3cret@127.0.0.1:5432/no_such_database", "does not exist"),
         ("postgresql://postgres:s3cret@127.0.0.1:5432/test?nonsense=1", "cannot be understood"),
     ],
 )
-async def test_trouble_is_told_with_its_cure_and_without_the_password(url, said):
-    with pytest.raises((StoreUnavailable, StoreUnsuitable), match=said) as raised:
+async def test_errors_say_what_to_do_and_never_show_the_password(url, message):
+    with pytest.raises((StoreUnavailable, StoreUnsuitable), match=message) as raised:
         await PostgresStore(url).open()
     assert "s3cret" not in str(raised.value)
     assert "s3cret" not in repr(raised.value.__cause__)
@@ -173,7 +173,7 @@ def test_a_password_reaches_libpq_as_it_was_meant(url, password):
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "shown"),
     [
         ('invalid percent-encoded token: "100%sure"', 'invalid percent-encoded token: "***"'),
         ('forbidden value %00 in percent-encoded value: "a"b%00"', 'in percent-encoded value: "***"'),
@@ -183,8 +183,8 @@ def test_a_password_reaches_libpq_as_it_was_meant(url, password):
         ("password=s3cret host=db", "password=*** host=db"),
     ],
 )
-def test_what_the_driver_says_is_told_without_a_password(said, told):
-    assert without_password(said).endswith(told)
+def test_messages_of_the_driver_are_shown_without_a_password(message, shown):
+    assert without_password(message).endswith(shown)
 
 
 async def test_a_store_that_is_not_open_says_so(url):
@@ -204,8 +204,8 @@ async def test_a_forked_child_leaves_the_connections_of_its_parent_alone(store):
         code = 1
         try:
             store.watch(["events"])
-        except StoreUnavailable as trouble:
-            code = 0 if "before a fork" in str(trouble) else 2
+        except StoreUnavailable as error:
+            code = 0 if "before a fork" in str(error) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222 - it ends at once
@@ -218,9 +218,9 @@ async def test_the_server_is_examined(store, url):
     assert isinstance(store, InsertsNow)
     findings = await store.examine()
     assert all(finding.is_well or finding.cure for finding in findings)
-    told = " ".join(finding.what for finding in findings)
+    text = " ".join(finding.what for finding in findings)
     for word in ("PostgreSQL 1", "synced to disk", "snapshot", "connections are in use", "NOTIFY", "clock"):
-        assert word in told
+        assert word in text
 
 
 async def test_an_old_snapshot_is_named_with_its_program(store, monkeypatch):
@@ -229,12 +229,12 @@ async def test_an_old_snapshot_is_named_with_its_program(store, monkeypatch):
         db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         db.execute("SELECT count(*) FROM pg_class")
         pid = str(db.info.backend_pid)
-        told: list[str] = []
+        named: list[str] = []
         async with asyncio.timeout(60):
-            while not told:  # the five oldest are named: once those of others have ended, it is one of them
+            while not named:  # the five oldest are named: once those of others have ended, it is one of them
                 findings = [f"{found.what} {found.cure}" for found in await store.examine() if not found.is_well]
-                told = [what for what in findings if pid in what]
-    assert "a dump" in told[0]
+                named = [what for what in findings if pid in what]
+    assert "a dump" in named[0]
 
 
 async def test_a_lane_of_a_transaction_that_failed_is_not_remembered(store):

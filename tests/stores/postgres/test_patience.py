@@ -1,4 +1,4 @@
-"""A server that is stopped: calls end with the caller's patience, and a late answer is nobody's."""
+"""A stopped server: calls end with the caller's patience, and a late answer is never taken for that of another call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from daybreak.system import patience
 from daybreak.testing.contract.builders import spec
 
 SHORT = timedelta(milliseconds=500)
-FAR = 20  # seconds; below the sixty that an answer may take here otherwise
+FAR = 20  # seconds; less than the answer timeout of 60 s
 
 
 class Stopping:
@@ -80,9 +80,9 @@ async def test_a_thread_gives_up_as_well_and_goes_on_at_once_afterwards(freezing
             freezing.freeze()
             with pytest.raises(OutcomeUnknown, match=r"no answer within 0\.\d+ s"):
                 await asyncio.to_thread(insert)
-            with pytest.raises(StoreUnavailable) as told:
+            with pytest.raises(StoreUnavailable) as raised:
                 await asyncio.to_thread(insert)
-            assert not isinstance(told.value, OutcomeUnknown), "there was no connection to send it over"
+            assert not isinstance(raised.value, OutcomeUnknown), "there was no connection to send it over"
         finally:
             freezing.thaw()
         late = spec()
@@ -90,7 +90,7 @@ async def test_a_thread_gives_up_as_well_and_goes_on_at_once_afterwards(freezing
         assert answer.job == late.id
 
 
-async def test_who_finds_all_connections_busy_is_told_that_nothing_was_sent(store):
+async def test_a_call_that_finds_all_connections_busy_reports_that_nothing_was_sent(store):
     free = threading.Event()
     busy = [store._opened._threads.submit(lambda _: free.wait(60)) for _ in range(store.address.connections)]
     with pytest.raises(StoreUnavailable, match="nothing was sent"):
@@ -109,7 +109,7 @@ async def test_opening_is_repeated_when_its_answer_is_cut(proxy):
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("server_message", "says"),
     [
         ('FATAL: password authentication failed for user "ann"', 'refuses this password for user "ann"'),
         ("fe_sendauth: no password supplied", "asks for a password and was given none"),
@@ -118,8 +118,8 @@ async def test_opening_is_repeated_when_its_answer_is_cut(proxy):
         ('FATAL: no pg_hba.conf entry for host "10.0.0.1"', "does not let this user in from here"),
     ],
 )
-def test_a_server_that_refuses_is_not_out_of_reach(told, says):
-    error = connect_error("postgresql://db/jobs", Exception(f'connection to server at "db" failed: {told}'))
+def test_a_server_that_refuses_is_not_out_of_reach(server_message, says):
+    error = connect_error("postgresql://db/jobs", Exception(f'connection to server at "db" failed: {server_message}'))
     assert isinstance(error, StoreUnsuitable)
     assert says in str(error)
     assert "cannot be reached" not in str(error)

@@ -1,4 +1,4 @@
-"""Behind PgBouncer in transaction mode: every transaction may meet another process of the server."""
+"""Behind PgBouncer in transaction mode: every transaction may run in another process of the server."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def pooler():
                     f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}", connect_timeout=2
                 ).close()
                 break
-            except psycopg.OperationalError as trouble:
+            except psycopg.OperationalError as error:
                 if time.monotonic() > until:
                     log = (folder / "log").read_text() if (folder / "log").exists() else ""
-                    raise AssertionError(f"{trouble}\n{log[-1500:]}") from None
+                    raise AssertionError(f"{error}\n{log[-1500:]}") from None
                 time.sleep(0.05)
         yield port
     finally:
@@ -91,12 +91,12 @@ async def test_work_is_done_behind_a_pooler(url, pooler):
         assert first.insert_now([spec()])
 
 
-async def test_who_waits_behind_a_pooler_looks_for_himself(url, pooler):
+async def test_a_waiting_process_behind_a_pooler_polls(url, pooler):
     parts = urlsplit(url)
     through = f"postgresql://{parts.username}@127.0.0.1:{pooler}{parts.path}?{parts.query}"
     async with PostgresStore(through) as store, PostgresStore(url) as other:
         watch = store.watch([work_topic("default")])
-        await asyncio.sleep(2.5)  # for the trial of LISTEN to fail
+        await asyncio.sleep(2.5)  # until the test of LISTEN has failed
         while await watch.wait(timedelta(seconds=0.4)):
             pass
         await other.insert([spec()])

@@ -1,4 +1,4 @@
-"""The look before a purge, by the server's own clock: what is there to go, goes, each kind by itself."""
+"""The check before a purge, by the server's own clock: each kind of row is purged when it is due."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NOTHING = timedelta()
         (timedelta(days=1), Purge(), ""),
     ],
 )
-async def test_what_was_kept_long_enough_is_seen_and_goes(store, keep, purge, gone):
+async def test_what_was_kept_long_enough_is_found_and_purged(store, keep, purge, gone):
     await store.insert([spec(key="k", keep_completed=keep)])
     [lease] = (await store.exchange(Exchange(claim=Claim(worker="w", lease_for=timedelta(hours=1))))).leases
     await store.exchange(Exchange(settle=[settle(lease, Done(b"1"), chance=0.5, by="w")]))
-    first = await store.purge(purge)  # a key goes after the job that had it
+    first = await store.purge(purge)  # a key is purged after its job
     purged = [first, await store.purge(purge)]
     assert sum(one.jobs for one in purged) == (keep == NOTHING)
     assert (sum(one.events for one in purged) > 0) is (gone == "events")

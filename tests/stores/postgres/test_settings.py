@@ -1,4 +1,4 @@
-"""Databases as others have set them up: levels of isolation, encodings, read-only for a while, moved from elsewhere."""
+"""Databases with unusual settings: isolation levels, encodings, temporarily read-only, restored from another server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ JAPANESE = "日本語 🙂"
 
 @contextlib.contextmanager
 def database(options: str = ""):
-    """The URL of one that is there for a test."""
+    """The URL of a temporary database."""
     need_server()
     name = f"daybreak_test_{os.getpid()}"
     with psycopg.connect(URL, autocommit=True) as db:
@@ -60,7 +60,7 @@ def sql(url, statement):
 
 
 def alter(url, setting):
-    """For sessions that begin from now on."""
+    """Change a setting for sessions that begin from now on."""
     sql(URL, f"ALTER DATABASE {urlsplit(url).path[1:]} {setting}")
 
 
@@ -76,7 +76,7 @@ def leveled(request):
 
 @pytest.fixture(params=[False, True])
 def pooled(request, monkeypatch):
-    """Whether a pooler is there that keeps nothing in the session."""
+    """Whether a pooler in transaction mode is simulated."""
 
     def identify_server(db):
         [(level, time)] = db.execute(
@@ -100,7 +100,7 @@ async def test_programs_that_start_at_once_create_one_schema_at_any_level(levele
 
 
 async def work(store, worker):
-    """End 10 rounds of what it gets; the most that were running after any of them."""
+    """Claim and settle 10 times; returns the highest number of running jobs seen."""
     ended, most = [], 0
     for n in range(11):
         claim = Claim(worker=worker, queues=("shared",), limit=2 if n < 10 else 0, lease_for=LEASE)
@@ -126,11 +126,11 @@ async def test_limits_hold_at_any_level(leveled, pooled):
         most = await asyncio.gather(*(work(store, f"w{n}") for n, store in enumerate(stores)))
         assert max(most) <= 3
         assert await used(stores[0], "plecs") == 0
-        told = [finding for finding in await stores[0].examine() if "three" in finding.what]
-        assert [finding.is_well for finding in told] == ([False] if pooled else [])
+        found = [finding for finding in await stores[0].examine() if "three" in finding.what]
+        assert [finding.is_well for finding in found] == ([False] if pooled else [])
 
 
-async def test_what_is_asked_alone_is_at_our_level_too(leveled, pooled):
+async def test_a_single_statement_is_read_committed_too(leveled, pooled):
     level = "SELECT current_setting('transaction_isolation')"
 
     def look(engine):
@@ -145,7 +145,7 @@ async def test_what_is_asked_alone_is_at_our_level_too(leveled, pooled):
 
 @pytest.fixture(params=["SQL_ASCII", "LATIN1", "client"])
 def encoded(request):
-    """A database of another encoding, or one whose URL says that we speak another."""
+    """A database with another encoding, or whose URL asks for another client encoding."""
     if request.param == "client":
         with database() as url:
             yield f"{url}{'&' if '?' in url else '?'}client_encoding=LATIN1"
@@ -198,7 +198,7 @@ def began_at():
 
 @contextlib.contextmanager
 def read_only(url):
-    """For all sessions that begin meanwhile; those that were there end."""
+    """Make all new sessions read-only, and end the existing ones."""
     alter(url, "SET default_transaction_read_only = on")
     before = f"FROM pg_stat_activity WHERE datname = '{urlsplit(url).path[1:]}' AND backend_start <= '{began_at()}'"
     while sql(URL, f"SELECT pg_terminate_backend(pid) {before}"):
@@ -214,7 +214,9 @@ async def test_a_session_that_began_read_only_is_not_kept():
             store.insert_now([spec()])
             with read_only(url):
                 assert len(await jobs_of(store)) == 2
-                with contextlib.suppress(OutcomeUnknown, StoreReadOnly):  # it may not know yet that it was hung up on
+                with contextlib.suppress(
+                    OutcomeUnknown, StoreReadOnly
+                ):  # it may not have noticed yet that its connection was closed
                     store.insert_now([spec()])
                 with pytest.raises(StoreReadOnly):
                     await store.insert([spec()])
@@ -246,7 +248,7 @@ async def test_a_session_on_the_loop_that_began_read_only_is_not_kept(monkeypatc
                 assert len((await store.exchange(claim)).leases) == 1
 
 
-# -- moved from elsewhere ----------------------------------------------------------------------------------------------
+# -- restored from another server --------------------------------------------------------------------------------------
 
 
 async def test_a_feed_from_an_older_server_becomes_our_own():
@@ -290,7 +292,7 @@ async def test_any_name_will_do_for_a_schema(name):
 
 
 def test_locks_are_spelt_as_they_always_were():
-    """Functions in databases of long ago spell them, too."""
+    """SQL functions of older schemas contain the same spelling."""
     lock = "hashtext('daybreak.gauge')"
     assert named(lock, "daybreak") == lock
     assert named(lock, "night") == "hashtext('night.gauge')"

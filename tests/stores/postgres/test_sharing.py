@@ -1,4 +1,4 @@
-"""What jobs share, under many connections: slots are never exceeded, nothing is lost, nobody waits for each other."""
+"""Resources under many connections: slots are never exceeded or lost, and there are no deadlocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEASE = timedelta(minutes=1)
 ALWAYS_DONE = (Done(),)
 Work = Callable[[PostgresStore], Awaitable[None]]
 OPEN = Filter(states=frozenset({State.QUEUED, State.BLOCKED, State.RUNNING, State.SUSPENDED, State.SCHEDULED}))
-# What is held, by the leases themselves, beside what the gauges say: of one snapshot.
+# Slots held according to the leases, and according to the gauges, in one snapshot.
 RECOUNT = """
 SELECT g.name, g.slots, g.used, coalesce(l.held, 0), g.waiting, (SELECT count(*) FROM {0}.held h WHERE h.cause = g.name)
 FROM {0}.gauge g LEFT JOIN (
@@ -37,17 +37,17 @@ def deadlocks(monkeypatch):
     seen = []
     is_retryable = faults.is_retryable
 
-    def noticed(trouble):
-        if isinstance(trouble, psycopg.errors.DeadlockDetected):
-            seen.append(trouble)
-        return is_retryable(trouble)
+    def noticed(error):
+        if isinstance(error, psycopg.errors.DeadlockDetected):
+            seen.append(error)
+        return is_retryable(error)
 
     monkeypatch.setattr(faults, "is_retryable", noticed)
     return seen
 
 
 class Counting:
-    """Someone who recounts all the time, beside those who work."""
+    """Recounts all the time, beside the workers."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._recount = RECOUNT.format(store.address.schema)
@@ -80,7 +80,7 @@ class Counting:
 
 
 async def in_threads(url: str, *works: Work) -> None:
-    """Each in a thread, on a loop and a store of its own, as processes are."""
+    """Run each in a thread with its own event loop and store, like a process."""
 
     async def with_store(work):
         async with PostgresStore(url, connections=1) as store:
@@ -92,7 +92,7 @@ async def in_threads(url: str, *works: Work) -> None:
 def worker(
     name: str, limit: int = 2, outcomes: Sequence[Outcome] = ALWAYS_DONE, counting: Counting | None = None
 ) -> Work:
-    """Claims and settles until nothing is left, or something was found wrong."""
+    """Claim and settle until nothing is left, or a fault was found."""
 
     async def work(store: PostgresStore) -> None:
         settling, turn = [], 0
@@ -141,7 +141,7 @@ async def test_two_resources_are_taken_together_or_not_at_all_under_contention(u
     await assert_sound(store)
 
 
-async def test_whatever_people_do_meanwhile_nothing_leaks_and_nobody_waits_for_each_other(url, store, deadlocks):
+async def test_whatever_people_do_meanwhile_nothing_leaks_and_nothing_deadlocks(url, store, deadlocks):
     await provide(store, "a", slots=2)
     await provide(store, "b", slots=3)
     kinds = (needs("a"), needs("b"), needs("a", "b"), ())
@@ -229,8 +229,8 @@ async def test_an_offer_reads_a_few_pages_however_many_wait(store):
         db.execute(f"ANALYZE {schema}.held, {schema}.job")
         offer = store._opened._sql.waiting_in_lanes.replace("%(cause)b", "'plecs'").replace("%(limit)b", "101")
         db.execute("SET enable_seqscan = off")
-        [([told],)] = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {offer}").fetchall()
-    assert told["Plan"]["Shared Hit Blocks"] + told["Plan"]["Shared Read Blocks"] < 60
+        [([plan],)] = db.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {offer}").fetchall()
+    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 60
     done = settle(lease, Done(), chance=0.5, by="w1")
     [following] = (await store.exchange(Exchange(settle=[done], claim=claim))).leases
     assert following.job != lease.job

@@ -40,8 +40,8 @@ async def test_it_keeps_its_capacity_and_each_job_ends_in_one_way(url, resources
             for _ in range(20):
                 claim = Claim(worker=f"w{number}", limit=1, lease_for=LEASE)
                 leases = (await store.exchange(Exchange(claim=claim))).leases
-                said = [settle(lease, Done(), chance=0.5, by="w") for lease in leases]
-                assert all((await store.exchange(Exchange(settle=said))).settled)
+                settlements = [settle(lease, Done(), chance=0.5, by="w") for lease in leases]
+                assert all((await store.exchange(Exchange(settle=settlements))).settled)
                 done.extend(lease.job for lease in leases)
 
         await asyncio.gather(submit(0, stores[0]), submit(1, stores[1]), work(0, stores[2]), work(1, stores[3]))
@@ -59,14 +59,16 @@ async def test_it_keeps_its_capacity_and_each_job_ends_in_one_way(url, resources
         await assert_sound(stores[0])
 
 
-async def test_many_that_are_refused_together_are_one_look_at_the_line(store, monkeypatch):
+async def test_many_jobs_refused_together_search_for_a_victim_once(store, monkeypatch):
     await configure(store, capacity=2, when_full="shed")
     await store.insert([spec(), spec()], now=NOON)
-    asked, rows = [], Connection.rows
-    monkeypatch.setattr(Connection, "rows", lambda connection, *said: asked.append(said[0]) or rows(connection, *said))
+    statements, rows = [], Connection.rows
+    monkeypatch.setattr(
+        Connection, "rows", lambda connection, *args: statements.append(args[0]) or rows(connection, *args)
+    )
     answers = await store.insert([spec() for _ in range(50)], now=NOON)
     assert {answer.verdict for answer in answers} == {"full"}
-    assert asked.count(store._opened._sql.last_in_lanes) == 1
+    assert statements.count(store._opened._sql.last_in_lanes) == 1
 
 
 async def test_a_shorter_wait_limit_is_told_however_long_the_story_grows(store):
@@ -77,5 +79,5 @@ async def test_a_shorter_wait_limit_is_told_however_long_the_story_grows(store):
     assert first.note == SHORTENED_NOTE
     for n in range(FOLD_FROM):
         await act(store, "rerank", job.id, priority=7 + n % 2)
-    told = await store.history(job.id)
-    assert (told[0], told[1].kind) == (first, "folded")
+    events = await store.history(job.id)
+    assert (events[0], events[1].kind) == (first, "folded")

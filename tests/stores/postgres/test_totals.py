@@ -1,4 +1,4 @@
-"""Totals are appended and folded: no sum is changed by it, however it was added and whoever adds meanwhile."""
+"""Totals are appended and folded. Folding changes no sum, however it was added and whoever adds meanwhile."""
 
 from __future__ import annotations
 
@@ -35,23 +35,25 @@ def submitted(totals: list[Total]) -> int:
     return sum(total.n for total in totals if total.what == "submitted")
 
 
-async def tell_a_story(store: PostgresStore) -> None:
+async def play_story(store: PostgresStore) -> None:
     """Attempts of several kinds, settled together and one by one, in two lanes and of two priorities."""
     jobs = [spec(task, priority=5 + n % 2, retry=AT_ONCE) for task in ("a", "b") for n in range(6)]
     await store.insert(jobs, now=NOON)
     for turn, outcomes in enumerate(((Done(ran=1.0), OOPS, HandedBack()), (Done(ran=2.0), Done()), (Done(ran=0.5),))):
         now = NOON + (turn + 1) * SECOND
         leases = await take(store, 12, now=now)
-        said = [settle(lease, outcomes[n % len(outcomes)], chance=0.5, by="w1") for n, lease in enumerate(leases)]
-        done = [one for one in said if one.state == "completed"]
+        settlements = [
+            settle(lease, outcomes[n % len(outcomes)], chance=0.5, by="w1") for n, lease in enumerate(leases)
+        ]
+        done = [one for one in settlements if one.state == "completed"]
         await exchange(store, now=now, settle=done)
-        for one in said:
-            await exchange(store, now=now, settle=[one])  # those of the first are repeated
+        for one in settlements:
+            await exchange(store, now=now, settle=[one])  # repeats those of the first exchange
     await act(store, "cancel", (await store.insert([spec("a")], now=NOON))[0].job)
 
 
 async def test_folding_changes_no_total(store):
-    await tell_a_story(store)
+    await play_story(store)
     before = await store.totals()
     assert len(before) > 10
     fold(store)
@@ -59,22 +61,22 @@ async def test_folding_changes_no_total(store):
     folded = rows(store)
     fold(store)
     assert (await store.totals(), rows(store)) == (before, folded)
-    await tell_a_story(store)
+    await play_story(store)
     twice = await store.totals()
     fold(store)
     assert (await store.totals(), rows(store)) == (twice, folded)
     assert submitted(twice) == 2 * submitted(before) == 26
 
 
-async def test_the_short_way_counts_as_the_long_way_does(store, monkeypatch):
-    await tell_a_story(store)
+async def test_the_plain_path_counts_as_the_general_path_does(store, monkeypatch):
+    await play_story(store)
     short = await store.totals()
     with psycopg.connect(store.address.conninfo, autocommit=True) as db:
         for table in ("total", "tally", "done", "job"):
             db.execute(f"DELETE FROM {store.address.schema}.{table}")
     monkeypatch.setattr(plain_path, "are_plain", lambda _: False)
     monkeypatch.setattr(plain_path, "is_plain", lambda _: False)
-    await tell_a_story(store)
+    await play_story(store)
     assert await store.totals() == short
 
 

@@ -22,8 +22,8 @@ from daybreak.testing.contract.builders import find_all, look, spec
 MINUTE = timedelta(minutes=1)
 
 
-async def claimed(store, **said):
-    answer = await store.exchange(Exchange(claim=Claim(worker="w1", limit=9, **said)))
+async def claimed(store, **options):
+    answer = await store.exchange(Exchange(claim=Claim(worker="w1", limit=9, **options)))
     return [lease.job for lease in answer.leases]
 
 
@@ -146,7 +146,7 @@ async def test_the_commit_wakes_those_who_wait(store, url):
     watch.close()
 
 
-async def test_what_cannot_be_kept_is_refused_before_it_is_in_the_way(store):
+async def test_what_cannot_be_stored_is_refused_at_once(store):
     with psycopg.connect(URL) as db:
         for bad in (
             spec(key="a\0b"), spec(id="a\x1fb"), spec(owner="\udce9"), spec(key="k" * 4000), spec(fence=1 << 30),
@@ -178,8 +178,8 @@ async def test_one_bad_submission_sinks_no_other_that_shares_its_commit(store):
     def submit(name, job):
         try:
             answers[name] = store.insert_now([job])[0].verdict
-        except Exception as trouble:  # noqa: BLE001 - whichever it is
-            answers[name] = type(trouble)
+        except Exception as error:  # noqa: BLE001 - whichever it is
+            answers[name] = type(error)
 
     jobs = {n: spec(owner="a\0b") if n == 3 else spec() for n in range(8)}
     threads = [threading.Thread(target=submit, args=item) for item in jobs.items()]
@@ -190,7 +190,7 @@ async def test_one_bad_submission_sinks_no_other_that_shares_its_commit(store):
     assert set(answers.values()) == {"new"}
 
 
-async def test_a_watch_hears_of_what_another_store_commits(store, url):
+async def test_a_watch_is_woken_by_a_commit_of_another_store(store, url):
     async with PostgresStore(url) as other:
         for _ in range(3):
             watch = store.watch([work_topic("default")])
@@ -201,14 +201,14 @@ async def test_a_watch_hears_of_what_another_store_commits(store, url):
             watch.close()
 
 
-async def test_one_that_cannot_be_accepted_is_set_aside_and_said_by_doctor(store):
-    """As a newer or a broken program might leave it there: nothing behind it may wait for it."""
+async def test_one_that_cannot_be_accepted_is_set_aside_and_reported_by_doctor(store):
+    """A newer or a broken program might leave such a row: jobs after it must not wait for it."""
     good = spec()
     with psycopg.connect(store.address.conninfo, autocommit=True) as db:
         for packed in (b"no job at all", encode(spec(key="k" * 3000 + token_hex(2000))), encode(good)):
             db.execute(f"INSERT INTO {store.address.schema}.incoming (spec) VALUES (%s)", (packed,))
     [lease] = (await store.exchange(Exchange(claim=Claim(worker="w1", limit=9, lease_for=MINUTE)))).leases
     assert lease.job == good.id
-    [told] = [finding for finding in await store.examine() if "could not be accepted" in finding.what]
-    assert told.what.startswith("2 jobs")
-    assert not told.is_well
+    [found] = [finding for finding in await store.examine() if "could not be accepted" in finding.what]
+    assert found.what.startswith("2 jobs")
+    assert not found.is_well

@@ -1,4 +1,4 @@
-"""What jobs leave behind in the tables through which they pass is swept by whoever took them out of line."""
+"""A process vacuums the tables from which it has deleted many rows."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.parametrize(("table", "delay"), [("ready", None), ("delayed", timedelta(microseconds=1))])
-async def test_entries_of_jobs_that_left_are_swept(store, monkeypatch, table, delay):
+async def test_dead_rows_are_vacuumed(store, monkeypatch, table, delay):
     monkeypatch.setattr(vacuum, "VACUUM_AFTER", 500)
     monkeypatch.setattr(vacuum, "MIN_DEAD_ROWS", 100)
-    before = _sweeps(store, table)
-    async with asyncio.timeout(60):  # the server says a second later what is dead
-        while _sweeps(store, table) == before:
+    before = _vacuum_count(store, table)
+    async with asyncio.timeout(60):  # the server's statistics lag by a second
+        while _vacuum_count(store, table) == before:
             await store.insert([spec(delay=delay) for _ in range(300)])
             while (await store.advance()).again:
                 pass
             await store.exchange(Exchange(claim=Claim(worker="w", lease_for=HOUR, limit=300)))
 
 
-async def test_without_many_that_left_nothing_is_swept(store, monkeypatch):
+async def test_few_dead_rows_are_not_vacuumed(store, monkeypatch):
     monkeypatch.setattr(vacuum, "MIN_DEAD_ROWS", 1)
-    before = _sweeps(store, "ready")
+    before = _vacuum_count(store, "ready")
     for _ in range(5):
         await _pass(store, 300)
         await asyncio.sleep(0.3)
-    assert _sweeps(store, "ready") == before
+    assert _vacuum_count(store, "ready") == before
 
 
-async def test_what_one_exchange_brings_and_takes_has_left_too(store, monkeypatch):
+async def test_jobs_that_one_exchange_inserts_and_claims_count_too(store, monkeypatch):
     monkeypatch.setattr(vacuum, "VACUUM_AFTER", 500)
     monkeypatch.setattr(vacuum, "MIN_DEAD_ROWS", 100)
-    before = _sweeps(store, "ready")
+    before = _vacuum_count(store, "ready")
     async with asyncio.timeout(60):
-        while _sweeps(store, "ready") == before:
+        while _vacuum_count(store, "ready") == before:
             claim = Claim(worker="w", lease_for=HOUR, limit=100)
             await store.exchange(Exchange(insert=[spec() for _ in range(100)], claim=claim))
 
 
-async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
+async def test_a_store_that_closes_does_not_wait_for_a_vacuum(url, monkeypatch):
     monkeypatch.setattr(vacuum, "VACUUM_AFTER", 1)
     under_way, at_it = threading.Event(), []
 
@@ -69,11 +69,11 @@ async def test_a_store_that_closes_does_not_wait_for_a_sweep(url, monkeypatch):
             assert await asyncio.to_thread(under_way.wait, 30)
         async with asyncio.timeout(30):
             await store.close()
-    with psycopg.connect(store.address.conninfo, autocommit=True) as db:  # the server would sleep on
+    with psycopg.connect(store.address.conninfo, autocommit=True) as db:  # else the server would go on sleeping
         db.execute("SELECT pg_terminate_backend(%s)", at_it)
 
 
-async def test_a_sweep_that_failed_disturbs_nobody_and_is_left_alone_for_a_while(store, monkeypatch):
+async def test_a_failed_vacuum_disturbs_nobody_and_is_not_retried_for_a_while(store, monkeypatch):
     monkeypatch.setattr(vacuum, "VACUUM_AFTER", 100)
     tried = []
 
@@ -92,8 +92,8 @@ async def test_a_sweep_that_failed_disturbs_nobody_and_is_left_alone_for_a_while
     assert len(tried) == seen
 
 
-async def test_who_does_not_own_the_tables_leaves_them_to_the_server(store):
-    """He could not, and the server's log would say so each time."""
+async def test_a_role_that_does_not_own_the_tables_leaves_them_to_autovacuum(store):
+    """Its VACUUM would do nothing but write a warning to the server's log each time."""
     everything = (store.address.schema, 1, 10**9)
     guest = f"guest_{secrets.token_hex(4)}"
     with psycopg.connect(store.address.conninfo, autocommit=True) as db:
@@ -115,7 +115,7 @@ async def _pass(store, jobs: int) -> None:
     await store.exchange(Exchange(claim=Claim(worker="w", lease_for=HOUR, limit=jobs)))
 
 
-def _sweeps(store, table: str) -> int:
+def _vacuum_count(store, table: str) -> int:
     with psycopg.connect(store.address.conninfo) as db:
         [(count,)] = db.execute(
             "SELECT vacuum_count FROM pg_stat_user_tables WHERE schemaname = %s AND relname = %s",

@@ -1,4 +1,4 @@
-"""Whoever waits is woken: no notice is overheard, and nothing that someone waits for can silence the rest."""
+"""Waiting processes are woken: no notice is missed, and no topic can prevent the notices of others."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ LONG = timedelta(seconds=60)
 
 @pytest.fixture
 async def other(url, monkeypatch):
-    """Another process, as it were. The net under the notices is taken away."""
+    """Another process, so to speak, without the slow poll."""
     monkeypatch.setattr(waking, "SLOW_POLL", 3600.0)
     async with PostgresStore(url) as other:
         yield other
 
 
 async def rested(store, topic):
-    """A watch of which the server knows, and that has nothing to say."""
+    """A watch that is registered on the server and has no pending wake-up."""
     watch = store.watch([topic])
     while await watch.wait(A_WHILE):
         pass
     return watch
 
 
-async def test_a_notice_that_comes_with_the_answer_to_something_else_is_heard(store, other, monkeypatch):
+async def test_a_notice_that_comes_with_the_answer_to_something_else_is_received(store, other, monkeypatch):
     watch = await rested(other, work_topic("default"))
     wake, asking = other._opened.wake, threading.Event()
 
     def send(db):
         wake._changed.clear()
         asking.set()
-        db.execute("SELECT pg_sleep(0.5)")  # its own question is under way when the notice arrives
+        db.execute("SELECT pg_sleep(0.5)")  # its own query is running when the notice arrives
         return True
 
     monkeypatch.setattr(wake, "_send", send)
@@ -53,7 +53,7 @@ async def test_a_notice_that_comes_with_the_answer_to_something_else_is_heard(st
 
 
 @pytest.mark.parametrize("name", ["\udcff", "a\0b"], ids=["half a pair", "NUL"])
-async def test_a_name_that_the_server_cannot_keep_silences_nobody(store, other, name):
+async def test_a_topic_that_the_server_cannot_store_prevents_no_other_notice(store, other, name):
     odd = other.watch([job_topic(name)])
     watch = await rested(other, work_topic("default"))
     await store.insert([spec()])
@@ -61,19 +61,19 @@ async def test_a_name_that_the_server_cannot_keep_silences_nobody(store, other, 
     odd.close()
 
 
-async def test_what_could_not_be_told_is_told_on_the_next_connection(store, other, monkeypatch):
+async def test_a_notice_that_failed_is_sent_on_the_next_connection(store, other, monkeypatch):
     watch = await rested(other, "a topic")
     wake, cut = store._opened.wake, []
-    telling = wake._sql.notify
+    notify = wake._sql.notify
 
     class Cut:
-        """The statement, of which the first is not answered."""
+        """The statements, but the first NOTIFY ends its connection."""
 
         def __getattr__(self, name):
             if name == "notify" and not cut:
                 cut.append(name)
                 return "SELECT pg_terminate_backend(pg_backend_pid()), %s, %b, %s"
-            return telling if name == "notify" else getattr(sql, name)
+            return notify if name == "notify" else getattr(sql, name)
 
     sql = wake._sql
     monkeypatch.setattr(wake, "_sql", Cut())

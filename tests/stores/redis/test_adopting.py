@@ -1,4 +1,4 @@
-"""Jobs that another store kept come over as the memory store would take them, and go when they were adopted."""
+"""Jobs of another store are adopted as the memory store does it, and deleted here once another store adopted them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_jobs_are_adopted_as_the_memory_store_does_it(source):
             assert len((await follow(store))[0]) == len((await follow(memory))[0])
 
 
-async def test_what_was_adopted_elsewhere_goes_if_nothing_happened_to_it_since():
+async def test_a_job_adopted_elsewhere_is_deleted_if_it_has_not_changed_since():
     need_redis()
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace) as store:

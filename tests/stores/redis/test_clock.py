@@ -1,4 +1,4 @@
-"""The server's clock is another machine's: it may jump, and a question may hang on its way."""
+"""The server's clock is another machine's: it may jump, and a request may be delayed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from redis_servers import REDIS, FollowsHand, Proxy, fresh, need_redis, wire
+from redis_servers import REDIS, FollowsHand, Proxy, connect, fresh, need_redis
 
 from daybreak.core.units import span
 from daybreak.services.reaper import Reaper
@@ -24,7 +24,7 @@ def namespace():
 
 
 class Moving:
-    """A store whose world and whose server's clock are moved by hand; without it, real time passes, a little."""
+    """A store whose own clock and server's clock are moved by hand."""
 
     def __init__(self, namespace, url=REDIS):
         self.clock = HandClock()
@@ -76,7 +76,7 @@ async def test_after_a_jump_forward_every_holder_has_one_lease_to_report(moving)
     await accept(store, now=None)
     [lease] = await claim(store)
     moving.jump(HOUR)
-    assert await reap(store) == []  # asked in the terms of the clock before its jump
+    assert await reap(store) == []  # sent by the clock before its jump
     assert await reap(store) == []  # contact counts from the jump
     moving.advance(LEASE / 2)
     assert await reap(store) == []
@@ -102,7 +102,7 @@ async def test_another_reaper_heals_a_jump_back_that_it_did_not_see(moving, name
     await accept(moving.store, now=None)
     [lease] = await claim(moving.store)
     other = Moving(namespace)
-    other.jump(-DAY)  # nobody asks meanwhile who saw the clock before
+    other.jump(-DAY)  # no process that saw the clock before makes a call meanwhile
     async with other.store as store:
         await accept(store, now=None)
         assert await reap(store, SECOND) == []
@@ -120,7 +120,7 @@ async def test_a_reap_that_hung_on_its_way_takes_over_nobody_who_could_not_repor
         [lease] = await claim(holder, lease_for=short)
         proxy.hold()
         asked = asyncio.create_task(reap(store))
-        await asyncio.sleep(0.25)  # the lease has lapsed meanwhile, and its heartbeats hung just as well
+        await asyncio.sleep(0.25)  # the lease lapses meanwhile, and its heartbeats are delayed as well
         proxy.let_go()
         assert await asked == []
         [held] = await holder.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=short)])
@@ -176,7 +176,7 @@ async def test_a_reaper_that_was_away_gives_holders_one_lease(moving):
 
 @pytest.fixture
 async def pair(namespace, monkeypatch):
-    """Two processes on one server; each has a clock of its own, and the server shows that of the first."""
+    """Two processes on one server. Each has its own clock; the server uses that of the first."""
     clocks = HandClock(), HandClock()
     stores = [RedisStore(REDIS, namespace=namespace, world=clock) for clock in clocks]
     for store in stores:
@@ -186,7 +186,7 @@ async def pair(namespace, monkeypatch):
 
 
 def offset_of(namespace):
-    with wire() as connection:
+    with connect() as connection:
         return int(connection.call(("HGET", f"{{{namespace}}}:meta", "clock")) or 0)
 
 
@@ -211,7 +211,7 @@ async def test_a_process_that_stood_still_takes_its_pause_for_no_jump(pair, name
     for _ in range(10):
         served.advance(HOUR)
         await reap(stores[0])
-    await reap(stores[1])  # to it the server is ten hours ahead
+    await reap(stores[1])  # for it the server is ten hours ahead
     assert offset_of(namespace) == 0
     served.advance(SECOND)
     other.advance(SECOND)

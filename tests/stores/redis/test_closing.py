@@ -1,4 +1,4 @@
-"""A store that is closed lets go of everything, in time, whatever its server does."""
+"""Closing a store closes everything, in time, whatever its server does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOON = timedelta(milliseconds=200)
 PATIENCE = 10.0  # seconds
 
 
-async def test_with_unsent_data_to_a_server_that_reads_no_more(freezing):
+async def test_closing_with_unsent_data_to_a_server_that_reads_no_more(freezing):
     store = await RedisStore(freezing.url, timeout=SOON).open()
     connection = await store._client.connection()
     freezing.freeze()
@@ -65,8 +65,8 @@ async def through():
             yield store, proxy
 
 
-async def redial(store, proxy, asked):
-    """A question that waits for a new connection, which waits for its greeting."""
+async def call_on_new_connection(store, proxy, asked):
+    """Make a call that waits for a new connection, which waits for its login."""
     connection = await store._client.connection()
     proxy.hold()
     proxy.cut()
@@ -79,7 +79,7 @@ async def redial(store, proxy, asked):
 
 async def test_a_connection_that_was_being_made_is_not_left_behind(through):
     store, proxy = through
-    asking = await redial(store, proxy, lambda: store.insert([spec()]))
+    asking = await call_on_new_connection(store, proxy, lambda: store.insert([spec()]))
     await store.close()
     proxy.let_go()
     with pytest.raises(StoreUnavailable, match="is closed"):
@@ -93,7 +93,7 @@ async def test_a_connection_that_was_being_made_is_not_left_behind(through):
 
 async def test_a_connection_that_was_being_made_is_not_taken_for_one_of_the_store_opened_anew(through):
     store, proxy = through
-    asking = await redial(store, proxy, lambda: store.insert([spec()]))
+    asking = await call_on_new_connection(store, proxy, lambda: store.insert([spec()]))
     await store.close()
     proxy.let_go()
     async with store:
@@ -102,7 +102,7 @@ async def test_a_connection_that_was_being_made_is_not_taken_for_one_of_the_stor
         assert await jobs_of(store) == []
 
 
-async def test_nor_one_that_a_thread_was_making(freezing, monkeypatch):
+async def test_a_connection_that_a_thread_was_opening_is_not_left_behind(freezing, monkeypatch):
     async with RedisStore(freezing.url) as store:
         caller, asked, call = store._blocking_client, threading.Event(), BlockingConnection.call
 
@@ -113,7 +113,7 @@ async def test_nor_one_that_a_thread_was_making(freezing, monkeypatch):
         monkeypatch.setattr(BlockingConnection, "call", call_and_notify)
         freezing.freeze()
         submitting = asyncio.create_task(asyncio.to_thread(store.insert_now, [spec()]))
-        assert await asyncio.to_thread(asked.wait, PATIENCE)  # its greeting is on the way
+        assert await asyncio.to_thread(asked.wait, PATIENCE)  # its login is on the way
         await store.close()
         freezing.thaw()
         with pytest.raises(StoreUnavailable, match="is closed"):

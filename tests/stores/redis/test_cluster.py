@@ -1,4 +1,4 @@
-"""In a cluster a namespace lives on one node, in one slot; a node that does not have it says who does."""
+"""In a cluster a namespace lives on one node, in one slot; other nodes redirect to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import time
 
 import pytest
-from redis_servers import free_port, private, wire
+from redis_servers import connect, free_port, private
 
 from daybreak.core.model import Done
 from daybreak.policy.settle import settle
@@ -26,22 +26,22 @@ def nodes(tmp_path):
             settings = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--appendonly", "no")
             servers.append(stack.enter_context(private(tmp_path / name, *settings)))
         first, second = servers
-        with wire(second.url) as connection:
+        with connect(second.url) as connection:
             connection.call(("CLUSTER", "ADDSLOTS", *range(16384)))
             connection.call(("CLUSTER", "MEET", "127.0.0.1", first.port, bus_of(first)))
-        until_well(first)
-        until_well(second)
+        wait_until_ready(first)
+        wait_until_ready(second)
         yield first, second
 
 
 def bus_of(server):
-    with wire(server.url) as connection:
+    with connect(server.url) as connection:
         return connection.call(("CONFIG", "GET", "cluster-port"))[1]
 
 
-def until_well(server):
+def wait_until_ready(server):
     for _ in range(400):
-        with wire(server.url) as connection:
+        with connect(server.url) as connection:
             info = connection.call(("CLUSTER", "INFO")).decode()
         if "cluster_state:ok" in info and "cluster_slots_ok:16384" in info:
             return

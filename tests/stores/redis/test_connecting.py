@@ -1,4 +1,5 @@
-"""A server that takes connections and says no word: each is given up in time, and its time follows what is seen."""
+"""A server that accepts connections and never answers: each attempt times out, and the timeout adapts to measured
+times."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from daybreak.stores.redis.address import parse
 from daybreak.stores.redis.blocking_client import BlockingConnection
 from daybreak.system.ports import RealWorld
 
-USUAL = 5.0  # seconds, if nobody says otherwise: what ends earlier was ended by something else
+USUAL = 5.0  # seconds, the default timeout: what ends earlier has another cause
 
 
 @pytest.fixture

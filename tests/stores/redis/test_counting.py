@@ -1,4 +1,4 @@
-"""Totals and full queues: what of them only the scripts of this store could get wrong."""
+"""Totals and full queues: cases that only the scripts of this store could get wrong."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ async def test_sums_of_microseconds_are_exact_beyond_what_fourteen_digits_can_te
     await accept_all(store, 3)
     leases = await take(store, 3)
     done = [settle(lease, Done(), chance=0.5, by="w1") for lease in leases]
-    for said, ran in zip(done, (1_234_567_890_123_457, 1, 1_000_000_000_000_002), strict=True):
-        await exchange(store, settle=[replace(said, ran=ran)])
+    for settlement, ran in zip(done, (1_234_567_890_123_457, 1, 1_000_000_000_000_002), strict=True):
+        await exchange(store, settle=[replace(settlement, ran=ran)])
     [completed] = [total for total in await store.totals() if total.what == "completed"]
     assert (completed.n, completed.took) == (3, 2_234_567_890_123_460)
 

@@ -1,10 +1,10 @@
-"""A server that lost its last writes gives the same seqs and fences again: what was held before is lost, and not
-another's."""
+"""A server that lost its last writes assigns the same seqs and fences again: an old lease must never be taken for that
+of another job."""
 
 from __future__ import annotations
 
 import pytest
-from redis_servers import REDIS, fresh, keys_of, need_redis, wire
+from redis_servers import REDIS, connect, fresh, keys_of, need_redis
 
 from daybreak.core.model import Done, State
 from daybreak.policy.settle import settle
@@ -20,7 +20,7 @@ async def two():
     with fresh() as namespace:
 
         def forget():
-            with wire() as connection:
+            with connect() as connection:
                 connection.call(("DEL", *keys_of(connection, namespace)))
 
         async with RedisStore(REDIS, namespace=namespace) as one, RedisStore(REDIS, namespace=namespace) as other:
@@ -28,7 +28,7 @@ async def two():
 
 
 async def held_twice(two):
-    """A lease of one, and that of another job which has its seq and fence since the server forgot."""
+    """A lease, and the lease of another job that got the same seq and fence after the server lost its data."""
     one, other, forget = two
     await accept(one, now=NOON)
     old = await take_one(one, worker="old", now=NOON)
@@ -46,7 +46,7 @@ async def test_an_outcome_is_never_taken_for_that_of_another_job(two, outcome, m
     one, other, _ = two
     old, new = await held_twice(two)
     late = settle(old, outcome, chance=0.5, by="old")
-    # With more in it the exchange goes the long way.
+    # With more in it the exchange takes the general path.
     answer = await exchange(one, settle=[late], insert=[spec()] if more else [], now=NOON + SECOND)
     assert answer.settled == [False]
     assert (await look(one, new.job)).state is State.RUNNING

@@ -1,4 +1,4 @@
-"""Ctrl-C in `insert_now`, wherever it comes: whoever is interrupted leaves, and nobody else waits for him."""
+"""Ctrl-C in `insert_now`, at any point: the interrupted thread leaves, and no other thread waits for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Thread:
 
 
 class Scene:
-    """A store whose server is frozen, and threads that submit to it. What goes on is looked up, never guessed."""
+    """A store whose server is frozen, and threads that submit to it. The tests read their state and never guess by
+    time."""
 
     def __init__(self, store, server) -> None:
         self.store = store
@@ -90,7 +91,7 @@ def ctrl_c(when, first=lambda: None):
         ready.join(PATIENCE)
 
 
-def test_one_who_waits_for_his_turn(scene):
+def test_an_interrupted_thread_that_waits_in_the_group(scene):
     leader, behind = scene.submit(), []
     assert scene.sending.wait(PATIENCE)
 
@@ -108,13 +109,13 @@ def test_one_who_waits_for_his_turn(scene):
     assert scene.jobs() == {thread.job.id for thread in threads}
 
 
-def test_one_whose_turn_has_just_come(scene):
+def test_an_interrupted_thread_that_has_just_become_the_leader(scene):
     leader = scene.submit()
     assert scene.sending.wait(PATIENCE)
 
     def first() -> None:
         scene.server.thaw()
-        leader.join()  # and has passed its task on
+        leader.join()  # and has passed on the lead
 
     with ctrl_c(lambda: scene.until_waiting(1), first):
         scene.store.insert_now([spec()])
@@ -123,7 +124,7 @@ def test_one_whose_turn_has_just_come(scene):
     assert scene.jobs() == {leader.job.id, later.job.id}
 
 
-def test_one_who_sends_for_others(scene):
+def test_an_interrupted_leader(scene):
     behind = []
 
     def when() -> None:

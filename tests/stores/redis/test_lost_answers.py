@@ -1,4 +1,4 @@
-"""A server that dies, hangs or forgets: what was sent is either done or not, and repeating it is right."""
+"""A server that dies, hangs or loses scripts: a call took effect or not, and a retry is safe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
-from redis_servers import REDIS, Proxy, fresh, keys_of, need_redis, private, wire
+from redis_servers import REDIS, Proxy, connect, fresh, keys_of, need_redis, private
 
 from daybreak.core.errors import OutcomeUnknown, StoreFull, StoreUnavailable
 from daybreak.core.model import Done, State
@@ -32,7 +32,7 @@ async def through():
             yield store, proxy
 
 
-async def test_an_answer_lost_after_the_commit_is_told_as_unknown_and_the_repeat_is_right(through):
+async def test_an_answer_lost_after_the_commit_raises_outcome_unknown_and_the_retry_is_safe(through):
     store, proxy = through
     jobs = await accept_all(store, 6, now=None)
     claim = Claim(worker="w1", limit=3, call="c1")
@@ -61,7 +61,7 @@ async def test_an_insert_whose_answer_was_lost_is_one_job(through):
     assert len(await jobs_of(store)) == 2
 
 
-async def test_reading_is_asked_again_by_itself(through):
+async def test_reads_are_retried_automatically(through):
     store, proxy = through
     [job] = await accept_all(store, 1)
     proxy.swallow()
@@ -84,9 +84,9 @@ async def test_a_refused_connection_is_unavailable_and_never_unknown(through):
     proxy._server.close()
     proxy.cut()
     await asyncio.sleep(0.05)
-    with pytest.raises(StoreUnavailable) as told:
+    with pytest.raises(StoreUnavailable) as raised:
         await store.insert([spec()])
-    assert not isinstance(told.value, OutcomeUnknown)
+    assert not isinstance(raised.value, OutcomeUnknown)
     with pytest.raises(StoreUnavailable):
         await store.get(["nobody"])
 
@@ -95,7 +95,7 @@ async def test_scripts_flushed_under_load_are_sent_again():
     need_redis()
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace) as store:
-            with wire() as connection:
+            with connect() as connection:
                 for _ in range(20):
                     connection.call(("SCRIPT", "FLUSH"))
                     answers = await asyncio.gather(*(store.insert([spec()]) for _ in range(5)))
@@ -199,7 +199,7 @@ async def test_memory_that_is_full_refuses_and_nothing_is_half_written(tmp_path)
                 with pytest.raises(StoreFull):
                     await asked()
             assert ((await follow(store))[0], await jobs_of(store), await store.count()) == before
-            with wire(server.url) as connection:
+            with connect(server.url) as connection:
                 connection.call(("CONFIG", "SET", "maxmemory", "100mb"))
             assert (await store.exchange(Exchange(settle=ends(leases)))).settled == [True] * len(leases)
             await assert_sound(store)
@@ -209,11 +209,11 @@ async def test_a_replica_takes_no_writes_and_says_so(tmp_path):
     with private(tmp_path) as server:
         async with RedisStore(server.url, timeout=QUICK) as store:
             await accept_all(store, 2, now=None)
-            with wire(server.url) as connection:
+            with connect(server.url) as connection:
                 connection.call(("REPLICAOF", "127.0.0.1", "1"))
-                with pytest.raises(StoreUnavailable) as told:
+                with pytest.raises(StoreUnavailable) as raised:
                     await store.insert([spec()])
-                assert not isinstance(told.value, OutcomeUnknown)
+                assert not isinstance(raised.value, OutcomeUnknown)
                 connection.call(("REPLICAOF", "NO", "ONE"))
             await accept_all(store, 1, now=None)
             await assert_sound(store)
@@ -228,7 +228,7 @@ async def test_a_busy_server_says_what_it_is_busy_with(tmp_path):
                 await asyncio.sleep(0.2)
                 with pytest.raises(StoreUnavailable, match="busy"):
                     await store.insert([spec()])
-                with wire(server.url) as connection:
+                with connect(server.url) as connection:
                     connection.call(("SCRIPT", "KILL"))
                 await looping
             await accept_all(store, 1, now=None)
@@ -240,7 +240,7 @@ async def test_nothing_unfinished_expires_by_itself():
         async with RedisStore(REDIS, namespace=namespace) as store:
             await accept_all(store, 5, now=None, key=None, owner="ann")
             await store.exchange(Exchange(claim=Claim(worker="w", limit=2)))
-            with wire() as connection:
+            with connect() as connection:
                 keys = keys_of(connection, namespace)
                 assert len(keys) > 5
                 assert {connection.call(("TTL", key)) for key in keys} == {-1}

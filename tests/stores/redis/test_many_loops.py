@@ -22,7 +22,7 @@ TOPIC = work_topic("default")
 
 @pytest.fixture
 async def stores():
-    """One that is watched, and one that changes something."""
+    """A store that is watched, and one that changes something."""
     need_redis()
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace) as idle, RedisStore(REDIS, namespace=namespace) as busy:
@@ -76,33 +76,33 @@ async def watch(store, topic=TOPIC):
     return store.watch([topic])
 
 
-async def silence(watch) -> None:
-    """What there was to hear of has been heard."""
+async def drain(watch) -> None:
+    """Wait until all pending wake-ups have arrived."""
     while await watch.wait(timedelta(milliseconds=50)):
         pass
 
 
 @pytest.mark.parametrize("end", ["stop", "close"])
-async def test_a_loop_that_ends_deafens_no_other(stores, other, end):
+async def test_a_loop_that_ends_stops_no_other_from_listening(stores, other, end):
     idle, busy = stores
     first = await asyncio.to_thread(other.do, watch(idle))
-    await asyncio.to_thread(other.do, silence(first))
+    await asyncio.to_thread(other.do, drain(first))
     second = await watch(idle)
-    await silence(second)
+    await drain(second)
     await asyncio.to_thread(getattr(other, end))
-    await silence(second)
+    await drain(second)
     await accept(busy, now=None)
     assert await second.wait(PATIENCE)
 
 
-async def test_a_topic_given_up_here_is_heard_where_it_is_watched_just_then(stores, other, monkeypatch):
+async def test_a_topic_unsubscribed_here_is_received_where_it_is_watched_just_then(stores, other, monkeypatch):
     idle, busy = stores
     monkeypatch.setattr(wake, "MAX_IDLE_CHANNELS", 0)
     monkeypatch.setattr(wake, "SLOW_POLL", timedelta(milliseconds=20))
     given_up, watches, topics = threading.Event(), [], wake.WatchedTopics.topics
 
     def topics_and_then(hub):
-        """Another loop begins to watch in the middle of giving up."""
+        """Another loop begins to watch while this one unsubscribes."""
         found = topics(hub)
         if armed.is_set() and not given_up.is_set():
             given_up.set()
@@ -113,11 +113,11 @@ async def test_a_topic_given_up_here_is_heard_where_it_is_watched_just_then(stor
     armed = threading.Event()
     monkeypatch.setattr(wake.WatchedTopics, "topics", topics_and_then)
     kept, given = await watch(idle, "elsewhere"), await watch(idle)
-    await silence(given)
+    await drain(given)
     given.close()
     armed.set()
     assert await asyncio.to_thread(given_up.wait, PATIENCE.total_seconds())
-    await asyncio.to_thread(other.do, silence(watches[0]))
+    await asyncio.to_thread(other.do, drain(watches[0]))
     await accept(busy, now=None)
     assert await asyncio.to_thread(other.do, watches[0].wait(PATIENCE))
     kept.close()
@@ -126,7 +126,7 @@ async def test_a_topic_given_up_here_is_heard_where_it_is_watched_just_then(stor
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are counted in /proc")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_loops_that_have_ended_leave_no_connections_behind():
-    """As a script does that calls `asyncio.run` again and again."""
+    """A script that calls `asyncio.run` again and again."""
     need_redis()
     with fresh() as namespace:
         store = RedisStore(REDIS, namespace=namespace)
@@ -151,16 +151,16 @@ def sockets() -> int:
 
 
 @pytest.mark.parametrize(("kind", "is_noticed"), [("queue", True), ("worker", False)])
-async def test_the_slow_look_notices_settings_that_were_not_heard_of_and_no_signs_of_life(
-    kind, is_noticed, monkeypatch
-):
+async def test_the_slow_poll_notices_lost_messages_about_settings_but_no_worker_records(kind, is_noticed, monkeypatch):
     need_redis()
     monkeypatch.setattr(wake, "SLOW_POLL", timedelta(milliseconds=20))
-    monkeypatch.setattr(wake.Subscriber, "_on_message", lambda self, _push: setattr(self, "_has_heard", True))  # deaf
+    monkeypatch.setattr(
+        wake.Subscriber, "_on_message", lambda self, _message: setattr(self, "_has_heard", True)
+    )  # ignores messages
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace) as store, RedisStore(REDIS, namespace=namespace) as other:
             watch = store.watch([work_topic("q")])
             while await watch.wait(timedelta(milliseconds=300)):
-                pass  # what was before
+                pass  # earlier wake-ups
             await other.put([Put(kind=kind, name="q", value=b"{}")])
             assert await watch.wait(timedelta(seconds=5 if is_noticed else 1)) is is_noticed

@@ -1,4 +1,4 @@
-"""Opening: where the server is, whether it is fit, and what it says about itself."""
+"""Opening a store: addresses, whether the server is suitable, and what `doctor` reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 from datetime import timedelta
 
 import pytest
-from redis_servers import REDIS, free_port, fresh, need_redis, private, wire
+from redis_servers import REDIS, connect, free_port, fresh, need_redis, private
 
 from daybreak.core.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
 from daybreak.store.protocol import Examines
@@ -75,9 +75,9 @@ def test_what_is_no_password_may_hold_an_at_sign():
 
 
 async def test_a_server_that_is_not_there_is_unavailable():
-    with pytest.raises(StoreUnavailable, match="cannot be reached") as told:
+    with pytest.raises(StoreUnavailable, match="cannot be reached") as raised:
         await RedisStore("redis://:topsecret@127.0.0.1:1").open()
-    assert "topsecret" not in str(told.value)
+    assert "topsecret" not in str(raised.value)
 
 
 async def test_namespaces_know_nothing_of_each_other(namespace):
@@ -88,7 +88,7 @@ async def test_namespaces_know_nothing_of_each_other(namespace):
             assert await jobs_of(two) == []
 
 
-# -- fit or not --------------------------------------------------------------------------------------------------------
+# -- suitable servers --------------------------------------------------------------------------------------------------
 
 
 async def test_a_server_that_would_throw_jobs_away_is_refused(tmp_path):
@@ -104,11 +104,11 @@ async def test_a_server_that_was_refused_can_still_be_asked_why(tmp_path):
     with private(tmp_path, "--maxmemory-policy", "allkeys-lru") as server:
         found = await RedisStore(server.url).examine()
         assert [finding.cure for finding in found if not finding.is_well] == ["set it to noeviction"]
-        with wire(server.url) as connection:
+        with connect(server.url) as connection:
             assert connection.call(("DBSIZE",)) == 0
 
 
-async def test_passwords_and_permissions_are_told_clearly(tmp_path):
+async def test_errors_about_passwords_and_permissions_are_clear(tmp_path):
     settings = ("--requirepass", "topsecret", "--user", "weak", "on", ">pw", "~*", "&*", "+@all", "-evalsha", "-eval")
     with private(tmp_path, *settings, password="topsecret") as server:  # noqa: S106
         for url, says in (
@@ -116,9 +116,9 @@ async def test_passwords_and_permissions_are_told_clearly(tmp_path):
             (server.url.replace("//", "//:wrong@"), "refuses this user name and password"),
             (server.url.replace("//", "//weak:pw@"), "does not permit"),
         ):
-            with pytest.raises(StoreUnsuitable, match=says) as told:
+            with pytest.raises(StoreUnsuitable, match=says) as raised:
                 await RedisStore(url).open()
-            assert "wrong" not in str(told.value)
+            assert "wrong" not in str(raised.value)
         async with RedisStore(server.url.replace("//", "//:topsecret@")) as store:
             await accept(store)
             assert [answer.verdict for answer in store.insert_now([spec()])] == ["new"]
@@ -128,11 +128,11 @@ async def test_a_user_without_channels_is_refused_with_the_cure_before_anything_
     with private(tmp_path, "--user", "new", "on", ">pw", "resetchannels", "~{mail}:*", "+@all") as server:
         store = RedisStore(server.url.replace("//", "//new:pw@"), namespace="mail")
         cure = "ACL SETUSER new '&{mail}:*'"
-        with pytest.raises(StoreUnsuitable, match="wake others") as told:
+        with pytest.raises(StoreUnsuitable, match="wake others") as raised:
             await store.open()
-        assert cure in str(told.value)
+        assert cure in str(raised.value)
         assert [finding.cure for finding in await store.examine() if not finding.is_well] == [cure]
-        with wire(server.url) as connection:
+        with connect(server.url) as connection:
             assert connection.call(("DBSIZE",)) == 0
             connection.call(("ACL", "SETUSER", "new", "&{mail}:*"))
         async with store:
@@ -143,14 +143,14 @@ async def test_a_user_without_channels_is_refused_with_the_cure_before_anything_
 async def test_a_namespace_written_by_a_newer_daybreak_is_refused_and_left_alone(namespace):
     async with RedisStore(REDIS, namespace=namespace) as store:
         await accept(store)
-    with wire() as connection:
+    with connect() as connection:
         connection.call(("HSET", f"{{{namespace}}}:meta", "version", 99, "needs", 99))
         with pytest.raises(StoreTooNew, match="newer Daybreak"):
             await RedisStore(REDIS, namespace=namespace).open()
-        connection.call(("HSET", f"{{{namespace}}}:meta", "needs", 1))  # newer, but we can read it
+        connection.call(("HSET", f"{{{namespace}}}:meta", "needs", 1))  # newer, but this version can read it
     async with RedisStore(REDIS, namespace=namespace) as store:
         assert len(await jobs_of(store)) == 1
-        with wire() as connection:
+        with connect() as connection:
             assert connection.call(("HGET", f"{{{namespace}}}:meta", "version")) == b"99"
 
 
@@ -182,7 +182,7 @@ async def test_a_store_that_is_not_open_says_so(namespace):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-async def test_a_forked_child_is_told_and_harms_nothing(namespace):
+async def test_a_forked_child_gets_an_error_and_harms_nothing(namespace):
     async with RedisStore(REDIS, namespace=namespace) as store:
         await accept(store)
         store.insert_now([spec()])
@@ -190,8 +190,8 @@ async def test_a_forked_child_is_told_and_harms_nothing(namespace):
         if not child:
             try:
                 store.insert_now([spec()])
-            except StoreUnavailable as told:
-                os._exit(0 if "fork" in str(told) else 2)
+            except StoreUnavailable as raised:
+                os._exit(0 if "fork" in str(raised) else 2)
             finally:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222 - it ends at once
@@ -209,10 +209,10 @@ async def test_what_a_crash_would_lose_is_said_in_plain_words(tmp_path):
             assert isinstance(store, Examines)
             found = await store.examine()
             assert all(finding.is_well for finding in found), found
-            told = " | ".join(finding.what for finding in found)
+            text = " | ".join(finding.what for finding in found)
             for word in ("Redis 7", "memory", "noeviction", "appendfsync always", "no replicas", "clock agrees"):
-                assert word in told
-            with wire(server.url) as connection:
+                assert word in text
+            with connect(server.url) as connection:
                 connection.call(("CONFIG", "SET", "appendfsync", "everysec"))
                 [disk] = [finding for finding in await store.examine() if "everysec" in finding.what]
                 assert not disk.is_well
@@ -226,7 +226,7 @@ async def test_what_a_crash_would_lose_is_said_in_plain_words(tmp_path):
                 assert any(finding.cure == "set it to noeviction" for finding in await store.examine())
 
 
-# -- ways to get there -------------------------------------------------------------------------------------------------
+# -- unix sockets and TLS ----------------------------------------------------------------------------------------------
 
 
 async def test_a_unix_socket_is_as_good(tmp_path):

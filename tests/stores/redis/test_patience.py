@@ -1,4 +1,4 @@
-"""A server that is stopped: calls end with the caller's patience, and a late answer is nobody's."""
+"""A stopped server: calls end with the caller's patience, and a late answer is never taken for that of another call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daybreak.system import patience
 from daybreak.testing.contract.builders import jobs_of, spec
 
 SHORT = timedelta(milliseconds=400)
-FAR = 8  # seconds; below the ten that an answer may take here otherwise
+FAR = 8  # seconds; less than the reply timeout of 10 s
 
 
 async def test_every_call_ends_with_the_callers_patience(freezing):
@@ -55,16 +55,16 @@ async def test_a_thread_gives_up_as_well_and_goes_on_at_once_afterwards(freezing
         assert late.id in [job.id for job in await jobs_of(store)]
 
 
-async def test_what_waits_behind_a_call_that_hangs_is_told_that_it_was_not_sent(freezing):
+async def test_a_call_behind_one_that_hangs_reports_that_it_was_not_sent(freezing):
     async with RedisStore(freezing.url) as store:
         client = Client(store, patience=SHORT)
         await client.submit("t")
         freezing.freeze()
         long = asyncio.create_task(client._submit(client.spec("t"), 2.0))
         await asyncio.sleep(0.01)
-        with pytest.raises(StoreUnavailable, match="nothing of this was sent") as told:
+        with pytest.raises(StoreUnavailable, match="nothing of this was sent") as raised:
             await client.submit("t")
-        assert not isinstance(told.value, OutcomeUnknown)
+        assert not isinstance(raised.value, OutcomeUnknown)
         freezing.thaw()
         await long
 

@@ -1,11 +1,11 @@
-"""The short way of an exchange: it leaves behind, byte for byte, what the long way does."""
+"""The fast path of an exchange writes, byte for byte, what the general path writes."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
-from redis_servers import REDIS, fresh, keys_of, need_redis, wire
+from redis_servers import REDIS, connect, fresh, keys_of, need_redis
 
 from daybreak.core.model import Done
 from daybreak.policy.settle import settle
@@ -26,32 +26,32 @@ from daybreak.testing.contract.builders import (
     spec,
 )
 
-SHORT = scripts.EXCHANGE
-LONG = Script("exchange", "job", "gauge", "resource_queue", "time", "put", "insert", "settle", "claim")
+FAST = scripts.EXCHANGE
+GENERAL = Script("exchange", "job", "gauge", "resource_queue", "time", "put", "insert", "settle", "claim")
 
 
 def dump(namespace):
-    """All that is kept there."""
+    """Everything that is stored in a namespace."""
     read = {b"hash": ("HGETALL",), b"zset": ("ZRANGE", 0, -1, "WITHSCORES"), b"string": ("GET",)}
-    kept = {}
-    with wire() as connection:
+    stored = {}
+    with connect() as connection:
         for key in keys_of(connection, namespace):
             command, *rest = read[connection.call(("TYPE", key))]
             found = connection.call((command, key, *rest))
             if command == "HGETALL":
                 found = dict(zip(found[::2], found[1::2], strict=True))
                 found.pop(b"time", None)  # the server's own
-            kept[key.partition(b"}")[2]] = found
-    return kept
+            stored[key.partition(b"}")[2]] = found
+    return stored
 
 
 SHARED = [(), needs("plecs"), needs("plecs"), needs("plecs", disk=2)]
 
 
 async def story(store, seed, *, shares=False):
-    """Jobs of three tasks in two queues come, complete, fail, are cancelled or paused, and some are claimed with what
-    ended; what was answered. `shares`: most need resources, of which there are now many and now few."""
-    chance, told, held, now = random.Random(seed), [], [], NOON
+    """Jobs of three tasks in two queues are submitted, complete, fail, are cancelled or paused, and some are claimed in
+    the exchange that settles others; returns all answers. `shares`: most jobs need resources, sometimes scarce ones."""
+    chance, answers, held, now = random.Random(seed), [], [], NOON
     tasks = [("a", 1), ("b", 1), ("c", 1)][: 1 + seed % 3]
     for n in range(40):
         now += SECOND * chance.randrange(3)
@@ -85,21 +85,21 @@ async def story(store, seed, *, shares=False):
             limit=chance.choice([1, 4, 20]), lease_for=LEASE, call=f"call {n}",
         )  # fmt: skip
         answer = await exchange(store, settle=settled, claim=claim if chance.random() < 0.9 else None, now=now)
-        told.append(answer)
+        answers.append(answer)
         held += answer.leases
-    return told
+    return answers
 
 
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-async def test_the_short_way_of_an_exchange_leaves_what_the_long_way_leaves(seed, shares, monkeypatch):
+async def test_the_fast_path_of_an_exchange_writes_what_the_general_path_writes(seed, shares, monkeypatch):
     need_redis()
     left = []
-    for script in (SHORT, LONG):
+    for script in (FAST, GENERAL):
         monkeypatch.setattr(scripts, "EXCHANGE", script)
         with fresh() as namespace:
             async with RedisStore(REDIS, namespace=namespace) as store:
                 left.append((await story(store, seed, shares=shares), dump(namespace)))
-    (told, kept), (told_long, kept_long) = left
-    assert told == told_long
-    assert kept == kept_long
+    (answers, stored), (general_answers, general_stored) = left
+    assert answers == general_answers
+    assert stored == general_stored

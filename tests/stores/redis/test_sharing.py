@@ -1,4 +1,4 @@
-"""Resources under many clients at once, and what of them only the scripts of this store could get wrong."""
+"""Resources under many clients at once, and cases that only the scripts of this store could get wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from redis_servers import REDIS, fresh, keys_of, need_redis, wire
+from redis_servers import REDIS, connect, fresh, keys_of, need_redis
 
 from daybreak.core.model import Done, HandedBack, Settlement, State
 from daybreak.policy.settle import settle
@@ -79,7 +79,7 @@ async def work_off(namespace, jobs, clients=8):
 
 
 async def most_used(store):
-    """The most slots of each resource that were in use at any instant: the events stand in the order of commits."""
+    """The highest number of used slots of each resource: events are in the order of commits."""
     needed = {job.id: job.spec.options.resources for job in await jobs_of(store)}
     used, most = Counter(), Counter()
     for event in (await follow(store))[0]:
@@ -145,7 +145,7 @@ def end_of(held):
     return Settlement(seq=held.seq, job=held.id, fence=held.fence, state=State.COMPLETED, attempt=held.attempt)
 
 
-# -- how it is kept ----------------------------------------------------------------------------------------------------
+# -- storage -----------------------------------------------------------------------------------------------------------
 
 
 async def test_names_of_any_letters_stay_apart(store):
@@ -168,7 +168,7 @@ async def test_what_nobody_set_up_and_nobody_uses_leaves_nothing_behind(namespac
         [lease] = await take(store, 9)
         await end(store, lease)
     await provide(store, "plecs")
-    with wire() as connection:
+    with connect() as connection:
         left = {key.decode().split(":")[1] for key in keys_of(connection, namespace)}
         assert not left & {"gauge", "looks", "blocked", "waits"}
         assert connection.call(("HGET", f"{{{namespace}}}:meta", "look")) is None
@@ -186,7 +186,7 @@ async def test_the_long_history_of_a_job_that_needs_something_folds(store):
     await assert_sound(store)
 
 
-async def test_the_short_way_is_not_taken_past_those_who_wait(store):
+async def test_the_fast_path_does_not_overtake_waiting_jobs(store):
     await accept(store, resources=needs("plecs"))
     await provide(store, "plecs", slots=1, max_waiting=1)
     await accept(store, resources=needs("plecs"))
@@ -197,7 +197,7 @@ async def test_the_short_way_is_not_taken_past_those_who_wait(store):
 # -- moving ------------------------------------------------------------------------------------------------------------
 
 
-async def test_those_who_wait_come_over_as_to_the_memory_store(store):
+async def test_waiting_jobs_are_adopted_as_the_memory_store_does_it(store):
     async with MemoryStore() as source, MemoryStore() as expected:
         await provide(source, "plecs", slots=0)
         await accept_all(source, 2, resources=needs("plecs"))

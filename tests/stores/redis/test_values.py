@@ -1,4 +1,4 @@
-"""What is kept: values of any size, numbers that are exact, and no more than needed."""
+"""What is stored: values of any size, exact numbers, and nothing after a purge."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
-from redis_servers import REDIS, fresh, need_redis, wire
+from redis_servers import REDIS, connect, fresh, need_redis
 
 from daybreak.core.errors import BadInput, TooLarge
 from daybreak.core.model import Done, Options, Put
@@ -52,7 +52,7 @@ async def test_large_values_are_kept_small_and_come_back_whole(store):
     [record] = await store.put([Put(kind="note", name="n", value=LARGE)])
     assert (await store.records("note"))[0] == record
     assert (await look(store, job)).result == LARGE
-    with wire() as connection:
+    with connect() as connection:
         kept = connection.call(("HGET", f"{{{store.namespace}}}:result", "0000000000000001"))
     assert len(kept) < len(LARGE) / 10
 
@@ -64,7 +64,7 @@ async def test_an_empty_result_is_not_none(store):
 
 
 async def test_sequence_numbers_beyond_what_fourteen_digits_can_tell_stay_exact(store):
-    with wire() as connection:
+    with connect() as connection:
         connection.call(("HSET", f"{{{store.namespace}}}:meta", "seq", "999999999999990"))
     jobs = await accept_all(store, 30)
     single = [await accept(store) for _ in range(3)]
@@ -118,7 +118,7 @@ async def test_what_was_purged_leaves_nothing_behind(store):
     for _ in range(30):
         await store.purge(Purge(events_for=DAY, keys_for=DAY), now=NOON + 9 * DAY)
         await store.purge(Purge(events_for=DAY, keys_for=DAY), now=NOON + 19 * DAY)
-    with wire() as connection:
+    with connect() as connection:
         _, keys = connection.call(("SCAN", "0", "MATCH", f"{{{store.namespace}}}:*", "COUNT", 1_000_000))
     left = {key.decode().partition("}:")[2] for key in keys}
     assert left == {"meta", "lane", "lanes:default", "total"}
@@ -141,7 +141,7 @@ async def test_names_that_are_too_long_are_refused_before_anything_is_written(st
     assert await find_all(store) == []
 
 
-async def test_a_priority_that_is_none_is_refused_before_anything_is_written(store):
+async def test_an_invalid_priority_is_refused_before_anything_is_written(store):
     for priority in (-1, 11):
         with pytest.raises(BadInput, match="priority"):
             await store.insert([spec(), spec(priority=priority)])
