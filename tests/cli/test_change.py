@@ -144,13 +144,13 @@ def test_json_tells_what_was_done(ask, place):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["cancel"], "say which jobs: their ids, or a filter"),
-        (["remove", "--yes"], "say which jobs"),
-        (["cancel", MISSING, "--queue", "mail"], "give ids or a filter, not both"),
+        (["cancel"], "select jobs by id, or by a filter"),
+        (["remove", "--yes"], "select jobs"),
+        (["cancel", MISSING, "--queue", "mail"], "give either ids or a filter, not both"),
         (["remove", "--state", "queued"], "queued jobs cannot be removed, only cancelled, completed or failed ones"),
         (["retry", "--state", "running"], "running jobs cannot be retried"),
         (["priority", MISSING], "is no priority"),
-        (["priority", "high"], "say which jobs"),
+        (["priority", "high"], "select jobs"),
         (["resume", "--state", "failed"], "failed jobs cannot be resumed"),
     ],
 )

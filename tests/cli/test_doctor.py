@@ -33,10 +33,10 @@ def test_all_is_well(cli, ask, place, tmp_path):
     place.worker("mail")
     place.submit()
     told = cli("doctor").stdout
-    assert told.endswith("\nAll is well.\n")
-    assert f"ok    store {tmp_path / 'daybreak.db'} (from the default)" in told
-    assert "ok    1 live worker, 1 job waiting" in told
-    assert "ok    SQLite 3." in told
+    assert told.endswith("\nNo problems found.\n")
+    assert f"ok       store {tmp_path / 'daybreak.db'} (from the default)" in told
+    assert "ok       1 live worker, 1 job waiting" in told
+    assert "ok       SQLite 3." in told
     assert wrong(ask, 0) == []
 
 
@@ -48,8 +48,8 @@ def test_it_leaves_nothing_behind(cli, place):
 
 def test_nobody_works(cli, ask, place):
     place.submit()
-    assert wrong(ask) == [("1 job waits and no worker is there to run them", "start one: daybreak worker TARGET")]
-    assert cli("doctor", code=1).stdout.endswith("\n1 thing is wrong.\n")
+    assert wrong(ask) == [("1 job waits, but no worker is running", "start one: daybreak worker TARGET")]
+    assert cli("doctor", code=1).stdout.endswith("\n1 problem found.\n")
 
 
 def test_a_task_that_no_live_worker_knows(ask, place):
@@ -59,11 +59,11 @@ def test_a_task_that_no_live_worker_knows(ask, place):
         place.submit(task)
     found = dict(wrong(ask))
     [(_, cure)] = [(what, cure) for what, cure in found.items() if what.startswith("2 jobs wait for the task 'mial'")]
-    assert "did someone mean 'mail'?" in next(what for what in found if "mial" in what)
+    assert "was 'mail' meant?" in next(what for what in found if "mial" in what)
     assert cure == (
-        "start a worker that has it: daybreak worker TARGET; or give them up: daybreak jobs cancel --task mial"
+        "start a worker that has it: daybreak worker TARGET; or cancel them: daybreak jobs cancel --task mial"
     )
-    assert any("'paint', version 1, which no live worker knows (they know version 2)" in what for what in found)
+    assert any("'paint', version 1, which no live worker has (they have version 2)" in what for what in found)
     assert any("daybreak worker --allow-commands" in cure for cure in found.values())
     assert any("'sing'" in what for what in found)
 
@@ -72,8 +72,8 @@ def test_a_cure_touches_no_jobs_of_other_versions(ask, cli, place):
     place.worker(("greet", 2))
     old, new = place.submit("greet"), place.submit("greet", version=2)
     [(what, cure)] = wrong(ask)
-    assert what.startswith("1 job waits for the task 'greet', version 1, which no live worker knows")
-    assert cure.endswith(f"; or give them up: daybreak jobs cancel {old}")
+    assert what.startswith("1 job waits for the task 'greet', version 1, which no live worker has")
+    assert cure.endswith(f"; or cancel them: daybreak jobs cancel {old}")
     cli(*shlex.split(cure.rpartition(": daybreak ")[2]))
     assert (place.get(old).state, place.get(new).state) == ("cancelled", "queued")
 
@@ -83,7 +83,7 @@ def test_of_many_jobs_of_one_version_it_is_said_that_no_filter_names_them(ask, p
     for version in (1, 1, 1, 1, 1, 1, 2):
         place.submit("greet", version=version)
     [(_, cure)] = wrong(ask)
-    assert "give them up by their ids; by the task it would be every version" in cure
+    assert "cancel them by their ids; --task would select every version" in cure
     assert cure.endswith("daybreak jobs cancel --task greet --dry-run")
 
 
@@ -99,7 +99,7 @@ def test_a_queue_that_no_live_worker_serves(ask, place):
     place.worker("mail", queues=("default",))
     place.submit(queue="post")
     [(what, cure)] = wrong(ask)
-    assert what == "1 job waits in the queue 'post', and no live worker that knows their task serves it"
+    assert what == "1 job waits in the queue 'post', which no live worker that has their task serves"
     assert cure == "start one for it: daybreak worker TARGET --queues post"
 
 
@@ -112,8 +112,11 @@ def test_queues_that_hold_back(ask, place):
     place.do(lambda client: client.set_queue("c", capacity=1))
     assert wrong(ask) == [
         ("the queue 'a' is paused, and 1 job waits in it", "daybreak queues resume a"),
-        ("the queue 'b' lets nothing run (max_running=0), and 1 job waits", "daybreak queues set b max_running=none"),
-        ("the queue 'c' is full and refuses more: 1 unfinished jobs, capacity 1", "daybreak queues set c capacity=2"),
+        ("the queue 'b' runs no jobs (max_running=0), and 1 job waits in it", "daybreak queues set b max_running=none"),
+        (
+            "the queue 'c' is full and refuses new jobs: 1 unfinished jobs, capacity 1",
+            "daybreak queues set c capacity=2",
+        ),
     ]
 
 
@@ -122,7 +125,9 @@ def test_a_worker_that_left_without_a_word(ask, place):
     assert wrong(ask, 0) == [], "what happened days ago is no news"
     place.worker("mail", seen=LONG_AGO)
     [(what, cure)] = wrong(ask)
-    assert what.startswith("1 worker has gone without a word; the last was w1 on box, process 7, seen 10 min ago")
+    assert what.startswith(
+        "1 worker disappeared without stopping in order; the last one was w1 on box, process 7, last seen 10 min ago"
+    )
     assert "out-of-memory" in cure
 
 
@@ -135,8 +140,8 @@ def test_a_lease_that_nobody_took_over(ask, place, monkeypatch):
 
     place.worker("mail")
     place.do(claimed)
-    monkeypatch.setattr(work, "SKEW", timedelta())
-    assert wrong(ask)[0][0] == "1 running job holds a lease that ran out long ago"
+    monkeypatch.setattr(work, "MAX_SKEW", timedelta())
+    assert wrong(ask)[0][0] == "1 running job holds a lease that expired more than 30 s ago"
 
 
 def failed(place) -> None:
@@ -168,7 +173,7 @@ def test_all_that_failed_in_the_last_day_is_counted_by_reason_and_its_commands_n
     ]
     assert found[0][0].endswith("(mail 1, sing 1)")
     assert found[0][1] == (
-        "list them: daybreak jobs --state failed --reason error --since 1d; mend the cause, then retry them: "
+        "list them: daybreak jobs --state failed --reason error --since 1d; fix the cause, then retry them: "
         "daybreak jobs retry --reason error --since 1d"
     )
     for what, cure in found:
@@ -194,7 +199,7 @@ def test_beyond_so_many_failures_it_says_at_least(ask, place, monkeypatch):
     place.worker("mail")
     for _ in range(3):
         place.fail()
-    monkeypatch.setattr(failures, "LOOKED_AT", 2)
+    monkeypatch.setattr(failures, "MAX_CHECKED", 2)
     monkeypatch.setattr(failures, "_PAGE", 1)
     [(what, _)] = wrong(ask)
     assert what.startswith("at least 2 jobs failed in the last day with the reason error")
@@ -220,17 +225,19 @@ def test_commands_that_nobody_may_run(ask, cli, place):
     place.submit("exec")
     [(what, cure)] = wrong(ask)
     assert (what, cure) == (
-        "2 jobs wait and no worker is there to run them",
+        "2 jobs wait, but no worker is running",
         "start one: daybreak worker --allow-commands --queues default,media",
     )
     assert "Start one with: daybreak worker --allow-commands --queues default,media" in cli("jobs").stdout
     place.worker("mail")
     [(what, cure)] = wrong(ask)
-    assert what == "2 commands wait, and no live worker may run commands"
-    assert cure.startswith("start one that may: daybreak worker --allow-commands --queues default,media; or give them")
+    assert what == "2 commands wait, but no live worker accepts commands"
+    assert cure.startswith(
+        "start one that does: daybreak worker --allow-commands --queues default,media; or cancel them"
+    )
     place.worker("mail", "exec")
     [(what, cure)] = wrong(ask)
-    assert what == "1 job waits in the queue 'media', and no live worker that knows their task serves it"
+    assert what == "1 job waits in the queue 'media', which no live worker that has their task serves"
     assert cure == "start one for it: daybreak worker --allow-commands --queues media"
 
 
@@ -270,7 +277,7 @@ def test_jobs_that_wait_for_what_only_their_own_slots_could_run(ask, place):
     waiting(place, place.submit("inner"))
     [(what, cure)] = slots(ask)
     assert re.match(r"the job \S+ of 'outer' waits for the job \S+ of 'inner', which is queued, and every slot", what)
-    assert what.endswith("in the same way; so does 1 other job: none can go on")
+    assert what.endswith("in the same way; so does 1 other job: none of them can continue")
     assert cure.startswith("start one more worker, which has free slots: daybreak worker TARGET;")
     place.worker("outer", "inner", id="w2", processes=1)
     assert slots(ask, 0) == [], "the other worker has a free slot"
@@ -319,17 +326,17 @@ def test_two_apps_with_different_code_under_one_name(ask, place):
         code = {"mail": "3.11-2", "sing": "3.11-9"}
         place.worker("mail", "sing", id=f"c{n}", name="c", app="blog:app", code=code)
     [(what, cure)] = wrong(ask)
-    assert what.startswith("two live workers run different code for the task 'mail', and a job gets whichever takes it")
+    assert what.startswith("two live workers run different code for the task 'mail', and a job may run on either")
     assert "(app shop:app, started 5 min ago)" in what
     assert "(app blog:app, started 5 min ago)" in what
-    assert cure.startswith("give the task of one app another name")
+    assert cure.startswith("rename the task in one app")
 
 
 def test_one_app_whose_code_has_changed_since_a_worker_was_started(ask, place):
     place.worker("mail", id="a", name="old", app="shop:app", code={"mail": "3.11-1"}, seen=timedelta(seconds=9))
     place.worker("mail", id="b", name="new", app="shop:app", code={"mail": "3.11-2"})
     [(_, cure)] = wrong(ask)
-    assert cure == "restart whichever has the old code; old was started first"
+    assert cure == "restart the worker that has the old code; old was started first"
 
 
 @pytest.mark.parametrize(
@@ -355,16 +362,16 @@ def test_what_else_a_reset_takes_back_is_said(cli, place):
 
     cli("resources", "set", "api", "slots=3", "breaker=on")
     [info] = place.do(all_resources)
-    for set_by, more in ((info.set_by, f", which also takes back what {info.set_by} has set"), ("", "")):
+    for set_by, more in ((info.set_by, f", which also undoes what {info.set_by} has set"), ("", "")):
         shut = replace(info, breaker="open", set_by=set_by)
         [finding] = _resources([shut], Session(), datetime.now(UTC))
-        assert finding.cure.endswith(f"or with: daybreak resources reset api{more}")
+        assert finding.cure.endswith(f"or close it with: daybreak resources reset api{more}")
 
 
 def test_clocks_that_differ(ask, place):
     place.worker("mail", seen=-timedelta(hours=2))
     [(what, _)] = wrong(ask)
-    assert "was seen in 1 h" in what or "was seen in 2 h" in what
+    assert "was last seen in 1 h" in what or "was last seen in 2 h" in what
 
 
 # -- the place ---------------------------------------------------------------------------------------------------------
@@ -416,7 +423,7 @@ def test_an_app_that_names_another_store_or_cannot_be_loaded(ask, place, tmp_pat
     (tmp_path / "tasks.py").write_text("from daybreak import Daybreak\napp = Daybreak('other.db')")
     [(what, cure)] = wrong(ask)
     assert "names the store" in what
-    assert f'write url = "{tmp_path / "other.db"}" into daybreak.toml' in cure
+    assert f'write url = "{tmp_path / "other.db"}" in daybreak.toml' in cure
     (tmp_path / "daybreak.toml").write_text('app = "broken.py"')
     (tmp_path / "broken.py").write_text("1 / 0")
     [(what, cure)] = wrong(ask)

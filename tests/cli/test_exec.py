@@ -41,7 +41,7 @@ def test_a_folder_that_was_deleted_or_has_no_text_for_a_name_is_told(cli, tmp_pa
     gone.rmdir()
     assert "the current folder was deleted: go to another one first" in cli("exec", "ls", code=2).stderr
     monkeypatch.chdir(tmp_path)
-    assert r"l\udce9tin: a job keeps only text" in cli("exec", "--cwd", "l\udce9tin", "ls", code=2).stderr
+    assert r"l\udce9tin: the path is not valid UTF-8" in cli("exec", "--cwd", "l\udce9tin", "ls", code=2).stderr
 
 
 @pytest.mark.parametrize(("exit_code", "code"), [(0, 0), (3, 1)])

@@ -21,7 +21,7 @@ def test_queues_are_listed_with_what_is_in_them(cli, place):
     lines = [line.split() for line in cli("queues").stdout.splitlines()]
     assert lines[1] == ["mail", "1", "1", "0", "0", "0", "0", "0"]
     assert lines[2] == ["sim", "0", "0", "0", "0", "1/4", "0", "0", "capacity", "1,000,", "weight", "3"]
-    assert lines[-1] == ["2", "queues.", "Look", "at", "one", "with:", "daybreak", "queues", "show", "mail"]
+    assert lines[-1] == ["2", "queues.", "Show", "one", "with:", "daybreak", "queues", "show", "mail"]
 
 
 def test_no_queue_is_no_error(cli, place):
@@ -31,10 +31,10 @@ def test_no_queue_is_no_error(cli, place):
 
 def test_a_pause_that_holds_jobs_is_told(cli, place):
     place.submit(queue="mail")
-    assert cli("queues", "pause", "mail").stdout == "mail is paused. Go on with: daybreak queues resume mail\n"
+    assert cli("queues", "pause", "mail").stdout == "mail is paused. Resume it with: daybreak queues resume mail\n"
     assert queue(place, "mail").paused
-    assert "1 job held by a pause. Go on with: daybreak queues resume mail" in cli("queues").stdout
-    assert cli("queues", "resume", "mail").stdout == "mail goes on.\n"
+    assert "1 job waits in paused queues. Resume with: daybreak queues resume mail" in cli("queues").stdout
+    assert cli("queues", "resume", "mail").stdout == "mail is resumed.\n"
     assert not queue(place, "mail").paused
 
 
@@ -59,7 +59,7 @@ def test_settings_are_changed_while_it_runs(cli, place):
     assert queue(place, "mail") == QueueSettings(
         paused=True, max_running=4, capacity=10_000, discipline="aging", patience=timedelta(minutes=10), weight=3
     )
-    assert cli("queues", "set", "mail", "max_running=none").stdout == "mail: max_running without limit.\n"
+    assert cli("queues", "set", "mail", "max_running=none").stdout == "mail: max_running no limit.\n"
     assert queue(place, "mail").max_running is None
 
 
@@ -67,7 +67,7 @@ def test_settings_are_changed_while_it_runs(cli, place):
     ("words", "code", "told"),
     [
         (["set", "mail", "max_runing=4"], 2, "no setting 'max_runing'; did you mean 'max_running'?"),
-        (["set", "mail", "zzz=4"], 2, "there are paused, max_running"),
+        (["set", "mail", "zzz=4"], 2, "the settings are paused, max_running"),
         (["set", "mail", "ranked=true"], 2, "no setting 'ranked'"),
         (["set", "mail", "max_running=four"], 2, "write a whole number from 0 to 2,147,483,648, or none"),
         (["set", "mail", "max_running=-1"], 2, "write a whole number"),
@@ -85,16 +85,20 @@ def test_settings_are_changed_while_it_runs(cli, place):
         (["set", "mail", "weight="], 2, "weight=: write a whole number from 1 to 2,147,483,648\n"),
         (["set", "mail", "weight=0"], 2, "from 1 to 2,147,483,648\n"),
         (["set", "mail", "patience="], 2, "patience: '' is no duration; write '90s', '10m', '1h30m'\n"),
-        (["set", "", "max_running=1"], 2, "it is empty"),
-        (["pause", "mail", ""], 2, "it is empty"),
-        (["resume", ""], 2, "it is empty"),
-        (["show", ""], 2, "it is empty"),
+        (["set", "", "max_running=1"], 2, "the value is empty"),
+        (["pause", "mail", ""], 2, "the value is empty"),
+        (["resume", ""], 2, "the value is empty"),
+        (["show", ""], 2, "the value is empty"),
         (["set", "mail", "paused=perhaps"], 2, "write true or false"),
         (["set", "mail", "discipline=lifo"], 2, "write fifo or aging"),
         (["set", "mail", "patience=10"], 2, "is no duration"),
         (["set", "mail", "max_running"], 2, "write name=value"),
         (["set", "mail"], 2, "Missing argument"),
-        (["set", "mial", "weight=2"], 4, "no queue named 'mial'; did you mean 'mail'? If not, add --new."),
+        (
+            ["set", "mial", "weight=2"],
+            4,
+            "no queue named 'mial'; did you mean 'mail'? If the name is right, add --new.",
+        ),
         (["pause", "mial"], 4, "did you mean 'mail'?"),
         (["pause", "mail", "mial"], 4, "did you mean 'mail'?"),
         (["resume", "other"], 4, "no queue named 'other': it has neither jobs nor settings"),
@@ -127,7 +131,7 @@ def test_workers_are_live_or_gone(cli, ask, place):
     assert rows["w1"][1:] == ["live", "box", "7", "a,", "b", "2", "2", "1,234", "5", "5", "min", "now"]
     assert rows[r"\x1b[31mw2"][1] == "gone"
     assert rows["w3"][1] == "stopping"
-    assert told.splitlines()[-1] == "2 live workers, 1 gone without a word. What they do: daybreak top"
+    assert told.splitlines()[-1] == "2 live workers, 1 gone. Watch them with: daybreak top"
     assert {worker["id"] for worker in ask("workers", "--live", "--json")["workers"]} == {"w1-id", "w3-id"}
     [first] = [worker for worker in ask("workers", "--json")["workers"] if worker["id"] == "w1-id"]
     assert first["tasks"][1] == {"task": "mail", "version": 2}

@@ -32,9 +32,9 @@ def test_a_change_holds_until_it_is_reset(cli, place, ask):
     assert cli("resources", "set", "plecs", "slots=4", "rate=100/min").stdout == "plecs: slots 4, rate 100/min.\n"
     told = ask("resources", "show", "plecs", "--json")
     assert (told["slots"], told["rate"], told["differs"], told["breaker"]) == (4, "100/min", True, "closed")
-    assert "not as the code says" in cli("resources").stdout
+    assert "differs from the code" in cli("resources").stdout
     assert "daybreak resources reset plecs" in cli("resources", "show", "plecs").stdout
-    assert cli("resources", "reset", "plecs").stdout == "plecs is as the code says: 2 slots.\n"
+    assert cli("resources", "reset", "plecs").stdout == "plecs has the settings of the code again: 2 slots.\n"
     assert not ask("resources", "show", "plecs", "--json")["differs"]
 
 
@@ -58,9 +58,9 @@ def test_a_breaker_is_set_word_by_word(cli, place, ask):
 def test_burst_and_breaker_settings_are_shown(cli, place, ask):
     cli("resources", "set", "api", "rate=10/s", "burst=5", "breaker=on", "failures=1", "open_for=90s", "probes=3")
     shown = " ".join(cli("resources", "show", "api").stdout.split())
-    assert "rate 10/s burst 5 starts at once after a rest" in shown
-    assert "breaker closed opens after 1 failure in a row, for 1 min 30 s" in shown
-    assert "closes after 2 successes, tried by 3 jobs at a time" in shown
+    assert "rate 10/s burst 5 starts at once after an idle time" in shown
+    assert "breaker closed opens after 1 failure in a row; stays open for 1 min 30 s" in shown
+    assert "closes after 2 successes, probing with 3 jobs at a time" in shown
     told = ask("resources", "show", "api", "--json")
     assert (told["burst"], told["breaker"]) == (5, "closed")
     assert told["breaker_settings"] == {"failures": 1, "successes": 2, "open_for": 90.0, "probes": 3}

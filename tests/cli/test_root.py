@@ -82,12 +82,12 @@ def test_its_version(cli):
     [
         (["jbos"], "no command 'jbos'; did you mean 'jobs'?"),
         (["SUBMIT"], "did you mean 'submit'?"),
-        (["frobnicate"], "there are submit, exec, lock, jobs"),
+        (["frobnicate"], "the commands are submit, exec, lock, jobs"),
         (["jobs", "cancle"], "no command 'cancle'; did you mean 'cancel'?"),
         (["jobs", "01a1e293-ba6c-7a1c-8063-f5022d90ca6d"], "daybreak jobs show 01a1e293-ba6c-7a1c-8063-f5022d90ca6d"),
         (["queues", "pasue"], "did you mean 'pause'?"),
         (["jobs", "--state", "faild"], "no state named 'faild'; did you mean failed?"),
-        (["jobs", "--state", "queued,zzz"], "no state named 'zzz'; there are scheduled, blocked"),
+        (["jobs", "--state", "queued,zzz"], "no state named 'zzz'; write one of scheduled, blocked"),
         (["jobs", "--reason", "exausted"], "did you mean exhausted?"),
         (["jobs", "--priority", "hihg"], "did you mean high?"),
         (["jobs", "--priority", "11"], "integer from 0 to 10"),
@@ -136,8 +136,7 @@ def test_a_fault_of_ours_shows_its_place_only_when_asked(monkeypatch, cli):
     monkeypatch.setattr(importlib.import_module("daybreak.cli.workers").command, "callback", lambda **_: 1 / 0)
     told = cli("workers", code=70).stderr
     assert told == (
-        "Error: this should not have happened (ZeroDivisionError: division by zero). "
-        "DAYBREAK_DEBUG=1 shows where it did.\n"
+        "Error: internal error (ZeroDivisionError: division by zero). Set DAYBREAK_DEBUG=1 to see the traceback.\n"
     )
     from click.testing import CliRunner
 
@@ -218,7 +217,7 @@ def test_a_store_beside_us_is_not_the_one_of_the_project(cli, tmp_path, monkeypa
         ("postgresql://ann:p@ss@db:port/x", 2, "its port is no number"),
         ("ftp://x", 2, "no store that Daybreak knows"),
         ("jobs", 2, "write a path that ends in .db"),
-        ("memory://", 2, "lives inside one process"),
+        ("memory://", 2, "is in the memory of one process"),
         ("missing/x.db", 3, "there is no store at"),
         ("folder.db", 3, "is a folder"),
         ("text.db", 3, "is no SQLite file"),
@@ -314,13 +313,13 @@ def test_a_copy_needs_a_name_that_a_file_can_have(cli, tmp_path):
     ids=" ".join,
 )
 def test_an_empty_value_is_taken_for_a_variable_that_is_not_set(cli, tmp_path, words):
-    assert "it is empty, as from a variable that is not set; give it a value" in cli(*words, code=2).stderr
+    assert "the value is empty (is a shell variable not set?); give a value" in cli(*words, code=2).stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_variable_of_the_environment_is_one_that_is_not_set(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("DAYBREAK_URL", "")
-    assert f"made the store {tmp_path / 'daybreak.db'} (from the default)" in cli("submit", "mail").stderr
+    assert f"created the store {tmp_path / 'daybreak.db'} (from the default)" in cli("submit", "mail").stderr
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -329,7 +328,7 @@ def test_an_empty_variable_of_the_environment_is_one_that_is_not_set(cli, tmp_pa
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["lock", "x", "--lease", "0s", "--", "true"], "--lease: a lock is kept for at least 200 ms at a time"),
+        (["lock", "x", "--lease", "0s", "--", "true"], "--lease: the shortest lease is 200 ms"),
         (["queues", "set", "mail", "patience=10"], "patience: '10' is no duration; write '90s', '10m', '1h30m'\n"),
         (["resources", "set", "x", "breaker=on", "open_for=soon"], "is no duration; write '90s', '10m', '1h30m'\n"),
         (["resources", "set", "x", "slots=" + "9" * 20], "write a whole number from 0 to 1,000,000,000, or none"),

@@ -1,4 +1,4 @@
-"""What all commands share: the command to type next, and what is said of a store that cannot be looked at."""
+"""What all commands share: the command to type next, and what is said of a store that cannot be accessed."""
 
 from __future__ import annotations
 
@@ -91,4 +91,4 @@ def test_a_folder_that_may_not_be_entered_is_told_with_its_cure(tmp_path, words)
     finally:
         folder.chmod(0o700)
     assert ran.returncode == 3, ran.stderr
-    assert f"{folder / 'jobs.db'} (from DAYBREAK_URL) cannot be looked at: Permission denied" in ran.stdout + ran.stderr
+    assert f"cannot access {folder / 'jobs.db'} (from DAYBREAK_URL): Permission denied" in ran.stdout + ran.stderr

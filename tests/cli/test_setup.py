@@ -42,7 +42,7 @@ def test_init_takes_the_store_and_the_app_that_are_named(cli, tmp_path):
 
 def test_init_overwrites_nothing(cli, tmp_path):
     (tmp_path / "tasks.py").write_text("mine")
-    assert "tasks.py is there already: left as it is" in cli("init").stdout
+    assert "tasks.py exists already; it was not changed" in cli("init").stdout
     assert (tmp_path / "tasks.py").read_text() == "mine"
     assert "Start a worker" not in cli("init").stdout
 
@@ -137,7 +137,7 @@ def test_what_was_put_there_while_the_copy_was_made_is_not_overwritten_either(pl
 @pytest.mark.parametrize("name", ["copy.db", "my copy.db", "noext", "odd ?#%41 name", "it's.db"])
 def test_the_copy_is_named_so_that_it_can_be_looked_into(cli, place, name):
     job = place.submit()
-    words = shlex.split(cli("backup", name).stdout.partition("Look into it with: ")[2])
+    words = shlex.split(cli("backup", name).stdout.partition("List its jobs with: ")[2])
     assert words[0] == "daybreak"
     assert job in cli(*words[1:]).stdout
 
@@ -203,7 +203,7 @@ def test_what_is_no_store_is_not_copied(tmp_path, content, error, told):
 @pytest.mark.parametrize("url", ["memory://", "postgresql://ann:hunter2@db/jobs"])
 def test_what_is_no_file_cannot_be_copied(cli, url):
     told = cli("backup", "x.db", "--url", url, code=2).stderr
-    assert "is no file that could be copied" in told
+    assert "is not a file" in told
     assert "hunter2" not in told
 
 

@@ -9,7 +9,7 @@ import pytest
 
 def test_an_empty_store_has_nothing_to_tell(cli):
     cli("queues", "set", "small", "capacity=2")
-    assert "Nothing has happened yet" in cli("stats").stdout
+    assert "No statistics yet" in cli("stats").stdout
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_programs_get_every_number(shed):
 
 
 def test_a_queue_says_that_it_sheds(shed):
-    assert "the last in line is shed" in shed("queues", "show", "small").stdout
+    assert "sheds the least urgent job" in shed("queues", "show", "small").stdout
     assert "capacity 2, sheds" in shed("queues").stdout
     assert "write refuse or shed" in shed("queues", "set", "small", "when_full=explode", code=2).stderr
 

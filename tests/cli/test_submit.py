@@ -60,8 +60,8 @@ def test_it_prints_the_id_and_nothing_else(cli, place):
 
 
 def test_the_first_job_makes_the_store_and_says_so(cli, tmp_path):
-    assert f"made the store {tmp_path / 'daybreak.db'} (from the default)" in cli("submit", "mail").stderr
-    assert "made the store" not in cli("submit", "mail").stderr
+    assert f"created the store {tmp_path / 'daybreak.db'} (from the default)" in cli("submit", "mail").stderr
+    assert "created the store" not in cli("submit", "mail").stderr
 
 
 @pytest.mark.parametrize(
@@ -191,15 +191,15 @@ def test_json_shows_the_job(ask):
         (["--priority", "urgent"], "is no priority"),
         (["--priority", "-1"], "integer from 0 to 10"),
         (["--priority", "5.5"], "is no priority"),
-        (["--delay", "90"], "a bare number has no unit; write 90s"),
+        (["--delay", "90"], "has no unit; write 90s"),
         (["--delay", "soon"], "is no duration"),
         (["--delay", "200000d"], "out of range"),
         (["--timeout", "0s"], "timeout must be longer than nothing"),
         (["--timeout", "adaptive:0s"], "timeout must be longer than nothing"),
-        (["--timeout", "adaptive:4"], "a bare number has no unit; write 4s"),
+        (["--timeout", "adaptive:4"], "has no unit; write 4s"),
         (["--timeout", "adaptive"], "is no duration"),
         (["--run-at", "2026-01-31T18:00"], "has no time zone; write 2026-01-31T18:00+00:00"),
-        (["--run-at", "tomorrow"], "is no instant"),
+        (["--run-at", "tomorrow"], "is not a date and time"),
         (["--run-at", "9999-12-31T23:59-12:00"], "out of range"),
         (["--delay", "1s", "--run-at", "2026-01-31T18:00Z"], "give delay or run_at, not both"),
         (["--retry", "0"], "the first try counts"),
@@ -209,18 +209,18 @@ def test_json_shows_the_job(ask):
         (["to"], "argument 'to': write name=value"),
         (["=x"], "write name=value"),
         (["to=1", "to=2"], "argument 'to' is given twice"),
-        (["x=@missing.txt"], "missing.txt cannot be read: No such file"),
-        (["x=@."], "cannot be read: Is a directory"),
-        (["x=@"], "cannot be read"),
-        (["--args", "missing.json"], "missing.json cannot be read"),
-        (["--args", "list.json"], "write a JSON object"),
-        (["--args", "bad.json"], "is no valid JSON"),
+        (["x=@missing.txt"], "cannot read missing.txt: No such file"),
+        (["x=@."], "cannot read .: Is a directory"),
+        (["x=@"], "cannot read"),
+        (["--args", "missing.json"], "cannot read missing.json"),
+        (["--args", "list.json"], "expected a JSON object"),
+        (["--args", "bad.json"], "is not valid JSON"),
         (["--args", "deep.json"], "nested deeper"),
         (["--args", "deep100.json"], "nested deeper"),
-        (["--args", "binary.bin"], "is no UTF-8 text"),
-        (["x=@binary.bin"], "is no UTF-8 text"),
-        (["x=@big.txt"], "larger than 1,048,576 bytes"),
-        (["--args", "big.txt"], "larger than 1,048,576 bytes"),
+        (["--args", "binary.bin"], "is not UTF-8 text"),
+        (["x=@binary.bin"], "is not UTF-8 text"),
+        (["x=@big.txt"], "larger than the limit of 1,048,576 bytes"),
+        (["--args", "big.txt"], "larger than the limit of 1,048,576 bytes"),
         (["--queue", "a\x1bb"], "control character"),
         (["--queue", "q" * 201], "the limit is 200"),
         (["--tag", "a\nb"], "control character"),
@@ -245,7 +245,7 @@ def test_what_cannot_be_right_is_refused_in_one_sentence(cli, tmp_path, words, t
 def test_an_empty_value_is_taken_for_a_variable_that_is_not_set(cli, tmp_path, option):
     told = cli("submit", "mail", option, "", code=2).stderr
     assert f"'{option}'" in told
-    assert "it is empty, as from a variable that is not set; give it a value, or leave it out" in told
+    assert "the value is empty (is a shell variable not set?); give a value, or leave it out" in told
     assert list(tmp_path.iterdir()) == []
 
 
@@ -265,15 +265,15 @@ def test_a_file_that_may_not_be_read(cli, tmp_path):
 
 
 def test_it_says_if_nobody_is_there_to_run_it(cli, place):
-    assert "no worker is there: the job waits" in cli("submit", "mail").stderr
+    assert "no worker is running, so the job waits" in cli("submit", "mail").stderr
     place.worker("other")
-    assert "no live worker knows the task 'mail'" in cli("submit", "mail").stderr
+    assert "no live worker has the task 'mail'" in cli("submit", "mail").stderr
     place.worker(("mail", 2))
-    assert "know 'mail' in version 2, not in version 1" in cli("submit", "mail").stderr
+    assert "live workers have version 2 of 'mail', not version 1" in cli("submit", "mail").stderr
     place.worker("mail")
     assert cli("submit", "mail").stderr == ""
     place.worker("mail", seen=timedelta(minutes=1))
-    assert "no worker is there" in cli("submit", "mail").stderr
+    assert "no worker is running" in cli("submit", "mail").stderr
 
 
 # -- with an app -------------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_with_an_app_the_same_key_is_the_same_job_only_for_the_same_arguments(cl
         (["paint", "color=red", "n=3", "m=4"], "has no parameter 'm'"),
         (
             ["paint", "color=red", "n=3", "when=2026-01-31T18:00:00", "--version", "1"],
-            "is at version 3 in this app, not at 1",
+            "this app has version 3 of the task 'paint', not 1",
         ),
     ],
 )
@@ -361,7 +361,7 @@ def test_a_store_named_in_code_is_where_the_jobs_go_and_the_difference_is_said(c
     (tmp_path / "tasks.py").write_text(APP % "'in-code.db'")
     (tmp_path / "daybreak.toml").write_text('app = "tasks.py:app"')
     result = cli("submit", "anything", "x=1")
-    assert "in its code; other commands look at" in result.stderr
+    assert "so the job goes there. Other commands use" in result.stderr
     assert not (tmp_path / "daybreak.db").exists()
     assert "anything" in cli("jobs", "--app", "tasks.py:app").stdout
     assert "anything" in cli("jobs", "--url", "in-code.db").stdout
@@ -376,7 +376,7 @@ def test_a_store_named_in_code_is_where_the_jobs_go_and_the_difference_is_said(c
         ("def x(:", "SyntaxError"),
         ("\n\n1 / 0", "ZeroDivisionError: division by zero"),
         ("x = 1", "no Daybreak app"),
-        ("import sys\nsys.exit(3)", "ends the program while it is loaded"),
+        ("import sys\nsys.exit(3)", "calls sys.exit() while it is imported"),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_told_with_its_place(cli, tmp_path, code, told):

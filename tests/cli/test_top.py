@@ -12,7 +12,7 @@ import pytest
 
 from daybreak.api.queue_info import QueueInfo
 from daybreak.cli.top.frame import frame
-from daybreak.cli.top.snapshot import Look, Rates
+from daybreak.cli.top.snapshot import Rates, Snapshot
 from daybreak.core.model import Job, JobSpec, QueueSettings, State
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
@@ -48,16 +48,16 @@ def test_an_empty_store(cli, place):
 @pytest.mark.parametrize("every", ["0s", "1ms"])
 def test_looking_too_often_is_refused(cli, place, every):
     place.submit()
-    assert "at most ten times a second" in cli("top", "--every", every, code=2).stderr
+    assert "the shortest interval is 100ms" in cli("top", "--every", every, code=2).stderr
 
 
-def seen(seconds: float, **states: int) -> Look:
+def seen(seconds: float, **states: int) -> Snapshot:
     counts = {State(name): n for name, n in states.items()}
     queue = QueueInfo(name="q", settings=QueueSettings(), is_set=False, states=counts, priorities={}, tasks={})
-    return Look(at=NOON + timedelta(seconds=seconds), queues=[queue], running=[], failed=[], workers=[])
+    return Snapshot(at=NOON + timedelta(seconds=seconds), queues=[queue], running=[], failed=[], workers=[])
 
 
-def busy(queues: int, running: int, failed: int) -> Look:
+def busy(queues: int, running: int, failed: int) -> Snapshot:
     made = [
         QueueInfo(
             name=f"q{n}", settings=QueueSettings(), is_set=False, priorities={5: n + 1}, tasks={},
@@ -67,7 +67,7 @@ def busy(queues: int, running: int, failed: int) -> Look:
     ]  # fmt: skip
     specs = [JobSpec(id=f"job-{n}", task="mail") for n in range(20)]
     jobs = [Job(seq=1, spec=spec, state=State.RUNNING, priority=5, created_at=NOON) for spec in specs]
-    return Look(at=NOON, queues=made, running=jobs[:running], failed=jobs[:failed], workers=[])
+    return Snapshot(at=NOON, queues=made, running=jobs[:running], failed=jobs[:failed], workers=[])
 
 
 def test_queues_that_are_not_listed_are_counted():

@@ -116,16 +116,16 @@ def test_a_worker_for_command_lines_alone_needs_no_app(cli, handed):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["worker"], "no app is named"),
+        (["worker"], "no app is set"),
         (["worker", "missing.py"], "there is no file missing.py"),
         (["worker", "tasks.py", "--processes", "0"], "--processes"),
         (["worker", "tasks.py", "--processes", "20000"], "between 1 and 10,000"),
-        (["worker", "tasks.py", "--grace", "10"], "a bare number has no unit"),
+        (["worker", "tasks.py", "--grace", "10"], "has no unit"),
         (["worker", "tasks.py", "--lease", "1ms"], "between 0.2 s and 1 h"),
         (["worker", "tasks.py", "--memory-limit", "much"], "write a size"),
         (["worker", "tasks.py", "--isolation", "fork"], "no isolation named 'fork'"),
         (["worker", "tasks.py", "--url", "sqs://x"], "no SQS store yet"),
-        (["dev"], "no app is named"),
+        (["dev"], "no app is set"),
     ],
 )
 def test_what_cannot_be_right_starts_nothing(cli, tasks, handed, words, told):
@@ -136,7 +136,7 @@ def test_what_cannot_be_right_starts_nothing(cli, tasks, handed, words, told):
 def test_an_error_in_the_users_module_is_told_with_its_line(cli, tmp_path, handed):
     (tmp_path / "shop.py").write_text("from daybreak import Daybreak\napp = Daybreak()\nPORT = int('80x')\n")
     told = cli("worker", "shop:app", code=2).stderr
-    assert "shop:app cannot be loaded: ValueError: invalid literal for int() with base 10: '80x'" in told
+    assert "cannot load shop:app: ValueError: invalid literal for int() with base 10: '80x'" in told
     assert f"({tmp_path / 'shop.py'}, line 3)" in told
 
 
@@ -144,7 +144,7 @@ def test_no_word_of_a_job_passes_for_a_line_of_the_log():
     forged = "2026-11-17 13:00:00 INFO    stopped: 999 completed, 0 failed"
     trouble = RuntimeError(f"oops\n{forged}\r{forged}\x85{forged}\u2028{forged}\n")
     about = {"msg": f"mail failed: {trouble}", "levelname": "ERROR", "exc_info": (RuntimeError, trouble, None)}
-    line = logs.SafeFormatter(logs.LINE, logs.TIME, style="{").format(logging.makeLogRecord(about))
+    line = logs.SafeFormatter(logs.LINE_FORMAT, logs.TIME_FORMAT, style="{").format(logging.makeLogRecord(about))
     first, *others = line.splitlines()
     assert first.endswith("ERROR   mail failed: oops")
     assert len(others) == 3, "the message and the traceback, each with one line that was forged"
@@ -184,7 +184,7 @@ def test_wait_for_a_live_worker_and_stop_it(start, cli, tasks, until, place):
         "failed (exhausted, attempt 1): OSError"
         in cli("submit", "broken", "--app", "tasks.py", "--wait", code=1).stderr
     )
-    assert cli("doctor", code=1).stdout.count("wrong ") == 1, "the job that was given up, and nothing else"
+    assert cli("doctor", code=1).stdout.count("problem  ") == 1, "the job that was given up, and nothing else"
     worker.send_signal(signal.SIGTERM)
     worker.communicate(timeout=30)
     assert worker.returncode == 0
@@ -216,7 +216,7 @@ def test_dev_starts_the_worker_again_when_the_code_changes(start, cli, tasks, un
     tasks.write_text(TASKS.replace("2 * n", "3 * n"))
     os.utime(tasks, ns=(written + 1, written + 1))  # same length, same second: all that Python's cache compares
     assert "Worker for" in process.stderr.readline()
-    while "tasks.py changed: the worker starts again" not in (line := process.stderr.readline()):
+    while "tasks.py changed; restarting the worker" not in (line := process.stderr.readline()):
         assert line
     while "Worker for" not in (line := process.stderr.readline()):
         assert line
@@ -247,7 +247,7 @@ def test_dev_waits_for_broken_code_to_be_mended(start, cli, tasks):
     tasks.write_text("def x(:")
     process = start("dev", "tasks.py", "--processes", "1")
     assert "SyntaxError" in process.stderr.readline()
-    assert "it starts again when the code changes" in process.stderr.readline()
+    assert "it will be restarted when a file changes" in process.stderr.readline()
     tasks.write_text(TASKS)
     assert "tasks.py changed" in process.stderr.readline()
     assert "Worker for" in process.stderr.readline()
@@ -293,15 +293,15 @@ def test_dev_compiles_anew_what_was_written_while_the_worker_ended(monkeypatch, 
         compiled(path).parent.mkdir(exist_ok=True)
         compiled(path).touch()
     monkeypatch.setattr(dev, "_running", running)
-    monkeypatch.setattr(dev, "LOOK_EVERY", 0)
+    monkeypatch.setattr(dev, "POLL_INTERVAL", 0)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert dev._serve([], tmp_path) == 0
+    assert dev._serve([], None, tmp_path) == 0
     assert starts == [True, False, False]
 
 
 def test_dev_hands_on_what_was_said(monkeypatch, cli, tasks, tmp_path):
     seen: list = []
-    monkeypatch.setattr(dev, "_serve", lambda words, folder: seen.append((words, folder)) or 0)
+    monkeypatch.setattr(dev, "_serve", lambda words, server, folder: seen.append((words, folder)) or 0)
     cli(
         "dev",
         "tasks.py",

@@ -130,7 +130,7 @@ def test_the_lock_of_a_killed_process_goes_to_the_next_within_two_leases(story):
 def test_a_person_takes_a_lock_away_and_its_holder_is_told(story):
     _, told, report = story
     assert "released by" in report["pulls"]["108"]["why"]
-    assert "1 lock released, held by hal." in told
+    assert "1 lock released; held by hal until now." in told
     assert "108 hal: was told that the lock is not its own any more" in told
 
 

@@ -1,10 +1,10 @@
 """The command line: commands, and how they print.
 
-root       the program `daybreak`: its commands by group, loaded when they are called
-session    what all commands of one call share: the settings, the store, who asks
-errors     errors as one sentence and an exit code
-options    what commands take: filters, durations, priorities
-text       words for people: safe on a terminal, times and amounts readable
+root       the program `daybreak`: its commands by section, imported when they are called
+session    what a command needs: the settings, the app, the store and a client
+errors     turns an exception into one sentence and an exit code
+options    types of options and arguments, and the filters
+text       text for people: escaped for a terminal, with readable times and numbers
 output     tables, JSON, notes; the JSON itself is built in `daybreak.api.views`
 """
 

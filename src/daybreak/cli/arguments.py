@@ -1,4 +1,4 @@
-"""A job's arguments as typed: `name=value`, `name=@file`, and `--args FILE`."""
+"""Reads a job's arguments from the command line: `name=value`, `name=@file`, and `--args FILE`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daybreak.policy.admit import ARGS_LIMIT
 
 
 def read_pairs(pairs: Mapping[str, str]) -> dict[str, str]:
-    """The text of each argument: `@path` stands for the text of a file, `@@` for an @."""
+    """The text of each argument: `@path` is replaced by the text of that file, a leading `@@` by an @."""
     return {name: _text(name, value) for name, value in pairs.items()}
 
 
@@ -24,47 +24,48 @@ def _text(name: str, value: str) -> str:
     return read_text(value[1:], f"argument {name!r}") if value.startswith("@") else value
 
 
-def read_args(place: str | None) -> dict[str, Any]:
-    """The JSON object of `--args`: a file, or `-` for what is piped in."""
-    if place is None:
+def read_args(path: str | None) -> dict[str, Any]:
+    """The JSON object that `--args` names: a file, or `-` for standard input."""
+    if path is None:
         return {}
-    text = read_text(place, "--args")
+    text = read_text(path, "--args")
     try:
         found = json.loads(text)
     except RecursionError:
-        raise TooLarge(f"--args {place}: nested deeper than {values.DEPTH_LIMIT} levels") from None
+        raise TooLarge(f"--args {path}: nested deeper than {values.DEPTH_LIMIT} levels") from None
     except ValueError as error:
-        raise BadInput(f"--args {place} is no valid JSON: {error}") from None
+        raise BadInput(f"--args {path} is not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise BadInput(f'--args {place}: write a JSON object, such as {{"to": "ann"}}, not a {type(found).__name__}')
+        raise BadInput(f'--args {path}: expected a JSON object, such as {{"to": "ann"}}, not a {type(found).__name__}')
     return found
 
 
-def read_text(place: str, what: str) -> str:
-    """The text of a file; no more of it is read than a job's arguments may take."""
-    if place == "-" and sys.stdin is None:
-        raise BadInput(f"{what}: nothing is piped in, standard input is closed; pipe a text in, or name a file")
+def read_text(path: str, what: str) -> str:
+    """The text of a file, or of standard input for `-`. Reading stops at the size limit of a job's arguments."""
+    if path == "-" and sys.stdin is None:
+        raise BadInput(f"{what}: standard input is closed; pipe a text in, or name a file")
     try:
-        if place == "-":
+        if path == "-":
             data = sys.stdin.buffer.read(ARGS_LIMIT + 1)
         else:
-            with Path(place).open("rb") as file:
+            with Path(path).open("rb") as file:
                 data = file.read(ARGS_LIMIT + 1)
     except (OSError, ValueError) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise BadInput(f"{what}: {place or 'an empty name'} cannot be read: {told}") from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"{what}: cannot read {path or 'a file without a name'}: {reason}") from None
     if len(data) > ARGS_LIMIT:
         raise TooLarge(
-            f"{what}: {place} is larger than {ARGS_LIMIT:,} bytes, the limit; pass the name of the file instead"
+            f"{what}: {path} is larger than the limit of {ARGS_LIMIT:,} bytes; pass the name of the file instead"
         )
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise BadInput(f"{what}: {place} is no UTF-8 text; pass the name of the file instead") from None
+        raise BadInput(f"{what}: {path} is not UTF-8 text; pass the name of the file instead") from None
 
 
 def untyped(pairs: Mapping[str, str], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a task whose function nobody here knows: JSON if it parses, else text. Pairs go before the file."""
+    """The arguments of a task whose function is not known here: valid JSON as JSON, anything else as text. A pair
+    overrides the same name in `named`."""
     return {**named, **{name: _json_or_text(text) for name, text in pairs.items()}}
 
 
@@ -76,5 +77,5 @@ def _json_or_text(text: str) -> Any:
 
 
 def typed(arguments: values.Arguments, pairs: Mapping[str, str], named: Mapping[str, Any]) -> bytes:
-    """Arguments read and checked by the function's annotations, encoded."""
+    """The arguments, converted and checked by the function's annotations, as the encoded bytes of a job."""
     return arguments.encode_named({**arguments.accept(named), **arguments.from_text(pairs)})

@@ -1,4 +1,4 @@
-"""`daybreak backup`: a copy of a store that is in use."""
+"""`daybreak backup`: copies a store that is in use."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from daybreak.core.units import bytes_text
 
 @click.command("backup", short_help="Copy the store while it is in use.")
 @click.argument("file", type=Place(path_type=Path))
-@click.option("--force", is_flag=True, help="Overwrite the file if it is there; never a link or a device.")
+@click.option("--force", is_flag=True, help="Overwrite the file if it exists; never a link or a device.")
 def command(file: Path, force: bool) -> int:
-    """Copy the store to a file as it is at this instant. Workers and submitters go on meanwhile. The copy is checked,
-    and is a store itself: look into it with --url.
+    """Copy the store to a file as it is at this instant. Workers and submitters can continue meanwhile. The copy is
+    verified. It is a store itself: use it with --url.
 
     Example:
       daybreak backup /backups/jobs-2026-01-31.db
@@ -35,14 +35,14 @@ def command(file: Path, force: bool) -> int:
     settings = session().settings
     source = settings.path
     if source is None:
-        raise Unsupported(f"{settings.store} is no file that could be copied: use the backup of its server")
+        raise Unsupported(f"{settings.store} is not a file: use the backup tool of its server")
     if not is_there(settings):
         raise StoreUnavailable(missing(settings))
     target = file.absolute()
     check_path(target)
     size = _with_progress(source, target, force=force)
-    look = shlex.join(["daybreak", "jobs", "--url", _url(target)])
-    say(f"{safe(str(target))} written: {bytes_text(size)}. Look into it with: {safe(look)}")
+    listing = shlex.join(["daybreak", "jobs", "--url", _url(target)])
+    say(f"{safe(str(target))} written: {bytes_text(size)}. List its jobs with: {safe(listing)}")
     return 0
 
 
@@ -50,12 +50,12 @@ store_options(command)
 
 
 def _url(target: Path) -> str:
-    """The file as --url takes it: only a name that looks like a store goes without a scheme."""
+    """The file as a value of --url. A name without the suffix of a store needs the scheme."""
     return str(target) if target.name.endswith(config.SUFFIXES) else "sqlite:///" + quote(os.fsencode(target), "/:")
 
 
 def _with_progress(source: Path, target: Path, *, force: bool) -> int:
-    from daybreak.stores.sqlite.backup import backup  # noqa: PLC0415 - only for this kind of store
+    from daybreak.stores.sqlite.backup import backup  # noqa: PLC0415 - only SQLite stores need it
 
     if not sys.stderr.isatty():
         return backup(source, target, overwrite=force)

@@ -1,4 +1,4 @@
-"""`daybreak completion`: the script that completes commands in a shell."""
+"""`daybreak completion`: prints a shell completion script."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from daybreak.cli.root import COMPLETE, PROGRAM, root, store_options
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion", short_help="Print the script that completes commands in a shell.")
+@click.command("completion", short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> int:
-    """Print the script that completes commands, options, states, queues, tasks and job ids in a shell.
+    """Print a script that lets a shell complete commands, options, states, queues, tasks and job ids.
 
     Examples:
       eval "$(daybreak completion bash)"   in ~/.bashrc

@@ -1,4 +1,4 @@
-"""What a shell can complete: names and ids from the store, if it is there and answers at once."""
+"""Shell completions: names and ids from the store, if the store exists and answers quickly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from daybreak.cli.session import Session
 from daybreak.client.client import Client
 
-_PATIENCE = 1.0  # seconds; a person waits with a finger on the key
+_TIMEOUT = 1.0  # seconds; the user waits after pressing Tab
 
 
 def words(known: Iterable[str], incomplete: str) -> list[CompletionItem]:
@@ -48,7 +48,7 @@ async def _queues(client: Client) -> list[str]:
 
 
 async def _tasks(client: Client) -> list[str]:
-    from daybreak.api.worker_info import known_tasks, read_workers  # noqa: PLC0415 - it reads what this module completes
+    from daybreak.api.worker_info import known_tasks, read_workers  # noqa: PLC0415 - only completion of tasks needs it
 
     known = {task for task, _ in known_tasks(await read_workers(client))}
     return sorted(known | {tally.task for tally in await client.tallies()})
@@ -58,13 +58,13 @@ async def _jobs(client: Client) -> list[str]:
     return [job.id for job in (await client.find(limit=100)).jobs]
 
 
-def _ask(ctx: click.Context, question: Callable[[Client], Awaitable[list[str]]]) -> list[str]:
-    """The answer, or nothing: a completion that fails must not disturb the line being typed."""
+def _ask(ctx: click.Context, read: Callable[[Client], Awaitable[list[str]]]) -> list[str]:
+    """The answer of the store, or an empty list: a failed completion must print nothing into the line being typed."""
     session = ctx.find_object(Session) or Session()
 
     async def bounded(client: Client) -> list[str]:
-        async with asyncio.timeout(_PATIENCE):
-            return await question(client)
+        async with asyncio.timeout(_TIMEOUT):
+            return await read(client)
 
     try:
         return session.run(bounded)

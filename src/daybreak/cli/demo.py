@@ -1,4 +1,4 @@
-"""`daybreak demo`: a story that runs before your eyes."""
+"""`daybreak demo`: runs a demonstration."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from daybreak.core.errors import BadInput
 
 
 @click.command("demo", short_help="See Daybreak at work in half a minute.")
-@click.option("--quick", is_flag=True, help="A smaller story, in a few seconds.")
-@click.option("--folder", type=Place(path_type=Path), help="Keep the store in this folder, to look at afterwards.")
+@click.option("--quick", is_flag=True, help="Run a smaller demonstration, in a few seconds.")
+@click.option("--folder", type=Place(path_type=Path), help="Keep the store in this folder, to inspect it afterwards.")
 def command(quick: bool, folder: Path | None) -> int:
     """See Daybreak at work in half a minute: a sweep of simulations on two workers, an urgent job, and a worker that is
-    killed. It has a store of its own and leaves nothing behind, unless --folder says where to keep it.
+    killed. The demo uses its own store and deletes it at the end, unless --folder names a folder to keep it in.
 
     Example:
       daybreak demo --quick
 
     """
-    from daybreak.demo.story import run  # noqa: PLC0415 - it loads everything there is
+    from daybreak.demo.story import run  # noqa: PLC0415 - it imports the whole package
 
     if folder is not None and not folder.is_dir():
-        raise BadInput(f"there is no folder {folder}: make it first")
+        raise BadInput(f"there is no folder {folder}: create it first")
     return run(quick=quick, folder=folder)
 
 

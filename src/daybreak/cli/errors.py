@@ -1,4 +1,4 @@
-"""Errors as people and scripts see them: one sentence, and an exit code that says what kind of trouble it was."""
+"""How a command reports an error: one sentence on stderr, and an exit code for the kind of error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from daybreak.core.errors import (
 
 
 class Exit(IntEnum):
-    """What a command's exit code says."""
+    """The exit codes of commands."""
 
     OK = 0
     FAILED = 1  # the job failed, a change was refused, doctor found something, or the output could not be written
@@ -35,25 +35,25 @@ class Exit(IntEnum):
     UNREACHABLE = 3
     NOT_FOUND = 4
     TOO_LONG = 5
-    BROKEN = 70  # a fault of ours
+    BROKEN = 70  # a bug in Daybreak
     INTERRUPTED = 130
-    NO_READER = 141  # who read our output has gone, as with `| head`
+    NO_READER = 141  # the reader of the output has closed the pipe, as with `| head`
 
 
-# Of an option or argument: taken as it is, it would mean something that nobody wanted.
-EMPTY: Final = "it is empty, as from a variable that is not set; give it a value"
+# For an option or argument that is empty. Accepting it would do something that the user did not mean.
+EMPTY: Final = "the value is empty (is a shell variable not set?); give a value"
 
 
 class Unwritten(OSError):
-    """What was to be printed could not be written; what was to be done may have been done."""
+    """The output could not be written. The command itself may have done its work."""
 
 
 class NotFound(DaybreakError):
-    """Something other than a job that is not there."""
+    """A queue, resource or lock that does not exist. For a job there is `JobNotFound`."""
 
 
 class NotYet(DaybreakError):
-    """What was asked for is still to come."""
+    """The job has not ended yet, so it has no result."""
 
 
 _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
@@ -77,17 +77,17 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 
 
 def end(error: BaseException) -> int:
-    """Say what went wrong, on stderr, and answer the exit code."""
+    """Print the error on stderr and return the exit code."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), Exit.BROKEN)
     if code is Exit.NO_READER:
         _let_go_of_stdout()
     elif isinstance(error, Unwritten):
         _let_go_of_stdout()
-        _say(f"what was to be printed could not be written: {error.strerror}")
+        fail(f"the output could not be written: {error.strerror}")
     elif code is Exit.INTERRUPTED and sys.stderr.isatty():
         click.echo(err=True)  # the terminal wrote ^C
     elif code is not Exit.INTERRUPTED:
-        _say(_sentence(error, code))
+        fail(_sentence(error, code))
     if os.environ.get("DAYBREAK_DEBUG") and code not in (Exit.NO_READER, Exit.INTERRUPTED):
         traceback.print_exception(error)
     return int(code)
@@ -101,16 +101,17 @@ def _sentence(error: BaseException, code: Exit) -> str:
         return safe(error.format_message(), lines=True)
     if code is Exit.BROKEN:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return f"this should not have happened ({safe(what)[:500]}). DAYBREAK_DEBUG=1 shows where it did."
+        return f"internal error ({safe(what)[:500]}). Set DAYBREAK_DEBUG=1 to see the traceback."
     return safe(str(error), lines=True)
 
 
-def _say(sentence: str) -> None:
+def fail(sentence: str) -> None:
+    """Print an error on stderr."""
     click.echo(f"{click.style('Error:', fg='red', bold=True)} {sentence}", err=True, color=color())
 
 
 def color() -> bool | None:
-    """False where colour is not wanted; None leaves it to what the stream is."""
+    """False if NO_COLOR is set. None lets click decide: colour on a terminal, none in a pipe."""
     return False if os.environ.get("NO_COLOR") else None
 
 
@@ -118,7 +119,7 @@ def color() -> bool | None:
 
 
 class _Stdout(io.FileIO):
-    """Where a failed write is told from the faults of other files."""
+    """Standard output that raises `Unwritten` for a failed write, to tell it from errors of other files."""
 
     def write(self, data: Any, /) -> Any:
         try:
@@ -127,33 +128,34 @@ class _Stdout(io.FileIO):
             raise
         except OSError as error:
             is_closed = error.errno == errno.EBADF
-            told = "standard output is closed" if is_closed else error.strerror
-            raise Unwritten(error.errno, told) from None
+            reason = "standard output is closed" if is_closed else error.strerror
+            raise Unwritten(error.errno, reason) from None
 
 
 def mend_streams() -> None:
-    """Let stdout say when it cannot be written. A stream that was closed before we began (`>&-`) is None to Python, and
-    what is printed there would be dropped without a word; of stderr that is as it should be."""
+    """Make stdout raise `Unwritten` when it cannot be written. If a stream was closed before the program started
+    (`>&-`), Python sets it to None and silently drops what is printed there. For stderr that is right; for stdout it is
+    not."""
     before = sys.stdout
     if before is None:
-        # Open, so that nothing else gets its number; but not for writing, so that whoever tries hears of it.
+        # Open a file, so that no other file gets descriptor 1; but read-only, so that every write fails.
         raw = _Stdout(os.open(os.devnull, os.O_RDONLY), "w")
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
     elif isinstance(before, io.TextIOWrapper) and before is sys.__stdout__ and not before.isatty():
         raw = _Stdout(before.fileno(), "w", closefd=False)
-        now = before.write_through  # PYTHONUNBUFFERED: nothing waits in between
+        now = before.write_through  # PYTHONUNBUFFERED: no buffer in between
         sys.stdout = io.TextIOWrapper(raw if now else io.BufferedWriter(raw), before.encoding, write_through=now)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the end
 
 
 def leave_stdout_to_tasks() -> None:
-    """In a process that runs other people's code: what it prints is its own; where nobody reads, nobody complains."""
+    """In a process that runs tasks, restore Python's own stdout: a task that prints must not fail because of us."""
     sys.stdout = sys.__stdout__ or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open until the end
 
 
 def _let_go_of_stdout() -> None:
-    """Python flushes stdout once more at its end, and would complain then."""
+    """Point stdout at the null device. Python flushes stdout at exit, and would report the same error again."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -12,7 +12,7 @@ from daybreak.api.views.job import plain_value
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import Place, pairs
 from daybreak.cli.root import store_options
-from daybreak.cli.submit_options import How, hand_in, job_options, run
+from daybreak.cli.submit_options import How, job_options, run, submit_job
 from daybreak.cli.text import safe
 from daybreak.cli.wait import say_outcome
 from daybreak.client.client import Client
@@ -30,12 +30,14 @@ TASK = "exec"
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("argv", metavar="[--] COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--cwd", type=Place(), help="The folder to run it in; this one unless said otherwise.")
-@click.option("--env", metavar="NAME=VALUE", multiple=True, help="A variable of its environment; may be repeated.")
+@click.option("--cwd", type=Place(), help="The folder to run the command in. Default: the current folder.")
+@click.option(
+    "--env", metavar="NAME=VALUE", multiple=True, help="Set an environment variable of the command. May be repeated."
+)
 @job_options
 def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: How) -> int:
-    """Submit a command line as a job and print its id. It is run, without a shell, by a worker that was started with
-    --allow-commands. With --wait its output is printed, and the exit code is 1 if it failed.
+    """Submit a command line as a job and print the job's id. A worker that was started with --allow-commands runs the
+    command, without a shell. With --wait, print the command's output; the exit code is 1 if it failed.
 
     Examples:
       daybreak exec --timeout 1h -- make report
@@ -43,15 +45,17 @@ def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: H
 
     """
     if not argv[0]:
-        raise BadInput("the command is empty, as from a variable that is not set: write what is to be run")
+        raise BadInput("the command is empty (is a shell variable not set?); write the command to run")
     folder = str(here() / (cwd or "."))
     if folder != clean(folder):
-        raise BadInput(f"--cwd {clean(folder)}: a job keeps only text, and this name is none; choose another folder")
+        raise BadInput(
+            f"--cwd {clean(folder)}: the path is not valid UTF-8, so a job cannot store it; use another folder"
+        )
     args: dict[str, Any] = {"argv": list(argv), "cwd": folder, "env": pairs(env, "--env")}
 
     async def submitted(client: Client) -> int:
-        spec = replace(client.spec(TASK, args, **how.said), options=how.options(DEFAULT_OPTIONS))
-        job = await hand_in(client, spec, how)
+        spec = replace(client.spec(TASK, args, **how.given), options=how.options(DEFAULT_OPTIONS))
+        job = await submit_job(client, spec, how)
         return 0 if job is None else _say_output(job, how)
 
     return int(run(submitted))

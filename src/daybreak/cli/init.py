@@ -1,4 +1,4 @@
-"""`daybreak init`: a settings file and a first task."""
+"""`daybreak init`: writes a settings file and a first task."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from daybreak.core.errors import BadInput
 
 APP = "tasks.py:app"
 SETTINGS = """\
-# Settings of Daybreak for this folder and those below it. The command line, the code and DAYBREAK_* go before.
-# Relative paths count from this file.
+# Settings of Daybreak for this folder and its subfolders. The command line, the code and DAYBREAK_* override them.
+# Relative paths start at the folder of this file.
 url = {url}
-app = {app}  # what `daybreak worker` runs and `daybreak submit` checks arguments by
+app = {app}  # the app that `daybreak worker` runs; `daybreak submit` checks arguments with it
 
 [worker]
-# queues = ["default"]          # those of the tasks, unless named here
-# processes = 4                 # for sync tasks; as many as there are processors, unless said otherwise
-# async_jobs = 100              # for async tasks, on one loop
-# grace = "10s"                 # for running jobs, when the worker is stopped
+# queues = ["default"]          # default: the queues of the tasks
+# processes = 4                 # for sync tasks; default: one per processor
+# async_jobs = 100              # how many async jobs may run at once
+# grace = "10s"                 # how long running jobs may continue after a stop
 """
 
 TASKS = '''\
@@ -55,15 +55,15 @@ def count(ctx: Context, to: int = 10) -> int:
 @click.command("init", short_help="Write a settings file and a first task.")
 @click.argument("folder", type=Place(path_type=Path), default=Path())
 def command(folder: Path) -> int:
-    """Write daybreak.toml and tasks.py into a folder, this one unless another is named. Files that are there stay.
-    With --url and --app these go into the settings; with another app than tasks.py:app no tasks.py is written.
+    """Write daybreak.toml and tasks.py to a folder; default: the current folder. Existing files are not changed. --url
+    and --app are written to the settings; with an app other than tasks.py:app, no tasks.py is written.
 
     Example:
       daybreak init && daybreak worker
 
     """
     if not folder.is_dir():
-        raise BadInput(f"there is no folder {folder}: make it first")
+        raise BadInput(f"there is no folder {folder}: create it first")
     url, app = session().url or "sqlite:///daybreak.db", session().app or APP
     made = _write(folder / "daybreak.toml", SETTINGS.format(url=_quoted(url), app=_quoted(app)))
     if app == APP:
@@ -79,18 +79,18 @@ store_options(command)
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # TOML's strings are JSON's
+    return json.dumps(text, ensure_ascii=False)  # a JSON string is a valid TOML string
 
 
 def _write(path: Path, text: str) -> bool:
-    """Write a file that is not there yet; one that is stays as it is."""
+    """Write a file unless it exists. Returns whether it was written."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        say(f"{safe(str(path))} is there already: left as it is")
+        say(f"{safe(str(path))} exists already; it was not changed")
         return False
     except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+        raise BadInput(f"cannot write {path}: {error.strerror}") from None
     say(f"{safe(str(path))} written")
     return True

@@ -18,6 +18,7 @@ import click
 from daybreak.api.locks import SHORTEST, Lock
 from daybreak.api.store_sessions import Sessions
 from daybreak.cli import completions
+from daybreak.cli.errors import fail
 from daybreak.cli.options import NAME, Duration, PriorityType
 from daybreak.cli.output import note
 from daybreak.cli.root import store_options
@@ -45,23 +46,31 @@ PASSED_ON: Final = tuple(
 )
 @click.argument("name", type=NAME, shell_complete=completions.locks)
 @click.argument("argv", metavar="-- COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--also", type=NAME, metavar="NAME", multiple=True, help="Another lock, all or none; may be repeated.")
-@click.option("--wait", type=Duration(), default="5m", show_default=True, help="Give up after so long; exit code 75.")
-@click.option("--priority", type=PriorityType(), default="normal", help="Who is more urgent stands before others.")
-@click.option("--lease", type=Duration(), default="10s", show_default=True, help="How soon a dead holder loses it.")
+@click.option(
+    "--also", type=NAME, metavar="NAME", multiple=True, help="Take this lock too; all of them or none. May be repeated."
+)
+@click.option(
+    "--wait", type=Duration(), default="5m", show_default=True, help="Give up after this time, with exit code 75."
+)
+@click.option(
+    "--priority", type=PriorityType(), default="normal", help="Waiters with a more urgent priority get the lock first."
+)
+@click.option(
+    "--lease", type=Duration(), default="10s", show_default=True, help="How long a crashed holder keeps the lock."
+)
 @click.option(
     "--if-lost",
     type=click.Choice(["stop", "warn"]),
     default="stop",
     show_default=True,
-    help="If the lock is lost while the command runs: end it and answer 76, or only say so.",
+    help="If the lock is lost while the command runs: stop it and exit with 76, or only print a warning.",
 )
 @click.option(
     "--kill-after",
     type=Duration(),
     default="10s",
     show_default=True,
-    help="When the lock is lost: SIGINT at once, SIGTERM after half of this time, SIGKILL when it has passed.",
+    help="If the lock is lost: send SIGINT at once, SIGTERM after half of this time, SIGKILL after all of it.",
 )
 def command(
     name: str,
@@ -73,9 +82,9 @@ def command(
     if_lost: Literal["stop", "warn"],
     kill_after: timedelta,
 ) -> int:
-    """Run a command while holding a lock. The command finds the fence in DAYBREAK_FENCE; signals are passed on to it,
-    and its exit code is ours. 75: the lock was not free in time. 76: the lock was lost, and the command was ended with
-    all that it had started.
+    """Run a command while holding a lock. The command finds the fence in DAYBREAK_FENCE and receives all signals. The
+    exit code is that of the command; 75 if the lock was not free in time; 76 if the lock was lost and the command, with
+    all processes it had started, was stopped.
 
     Examples:
       daybreak lock prod/network -- terraform apply
@@ -83,10 +92,10 @@ def command(
 
     """
     if lease < SHORTEST:
-        raise BadInput(f"--lease: a lock is kept for at least {lasted(SHORTEST)} at a time; write 10s, say")
+        raise BadInput(f"--lease: the shortest lease is {lasted(SHORTEST)}; write for example 10s")
     settings = session().settings
     if session().absent is not None:
-        note(f"making the store {safe(settings.store)}")
+        note(f"creating the store {safe(settings.store)}")
     world = RealWorld()
     connecting = ConnectTimeout(world)
     sessions = Sessions(lambda: store_for(settings.url, connecting), world, platform.whoami(), connecting)
@@ -99,7 +108,7 @@ def command(
             held.acquire()
         return running.run(argv, held)
     except LockTimeout as error:
-        note(str(error).replace("wait=...", "--wait"))
+        fail(str(error).replace("wait=...", "--wait"))
         return WAITED_TOO_LONG
     finally:
         sessions.close()
@@ -108,20 +117,21 @@ def command(
 store_options(command)
 
 
-def heeded() -> list[int]:
-    """What ignores a signal, as under nohup, goes on to."""
+def handled_signals() -> list[int]:
+    """The signals to handle: all that are passed on, except those that are ignored, as SIGHUP is under nohup."""
     return [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextlib.contextmanager
 def leaving_on_signals() -> Iterator[None]:
-    """While one waits, SIGTERM and SIGHUP end the wait as Ctrl-C does: who is gone must not stand in line."""
+    """End the wait for a lock on SIGTERM and SIGHUP as on Ctrl-C, so that a process that is gone does not stay in the
+    queue."""
 
     def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         raise SystemExit(128 + number)
 
-    heard = [number for number in heeded() if number in (signal.SIGTERM, getattr(signal, "SIGHUP", None))]
-    before = {number: signal.signal(number, leave) for number in heard}
+    numbers = [number for number in handled_signals() if number in (signal.SIGTERM, getattr(signal, "SIGHUP", None))]
+    before = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:
@@ -130,7 +140,7 @@ def leaving_on_signals() -> Iterator[None]:
 
 
 class _Running:
-    """The command, and what becomes of it when the lock is lost."""
+    """The command that runs under the lock. If the lock is lost, it is stopped, or only a warning is printed."""
 
     def __init__(self, if_lost: Literal["stop", "warn"], kill_after: timedelta) -> None:
         self._if_lost = if_lost
@@ -140,15 +150,15 @@ class _Running:
         self._child: subprocess.Popen[bytes] | None = None
         self._is_lost = False
         self._is_group = False
-        self._early: list[int] = []  # signals that came before there was a command to pass them on to
+        self._early: list[int] = []  # signals that arrived before the command was started
 
     def lost(self) -> None:
-        """Called by the thread that renews the lock."""
+        """The lock was lost. Called by the thread that extends the lease."""
         self._is_lost = True
         if self._if_lost == "warn":
-            note("the lock was lost: someone else may hold it; the command goes on")
+            note("the lock was lost, and someone else may hold it now. The command continues (--if-lost warn).")
             return
-        note("the lock was lost: the command is interrupted")
+        note("the lock was lost. Stopping the command.")
         self._end_if_running()
 
     def _end_if_running(self) -> None:
@@ -158,23 +168,26 @@ class _Running:
                 self._ending.start()
 
     def _end(self) -> None:
-        """A command may handle or ignore a signal, or have left processes behind that do: each gets the next one."""
+        """Send SIGINT, SIGTERM and SIGKILL in turn, until the command and all processes of its group have ended: any of
+        them may ignore a signal."""
         for number, wait in ((signal.SIGINT, self._kill_after / 2), (signal.SIGTERM, self._kill_after / 2)):
             if not wait:
                 break
-            with contextlib.suppress(OSError, ValueError):  # it has ended, or Windows has no such signal
+            with contextlib.suppress(OSError, ValueError):  # the command has ended, or Windows has no such signal
                 self._send(number)
-                self._send(getattr(signal, "SIGCONT", number))  # one that was stopped would hear it only later
+                self._send(
+                    getattr(signal, "SIGCONT", number)
+                )  # a stopped process handles the signal only when it continues
             until = time.monotonic() + wait
             while time.monotonic() < until:
                 if not self._is_alive():
                     return
                 time.sleep(0.02)
-            note(f"the command goes on after {signal.Signals(number).name}")
+            note(f"the command still runs after {signal.Signals(number).name}")
         self._kill()
 
     def _is_alive(self) -> bool:
-        """Whether anything is left of the command: itself, or of its group."""
+        """Whether the command, or any process of its group, still runs."""
         assert self._child is not None
         if self._child.poll() is None:
             return True
@@ -195,7 +208,8 @@ class _Running:
             platform.end_family(self._child)
 
     def _send(self, number: int) -> None:
-        """To the command and what it started: a script goes on when only its present step is interrupted."""
+        """Send a signal to the command and the processes it started. A script would continue if only its current step
+        were interrupted."""
         assert self._child is not None
         if self._is_group:
             platform.signal_group(self._child.pid, number)
@@ -203,6 +217,7 @@ class _Running:
             self._child.send_signal(number)
 
     def run(self, argv: tuple[str, ...], held: Lock) -> int:
+        """Run the command, release the lock, and return the exit code."""
         environment = {**os.environ, "DAYBREAK_FENCE": str(held.fence), "DAYBREAK_LOCK": ",".join(held.names)}
         try:
             with self._passing_on():
@@ -217,37 +232,38 @@ class _Running:
                 if self._ending is not None:
                     self._ending.join()
         except FileNotFoundError:
-            note(f"{safe(argv[0])}: no such command")
+            fail(f"{safe(argv[0])}: command not found")
             code = NO_SUCH_COMMAND
         except OSError as error:
-            note(f"{safe(argv[0])} cannot be run: {error.strerror}")
+            fail(f"cannot run {safe(argv[0])}: {error.strerror}")
             code = NOT_EXECUTABLE
-        self._give_back(held)
+        self._release(held)
         if self._is_lost and self._if_lost == "stop":
             return LOST
         return 128 - code if code < 0 else code
 
     def _start(self, argv: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        # In a terminal it shares ours, or it could not read from it; Ctrl-C reaches all of it there anyway.
+        # In the foreground of a terminal the command shares our process group: in another group it could not read from
+        # the terminal. Ctrl-C reaches the whole group there anyway.
         self._is_group = platform.HAS_PROCESS_GROUPS and not platform.is_in_foreground()
         group = 0 if self._is_group else None
         with platform.default_signals_for_children():
-            return subprocess.Popen(argv, env=environment, process_group=group)  # noqa: S603 - that is what was asked for
+            return subprocess.Popen(argv, env=environment, process_group=group)  # noqa: S603 - the user asked for this command
 
-    def _give_back(self, held: Lock) -> None:
+    def _release(self, held: Lock) -> None:
         try:
             held.release()
         except LeaseLost:
             if not self._is_lost:
                 self._is_lost = True
-                note("the lock had been lost before the command ended")
+                note("the lock was lost before the command ended")
         except StoreUnavailable as error:
-            note(f"the lock could not be given back: {error}; it is free when its lease has run out")
+            note(f"could not release the lock: {error}; it becomes free when its lease ends")
 
     @contextlib.contextmanager
     def _passing_on(self) -> Iterator[None]:
-        """Signals are for the command; we end when it has ended."""
-        before = {number: signal.signal(number, self._pass_on) for number in heeded()}
+        """Pass signals on to the command. This process ends when the command has ended."""
+        before = {number: signal.signal(number, self._pass_on) for number in handled_signals()}
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""`daybreak locks`: who holds what, who waits; and locks that belong to an owner."""
+"""`daybreak locks`: lists holders and waiters of locks; takes, extends and releases locks of an owner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daybreak.cli.options import Duration, PriorityType, as_json
 from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import ago, counted, local, priority_name, safe
+from daybreak.cli.text import ago, counted, lasted, local, priority_name, safe
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, LockTimeout
 from daybreak.core.model import Lease, State
@@ -32,7 +32,7 @@ from daybreak.system.ports import Ids, RealWorld
 @as_json
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> int | None:
-    """List locks: who holds each, and who waits for it.
+    """List locks: who holds each one, and who waits for it.
 
     Examples:
       daybreak locks
@@ -42,7 +42,7 @@ def command(ctx: click.Context, as_json: bool) -> int | None:
     """
     if ctx.invoked_subcommand is not None:
         if as_json:
-            ctx.fail(f"write options after the command: daybreak locks {ctx.invoked_subcommand} --json")
+            ctx.fail(f"put options after the command: daybreak locks {ctx.invoked_subcommand} --json")
         return None
     return session().run(lambda client: _list(client, as_json=as_json))
 
@@ -53,7 +53,7 @@ async def _list(client: Client, *, as_json: bool) -> int:
         say_json({"locks": [lock_view(one) for one in found]})
         return 0
     if not found:
-        say(f"No lock is held. Hold one with: {session().command('lock', 'NAME', '--', 'COMMAND')}")
+        say(f"No lock is held. Run a command under a lock with: {session().command('lock', 'NAME', '--', 'COMMAND')}")
         return 0
     say_table(
         [
@@ -64,42 +64,49 @@ async def _list(client: Client, *, as_json: bool) -> int:
     )  # fmt: skip
     waiting = sum(one.state is State.BLOCKED for one in found)
     say()
-    say(f"{len(found) - waiting} held, {waiting} waiting. Move one up with: "
+    say(f"{len(found) - waiting} held, {waiting} waiting. Move a waiter forward with: "
         f"{session().command('jobs', 'priority', 'high', 'JOB')}")  # fmt: skip
     return 0
 
 
 def _row(one: Waiter) -> list[str]:
-    state = "held" if one.state is State.RUNNING else f"waits, {one.position} before it"
+    state = "held" if one.state is State.RUNNING else f"waiting, {one.position} ahead"
     until = "" if one.until is None else local(one.until)
     since = ago(one.since, datetime.now(UTC))
     return [safe(", ".join(one.locks)), safe(one.who), state, priority_name(one.priority), since, until, one.job]
 
 
-# -- of an owner -------------------------------------------------------------------------------------------------------
+# -- locks of an owner
+# -------------------------------------------------------------------------------------------------------
 
-_owner = click.option("--owner", metavar="WHO", help="Whom it belongs to: a pull request, a person, a machine.")
+_owner = click.option("--owner", metavar="WHO", help="The owner of the lock: a pull request, a person, a machine.")
 _names = click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=completions.locks)
 
 
-@click.command(short_help="Take a lock for an owner, for so long.")
+@click.command(short_help="Take a lock for an owner, for a given time.")
 @_names
 @_owner
-@click.option("--for", "hold_for", type=Duration(), required=True, help="How long it is held if nobody releases it.")
-@click.option("--wait", type=Duration(), default="5m", show_default=True, help="Give up after so long; exit code 75.")
-@click.option("--priority", type=PriorityType(), default="normal", help="Who is more urgent stands before others.")
+@click.option(
+    "--for", "hold_for", type=Duration(), required=True, help="Release the lock after this time if nobody did before."
+)
+@click.option(
+    "--wait", type=Duration(), default="5m", show_default=True, help="Give up after this time, with exit code 75."
+)
+@click.option(
+    "--priority", type=PriorityType(), default="normal", help="Waiters with a more urgent priority get the lock first."
+)
 @as_json
 def take(
     names: tuple[str, ...], owner: str | None, hold_for: timedelta, wait: timedelta, priority: int, as_json: bool
 ) -> int:
-    """Take a lock for an owner. No process need stay for it: it is extended and released by the owner's name, from any
-    machine. Taking what one has already holds it for so long from now.
+    """Take a lock for an owner. No process has to keep running: the owner's name extends and releases the lock, from
+    any machine. If the owner holds the lock already, it is held for the given time from now.
 
     Example:
       daybreak locks take prod/network --owner pr-812 --for 8h
 
     """
-    who = _said(owner)
+    who = _checked_owner(owner)
 
     async def apply(client: Client) -> int:
         new_id = Ids(RealWorld())()
@@ -111,39 +118,41 @@ def take(
         except LockTimeout as error:
             click.echo(f"Error: {safe(str(error).replace('wait=...', '--wait'))}", err=True)
             return WAITED_TOO_LONG
-        return _told(lease, names, who, hold_for, as_json=as_json)
+        return _say_held(lease, names, who, hold_for, as_json=as_json)
 
     return session().run(apply, create=True)
 
 
-@click.command(short_help="Hold an owner's lock for so long from now.")
+@click.command(short_help="Extend an owner's lock.")
 @_names
 @_owner
-@click.option("--for", "hold_for", type=Duration(), required=True, help="How long from now.")
+@click.option("--for", "hold_for", type=Duration(), required=True, help="How long to hold the lock, from now on.")
 @as_json
 def extend(names: tuple[str, ...], owner: str | None, hold_for: timedelta, as_json: bool) -> int:
-    """Hold a lock that the owner has for so long from now.
+    """Extend a lock that the owner holds: it is held for the given time from now.
 
     Example:
       daybreak locks extend prod/network --owner pr-812 --for 2h
 
     """
-    who = _said(owner)
+    who = _checked_owner(owner)
 
     async def apply(client: Client) -> int:
         lease = await owned_locks.extend(client, names, who, hold_for)
-        return _told(lease, names, who, hold_for, as_json=as_json)
+        return _say_held(lease, names, who, hold_for, as_json=as_json)
 
     return session().run(apply)
 
 
-@click.command(short_help="Release an owner's lock, from anywhere.")
+@click.command(short_help="Release a lock, from any machine.")
 @_names
 @_owner
-@click.option("--force", is_flag=True, help="Take it from whoever holds it; that one is told that it was lost.")
+@click.option(
+    "--force", is_flag=True, help="Release the lock whoever holds it. The holder is told that it lost the lock."
+)
 @as_json
 def release(names: tuple[str, ...], owner: str | None, force: bool, as_json: bool) -> int:
-    """Release a lock by its owner's name, or take it away from whoever holds it.
+    """Release a lock by its owner's name, or with --force whoever holds it.
 
     Examples:
       daybreak locks release prod/network --owner pr-812
@@ -151,7 +160,9 @@ def release(names: tuple[str, ...], owner: str | None, force: bool, as_json: boo
 
     """
     if force == (owner is not None):
-        raise BadInput("say whose lock it is with --owner WHO, or take it from anyone with --force")
+        raise BadInput(
+            "name the owner of the lock with --owner WHO, or release it whoever holds it with --force; not both"
+        )
 
     async def apply(client: Client) -> int:
         released = await owned_locks.release(client, names, owner)
@@ -161,23 +172,23 @@ def release(names: tuple[str, ...], owner: str | None, force: bool, as_json: boo
             say_json({"released": [job.id for job in released]})
         else:
             was = ", ".join(sorted({job.spec.owner or "" for job in released}))
-            say(f"{counted(len(released), 'lock')} released, held by {safe(was)}.")
+            say(f"{counted(len(released), 'lock')} released; held by {safe(was)} until now.")
         return 0
 
     return session().run(apply)
 
 
-def _said(owner: str | None) -> str:
+def _checked_owner(owner: str | None) -> str:
     if not owner:
-        raise BadInput("say whom it belongs to: --owner pr-812")
+        raise BadInput("name the owner of the lock, for example --owner pr-812")
     return owner
 
 
-def _told(lease: Lease, names: tuple[str, ...], owner: str, hold_for: timedelta, *, as_json: bool) -> int:
+def _say_held(lease: Lease, names: tuple[str, ...], owner: str, hold_for: timedelta, *, as_json: bool) -> int:
     if as_json:
         say_json(owned_lock_view(lease, names, owner, hold_for))
     else:
-        say(f"{safe(', '.join(names))} is held by {safe(owner)} for {hold_for}, fence {lease.fence}.")
+        say(f"{safe(', '.join(names))} is held by {safe(owner)} for {lasted(hold_for)}, fence {lease.fence}.")
     return 0
 
 

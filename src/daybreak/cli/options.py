@@ -1,4 +1,4 @@
-"""What commands take: filters, durations, instants, priorities; read strictly, with the right spelling in the error."""
+"""Types of options and arguments, and the filters. Parsing is strict, and errors show the right spelling."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Duration(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
             self.fail(
-                f"a bare number has no unit; write {value.strip()}s, {value.strip()}m or {value.strip()}h", param, ctx
+                f"{value.strip()} has no unit; write {value.strip()}s, {value.strip()}m or {value.strip()}h", param, ctx
             )
         try:
             return units.duration(value)
@@ -42,7 +42,7 @@ class Duration(ParamType):
 
 
 class Timeout(Duration):
-    """How long an attempt may run: as written, or `adaptive:4s`."""
+    """How long an attempt may run: a duration, or `adaptive:` and a duration."""
 
     name = "timeout"
 
@@ -62,7 +62,7 @@ class Instant(ParamType):
         try:
             found = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no instant; write 2026-01-31T18:00+01:00", param, ctx)
+            self.fail(f"{value!r} is not a date and time; write for example 2026-01-31T18:00+01:00", param, ctx)
         if found.tzinfo is None:
             self.fail(f"{value} has no time zone; write {_with_zone(found)} if you mean local time", param, ctx)
         try:
@@ -80,18 +80,18 @@ def _with_zone(naive: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time in the past: `said` is how it was written, which is how hints repeat it."""
+    """A time in the past. `text` is how the user wrote it; hints repeat it in that form."""
 
-    said: str
+    text: str
     at: datetime
 
     @property
     def is_instant(self) -> bool:
-        return bool(_DATE.match(self.said))
+        return bool(_DATE.match(self.text))
 
 
 class Past(ParamType):
-    """So long ago, or an instant."""
+    """A time in the past: a duration before now (`1d`), or an instant."""
 
     name = "time"
 
@@ -103,14 +103,14 @@ class Past(ParamType):
         try:
             return Moment(value.strip(), datetime.now(UTC) - DURATION.convert(value, param, ctx))
         except OverflowError:
-            self.fail(f"{value!r} ago is before the first instant that can be written", param, ctx)
+            self.fail(f"{value!r} is too long: the time would be before the year 1", param, ctx)
 
 
 _DATE = re.compile(r"\s*\d{4}-")
 
 
 class Name(ParamType):
-    """A text that says something."""
+    """A text that is not empty."""
 
     name = "text"
 
@@ -120,7 +120,7 @@ class Name(ParamType):
 
 
 class Place(click.Path):
-    """A file or folder, named."""
+    """The path of a file or folder; an empty path is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         _refuse_empty(value, param, ctx)
@@ -134,7 +134,7 @@ def _refuse_empty(value: Any, param: click.Parameter | None, ctx: click.Context 
 
 
 class Whole(ParamType):
-    """A whole number from `least` on."""
+    """A whole number of `least` or more."""
 
     name = "n"
 
@@ -145,7 +145,7 @@ class Whole(ParamType):
         if isinstance(value, int):
             return value
         if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < self.least:
-            self.fail(f"{value!r} is no whole number from {self.least} on", param, ctx)
+            self.fail(f"{value!r} is not a whole number of {self.least} or more", param, ctx)
         return int(value)
 
 
@@ -153,9 +153,11 @@ class PriorityType(ParamType):
     name = "priority"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        said = int(value) if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,9}", value) else value
+        level = value
+        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,9}", value):
+            level = int(value)
         try:
-            return units.priority(said)
+            return units.priority(level)
         except BadInput as error:
             hint = closest(str(value), [one.name.lower() for one in units.Priority])
             self.fail(str(error) + (f"; did you mean {hint}?" if hint else ""), param, ctx)
@@ -165,7 +167,8 @@ class PriorityType(ParamType):
 
 
 class OneOf(ParamType):
-    """A word of a known set, with a guess at what a misspelt one means. Several, with commas, where `many`."""
+    """One word of a known set; the error for a misspelt word suggests the closest one. With `many`, several words
+    separated by commas."""
 
     def __init__(self, name: str, known: Iterable[str], *, many: bool = False) -> None:
         self.name = name
@@ -173,13 +176,15 @@ class OneOf(ParamType):
         self.many = many
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        said = [word.strip().lower() for word in str(value).split(",")] if self.many else [str(value).lower()]
-        for word in said:
+        words = [str(value).lower()]
+        if self.many:
+            words = [word.strip().lower() for word in str(value).split(",")]
+        for word in words:
             if word not in self.known:
                 hint = closest(word, self.known)
-                told = f"did you mean {hint}?" if hint else f"there are {', '.join(self.known)}"
-                self.fail(f"no {self.name} named {word!r}; {told}", param, ctx)
-        return ",".join(said)
+                advice = f"did you mean {hint}?" if hint else f"write one of {', '.join(self.known)}"
+                self.fail(f"no {self.name} named {word!r}; {advice}", param, ctx)
+        return ",".join(words)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
         return completions.words(self.known, incomplete)
@@ -195,10 +200,10 @@ STATES = OneOf("state", State, many=True)
 REASON = OneOf("reason", Reason)
 
 
-def pairs(said: Iterable[str], what: str) -> dict[str, str]:
-    """`name=value` words as a mapping; each name once."""
+def pairs(words: Iterable[str], what: str) -> dict[str, str]:
+    """`name=value` words as a mapping. A name that is given twice is refused."""
     found: dict[str, str] = {}
-    for word in said:
+    for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise click.UsageError(f"{what} {safe(word)[:100]!r}: write name=value", click.get_current_context())
@@ -213,7 +218,7 @@ def pairs(said: Iterable[str], what: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which jobs are meant, as the client's filters take it; and the same in words and as a command line."""
+    """A filter for jobs: as arguments of the client, as a phrase, and as command-line options."""
 
     states: tuple[State, ...] = ()
     reason: str | None = None
@@ -238,30 +243,31 @@ class Where:
         return {name: getattr(self, name) for name in self._NAMES if getattr(self, name) is not None}
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         return {"state": self.states or None, **self.named}
 
     @property
     def is_tallied(self) -> bool:
-        """Whether stores keep a count of these, or would have to look at each job."""
+        """Whether stores keep a count of these jobs. For other filters they would have to read every job."""
         return set(self.named) <= {"queue", "task", "priority"} and not self.is_timed
 
     @property
     def is_timed(self) -> bool:
-        """Whether it names a time. Stores have no filter for it: `is_within` judges the jobs they find."""
+        """Whether the filter has a time. Stores cannot filter by time, so `is_within` checks the jobs they return."""
         return self.since is not None or self.until is not None
 
     def is_within(self, job: Job) -> bool:
-        """Whether the job ended in that time; of an unfinished one, whether it was submitted in it."""
+        """Whether the job ended in that time. For an unfinished job: whether it was submitted in that time."""
         at = job.finished_at or job.created_at
         return (self.since is None or at >= self.since.at) and (self.until is None or at < self.until.at)
 
     def words(self) -> list[str]:
+        """The filter as command-line options."""
         found = [word for name, value in self.named.items() if name != "reason" for word in (f"--{name}", str(value))]
         found += ["--state", ",".join(self.states)] if self.states else []
         found += ["--reason", self.reason] if self.reason else []
-        found += ["--since", self.since.said] if self.since else []
-        return [*found, "--until", self.until.said] if self.until else found
+        found += ["--since", self.since.text] if self.since else []
+        return [*found, "--until", self.until.text] if self.until else found
 
     def jobs(self, n: int | None = None) -> str:
         """`3 failed jobs in mail`, or without a number `failed jobs in mail`."""
@@ -274,14 +280,14 @@ class Where:
         for name in ("run", "owner", "key", "tag"):
             text += f" with {name} {value}" if (value := getattr(self, name)) else ""
         if self.since:
-            text += f" since {self.since.said}" if self.since.is_instant else f" of the last {self.since.said}"
+            text += f" since {self.since.text}" if self.since.is_instant else f" of the last {self.since.text}"
         if self.until:
-            text += f" until {self.until.said}" + ("" if self.until.is_instant else " ago")
+            text += f" until {self.until.text}" + ("" if self.until.is_instant else " ago")
         return safe(text)
 
 
 def filters(command: F) -> F:
-    """The options that say which jobs are meant; the command gets them as `where`."""
+    """Add the filter options to a command, which receives them as `where`."""
 
     @functools.wraps(command)
     def packed(*args: Any, state: tuple[str, ...], **rest: Any) -> Any:
@@ -295,19 +301,22 @@ def filters(command: F) -> F:
 
 
 _FILTERS = [
-    click.option("--state", type=STATES, multiple=True, help="Jobs in this state; may be repeated."),
-    click.option("--reason", type=REASON, help="Failed jobs that failed for this reason."),
-    click.option("--queue", type=NAME, shell_complete=completions.queues, help="Jobs of this queue."),
+    click.option("--state", type=STATES, multiple=True, help="Jobs in this state. May be repeated."),
+    click.option("--reason", type=REASON, help="Jobs that failed for this reason."),
+    click.option("--queue", type=NAME, shell_complete=completions.queues, help="Jobs in this queue."),
     click.option("--task", type=NAME, shell_complete=completions.tasks, help="Jobs of this task."),
-    click.option("--run", type=NAME, help="Jobs of this run."),
-    click.option("--owner", type=NAME, help="Jobs of this owner."),
+    click.option("--run", type=NAME, help="Jobs that belong to this run."),
+    click.option("--owner", type=NAME, help="Jobs that belong to this owner."),
     click.option("--key", type=NAME, help="The job with this idempotency key."),
-    click.option("--priority", type=PRIORITY, help="Jobs of exactly this priority: a name, or 0 to 10."),
+    click.option("--priority", type=PRIORITY, help="Jobs with exactly this priority: a name, or 0 to 10."),
     click.option("--tag", type=NAME, help="Jobs with this tag."),
     click.option(
-        "--since", type=PAST, help="Jobs that ended since then (unfinished: were submitted): 1d, or an instant."
+        "--since",
+        type=PAST,
+        help="Jobs that ended after this time; unfinished jobs: were submitted after it. Write 1d for one day ago, or "
+        "2026-01-31T18:00+01:00.",
     ),
-    click.option("--until", type=PAST, help="Jobs that ended before that time; as --since."),
+    click.option("--until", type=PAST, help="Jobs that ended before this time; written as for --since."),
 ]
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

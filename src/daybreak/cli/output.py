@@ -1,4 +1,4 @@
-"""Tables, JSON and notes. Everything printed here has been made safe for terminals before or is made so here."""
+"""Prints text, tables, JSON and notes. Callers pass text that is already escaped with `safe`, except where noted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP: Final = "  "
-LEAST: Final = 40  # a column that gives way keeps so much, or goes below
+MIN_WIDTH: Final = 40  # of a column that `gives`; if less is left, it moves to its own line
 STYLES: Final = {
     "completed": "green", "failed": "red", "cancelled": "dim", "running": "cyan", "suspended": "yellow",
     "live": "green", "gone": "red", "paused": "yellow", "stopping": "yellow",
@@ -28,9 +28,9 @@ STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Where the terminal is narrow, the column that `gives` is shortened, and if little would be left of it, it goes to
-    a line of its own; then those with a `drop` are left out, the highest first. Everything else stands in full: an id
-    that is cut is no id."""
+    """A column of a table. On a narrow terminal the column that `gives` is shortened, or moves to its own line if too
+    little would be left of it. Then columns with a `drop` are left out, the highest number first. All other columns are
+    printed in full: a shortened id would be useless."""
 
     title: str
     gives: bool = False
@@ -39,21 +39,22 @@ class Column:
 
 
 def say(text: str = "") -> None:
+    """Print a line on stdout."""
     click.echo(text, color=errors.color())
 
 
 def note(text: str) -> None:
-    """A word to the person, not to the program that reads our output."""
+    """Print a note for the user on stderr, so that a program that reads stdout does not see it."""
     click.echo(f"{click.style('Note:', fg='yellow')} {text}", err=True, color=errors.color())
 
 
 def tell(text: str) -> None:
-    """A line on stderr, beside what the program prints."""
+    """Print a line on stderr."""
     click.echo(text, err=True, color=errors.color())
 
 
 def is_person() -> bool:
-    """Whether someone sits there who can answer a question."""
+    """Whether a person can answer a question: stdin and stdout are terminals."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -65,7 +66,7 @@ def say_json(value: object) -> None:
 
 
 def as_json(value: object, *, indent: int | None = 2) -> str:
-    """Valid JSON, whatever is in it, that a terminal can show too."""
+    """Valid JSON in which unprintable characters are escaped, so that a terminal can show it."""
     text = json.dumps(finite(value), ensure_ascii=False, indent=indent, allow_nan=False, default=str)
     if text.isprintable():
         return text
@@ -73,7 +74,7 @@ def as_json(value: object, *, indent: int | None = 2) -> str:
 
 
 def _escaped(char: str) -> str:
-    # Unprintable characters can only stand inside JSON's strings, where this is another spelling of the same.
+    # Unprintable characters occur only inside JSON strings, where an escape means the same character.
     return json.dumps(char)[1:-1] if ord(char) > 0x7E else f"\\u{ord(char):04x}"
 
 
@@ -81,13 +82,13 @@ def _escaped(char: str) -> str:
 
 
 def console(*, err: bool = False) -> Console:
-    from rich.console import Console  # noqa: PLC0415 - takes longer to load than most commands to run
+    from rich.console import Console  # noqa: PLC0415 - importing rich takes longer than most commands
 
     class Pipe(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # told as anywhere else, not by an exit of its own
+            raise BrokenPipeError  # handled in `errors`; rich would exit by itself
 
-    # Markup and emoji codes are words of users here, not ours.
+    # No markup and no emoji codes: text from users may contain them by chance.
     return Pipe(stderr=err, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
@@ -98,7 +99,7 @@ def say_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[Text]:
-    """A table as lines: plain columns, no frame. Columns that are empty throughout are left out."""
+    """A table as lines, without a frame. Columns that are empty in every row are left out."""
     from rich.cells import cell_len  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -119,7 +120,7 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
 
 
 def _cell(text: str, width: int, right: bool = False) -> str:
-    """A text that takes exactly so many columns of the terminal."""
+    """The text, padded or shortened to exactly `width` columns of the terminal."""
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
 
     if cell_len(text) > width:
@@ -129,7 +130,7 @@ def _cell(text: str, width: int, right: bool = False) -> str:
 
 
 def _fit(columns: Sequence[Column], shown: list[int], widths: dict[int, int], width: int) -> int | None:
-    """Take from what may give way until the table fits; answers which column goes below the line, if one does."""
+    """Shorten and drop columns until the table fits. Returns the column that moves to its own line, if any."""
 
     def excess() -> int:
         return sum(widths[i] for i in shown) + len(GAP) * (len(shown) - 1) - width
@@ -137,7 +138,7 @@ def _fit(columns: Sequence[Column], shown: list[int], widths: dict[int, int], wi
     below = None
     giving = next((i for i in shown if columns[i].gives), None)
     if giving is not None and excess() > 0:
-        if widths[giving] - excess() >= LEAST:
+        if widths[giving] - excess() >= MIN_WIDTH:
             widths[giving] -= excess()
         else:
             shown.remove(below := giving)
@@ -149,7 +150,7 @@ def _fit(columns: Sequence[Column], shown: list[int], widths: dict[int, int], wi
 
 
 def say_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and values below one another; empty values are left out."""
+    """Print names and values, one pair per line. Pairs with an empty value are left out."""
     from rich.text import Text  # noqa: PLC0415
 
     pairs = [(name, value) for name, value in pairs if value]

@@ -1,4 +1,4 @@
-"""`daybreak resources`: what jobs share, as it is and as it should be."""
+"""`daybreak resources`: lists shared resources and changes their limits."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ from daybreak.policy.admit import MAX_SLOTS
 from daybreak.policy.resources import LOCK_PREFIX
 
 SETTINGS = ("slots", "rate", "burst", "max_waiting", "breaker", "failures", "successes", "open_for", "probes")
-OF_BREAKER = ("failures", "successes", "open_for", "probes")
+BREAKER_SETTINGS = ("failures", "successes", "open_for", "probes")
 
 
 @click.group(
-    cls=Group, name="resources", invoke_without_command=True, short_help="List what jobs share, and change its limits."
+    cls=Group,
+    name="resources",
+    invoke_without_command=True,
+    short_help="List shared resources and change their limits.",
 )
-@click.option("--locks", is_flag=True, help="Also the locks, of which there may be many.")
+@click.option("--locks", is_flag=True, help="Include locks, of which there may be many.")
 @as_json
 @click.pass_context
 def command(ctx: click.Context, locks: bool, as_json: bool) -> int | None:
-    """List what jobs share: limits, what is in use, and how many wait.
+    """List shared resources: their limits, how many slots are in use, and how many jobs wait.
 
     Examples:
       daybreak resources
@@ -44,7 +47,7 @@ def command(ctx: click.Context, locks: bool, as_json: bool) -> int | None:
     """
     if ctx.invoked_subcommand is not None:
         if as_json:
-            ctx.fail(f"write options after the command: daybreak resources {ctx.invoked_subcommand} --json")
+            ctx.fail(f"put options after the command: daybreak resources {ctx.invoked_subcommand} --json")
         return None
     return session().run(lambda client: _list(client, locks=locks, as_json=as_json))
 
@@ -55,7 +58,7 @@ async def _list(client: Client, *, locks: bool, as_json: bool) -> int:
         say_json({"resources": [resource_view(info) for info in found]})
         return 0
     if not found:
-        say("No resources yet: they come with the first job that needs one, or with: ")
+        say("No resources yet: a resource appears with the first job that needs it. Create one with:")
         say(f"  {session().command('resources', 'set', 'NAME', 'slots=1')}")
         return 0
     say_table(
@@ -66,7 +69,7 @@ async def _list(client: Client, *, locks: bool, as_json: bool) -> int:
         [_row(info) for info in found],
     )  # fmt: skip
     say()
-    say(f"{counted(len(found), 'resource')}. Look at one with: {session().command('resources', 'show', found[0].name)}")
+    say(f"{counted(len(found), 'resource')}. Show one with: {session().command('resources', 'show', found[0].name)}")
     return 0
 
 
@@ -88,21 +91,26 @@ def _breaker(info: ResourceInfo) -> str:
 
 
 def _notes(info: ResourceInfo) -> str:
-    said = [f"fails: {counted(info.retries_waiting, 'retry waits', 'retries wait')}"] if info.retries_waiting else []
-    said += [f"at most {number(info.max_waiting)} wait"] if info.max_waiting is not None else []
-    said += [f"set by {safe(info.set_by)}"] if info.set_by else []
-    said += ["not as the code says"] if info.differs else []
-    return ", ".join(said)
+    notes = []
+    if info.retries_waiting:
+        notes.append(f"failing: {counted(info.retries_waiting, 'retry waits', 'retries wait')}")
+    if info.max_waiting is not None:
+        notes.append(f"at most {number(info.max_waiting)} may wait")
+    if info.set_by:
+        notes.append(f"set by {safe(info.set_by)}")
+    if info.differs:
+        notes.append("differs from the code")
+    return ", ".join(notes)
 
 
 # -- one ---------------------------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="All about one resource: who holds it, who waits.")
+@click.command(short_help="Show one resource in detail.")
 @click.argument("name", type=NAME, shell_complete=completions.resources)
 @as_json
 def show(name: str, as_json: bool) -> int:
-    """All about one resource: its limits, who holds it and who waits for it.
+    """Show one resource: its limits, how many jobs wait, and which jobs hold it.
 
     Example:
       daybreak resources show plecs
@@ -125,9 +133,9 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         ("slots", "no limit" if info.slots is None else number(info.slots)),
         ("in use", number(info.used)),
         ("waiting", number(info.waiting)),
-        ("retries waiting", f"{number(info.retries_waiting)}, until it fails less" if info.retries_waiting else ""),
+        ("retries waiting", f"{number(info.retries_waiting)}; it is failing" if info.retries_waiting else ""),
         ("rate", "no limit" if info.rate == "none" else info.rate),
-        ("burst", "" if info.rate == "none" else f"{counted(info.burst, 'start')} at once after a rest"),
+        ("burst", "" if info.rate == "none" else f"{counted(info.burst, 'start')} at once after an idle time"),
         ("max_waiting", "no limit" if info.max_waiting is None else number(info.max_waiting)),
         ("breaker", _breaker(info) or "none"),
         ("opens after", _opens(info.breaker_settings)),
@@ -139,20 +147,22 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
     for job in holders[:20]:
         say(f"held by {safe(job.spec.task)} {job.id} on {safe(job.worker or '')}")
     if info.differs:
-        say(f"Back to what the code says: {session().command('resources', 'reset', name)}")
+        say(f"Return to the settings of the code with: {session().command('resources', 'reset', name)}")
     return 0
 
 
 def _opens(breaker: Breaker | None) -> str:
     if breaker is None:
         return ""
-    return f"{counted(breaker.failures, 'failure')} in a row, for {lasted(breaker.open_for)}"
+    return f"{counted(breaker.failures, 'failure')} in a row; stays open for {lasted(breaker.open_for)}"
 
 
 def _closes(breaker: Breaker | None) -> str:
     if breaker is None:
         return ""
-    return f"{counted(breaker.successes, 'success', 'successes')}, tried by {counted(breaker.probes, 'job')} at a time"
+    return (
+        f"{counted(breaker.successes, 'success', 'successes')}, probing with {counted(breaker.probes, 'job')} at a time"
+    )
 
 
 async def _found(client: Client, name: str) -> ResourceInfo:
@@ -166,58 +176,59 @@ async def _found(client: Client, name: str) -> ResourceInfo:
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
-@click.command("set", short_help="Change a resource while it is in use.")
+@click.command("set", short_help="Change the limits of a resource.")
 @click.argument("name", type=NAME, shell_complete=completions.resources)
 @click.argument("words", metavar="SETTING=VALUE...", nargs=-1, required=True)
 @as_json
 def set_(name: str, words: tuple[str, ...], as_json: bool) -> int:
-    """Change a resource while it is in use. This wins over what the code declares, until it is reset.
+    """Change the limits of a resource while it is in use. They override what the code declares, until the resource is
+    reset.
 
     Settings:
-      slots        so many jobs hold it at once; none for no limit
-      rate         so many may start, such as 10/s or 100/min; none for no limit
-      burst        so many of them at once after a rest
-      max_waiting  refuse jobs while so many wait for it; none for no limit
-      breaker      on or off; with failures=5 successes=2 open_for=60s probes=1
+      slots        how many jobs may hold the resource at once; none: no limit
+      rate         how many jobs may start per time, for example 10/s or 100/min; none: no limit
+      burst        how many of them may start at once after an idle time
+      max_waiting  refuse new jobs while this many wait for the resource; none: no limit
+      breaker      on or off; its settings are failures=5 successes=2 open_for=60s probes=1
 
     Example:
       daybreak resources set api rate=10/s burst=5 breaker=on open_for=30s
 
     """
-    said = pairs(words, "setting")
-    for key in said:
+    given = pairs(words, "setting")
+    for key in given:
         if key not in SETTINGS:
             hint = closest(key, SETTINGS)
-            there = f"did you mean {hint!r}?" if hint else f"there are {', '.join(SETTINGS)}"
-            raise BadInput(f"a resource has no setting {key!r}; {there}")
+            advice = f"did you mean {hint!r}?" if hint else f"the settings are {', '.join(SETTINGS)}"
+            raise BadInput(f"a resource has no setting {key!r}; {advice}")
 
     async def apply(client: Client) -> int:
-        changes = await _changes(client, name, said)
+        changes = await _changes(client, name, given)
         await set_resource(client, name, **changes)
         info = await info_of(client, name)
         if as_json:
             say_json(resource_view(info))
         else:
-            say(f"{safe(name)}: " + ", ".join(f"{key} {said[key]}" for key in said) + ".")
+            say(f"{safe(name)}: " + ", ".join(f"{key} {given[key]}" for key in given) + ".")
         return 0
 
     return session().run(apply, create=True)
 
 
-async def _changes(client: Client, name: str, said: dict[str, str]) -> dict[str, Any]:
+async def _changes(client: Client, name: str, given: dict[str, str]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for key in ("slots", "burst", "max_waiting"):
-        if key in said:
-            changes[key] = _whole(key, said[key])
-    if "rate" in said:
-        changes["rate"] = said["rate"].strip().lower()
-    of_breaker = {key: said[key] for key in OF_BREAKER if key in said}
-    if "breaker" in said or of_breaker:
-        changes["breaker"] = await _breaker_of(client, name, said.get("breaker"), of_breaker)
+        if key in given:
+            changes[key] = _whole(key, given[key])
+    if "rate" in given:
+        changes["rate"] = given["rate"].strip().lower()
+    of_breaker = {key: given[key] for key in BREAKER_SETTINGS if key in given}
+    if "breaker" in given or of_breaker:
+        changes["breaker"] = await _breaker_of(client, name, given.get("breaker"), of_breaker)
     return changes
 
 
-async def _breaker_of(client: Client, name: str, word: str | None, said: dict[str, str]) -> Breaker | bool:
+async def _breaker_of(client: Client, name: str, word: str | None, given: dict[str, str]) -> Breaker | bool:
     word = None if word is None else word.strip().lower()
     if word in ("off", "none", "false", "no"):
         return False
@@ -225,7 +236,7 @@ async def _breaker_of(client: Client, name: str, word: str | None, said: dict[st
         raise BadInput(f"breaker={word}: write on or off")
     before = await settings_in(client, name)
     changes: dict[str, Any] = {
-        key: duration_said(text, key) if key == "open_for" else _whole(key, text) for key, text in said.items()
+        key: duration_said(text, key) if key == "open_for" else _whole(key, text) for key, text in given.items()
     }
     return msgspec.structs.replace(before.breaker or Breaker(), **changes)
 
@@ -242,11 +253,11 @@ def _whole(key: str, text: str) -> int | str:
     return int(word)
 
 
-@click.command(short_help="Back to what the code declares; a breaker closes.")
+@click.command(short_help="Return to the limits that the code declares.")
 @click.argument("name", type=NAME, shell_complete=completions.resources)
 @as_json
 def reset(name: str, as_json: bool) -> int:
-    """Take back what was set by hand: what the code declares holds again, and a breaker is closed.
+    """Undo what was set by hand: the limits that the code declares apply again, and an open breaker is closed.
 
     Example:
       daybreak resources reset plecs
@@ -260,8 +271,8 @@ def reset(name: str, as_json: bool) -> int:
         if as_json:
             say_json(resource_view(info))
         else:
-            slots = "without limit" if info.slots is None else counted(info.slots, "slot")
-            say(f"{safe(name)} is as the code says: {slots}{', ' + _rate(info) if _rate(info) else ''}.")
+            slots = "no limit" if info.slots is None else counted(info.slots, "slot")
+            say(f"{safe(name)} has the settings of the code again: {slots}{', ' + _rate(info) if _rate(info) else ''}.")
         return 0
 
     return session().run(apply)

@@ -1,4 +1,4 @@
-"""The program `daybreak`: its commands by group, each loaded when it is called."""
+"""The program `daybreak`: its commands by section. A command's module is imported only when it is called."""
 
 from __future__ import annotations
 
@@ -15,44 +15,45 @@ from click.shell_completion import shell_complete
 from daybreak.cli import errors
 
 PROGRAM: Final = "daybreak"
-COMPLETE: Final = "_DAYBREAK_COMPLETE"  # the variable by which a shell asks
+COMPLETE: Final = "_DAYBREAK_COMPLETE"  # the variable that a shell sets to ask for completions
 
-# Name: (module, what the overview says of it). Written here so that the overview loads no command; a test compares.
+# Name: (module, short help). The short help is repeated here so that `daybreak --help` imports no command module; a
+# test checks that both texts agree.
 SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
-    "Work": {
+    "Submit work": {
         "submit": ("daybreak.cli.submit", "Submit a job and print its id."),
         "exec": ("daybreak.cli.exec", "Submit a command line as a job."),
         "lock": ("daybreak.cli.lock", "Run a command while holding a lock."),
     },
-    "See": {
-        "jobs": ("daybreak.cli.jobs", "List jobs, look at them and change them."),
+    "Inspect and manage": {
+        "jobs": ("daybreak.cli.jobs", "List, show and change jobs."),
         "queues": ("daybreak.cli.queues", "List queues and change their settings."),
-        "resources": ("daybreak.cli.resources", "List what jobs share, and change its limits."),
+        "resources": ("daybreak.cli.resources", "List shared resources and change their limits."),
         "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),
-        "workers": ("daybreak.cli.workers", "List workers: who is there, who has gone."),
-        "stats": ("daybreak.cli.stats", "Show what has happened so far, in numbers."),
-        "top": ("daybreak.cli.top", "Watch what is waiting, running and failing."),
+        "workers": ("daybreak.cli.workers", "List workers and whether they are live."),
+        "stats": ("daybreak.cli.stats", "Show counts of jobs, retries and timeouts."),
+        "top": ("daybreak.cli.top", "Watch waiting, running and failed jobs live."),
     },
-    "Run": {
-        "worker": ("daybreak.cli.worker", "Run jobs until stopped."),
-        "serve": ("daybreak.cli.serve", "Serve the REST API until stopped."),
+    "Run workers and servers": {
+        "worker": ("daybreak.cli.worker", "Run a worker until it is stopped."),
+        "serve": ("daybreak.cli.serve", "Serve the REST API until it is stopped."),
         "dev": ("daybreak.cli.dev", "Run a worker that restarts when the code changes."),
     },
-    "Set up": {
+    "Set up and maintain": {
         "init": ("daybreak.cli.init", "Write a settings file and a first task."),
         "demo": ("daybreak.cli.demo", "See Daybreak at work in half a minute."),
-        "doctor": ("daybreak.cli.doctor", "Find what is wrong, and say the cure."),
+        "doctor": ("daybreak.cli.doctor", "Find problems and suggest fixes."),
         "tokens": ("daybreak.cli.tokens", "Create, list and revoke tokens for the server."),
         "backup": ("daybreak.cli.backup", "Copy the store while it is in use."),
         "move": ("daybreak.cli.move", "Move all jobs and settings to another store."),
-        "completion": ("daybreak.cli.completion", "Print the script that completes commands in a shell."),
+        "completion": ("daybreak.cli.completion", "Print a shell completion script."),
     },
 }
 COMMANDS: Final = {name: about for section in SECTIONS.values() for name, about in section.items()}
 
 
 class Group(click.Group):
-    """A group that guesses what a misspelt command means."""
+    """A command group that suggests the closest command for a misspelt one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -63,14 +64,16 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def hint(self, ctx: click.Context, name: str) -> str:
-        from difflib import get_close_matches  # noqa: PLC0415 - only where something is misspelt
+        from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and needed only for a misspelt command
 
         known = self.list_commands(ctx)
         close = get_close_matches(name.lower(), known, n=1)
-        return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+        return f"did you mean {close[0]!r}?" if close else f"the commands are {', '.join(known)}"
 
 
 class Root(Group):
+    """The top-level group. It imports commands on demand and turns every exception into an error and an exit code."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 
@@ -86,17 +89,17 @@ class Root(Group):
                 formatter.write_dl([(name.ljust(width), about) for name, (_, about) in commands.items()])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **_: Any) -> NoReturn:  # type: ignore[override]
-        """Run a command line and exit: 0, or the code of what went wrong, said in one sentence."""
+        """Run a command line and exit with its code. An exception becomes a one-sentence error and its exit code."""
         errors.mend_streams()
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # what the terminal cannot show is spelt out
+            if hasattr(stream, "reconfigure"):  # characters that the terminal cannot show are escaped
                 stream.reconfigure(errors="backslashreplace")
         if instruction := os.environ.get(COMPLETE):
             sys.exit(shell_complete(self, {}, PROGRAM, COMPLETE, instruction))
         try:
             code = self._run(sys.argv[1:] if args is None else list(args), prog_name or PROGRAM)
             sys.stdout.flush()
-        except Exception as error:  # noqa: BLE001 - the last place where it can become a sentence
+        except Exception as error:  # noqa: BLE001 - otherwise the user sees a traceback
             code = errors.end(error)
         except KeyboardInterrupt as error:
             code = errors.end(error)
@@ -111,7 +114,8 @@ class Root(Group):
 
 
 def store_options(command: click.Command) -> click.Command:
-    """`--url` and `--app`, on the program and on every command: the nearest to the end counts."""
+    """Add `--url` and `--app` to a command. Every command and the program itself have them; the last one given
+    counts."""
     command.help = _laid_out(command.help or "")
     command.params += [
         click.Option(
@@ -127,13 +131,13 @@ def store_options(command: click.Command) -> click.Command:
 
 
 def _laid_out(text: str) -> str:
-    """Click fills paragraphs; those with indented lines (examples, lists) are left as they were written."""
+    """Click rewraps paragraphs. Keep those that contain indented lines (examples, lists) as they are written."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(f"\b\n{part}" if "\n  " in part else part for part in paragraphs)
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    from daybreak.cli.session import Session  # noqa: PLC0415 - the overview needs none
+    from daybreak.cli.session import Session  # noqa: PLC0415 - `daybreak --help` does not need it
 
     if value is not None:
         if not value and not ctx.resilient_parsing:
@@ -147,13 +151,14 @@ def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None
     cls=Root,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Settings come from the command line, DAYBREAK_URL and DAYBREAK_APP, daybreak.toml or [tool.daybreak] in "
-    "pyproject.toml, in this order; without any, the store is daybreak.db in the current folder.",
+    epilog="Settings are read from the command line, then from DAYBREAK_URL and DAYBREAK_APP, then from daybreak.toml "
+    "or [tool.daybreak] in pyproject.toml; the first value found is used. The default store is daybreak.db in the "
+    "current folder.",
 )
 @click.version_option(package_name="daybreak", message="daybreak %(version)s")
 @click.pass_context
 def root(ctx: click.Context) -> None:
-    """Daybreak runs work unattended: submit jobs in the evening, the results are there at daybreak."""
+    """Daybreak runs work unattended: submit jobs in the evening and find the results at daybreak."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

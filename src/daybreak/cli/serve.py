@@ -20,7 +20,7 @@ PORT = 8765
 _file = Place(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("serve", short_help="Serve the REST API until stopped.")
+@click.command("serve", short_help="Serve the REST API until it is stopped.")
 @click.argument("target", type=NAME, required=False)
 @click.option("--host", type=NAME, default=HOST, show_default=True, help="The address to listen on.")
 @click.option("--port", type=Whole(0), default=PORT, show_default=True, help="The port; 0 takes a free one.")
@@ -44,7 +44,7 @@ def command(target: str | None, **how: Any) -> int:
     here = session()
     if target is not None:
         here.app = target
-    with here.said():
+    with here.command_line():
         app = app_of(here)
         is_there(app.settings)  # only one at which nobody may look is refused
         logs.to_stderr()

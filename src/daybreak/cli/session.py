@@ -1,4 +1,4 @@
-"""What all commands of one call share: the settings, the app, the store, and who asks."""
+"""What a command needs: the settings, the app, the store and a client."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from daybreak.stores import store_for
 from daybreak.system.platform import whoami
 
 T = TypeVar("T")
-COMMANDS = "exec"  # the task of command lines, which only workers with --allow-commands run
+COMMANDS = "exec"  # the task that runs command lines; only workers with --allow-commands know it
 
 
 class Session:
-    """One call of the program. `url` and `app` are what its command line says."""
+    """One call of the program. `url` and `app` are the options of its command line."""
 
     def __init__(self) -> None:
         self.url: str | None = None
@@ -39,20 +39,21 @@ class Session:
 
     @cached_property
     def project(self) -> config.Settings:
-        """The settings without a look into any app's code."""
-        with self.said():
+        """The settings, without loading an app."""
+        with self.command_line():
             return config.resolve()
 
     @cached_property
     def settings(self) -> config.Settings:
-        """The settings that hold. An app named on the command line is loaded for them: its code may name the store."""
+        """The settings in force. An app named on the command line is loaded, because its code may name the store."""
         if self.app is None or self.url is not None:
             return self.project
         found = getattr(self.loaded, "settings", None)
         return found if isinstance(found, config.Settings) else self.project
 
     @contextlib.contextmanager
-    def said(self) -> Any:
+    def command_line(self) -> Any:
+        """Resolve settings inside this block with `--url` and `--app` of this call."""
         with config.command_line(url=self.url, app=self.app):
             yield
 
@@ -60,45 +61,45 @@ class Session:
 
     @property
     def target(self) -> str | None:
-        """Where the app is, as far as anyone said."""
+        """Where the app is: from the command line or the settings; None if neither names one."""
         target = self.project.app
         if target is None or self.app is None:
             return target
-        # A file of the command line lies here; one of the project may be named from anywhere in it.
+        # A file on the command line is relative to the current folder. If it is not there, try the project folder.
         of_project = config.from_folder(target, self.project.folder)
         return of_project if not _is_file(target) and _is_file(of_project) else target
 
     @cached_property
     def loaded(self) -> Any:
-        """The app. An error in the user's own code is told with its file and line."""
+        """The app. If the user's code fails while it is loaded, the error names the file and the line."""
         if (target := self.target) is None:
             raise BadInput(
-                "no app is named: add --app tasks.py:app, set DAYBREAK_APP, "
-                'or write app = "tasks.py:app" into daybreak.toml'
+                "no app is set: add --app tasks.py:app, set DAYBREAK_APP, "
+                'or write app = "tasks.py:app" in daybreak.toml'
             )
         return self.load(target)
 
     def load(self, target: str) -> Any:
+        """Import the app. The project folder is added to the import path first."""
         from daybreak.worker.target import load  # noqa: PLC0415 - only commands that need an app load all of this
 
         folder = str(self.project.folder)
         if folder not in sys.path:
             sys.path.insert(0, folder)
         try:
-            # What the user's modules print while they are loaded must not stand before what was asked for.
-            with self.said(), contextlib.redirect_stdout(sys.stderr):
+            # What the user's modules print while they are imported must not mix with the output of the command.
+            with self.command_line(), contextlib.redirect_stdout(sys.stderr):
                 return load(target)
         except DaybreakError:
             raise
         except SystemExit:
             raise TargetNotFound(
-                f"{target} ends the program while it is loaded: put what calls sys.exit() under "
-                'if __name__ == "__main__":'
+                f'{target} calls sys.exit() while it is imported: put that call under if __name__ == "__main__":'
             ) from None
         except Exception as error:
             raise TargetNotFound(
-                f"{target} cannot be loaded: {type(error).__name__}: {error}{_place(error)}; "
-                "DAYBREAK_DEBUG=1 shows the traceback"
+                f"cannot load {target}: {type(error).__name__}: {error}{_location(error)}; "
+                "set DAYBREAK_DEBUG=1 to see the traceback"
             ) from error
 
     # -- the store -----------------------------------------------------------------------------------------------------
@@ -109,11 +110,12 @@ class Session:
 
     @property
     def absent(self) -> str | None:
-        """What to say of a store that is not there, where that can be seen."""
+        """The error message if the store does not exist, else None. For a server only a connection can tell."""
         return None if is_there(self.settings) else missing(self.settings)
 
     def run(self, do: Callable[[Client], Awaitable[T]], *, create: bool = False) -> T:
-        """Open the store, do it, close the store. Only what writes may make a store that was not there."""
+        """Open the store, call `do` with a client, close the store. Without `create`, a store that does not exist is an
+        error."""
 
         async def opened() -> T:
             async with self.client(create=create) as client:
@@ -126,8 +128,8 @@ class Session:
         store = self.store
         if not store.traits.shared:
             raise BadInput(
-                f"{self.settings.store} lives inside one process and ends with it: name a store that outlives this "
-                "command, such as --url jobs.db"
+                f"{self.settings.store} is in the memory of one process and ends with this command: name another "
+                "store, for example --url jobs.db"
             )
         absent = self.absent
         if absent is not None and not create:
@@ -135,33 +137,35 @@ class Session:
         await store.open()
         try:
             if absent is not None:
-                note(f"made the store {safe(self.settings.store)}")
+                note(f"created the store {safe(self.settings.store)}")
             yield Client(store, by=whoami())
         finally:
             await store.close()
 
     def command(self, *words: str) -> str:
-        """A command to type next: on the same store as this one. What stands behind `--` belongs to another program."""
+        """A command to type next, on the same store as this one. Words after `--` belong to another program."""
         ours = words.index("--") if "--" in words else len(words)
-        said = [self._named_url(), shlex.join(["--app", self.app]) if self.app else ""]
-        parts = [shlex.join(["daybreak", *words[:ours]]), *said, shlex.join(words[ours:])]
+        app = shlex.join(["--app", self.app]) if self.app else ""
+        parts = [shlex.join(["daybreak", *words[:ours]]), self._url_option(), app, shlex.join(words[ours:])]
         return safe(" ".join(part for part in parts if part))
 
-    def _named_url(self) -> str:
-        """`--url` as it was given; a password that was typed is not repeated."""
+    def _url_option(self) -> str:
+        """`--url` as it was given, but without a password."""
         if not self.url:
             return ""
-        if self.project.path is not None or (told := config.shown(self.url)) == self.url:
-            return shlex.join(["--url", self.url])
-        return '--url "$DAYBREAK_URL"' if self.url == os.environ.get("DAYBREAK_URL") else shlex.join(["--url", told])
+        masked = self.url if self.project.path is not None else config.shown(self.url)
+        if masked != self.url and self.url == os.environ.get("DAYBREAK_URL"):
+            return '--url "$DAYBREAK_URL"'
+        return shlex.join(["--url", masked])
 
     def start_worker(self, *words: str) -> str:
-        """The command that starts a worker; the settings may know for which app."""
+        """The command that starts a worker. If the settings name no app, it contains the placeholder TARGET."""
         return self.command("worker", *(() if self.project.app else ("TARGET",)), *words)
 
     def start_for(self, task: str, *queues: str) -> str:
-        """The command that starts a worker for this task's jobs in these queues. One for command lines needs no app and
-        serves only the default queue unless it is told otherwise; other tasks bring their queues along."""
+        """The command that starts a worker for this task's jobs in these queues. A worker for command lines needs no
+        app, and serves only the default queue unless `--queues` names others; other tasks name their queues
+        themselves."""
         if task != COMMANDS:
             return self.start_worker()
         named = ("--queues", ",".join(sorted({*queues}))) if {*queues} - {"default"} else ()
@@ -171,38 +175,39 @@ class Session:
 def _is_file(target: str) -> bool:
     try:
         return Path(target.rpartition(":")[0] or target).is_file() or Path(target).is_file()
-    except OSError:  # a folder that may not be entered: whoever loads it says so
+    except OSError:  # no permission to enter the folder: loading the file will report that
         return False
 
 
 def is_there(settings: config.Settings) -> bool:
-    """False for a file that is missing or empty; StoreUnavailable for one at which nobody may look. Of a server, the
-    next who connects can say."""
+    """False if the store's file is missing or empty. StoreUnavailable if there is no permission to check. Always True
+    for a server: only a connection can tell."""
     path = settings.path
     try:
         return path is None or (path.exists() and not (path.is_file() and path.stat().st_size == 0))
     except OSError as error:
         raise StoreUnavailable(
-            f"{settings.store} cannot be looked at: {error.strerror}; check its path and the permissions of its "
-            "folder, or name another with --url"
+            f"cannot access {settings.store}: {error.strerror}; check the path and the permissions of its "
+            "folder, or name another store with --url"
         ) from error
 
 
 def missing(settings: config.Settings) -> str:
-    """What to say of a store that is not there."""
+    """The error message for a store that does not exist."""
     path = settings.path
     assert path is not None
-    told = (
-        f"there is no store at {settings.store}: submit a job or start a worker to make one, or name another with --url"
+    message = (
+        f"there is no store at {settings.store}: submit a job or start a worker to create it, or name another store "
+        "with --url"
     )
     here = Path.cwd() / path.name
     if here != path and os.path.exists(here):  # noqa: PTH110 - unlike Path.exists, it never raises
-        told += f"; did you mean {here}? Relative paths count from the project folder, {settings.folder}"
-    return told
+        message += f"; did you mean {here}? Relative paths start at the project folder, {settings.folder}"
+    return message
 
 
-def _place(error: Exception) -> str:
-    """Where in the user's code it happened."""
+def _location(error: Exception) -> str:
+    """The file and line in the user's code where the error was raised."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     ours = str(Path(__file__).parents[1])

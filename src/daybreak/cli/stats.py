@@ -1,4 +1,4 @@
-"""`daybreak stats`: what has happened so far, in numbers."""
+"""`daybreak stats`: prints counts of jobs, retries and timeouts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from daybreak.cli.text import counted, lasted, local, number, priority_name, saf
 from daybreak.client.client import Client
 
 
-@click.command(name="stats", short_help="Show what has happened so far, in numbers.")
+@click.command(name="stats", short_help="Show counts of jobs, retries and timeouts.")
 @click.argument("queue", type=NAME, required=False, shell_complete=completions.queues)
 @as_json
 def command(queue: str | None, as_json: bool) -> int:
-    """Show what has happened since the store was made: jobs, time limits and retries, of one queue or of all.
+    """Show counts of jobs, retries and timeouts since the store was created, for one queue or for all queues.
 
-    Jobs, attempts and retries are counted in the store with every change: these numbers are exact, and outlive the
-    jobs. How long things take is told every few seconds, and forgotten after two days.
+    The store counts jobs, attempts and retries with every change: these numbers are exact, and remain when the jobs are
+    removed. Durations are reported by workers every few seconds and kept for two days.
 
     Examples:
       daybreak stats
@@ -41,13 +41,13 @@ async def _show(client: Client, queue: str | None, *, as_json: bool) -> int:
     queues = await by_queue(client)
     if queue is not None:
         if queue not in {one.queue for one in queues}:
-            await found(client, queue)  # or it says what comes closest
+            await found(client, queue)  # raises NotFound with the closest name, if the queue does not exist
         queues = [stats.queue]
     if as_json:
         say_json(stats_view(stats, queues))
         return 0
     if not stats.queue.submitted and not queues:
-        say("Nothing has happened yet: no job was ever submitted here.")
+        say("No statistics yet: no job was ever submitted to this store.")
         return 0
     _say_queue(stats.queue)
     if queue is None:
@@ -74,7 +74,7 @@ def _say_queue(stats: QueueStats) -> None:
         ("waited", f"{lasted(stats.average_wait)} on average"),
         ("ran", f"{lasted(stats.average_run)} on average"),
         ("batches", number(stats.batches)),
-        ("wait limits cut", number(stats.shortened) if stats.shortened else ""),
+        ("wait limits shortened", number(stats.shortened) if stats.shortened else ""),
         ("last ended", f"{local(stats.last_at)}, ran {lasted(stats.last_ran)}" if stats.last_at else ""),
     ])  # fmt: skip
 
@@ -86,8 +86,8 @@ def _say_queues(queues: list[QueueStats]) -> None:
         [Column("QUEUE"), *(Column(title, right=True) for title in titles)],
         [
             [
-                safe(one.queue or ""), number(one.submitted), number(one.completed), _some(one.errors),
-                _some(one.timeouts), _some(one.shed), number(one.waiting), number(one.running),
+                safe(one.queue or ""), number(one.submitted), number(one.completed), _or_blank(one.errors),
+                _or_blank(one.timeouts), _or_blank(one.shed), number(one.waiting), number(one.running),
                 lasted(one.average_wait), lasted(one.average_run),
             ]
             for one in queues
@@ -95,46 +95,46 @@ def _say_queues(queues: list[QueueStats]) -> None:
     )  # fmt: skip
 
 
-def _some(n: int) -> str:
+def _or_blank(n: int) -> str:
     return number(n) if n else ""
 
 
 def _say_retries(stats: RetryStats) -> None:
     say()
-    heading("retries")
+    heading("retries: attempts after the first")
     say_pairs([
-        ("tried again", number(stats.total)),
+        ("total", number(stats.total)),
         ("succeeded", number(stats.successful)),
         ("failed", number(stats.failed)),
         ("ran", f"{lasted(stats.average_run)} on average" if stats.total else ""),
         ("most attempts", number(stats.most_attempts) if stats.most_attempts else ""),
         ("by strategy", ", ".join(f"{name} {number(n)}" for name, n in stats.by_strategy.items())),
-        ("held back", f"{number(stats.spared)}, while their resource failed" if stats.spared else ""),
+        ("delayed", f"{number(stats.spared)}, while their resource was failing" if stats.spared else ""),
         ("breakers opened", counted(stats.breaker_trips, "time") if stats.breaker_trips else ""),
     ])  # fmt: skip
 
 
 def _say_timeouts(stats: TimeoutStats) -> None:
     say()
-    heading("time limits")
+    heading("timeouts")
     say_pairs([
-        ("run into", number(stats.total)),
+        ("timed out", number(stats.total)),
         ("by kind", ", ".join(f"{kind} {number(n)}" for kind, n in stats.by_kind.items() if n)),
-        ("moved", f"{counted(stats.adjustments, 'time')}, to what was seen" if stats.adjustments else ""),
-        ("raised", f"{counted(stats.escalations, 'time')}, after they were too short" if stats.escalations else ""),
-        ("took", f"{lasted(stats.average)} on average, of what has a limit" if stats.average else ""),
-        ("under one now", counted(stats.active, "running job") if stats.active else ""),
+        ("adjusted", f"{counted(stats.adjustments, 'time')}, to the observed durations" if stats.adjustments else ""),
+        ("raised", f"{counted(stats.escalations, 'time')}, after a timeout" if stats.escalations else ""),
+        ("duration", f"{lasted(stats.average)} on average, of everything that has a limit" if stats.average else ""),
+        ("limited now", counted(stats.active, "running job") if stats.active else ""),
     ])  # fmt: skip
 
 
 def _say_adaptive(adaptive: list[AdaptiveStats]) -> None:
     say()
-    titles = ("SEEN", "TOO LATE", "MEDIAN", "99 %", "USUAL LIMIT", "LIMIT NOW")
+    titles = ("COUNT", "TIMED OUT", "MEDIAN", "99 %", "BASE LIMIT", "LIMIT NOW")
     say_table(
-        [Column("WHAT TAKES TIME", gives=True), *(Column(title, right=True) for title in titles)],
+        [Column("OPERATION", gives=True), *(Column(title, right=True) for title in titles)],
         [
             [
-                safe(one.subject), number(one.seen), _some(one.late), lasted(one.median), lasted(one.p99),
+                safe(one.subject), number(one.seen), _or_blank(one.late), lasted(one.median), lasted(one.p99),
                 lasted(one.base), lasted(one.limit),
             ]
             for one in adaptive

@@ -13,7 +13,7 @@ from daybreak.cli.options import NAME, Whole, pairs
 from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
-from daybreak.cli.submit_options import How, hand_in, job_options, run
+from daybreak.cli.submit_options import How, job_options, run, submit_job
 from daybreak.cli.text import safe
 from daybreak.cli.wait import say_outcome
 from daybreak.client.client import Client
@@ -25,14 +25,22 @@ from daybreak.policy.resources import Resource, needs_of
 @click.command("submit", short_help="Submit a job and print its id.")
 @click.argument("task", type=NAME, shell_complete=completions.tasks)
 @click.argument("words", metavar="[NAME=VALUE]...", nargs=-1)
-@click.option("--args", "args_file", metavar="FILE", help="A JSON object with the arguments; - reads what is piped in.")
-@click.option("--version", type=Whole(0), help="The task's version; 1, or that of the app's code.")
+@click.option(
+    "--args",
+    "args_file",
+    metavar="FILE",
+    help="Read the arguments from a file that holds a JSON object; - reads standard input.",
+)
+@click.option(
+    "--version", type=Whole(0), help="The task's version. Default: the version in the app's code, or 1 without an app."
+)
 @job_options
 def command(task: str, words: tuple[str, ...], args_file: str | None, version: int | None, how: How) -> int:
     """Submit a job and print its id.
 
-    With an app (--app, DAYBREAK_APP, or app in daybreak.toml) the arguments are read and checked by the annotations of
-    the task's function. Without one, a value is JSON if it parses, else text; name=@file takes the text of a file.
+    If an app is known (--app, DAYBREAK_APP, or app in daybreak.toml), the arguments are converted and checked by the
+    annotations of the task's function. Otherwise a value is read as JSON if it is valid JSON, and as text if not.
+    name=@file takes the value from a text file.
 
     Examples:
       daybreak submit send_mail to=ann@example.com subject='"42"' --priority high
@@ -45,17 +53,20 @@ def command(task: str, words: tuple[str, ...], args_file: str | None, version: i
     here = session()
     app = here.loaded if here.target else None
 
+    # Check the arguments before the store is opened: a typing error must not create a store.
+    args = None if app is None else arguments_of(app, task, texts, named)
+
     async def submitted(client: Client) -> int:
-        if app is None:
+        if app is None or args is None:
             spec = _untyped(client, task, arguments.untyped(texts, named), version, how)
         else:
-            spec = _typed(client, app, task, arguments_of(app, task, texts, named), version, how)
-            spec = await _sharing(client, app.program[task], spec)
-        job = await hand_in(client, spec, how)
+            spec = _typed(client, app, task, args, version, how)
+            spec = await _with_resources(client, app.program[task], spec)
+        job = await submit_job(client, spec, how)
         return 0 if job is None else say_outcome(job, silent=how.as_json)
 
     if app is not None:
-        _follow(here, app)
+        _use_store_of_app(here, app)
     return int(run(submitted))
 
 
@@ -67,24 +78,27 @@ def arguments_of(app: Any, task: str, texts: dict[str, str], named: dict[str, An
 
 
 def _untyped(client: Client, task: str, args: dict[str, Any], version: int | None, how: How) -> JobSpec:
-    spec = client.spec(task, args, version=1 if version is None else version, **how.said)
+    spec = client.spec(task, args, version=1 if version is None else version, **how.given)
     return replace(spec, options=how.options(DEFAULT_OPTIONS))
 
 
 def _typed(client: Client, app: Any, task: str, args: bytes, version: int | None, how: How) -> JobSpec:
-    """As the app's own code would submit it: with the task's queue, priority and options, unless others are given."""
+    """The job as the app's own code would submit it: with the task's queue, priority and options, unless the command
+    line gives others."""
     definition = app.program[task]
     if version not in (None, definition.version):
-        raise BadInput(f"task {task!r} is at version {definition.version} in this app, not at {version}")
-    said = {"queue": definition.queue, "priority": definition.priority, **how.said}
-    spec = client.spec(definition.name, version=definition.version, **said)
-    # The digest is made anew from these arguments when the job is submitted.
+        raise BadInput(
+            f"this app has version {definition.version} of the task {task!r}, not {version}; leave --version out"
+        )
+    given = {"queue": definition.queue, "priority": definition.priority, **how.given}
+    spec = client.spec(definition.name, version=definition.version, **given)
+    # The client computes the digest from these arguments when it submits the job.
     code = "" if spec.key is None else definition.code
     return replace(spec, args=args, digest="", code=code, options=how.options(definition.options))
 
 
-async def _sharing(client: Client, definition: Any, spec: JobSpec) -> JobSpec:
-    """With what the job needs, of which the store is told what the code says."""
+async def _with_resources(client: Client, definition: Any, spec: JobSpec) -> JobSpec:
+    """The job with the resources that it needs. Resources that the code declares are written to the store first."""
     positional, named = definition.arguments.decode(spec.args)
     shares = definition.shares(definition.resource, tuple(positional), named)
     if not shares:
@@ -93,15 +107,15 @@ async def _sharing(client: Client, definition: Any, spec: JobSpec) -> JobSpec:
     return replace(spec, options=replace(spec.options, resources=needs_of(shares)))
 
 
-def _follow(here: Session, app: Any) -> None:
-    """An app may name its store in code, and that is where its jobs go."""
+def _use_store_of_app(here: Session, app: Any) -> None:
+    """Submit to the store that the app names in its code, if it names one."""
     if here.url is not None:
         return
     found = getattr(app, "settings", None)
     if found is None or found.url == here.settings.url:
         return
     note(
-        f"the app names the store {safe(found.store)} in its code; other commands look at {safe(here.settings.store)} "
-        f"unless they are given --app {safe(here.target or '')}"
+        f"the app's code names the store {safe(found.store)}, so the job goes there. Other commands use "
+        f"{safe(here.settings.store)} unless you add --app {safe(here.target or '')}"
     )
     here.settings = found

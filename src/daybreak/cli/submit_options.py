@@ -16,7 +16,7 @@ from daybreak.cli.errors import Unwritten
 from daybreak.cli.options import DURATION, INSTANT, NAME, PRIORITY, TIMEOUT, OneOf, ParamType, pairs
 from daybreak.cli.output import note, say, say_json
 from daybreak.cli.session import session
-from daybreak.cli.wait import unknown_to_all, wait_for
+from daybreak.cli.wait import no_worker_hint, wait_for
 from daybreak.client.client import Client
 from daybreak.core.model import Adaptive, Job, JobSpec, Options
 from daybreak.policy.parse_options import parse_options
@@ -37,30 +37,30 @@ class RetryType(ParamType):
 
 
 class How:
-    """How a job is to be run, as the command line says; None is for what it does not say."""
+    """How a job is to be run, from the options of the command line. Options that were not given are None."""
 
-    def __init__(self, **said: Any) -> None:
-        self.wait: bool = said.pop("wait") or said.get("timeout_wait") is not None
-        self.timeout_wait: timedelta | None = said.pop("timeout_wait")
-        self.as_json: bool = said.pop("as_json")
-        self.retry: object = said.pop("retry")
-        self.timeout: timedelta | Adaptive | None = said.pop("timeout")
-        self.expires_in: timedelta | None = said.pop("expires_in")
-        said["tags"] = said.pop("tag")
-        said["meta"] = pairs(said.pop("meta"), "--meta")
-        self.said: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    def __init__(self, **options: Any) -> None:
+        self.wait: bool = options.pop("wait") or options.get("timeout_wait") is not None
+        self.timeout_wait: timedelta | None = options.pop("timeout_wait")
+        self.as_json: bool = options.pop("as_json")
+        self.retry: object = options.pop("retry")
+        self.timeout: timedelta | Adaptive | None = options.pop("timeout")
+        self.expires_in: timedelta | None = options.pop("expires_in")
+        options["tags"] = options.pop("tag")
+        options["meta"] = pairs(options.pop("meta"), "--meta")
+        self.given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
 
     def options(self, defaults: Options) -> Options:
         return parse_options(defaults, retry=self.retry, timeout=self.timeout, expires_in=self.expires_in)
 
 
 def job_options(command: F) -> F:
-    """The options of a job; the command gets them as `how`."""
+    """Add the options of a job to a command, which receives them as `how`."""
 
     @functools.wraps(command)
-    def packed(*args: Any, **said: Any) -> Any:
-        own = {name: said.pop(name) for name in list(said) if name not in _NAMES}
-        return command(*args, how=How(**said), **own)
+    def packed(*args: Any, **options: Any) -> Any:
+        own = {name: options.pop(name) for name in list(options) if name not in _NAMES}
+        return command(*args, how=How(**options), **own)
 
     for option in reversed(_OPTIONS):
         packed = option(packed)
@@ -69,33 +69,36 @@ def job_options(command: F) -> F:
 
 _OPTIONS = [
     click.option(
-        "--priority", "-p", type=PRIORITY, help="A name (critical, high, normal, low ...) or 0 to 10; lower runs first."
+        "--priority",
+        "-p",
+        type=PRIORITY,
+        help="A name (critical, high, normal, low ...), or 0 to 10; lower runs first.",
     ),
-    click.option("--queue", "-q", type=NAME, shell_complete=completions.queues, help="The queue it waits in."),
-    click.option("--delay", type=DURATION, help="Not before this has passed, such as 10m."),
-    click.option("--run-at", type=INSTANT, help="Not before this instant, such as 2026-01-31T18:00+01:00."),
-    click.option("--key", type=NAME, help="Idempotency key: submitting again with the same key gives the same job."),
-    click.option(
-        "--unique", type=NAME, help="At most one unfinished job of this name; if there is one, its id is printed."
-    ),
+    click.option("--queue", "-q", type=NAME, shell_complete=completions.queues, help="The queue the job waits in."),
+    click.option("--delay", type=DURATION, help="Do not start the job before this time has passed, for example 10m."),
+    click.option("--run-at", type=INSTANT, help="Do not start the job before, for example, 2026-01-31T18:00+01:00."),
+    click.option("--key", type=NAME, help="Idempotency key: a second submit with the same key returns the first job."),
+    click.option("--unique", type=NAME, help="Allow one unfinished job of this name; if there is one, print its id."),
     click.option(
         "--unique-while",
         type=OneOf("choice", ("unfinished", "waiting")),
-        help="With waiting, a running job does not count for --unique: one more may wait beside it.",
+        help="Which job counts for --unique: unfinished (the default), or waiting, which allows one job to wait while "
+        "another one runs.",
     ),
-    click.option("--tag", type=NAME, multiple=True, help="A word to find it by; may be repeated."),
-    click.option("--meta", metavar="NAME=VALUE", multiple=True, help="Something to keep with it; may be repeated."),
-    click.option("--owner", type=NAME, help="Who it belongs to."),
-    click.option("--retry", type=RetryType(), help=f"How many attempts, or a preset: {', '.join(PRESETS)}."),
+    click.option("--tag", type=NAME, multiple=True, help="A tag to find the job by. May be repeated."),
+    click.option("--meta", metavar="NAME=VALUE", multiple=True, help="A value to store with the job. May be repeated."),
+    click.option("--owner", type=NAME, help="Who the job belongs to."),
+    click.option("--retry", type=RetryType(), help=f"The number of attempts, or a preset: {', '.join(PRESETS)}."),
     click.option(
         "--timeout",
         type=TIMEOUT,
-        help="How long an attempt may run, such as 10m; adaptive:10m follows how long such jobs take.",
+        help="How long an attempt may run, for example 10m. adaptive:10m starts at 10m and follows how long such jobs "
+        "take.",
     ),
-    click.option("--expires-in", type=DURATION, help="Fail if it has not started by then."),
-    click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit 1 if it failed."),
-    click.option("--timeout-wait", type=DURATION, help="Wait at most so long; exit 5 if it has not ended by then."),
-    click.option("--json", "as_json", is_flag=True, help="Print the job as JSON, for programs."),
+    click.option("--expires-in", type=DURATION, help="Fail the job if it has not started within this time."),
+    click.option("--wait", is_flag=True, help="Wait for the job and print its result; exit code 1 if it failed."),
+    click.option("--timeout-wait", type=DURATION, help="Wait at most this long; exit code 5 if the job has not ended."),
+    click.option("--json", "as_json", is_flag=True, help="Print the job as JSON instead of its id or result."),
 ]
 _NAMES = {
     "priority", "queue", "delay", "run_at", "key", "unique", "unique_while", "tag", "meta", "owner", "retry",
@@ -103,9 +106,9 @@ _NAMES = {
 }  # fmt: skip
 
 
-async def hand_in(client: Client, spec: JobSpec, how: How) -> Job | None:
-    """Submit; then print the id, or wait for the end and answer with the job. With `--json` the job is printed, after
-    the wait if there is one."""
+async def submit_job(client: Client, spec: JobSpec, how: How) -> Job | None:
+    """Submit a job. Without `--wait` print its id and return None; with it, return the job once it has ended. With
+    `--json` print the job instead, after the wait if there is one."""
     client.on_known = _hint_at_code
     job_id = await client.submit(spec)
     if how.wait:
@@ -122,7 +125,7 @@ async def hand_in(client: Client, spec: JobSpec, how: How) -> Job | None:
     except Unwritten:
         note(f"job {job_id} was accepted")
         raise
-    if hint := await unknown_to_all(client, spec.task, spec.version, spec.queue):
+    if hint := await no_worker_hint(client, spec.task, spec.version, spec.queue):
         note(hint)
     return None
 

@@ -1,4 +1,4 @@
-"""Words for people: safe on a terminal, times and amounts readable."""
+"""Text for people: escapes control characters, and formats times, durations and numbers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from itertools import pairwise
 from typing import Final
 
 from daybreak.core.units import bucket
-from daybreak.core.units import counted as counted  # noqa: PLC0414 - with the other words for people
+from daybreak.core.units import counted as counted  # noqa: PLC0414 - re-exported with the other formatters
 
 _UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def safe(text: str, *, lines: bool = False) -> str:
-    """Text that cannot steer a terminal: control characters, escape sequences and what turns the direction of writing
-    are spelt out. `lines` keeps line ends."""
+    """The text with control characters, escape sequences and bidirectional marks escaped, so that it cannot control the
+    terminal. `lines` keeps line ends."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else _spelt(c, lines) for c in text)
+    return "".join(c if c.isprintable() else _escaped(c, lines) for c in text)
 
 
-def _spelt(char: str, lines: bool) -> str:
+def _escaped(char: str, lines: bool) -> str:
     if lines and char in "\n\t":
         return "\n" if char == "\n" else "    "
-    if unicodedata.category(char) == "Zs":  # the many widths of a space
+    if unicodedata.category(char) == "Zs":  # spaces of all widths
         return char
     return char.encode("unicode_escape").decode()
 
 
 def first_line(text: str, limit: int = 200) -> str:
-    """The beginning of a text, on one line."""
+    """The first line of a text, shortened to `limit` characters."""
     line = safe(text.strip().split("\n", 1)[0].strip())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -41,8 +41,11 @@ def number(n: int) -> str:
 
 
 def any_of(words: Iterable[str], last: str = "or") -> str:
+    """A list in words: `a`, `a or b`, `a, b or c`."""
     found = list(words)
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} {last} {found[-1]}" if found else ""
+    if len(found) < 2:
+        return "".join(found)
+    return f"{', '.join(found[:-1])} {last} {found[-1]}"
 
 
 def lasted(span: timedelta) -> str:
@@ -93,12 +96,12 @@ def local(when: datetime | None) -> str:
 def _here(when: datetime) -> datetime:
     try:
         return when.astimezone()
-    except (OverflowError, OSError, ValueError):  # at the ends of the calendar
+    except (OverflowError, OSError, ValueError):  # too close to the first or last year of the calendar
         return when.astimezone(UTC)
 
 
 def clock(when: datetime) -> str:
-    """An instant to the millisecond, for a list that says its zone elsewhere."""
+    """An instant in local time to the millisecond, without the zone."""
     here = _here(when)
     return f"{here:%Y-%m-%d %H:%M:%S}.{here.microsecond // 1000:03}"
 
@@ -113,6 +116,7 @@ def bar(progress: float, width: int = 20) -> str:
 
 
 def priority_name(priority: int) -> str:
-    """`normal` for 5, `normal 4` for what is counted under it."""
+    """`normal` for 5; for a number without a name, the named priority it is counted under and the number: `normal
+    4`."""
     named = bucket(priority)
     return named.name.lower() if named == priority else f"{named.name.lower()} {priority}"

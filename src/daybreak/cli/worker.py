@@ -1,4 +1,4 @@
-"""`daybreak worker`: runs jobs until it is stopped."""
+"""`daybreak worker`: runs a worker until it is stopped."""
 
 from __future__ import annotations
 
@@ -42,21 +42,25 @@ _OPTIONS = [
         "-q",
         metavar="NAMES",
         multiple=True,
-        help="Queues to serve, with commas [default: those of the tasks].",
+        help="Queues to serve, separated by commas [default: the queues of the tasks].",
     ),
-    click.option("--processes", "-c", type=_COUNT, help="Processes for sync tasks [default: one for each processor]."),
-    click.option("--async-jobs", type=_COUNT, help="Async tasks that run at once [default: 100]."),
-    click.option("--lease", type=DURATION, help="How long a silent worker keeps its jobs [default: 7s]."),
-    click.option("--grace", type=DURATION, help="How long jobs may go on when it is stopped [default: 10s]."),
-    click.option("--recycle-after", type=_COUNT, metavar="JOBS", help="Replace a child process after so many jobs."),
-    click.option("--memory-limit", type=Size(), help="Replace a child process that takes more, such as 2GB."),
+    click.option("--processes", "-c", type=_COUNT, help="Child processes for sync tasks [default: one per processor]."),
+    click.option("--async-jobs", type=_COUNT, help="How many async jobs may run at once [default: 100]."),
     click.option(
-        "--isolation", type=OneOf("isolation", ("process", "thread")), help="Run tasks in processes, or in threads."
+        "--lease", type=DURATION, help="How long jobs stay leased to a worker that stops responding [default: 7s]."
+    ),
+    click.option("--grace", type=DURATION, help="How long running jobs may continue after a stop [default: 10s]."),
+    click.option("--recycle-after", type=_COUNT, metavar="JOBS", help="Replace a child process after this many jobs."),
+    click.option("--memory-limit", type=Size(), help="Replace a child process that uses more memory, for example 2GB."),
+    click.option(
+        "--isolation",
+        type=OneOf("isolation", ("process", "thread")),
+        help="Run sync tasks in child processes or in threads [default: process].",
     ),
     click.option(
-        "--allow-commands", is_flag=True, default=None, help="Run command lines too, as `daybreak exec` submits them."
+        "--allow-commands", is_flag=True, default=None, help="Also run command lines that `daybreak exec` submits."
     ),
-    click.option("--name", help="A name for people; each start has an id of its own besides."),
+    click.option("--name", help="A name to show in lists and logs; the id is always unique."),
 ]
 _NAMES = (
     "queues",
@@ -73,28 +77,29 @@ _NAMES = (
 
 
 def worker_options(command: F) -> F:
-    """How the worker runs; the command gets what was said as `how`."""
+    """Add the options of a worker to a command, which receives those that were given as `how`."""
 
     @functools.wraps(command)
-    def packed(*args: Any, **said: Any) -> Any:
-        how = {name: said.pop(name) for name in _NAMES}
-        return command(*args, how={name: value for name, value in how.items() if value not in (None, ())}, **said)
+    def packed(*args: Any, **options: Any) -> Any:
+        how = {name: options.pop(name) for name in _NAMES}
+        return command(*args, how={name: value for name, value in how.items() if value not in (None, ())}, **options)
 
     for option in reversed(_OPTIONS):
         packed = option(packed)
     return packed  # type: ignore[return-value]
 
 
-@click.command("worker", short_help="Run jobs until stopped.")
+@click.command("worker", short_help="Run a worker until it is stopped.")
 @click.argument("target", required=False)
-@click.option("--verbose", "-v", is_flag=True, help="Also log jobs that complete at the first try.")
-@click.option("--until-idle", is_flag=True, help="End once nothing waits and nothing runs.")
+@click.option("--verbose", "-v", is_flag=True, help="Also log jobs that complete at their first attempt.")
+@click.option("--until-idle", is_flag=True, help="Exit when no job waits or runs.")
 @worker_options
 def command(target: str | None, until_idle: bool, verbose: bool, how: dict[str, Any]) -> int:
-    """Run jobs until stopped. TARGET is where the tasks are: tasks.py, tasks.py:app or module:app; without one, the app
-    of the settings. What is not said here comes from DAYBREAK_WORKER_... and [worker] in daybreak.toml.
+    """Run a worker until it is stopped. TARGET is the app: tasks.py, tasks.py:app or module:app. Default: the app of
+    the settings. Options that are not given are read from DAYBREAK_WORKER_... and from [worker] in daybreak.toml.
 
-    The first Ctrl-C lets running jobs end; what does not end in time is handed back and runs elsewhere.
+    The first Ctrl-C lets running jobs end. Jobs that do not end within --grace are released, and another worker runs
+    them.
 
     Examples:
       daybreak worker tasks.py
@@ -107,52 +112,52 @@ def command(target: str | None, until_idle: bool, verbose: bool, how: dict[str, 
         here.app = target
     app = _app(here, how)
     settings = _settings(here, how, until_idle=until_idle)
-    with here.said():
-        place = _place(app, here)
-        is_there(place)  # or will be: only one at which nobody may look is refused
+    with here.command_line():
+        where = _store_settings(app, here)
+        is_there(where)  # raises if there is no permission to check; a store that is missing will be created
         leave_stdout_to_tasks()
         logs.to_stderr(verbose=verbose)
-        tell(f"Worker for {safe(here.target or 'command lines')} on {safe(place.store)}. Ctrl-C stops it.")
-        return int(app.run_worker(settings, here.target or BARE))
+        tell(f"Worker for {safe(here.target or 'command lines')} on {safe(where.store)}. Ctrl-C stops it.")
+        return int(app.run_worker(settings, here.target or COMMANDS_TARGET))
 
 
 store_options(command)
 
-BARE: Final = "daybreak.cli.command_app:app"
+COMMANDS_TARGET: Final = "daybreak.cli.command_app:app"
 
 
 def _app(here: Session, how: dict[str, Any]) -> Any:
-    """The app; an empty one for a worker that only runs command lines."""
+    """The app. A worker that only runs command lines gets an app without tasks."""
     allowed = how.get("allow_commands", here.project.worker.get("allow_commands"))
     if here.target is None and allowed:
         from daybreak.worker.target import load  # noqa: PLC0415 - only a worker needs it
 
-        with here.said():
-            return load(BARE)
+        with here.command_line():
+            return load(COMMANDS_TARGET)
     return here.loaded
 
 
 def _settings(here: Session, how: dict[str, Any], *, until_idle: bool) -> WorkerSettings:
     from daybreak.worker.settings import WorkerSettings  # noqa: PLC0415
 
-    said = dict(how)
-    if "queues" in said:
-        said["queues"] = tuple(name.strip() for word in said["queues"] for name in word.split(",") if name.strip())
-    if "lease" in said:
-        said["lease_for"] = said.pop("lease")
-    settings = WorkerSettings(**{**here.project.worker, **said, "until_idle": until_idle})
+    given = dict(how)
+    if "queues" in given:
+        given["queues"] = tuple(name.strip() for word in given["queues"] for name in word.split(",") if name.strip())
+    if "lease" in given:
+        given["lease_for"] = given.pop("lease")
+    settings = WorkerSettings(**{**here.project.worker, **given, "until_idle": until_idle})
     settings.check()
     return settings
 
 
-def _place(app: Any, here: Session) -> config.Settings:
-    """The settings that name the store: the app's own, where it has some."""
+def _store_settings(app: Any, here: Session) -> config.Settings:
+    """The settings that name the store: the app's own if it has some, else those of the project."""
     found = getattr(app, "settings", None)
     return found if isinstance(found, config.Settings) else here.project
 
 
 def words_of(how: dict[str, Any]) -> list[str]:
-    """The same options as a command line."""
+    """The options as words of a command line."""
     words: list[str] = []
     for name, value in how.items():
         option = "--" + name.replace("_", "-")

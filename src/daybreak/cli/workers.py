@@ -1,4 +1,4 @@
-"""`daybreak workers`: who runs jobs."""
+"""`daybreak workers`: lists workers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from daybreak.cli.text import ago, counted, number, roughly, safe
 from daybreak.client.client import Client
 
 
-@click.command("workers", short_help="List workers: who is there, who has gone.")
-@click.option("--live", is_flag=True, help="Only those that are there.")
+@click.command("workers", short_help="List workers and whether they are live.")
+@click.option("--live", is_flag=True, help="Only live workers.")
 @as_json
 def command(live: bool, as_json: bool) -> int:
-    """List workers. A live one was heard of within three leases; one that has gone left without a word, and its jobs
-    are taken over by others.
+    """List workers. A worker is live if it updated its record within the last three leases. A worker that is gone
+    crashed or lost the store; other workers take over its jobs.
 
     Example:
       daybreak workers --live
@@ -35,9 +35,9 @@ store_options(command)
 
 async def _list(client: Client, *, live: bool, as_json: bool) -> int:
     now = datetime.now(UTC)
-    found = [seen for seen in await read_workers(client) if not live or seen.is_live(now)]
+    found = [worker for worker in await read_workers(client) if not live or worker.is_live(now)]
     if as_json:
-        say_json({"workers": [worker_view(seen, now) for seen in found]})
+        say_json({"workers": [worker_view(worker, now) for worker in found]})
         return 0
     if not found:
         say(f"No {'live ' if live else ''}workers. Start one with: {session().start_worker()}")
@@ -48,26 +48,28 @@ async def _list(client: Client, *, live: bool, as_json: bool) -> int:
             Column("QUEUES", gives=True), Column("TASKS", right=True), Column("RUNNING", right=True),
             Column("DONE", right=True), Column("FAILED", right=True), Column("UP", drop=3), Column("SEEN"),
         ],
-        [_row(seen, now) for seen in found],
+        [_row(worker, now) for worker in found],
     )  # fmt: skip
     say()
     say(_summary(found, now))
     return 0
 
 
-def _row(seen: WorkerInfo, now: datetime) -> list[str]:
-    up = roughly(now - seen.started_at) if seen.started_at and seen.is_live(now) else ""
+def _row(worker: WorkerInfo, now: datetime) -> list[str]:
+    up = roughly(now - worker.started_at) if worker.started_at and worker.is_live(now) else ""
     return [
-        safe(seen.name or seen.id), seen.state(now), safe(seen.host), str(seen.pid or ""), safe(seen.app or ""),
-        safe(", ".join(seen.queues)), number(len({task for task, _ in seen.tasks})), number(seen.running),
-        number(seen.done), number(seen.failed), up, ago(seen.seen_at, now),
+        safe(worker.name or worker.id), worker.state(now), safe(worker.host), str(worker.pid or ""),
+        safe(worker.app or ""), safe(", ".join(worker.queues)), number(len({task for task, _ in worker.tasks})),
+        number(worker.running), number(worker.done), number(worker.failed), up, ago(worker.seen_at, now),
     ]  # fmt: skip
 
 
 def _summary(found: list[WorkerInfo], now: datetime) -> str:
-    live = sum(seen.is_live(now) for seen in found)
-    gone = sum(seen.state(now) == "gone" for seen in found)
-    told = f"{counted(live, 'live worker')}" + (f", {number(gone)} gone without a word" if gone else "") + "."
+    live = sum(worker.is_live(now) for worker in found)
+    gone = sum(worker.state(now) == "gone" for worker in found)
+    summary = counted(live, "live worker")
+    if gone:
+        summary += f", {number(gone)} gone"
     if not live:
-        return f"{told} Start one with: {session().start_worker()}"
-    return f"{told} What they do: {session().command('top')}"
+        return f"{summary}. Start one with: {session().start_worker()}"
+    return f"{summary}. Watch them with: {session().command('top')}"

@@ -1,10 +1,10 @@
-"""`daybreak doctor`: finds what is wrong and says the cure.
+"""`daybreak doctor`: finds problems and suggests fixes.
 
-place      the settings, and the store they name
+setup      the settings, and the store they name
 work       queues, workers and jobs
 code       workers that run different code under one name
-slots      jobs that wait for jobs which need their own slots
-failures   what failed in the last day
+slots      jobs that hold every slot while they wait for jobs that need one
+failures   jobs that failed in the last day
 """
 
 from daybreak.cli.doctor.command import command

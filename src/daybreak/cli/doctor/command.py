@@ -1,4 +1,4 @@
-"""`daybreak doctor`: looks at everything, says what is wrong and what to do."""
+"""`daybreak doctor`: checks settings, store, workers and jobs, and prints problems with their fixes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 from rich.text import Text
 
-from daybreak.cli.doctor.place import about_settings, about_store, about_writing
+from daybreak.cli.doctor.setup import about_settings, about_store, about_writing
 from daybreak.cli.doctor.work import about_work
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import as_json
@@ -22,11 +22,11 @@ from daybreak.core.errors import StoreError
 from daybreak.store.protocol import Finding
 
 
-@click.command("doctor", short_help="Find what is wrong, and say the cure.")
+@click.command("doctor", short_help="Find problems and suggest fixes.")
 @as_json
 def command(as_json: bool) -> int:
-    """Look at the settings, the store, the workers, what waits, and what failed in the last day; say what is wrong, and
-    the cure. Exits 0 if all is well, 1 if something is wrong, 3 if the store cannot be reached.
+    """Check the settings, the store, the workers, the waiting jobs, and the jobs that failed in the last day. Print
+    each problem with a fix. The exit code is 0 without problems, 1 with problems, and 3 if the store cannot be reached.
 
     Example:
       daybreak doctor
@@ -48,22 +48,22 @@ store_options(command)
 def _examine(here: Session) -> tuple[list[Finding], Exit]:
     findings = list(about_settings(here))
     if not here.store.traits.shared:
-        what = f"{here.settings.url} lives inside one process"
-        return [*findings, Finding(what, cure="name a store that outlives it: --url jobs.db")], Exit.FAILED
+        what = f"{here.settings.url} is in the memory of one process, and ends with it"
+        return [*findings, Finding(what, cure="name another store, for example --url jobs.db")], Exit.FAILED
     try:
         if (absent := here.absent) is not None:
             return [*findings, Finding(absent)], Exit.UNREACHABLE
     except StoreError as error:
         return [*findings, Finding(str(error))], Exit.UNREACHABLE
     try:
-        findings += here.run(lambda client: _look(client, here))
+        findings += here.run(lambda client: _check(client, here))
     except StoreError as error:
         findings += [*asyncio.run(about_store(here.store)), Finding(str(error))]
         return findings, Exit.UNREACHABLE
     return findings, Exit.OK if all(one.is_well for one in findings) else Exit.FAILED
 
 
-async def _look(client: Client, here: Session) -> list[Finding]:
+async def _check(client: Client, here: Session) -> list[Finding]:
     findings = await about_store(client.store)
     findings.append(await about_writing(client))
     return [*findings, *[finding async for finding in about_work(client, here, datetime.now(UTC))]]
@@ -72,11 +72,11 @@ async def _look(client: Client, here: Session) -> list[Finding]:
 def _say(findings: list[Finding]) -> None:
     out = console()
     for one in findings:
-        line = Text("ok    ", "green") if one.is_well else Text("wrong ", "bold red")
+        line = Text("ok       ", "green") if one.is_well else Text("problem  ", "bold red")
         line.append(safe(one.what))
         out.print(line)
         if one.cure:
-            out.print(Text(f"      cure: {safe(one.cure)}"))
-    wrong = sum(not one.is_well for one in findings)
+            out.print(Text(f"         fix: {safe(one.cure)}"))
+    problems = sum(not one.is_well for one in findings)
     say()
-    say(f"{counted(wrong, 'thing is', 'things are')} wrong." if wrong else "All is well.")
+    say(f"{counted(problems, 'problem')} found." if problems else "No problems found.")

@@ -1,4 +1,4 @@
-"""Jobs that failed in the last day: how many for each reason, and the commands that list and retry exactly those."""
+"""Counts the jobs that failed in the last day by reason, with the commands that list and retry exactly those jobs."""
 
 from __future__ import annotations
 
@@ -15,34 +15,37 @@ from daybreak.core.model import Reason, State
 from daybreak.store.protocol import Finding, ok_finding
 
 RECENT: Final = timedelta(days=1)
-SINCE: Final = "1d"  # the same, as a command line says it
-LOOKED_AT: Final = 10_000  # failed jobs, the latest submitted first
+SINCE: Final = "1d"  # RECENT as an option of a command line
+MAX_CHECKED: Final = 10_000  # failed jobs, the latest submitted first
 _PAGE: Final = 1000
-_NAMED: Final = 5  # tasks, and queues, in one finding
+_MAX_NAMED: Final = 5  # tasks, and queues, in one finding
 
-# What the reason means, and what to do first. Only where that can help are the jobs retried.
+# What the reason means, and what to do before the jobs are retried.
 _MEANS: Final = {
-    Reason.ERROR: ("a permanent error, or one that their retry policy does not cover", "mend the cause"),
-    Reason.EXHAUSTED: ("every attempt failed", "mend the cause"),
-    Reason.TIMEOUT: ("the last attempt ran longer than it may", "mend the cause, or raise their timeout"),
+    Reason.ERROR: ("a permanent error, or one that their retry policy does not cover", "fix the cause"),
+    Reason.EXHAUSTED: ("every attempt failed", "fix the cause"),
+    Reason.TIMEOUT: ("the last attempt exceeded its timeout", "fix the cause, or raise their timeout"),
     Reason.EXPIRED: (
         "they waited longer than expires_in for a worker",
-        "start more workers, or raise expires_in; if they are still wanted",
+        "start more workers, or raise expires_in; if you still want them",
     ),
-    Reason.SHED: ("their queue was full and pushed them out", "raise its capacity; if they are still wanted"),
+    Reason.SHED: (
+        "their queue was full and dropped them for more urgent jobs",
+        "raise its capacity; if you still want them",
+    ),
     Reason.LOST: (
-        "their worker or its process died too often while it ran them: memory, or a crash in native code",
-        "mend the cause",
+        "their process crashed too many times: out of memory, or a crash in native code",
+        "fix the cause",
     ),
-    Reason.UPSTREAM: ("a job they wait for failed", "mend that one first"),
+    Reason.UPSTREAM: ("a job that they depend on failed", "fix that job first"),
 }
 
 
 async def about_failures(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
-    """One finding for each reason. Requests for locks that waited too long are no failures of jobs."""
+    """One finding for each reason. A request for a lock that waited too long does not count as a failed job."""
     tasks: dict[Reason, Counter[str]] = defaultdict(Counter)
     queues: dict[Reason, Counter[str]] = defaultdict(Counter)
-    looked_at, cursor = 0, None
+    checked, cursor = 0, None
     while True:
         page = await client.find(state=State.FAILED, limit=_PAGE, cursor=cursor)
         for job in page.jobs:
@@ -50,28 +53,28 @@ async def about_failures(client: Client, session: Session, now: datetime) -> Asy
                 queues[job.reason][job.spec.queue] += 1
                 if job.spec.queue != LOCKS:
                     tasks[job.reason][job.spec.task] += 1
-        looked_at += len(page.jobs)
+        checked += len(page.jobs)
         cursor = page.cursor
-        if cursor is None or looked_at >= LOOKED_AT:
+        if cursor is None or checked >= MAX_CHECKED:
             break
     for reason in Reason:
         if tasks[reason]:
             yield _finding(reason, tasks[reason], queues[reason], session, is_all=cursor is None)
     if cursor is not None and not any(tasks.values()):
         yield ok_finding(
-            f"none of the {number(looked_at)} newest failed jobs failed in the last day; older ones not checked"
+            f"none of the {number(checked)} newest failed jobs failed in the last day; older ones not checked"
         )
 
 
 def _finding(reason: Reason, tasks: Counter[str], queues: Counter[str], session: Session, *, is_all: bool) -> Finding:
     means, first = _MEANS[reason]
-    named = [f"{safe(task)} {number(n)}" for task, n in sorted(tasks.items(), key=_most_first)[:_NAMED]]
-    named += ["others"] if len(tasks) > _NAMED else []
-    told = f"{counted(tasks.total(), 'job')} failed in the last day with the reason {reason.value}: {means} "
+    named = [f"{safe(task)} {number(n)}" for task, n in sorted(tasks.items(), key=_most_first)[:_MAX_NAMED]]
+    named += ["others"] if len(tasks) > _MAX_NAMED else []
+    what = f"{counted(tasks.total(), 'job')} failed in the last day with the reason {reason.value}: {means} "
     listed = _commands(session, ("jobs", "--state", "failed"), reason, queues)
     again = _commands(session, ("jobs", "retry"), reason, queues)
     return Finding(
-        ("" if is_all else "at least ") + f"{told}({', '.join(named)})",
+        ("" if is_all else "at least ") + f"{what}({', '.join(named)})",
         cure=f"list them: {listed}; {first}, then retry them: {again}",
     )
 
@@ -82,11 +85,12 @@ def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
 
 
 def _commands(session: Session, words: tuple[str, ...], reason: Reason, queues: Counter[str]) -> str:
-    """The commands that name these jobs: by queue, where requests for locks would be among them otherwise."""
+    """The commands that select these jobs. If requests for locks failed for the same reason, one command per queue, so
+    that those requests are not selected."""
     filters = ("--reason", reason.value, "--since", SINCE)
     if LOCKS not in queues:
         return session.command(*words, *filters)
     names = [queue for queue, _ in queues.most_common() if queue != LOCKS]
-    told = [session.command(*words, "--queue", queue, *filters) for queue in names[:_NAMED]]
-    more = len(names) - _NAMED
-    return ", ".join(told) + (f", and so on for {counted(more, 'other queue')}" if more > 0 else "")
+    commands = [session.command(*words, "--queue", queue, *filters) for queue in names[:_MAX_NAMED]]
+    more = len(names) - _MAX_NAMED
+    return ", ".join(commands) + (f", and so on for {counted(more, 'other queue')}" if more > 0 else "")

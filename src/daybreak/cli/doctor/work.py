@@ -1,4 +1,4 @@
-"""Queues, workers and jobs: what waits for nobody, and which workers have gone."""
+"""Checks queues, workers, jobs and resources: jobs that no worker can run, and workers that are gone."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from daybreak.core.model import UNFINISHED, State
 from daybreak.store.protocol import Finding, Tally, ok_finding
 
 RECENT: Final = timedelta(hours=24)
-SKEW: Final = timedelta(seconds=30)
-_LOOKED_AT: Final = 1000
-_FEW: Final = 5  # ids in a command that is to be read first
+MAX_SKEW: Final = timedelta(seconds=30)  # between clocks
+_MAX_CHECKED: Final = 1000  # jobs
+_MAX_IDS: Final = 5  # in a command, so that a person can still read it
 _MAY_RUN: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 
 
 async def about_work(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
-    seen = await read_workers(client)
-    live = [one for one in seen if one.is_live(now)]
+    """All findings about queues, workers, jobs and resources."""
+    workers = await read_workers(client)
+    live = [one for one in workers if one.is_live(now)]
     tallies = [tally for tally in await client.tallies() if tally.n and tally.queue != LOCKS]
     queues = await read_queues(client)
     waiting = [tally for tally in tallies if tally.state in _MAY_RUN]
@@ -46,7 +47,7 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
         yield finding
     for finding in _queues(queues, session):
         yield finding
-    for finding in _gone(seen, now):
+    for finding in _gone(workers, now):
         yield finding
     async for finding in _leases(client, session, now):
         yield finding
@@ -54,7 +55,7 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
         yield finding
     async for finding in about_failures(client, session, now):
         yield finding
-    async for finding in _clocks(client, seen, now):
+    async for finding in _clocks(client, workers, now):
         yield finding
 
 
@@ -71,56 +72,56 @@ def _workers(live: list[WorkerInfo], waiting: list[Tally], session: Session) -> 
         starts = [session.start_worker()] if len(commands) < len(waiting) else []
         starts += [session.start_for(COMMANDS, *commands)] if commands else []
         return Finding(
-            f"{_wait(n)} and no worker is there to run them",
+            f"{_wait(n)}, but no worker is running",
             cure=f"start one: {', and for commands: '.join(starts)}",
         )
-    return ok_finding("no live worker, and nothing that waits for one")
+    return ok_finding("no live worker, and no job waits for one")
 
 
 async def _unknown(
     client: Client, tallies: list[Tally], live: list[WorkerInfo], session: Session
 ) -> AsyncIterator[Finding]:
-    """Jobs whose task no live worker knows: they wait, uncharged, for one that does."""
+    """Jobs whose task no live worker has. They wait for such a worker; no attempt is charged."""
     known = known_tasks(live)
     waits: Counter[tuple[str, int]] = Counter()
     for tally in tallies:
         if tally.state in _MAY_RUN and (tally.task, tally.version) not in known:
             waits[tally.task, tally.version] += tally.n
     for (task, version), n in waits.most_common():
-        told = f"{_wait(n)} for the task {safe(task)!r}, version {version}, which no live worker knows"
+        what = f"{_wait(n)} for the task {safe(task)!r}, version {version}, which no live worker has"
         if task == COMMANDS:
-            told = f"{counted(n, 'command waits', 'commands wait')}, and no live worker may run commands"
+            what = f"{counted(n, 'command waits', 'commands wait')}, but no live worker accepts commands"
         names = {name for name, _ in known}
         if task in names:
             versions = ", ".join(str(v) for name, v in sorted(known) if name == task)
-            told += f" (they know version {versions})"
+            what += f" (they have version {versions})"
         elif task != COMMANDS and (hint := closest(task, names)):
-            told += f"; did someone mean {safe(hint)!r}?"
+            what += f"; was {safe(hint)!r} meant?"
         start = session.command("worker", "TARGET")
         if task == COMMANDS:
             queues = {tally.queue for tally in tallies if tally.task == task and tally.state in _MAY_RUN}
             start = session.start_for(COMMANDS, *queues)
         unfinished = sum(tally.n for tally in tallies if tally.task == task and tally.state in UNFINISHED)
         give_up = await _give_up(client, task, version, n, session, alone=n == unfinished)
-        one = "one that may" if task == COMMANDS else "a worker that has it"
-        yield Finding(told, cure=f"start {one}: {start}; or {give_up}")
+        one = "one that does" if task == COMMANDS else "a worker that has it"
+        yield Finding(what, cure=f"start {one}: {start}; or {give_up}")
 
 
 async def _give_up(client: Client, task: str, version: int, n: int, session: Session, *, alone: bool) -> str:
-    """How to cancel these and no others. No filter names a version: by the task they are named only if they are
-    `alone`."""
+    """How to cancel these jobs and no others. No filter selects a version, so the task selects them only if they are
+    `alone`: the only unfinished jobs of the task."""
     if alone:
-        return f"give them up: {session.command('jobs', 'cancel', '--task', task)}"
-    page = await client.find(task=task, state=sorted(_MAY_RUN), limit=_LOOKED_AT)
+        return f"cancel them: {session.command('jobs', 'cancel', '--task', task)}"
+    page = await client.find(task=task, state=sorted(_MAY_RUN), limit=_MAX_CHECKED)
     found = [job.id for job in page.jobs if job.spec.version == version]
-    if n <= _FEW and len(found) == n:
-        return f"give them up: {session.command('jobs', 'cancel', *found)}"
+    if n <= _MAX_IDS and len(found) == n:
+        return f"cancel them: {session.command('jobs', 'cancel', *found)}"
     everything = session.command("jobs", "cancel", "--task", task, "--dry-run")
-    return f"give them up by their ids; by the task it would be every version, which this counts: {everything}"
+    return f"cancel them by their ids; --task would select every version, as this count shows: {everything}"
 
 
 def _unserved(tallies: list[Tally], live: list[WorkerInfo], session: Session) -> Iterator[Finding]:
-    """Jobs whose task is known, but only to workers that do not serve their queue."""
+    """Jobs whose task only workers have that do not serve the job's queue."""
     waits: Counter[tuple[str, bool]] = Counter()
     for tally in tallies:
         able = [one for one in live if (tally.task, tally.version) in one.tasks]
@@ -129,7 +130,7 @@ def _unserved(tallies: list[Tally], live: list[WorkerInfo], session: Session) ->
     for (queue, is_command), n in waits.most_common():
         start = session.start_for(COMMANDS, queue) if is_command else session.start_worker("--queues", queue)
         yield Finding(
-            f"{_wait(n)} in the queue {safe(queue)!r}, and no live worker that knows their task serves it",
+            f"{_wait(n)} in the queue {safe(queue)!r}, which no live worker that has their task serves",
             cure=f"start one for it: {start}",
         )
 
@@ -145,38 +146,38 @@ def _queues(queues: list[QueueInfo], session: Session) -> Iterator[Finding]:
             )
         if settings.max_running == 0 and queue.waiting:
             yield Finding(
-                f"the queue {name!r} lets nothing run (max_running=0), and {_wait(queue.waiting)}",
+                f"the queue {name!r} runs no jobs (max_running=0), and {_wait(queue.waiting)} in it",
                 cure=session.command("queues", "set", queue.name, "max_running=none"),
             )
         if settings.capacity is not None and unfinished >= settings.capacity:
             yield Finding(
-                f"the queue {name!r} is full and refuses more: {number(unfinished)} unfinished jobs, "
+                f"the queue {name!r} is full and refuses new jobs: {number(unfinished)} unfinished jobs, "
                 f"capacity {number(settings.capacity)}",
                 cure=session.command("queues", "set", queue.name, f"capacity={max(settings.capacity * 2, 1)}"),
             )
 
 
-def _gone(seen: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
-    gone = [one for one in seen if one.state(now) == "gone" and one.seen_at and now - one.seen_at <= RECENT]
+def _gone(workers: list[WorkerInfo], now: datetime) -> Iterator[Finding]:
+    gone = [one for one in workers if one.state(now) == "gone" and one.seen_at and now - one.seen_at <= RECENT]
     if not gone:
         return
     latest = max(gone, key=lambda one: one.seen_at.timestamp() if one.seen_at else 0)
     name = safe(latest.name or latest.id)
     where = f" on {safe(latest.host)}, process {latest.pid}" if latest.host else ""
     yield Finding(
-        f"{counted(len(gone), 'worker has', 'workers have')} gone without a word; the last was {name}{where}, "
-        f"seen {ago(latest.seen_at, now)}",
-        cure="if nobody killed it, look for a crash or the kernel's out-of-memory killer (dmesg, journalctl -k)",
+        f"{counted(len(gone), 'worker')} disappeared without stopping in order; the last one was {name}{where}, "
+        f"last seen {ago(latest.seen_at, now)}",
+        cure="if nobody killed it, look for a crash, or for the kernel's out-of-memory killer (dmesg, journalctl -k)",
     )
 
 
 async def _leases(client: Client, session: Session, now: datetime) -> AsyncIterator[Finding]:
-    page = await client.find(state=State.RUNNING, limit=_LOOKED_AT)
-    lapsed = [job for job in page.jobs if job.leased_until is not None and now - job.leased_until > SKEW]
+    page = await client.find(state=State.RUNNING, limit=_MAX_CHECKED)
+    lapsed = [job for job in page.jobs if job.leased_until is not None and now - job.leased_until > MAX_SKEW]
     if lapsed:
         yield Finding(
-            f"{counted(len(lapsed), 'running job holds', 'running jobs hold')} a lease that ran out long ago",
-            cure=f"any live worker takes over within two leases: {session.start_worker()}",
+            f"{counted(len(lapsed), 'running job holds', 'running jobs hold')} a lease that expired more than 30 s ago",
+            cure=f"start a worker, which takes them over: {session.start_worker()}",
         )
 
 
@@ -184,18 +185,18 @@ def _resources(resources: list[ResourceInfo], session: Session, now: datetime) -
     for one in resources:
         name = safe(one.name)
         if one.breaker == "open":
-            until = f", the next try is {ago(one.shut_until, now)}" if one.shut_until and one.shut_until > now else ""
+            until = f", the next probe is {ago(one.shut_until, now)}" if one.shut_until and one.shut_until > now else ""
             yield Finding(
                 f"the breaker of the resource {name!r} is open{until}; {_wait(one.waiting)} for it",
-                cure=f"mend what it stands for; it closes by itself, or with: "
+                cure=f"repair the service behind it; the breaker then closes by itself, or close it with: "
                 f"{session.command('resources', 'reset', one.name)}"
-                + (f", which also takes back what {safe(one.set_by)} has set" if one.set_by else ""),
+                + (f", which also undoes what {safe(one.set_by)} has set" if one.set_by else ""),
             )
         if one.retries_waiting:
             yield Finding(
-                f"the resource {name!r} fails: {counted(one.retries_waiting, 'retry waits', 'retries wait')} "
-                "until it works better",
-                cure="mend what it stands for; they go on by themselves",
+                f"the resource {name!r} is failing: {counted(one.retries_waiting, 'retry waits', 'retries wait')} "
+                "until it fails less often",
+                cure="repair the service behind it; the retries then continue by themselves",
             )
         if one.slots == 0 and one.waiting:
             yield Finding(
@@ -204,21 +205,21 @@ def _resources(resources: list[ResourceInfo], session: Session, now: datetime) -
             )
         if one.differs:
             yield Finding(
-                f"the resource {name!r} is set by {safe(one.set_by) or 'someone'} otherwise than the code declares it",
-                cure=f"if that is no longer meant: {session.command('resources', 'reset', one.name)}",
+                f"{safe(one.set_by) or 'someone'} set the resource {name!r} to other limits than the code declares",
+                cure=f"if that is no longer wanted: {session.command('resources', 'reset', one.name)}",
             )
 
 
-async def _clocks(client: Client, seen: list[WorkerInfo], now: datetime) -> AsyncIterator[Finding]:
-    ahead = [one for one in seen if one.seen_at is not None and one.seen_at - now > SKEW]
+async def _clocks(client: Client, workers: list[WorkerInfo], now: datetime) -> AsyncIterator[Finding]:
+    ahead = [one for one in workers if one.seen_at is not None and one.seen_at - now > MAX_SKEW]
     newest = (await client.find(limit=1)).jobs
-    if newest and newest[0].created_at - now > SKEW:
+    if newest and newest[0].created_at - now > MAX_SKEW:
         yield Finding(
-            f"the newest job was submitted {ago(newest[0].created_at, now)}, by the clock of this machine",
-            cure="set the clock; leases do not depend on it, but times to run at do",
+            f"the newest job was submitted {ago(newest[0].created_at, now)}, by this machine's clock: clocks differ",
+            cure="synchronise the clocks; leases do not depend on them, but --run-at does",
         )
     elif ahead:
         yield Finding(
-            f"the worker {safe(ahead[0].name or ahead[0].id)} was seen {ago(ahead[0].seen_at, now)}: clocks differ",
-            cure="set the clock; leases do not depend on it, but times to run at do",
+            f"worker {safe(ahead[0].name or ahead[0].id)} was last seen {ago(ahead[0].seen_at, now)}: clocks differ",
+            cure="synchronise the clocks; leases do not depend on them, but --run-at does",
         )

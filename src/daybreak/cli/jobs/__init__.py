@@ -1,4 +1,4 @@
-"""`daybreak jobs`: list jobs, look at them and change them."""
+"""`daybreak jobs`: lists, shows and changes jobs."""
 
 from daybreak.cli.jobs.change import cancel, priority, remove, resume, retry, suspend
 from daybreak.cli.jobs.list import command

@@ -1,4 +1,4 @@
-"""`daybreak jobs cancel | retry | suspend | resume | remove | priority`: some jobs by id, or many by filter."""
+"""`daybreak jobs cancel | retry | suspend | resume | remove | priority`: changes jobs by id, or by filter."""
 
 from __future__ import annotations
 
@@ -25,43 +25,50 @@ from daybreak.client.client import Client, filter_of
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
 from daybreak.store.protocol import Action, Amend, Amendment
 
-CHUNK = 500
+CHUNK = 500  # jobs in one call of the store
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is done to jobs: in which states it can be, and which are meant when a filter names none."""
+    """A change of jobs. `possible` are the states in which a job can be changed; `default` are the states that a filter
+    without `--state` selects. `done` and `requested` are the participles for the output: for a job that was changed,
+    and for a running job that was only asked to change."""
 
     action: Action
     verb: str
     done: str
-    asked: str
+    requested: str
     possible: frozenset[State]
-    meant: frozenset[State]
+    default: frozenset[State]
     to: int | None = None
     note: str = ""
 
 
 _CANCEL = Change("cancel", "cancel", "cancelled", "asked to stop", UNFINISHED, UNFINISHED)
 _SUSPEND = Change(
-    "suspend", "suspend", "suspended", "asked to pause", UNFINISHED - {State.SUSPENDED}, UNFINISHED - {State.SUSPENDED}
+    "suspend",
+    "suspend",
+    "suspended",
+    "asked to suspend",
+    UNFINISHED - {State.SUSPENDED},
+    UNFINISHED - {State.SUSPENDED},
 )
-# A running job can be resumed too, if it was only asked to pause.
+# A running job can be resumed too, if it was asked to suspend and has not yet done so.
 _RESUME = Change(
     "resume", "resume", "resumed", "resumed", frozenset({State.SUSPENDED, State.RUNNING}), frozenset({State.SUSPENDED})
 )
-# Completed and cancelled jobs can be retried, but whoever says "retry all" means what failed.
+# Completed and cancelled jobs can be retried, but a filter without --state selects only failed ones.
 _RETRY = Change("retry", "retry", "queued again", "queued again", FINAL, frozenset({State.FAILED}))
 _REMOVE = Change("remove", "remove", "removed", "removed", FINAL, FINAL)
 _PRIORITY = Change("rerank", "move", "moved", "moved", WAITING, WAITING)
 
 
 def _targets(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Ids, or a filter; and the questions that go with it."""
+    """Add the arguments and options that select jobs: ids or a filter, `--dry-run`, `--yes` and `--json`."""
     for option in (
         as_json,
-        click.option("--yes", "-y", is_flag=True, help="Do not ask before many jobs are changed."),
-        click.option("--dry-run", is_flag=True, help="Only say how many jobs it would be."),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation before changing jobs by filter."),
+        click.option("--dry-run", is_flag=True, help="Change nothing; print how many jobs would be changed."),
         filters,
         click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=completions.jobs),
     ):
@@ -76,43 +83,43 @@ def _command(change: Change, short: str, about: str, example: str, *, noted: boo
         return _change(replace(change, note=note), ids, where, **how)
 
     if noted:
-        command.params.append(click.Option(["--note"], default="", help="Why; kept in the job's history."))
+        command.params.append(click.Option(["--note"], default="", help="The reason; it is kept in the job's history."))
     return store_options(command)
 
 
 cancel = _command(
-    _CANCEL, "End jobs that have not ended yet.",
-    "End jobs that have not ended yet: waiting ones at once, running ones are asked to stop.",
+    _CANCEL, "Cancel jobs that have not ended.",
+    "Cancel jobs that have not ended. A waiting job ends at once; a running job is asked to stop.",
     "daybreak jobs cancel --queue mail --state queued", noted=True,
 )  # fmt: skip
 suspend = _command(
-    _SUSPEND, "Hold jobs until they are resumed.",
-    "Hold jobs until they are resumed. A running job is asked; if it cannot pause, it goes on.",
+    _SUSPEND, "Suspend jobs until they are resumed.",
+    "Suspend jobs until they are resumed. A running job is asked to suspend; if its task cannot, it continues.",
     "daybreak jobs suspend --task simulate --note 'licence server is down'", noted=True,
 )  # fmt: skip
 resume = _command(
-    _RESUME, "Let suspended jobs go on.", "Let suspended jobs go on, where they stood in line.",
+    _RESUME, "Resume suspended jobs.", "Resume suspended jobs. They keep their place in the queue.",
     "daybreak jobs resume --task simulate",
 )  # fmt: skip
 retry = _command(
     _RETRY, "Run jobs again that have ended.",
-    "Run jobs again that have ended, with a fresh budget of attempts; their history goes on. By filter, failed ones "
-    "are meant unless --state says otherwise.",
+    "Run jobs again that have ended, with all their attempts. Their history is kept. A filter without --state selects "
+    "only failed jobs.",
     "daybreak jobs retry --queue mail --reason exhausted", noted=True,
 )  # fmt: skip
 remove = _command(
     _REMOVE, "Delete jobs that have ended.",
-    "Delete jobs that have ended, with their results and history. Unfinished ones must be cancelled first.",
+    "Delete jobs that have ended, with their results and history. Cancel unfinished jobs first.",
     "daybreak jobs remove --state completed --dry-run",
 )  # fmt: skip
 
 
-@click.command(short_help="Move waiting jobs to another priority.")
+@click.command(short_help="Change the priority of waiting jobs.")
 @click.argument("to", type=PRIORITY)
 @_targets
 def priority(to: int, ids: tuple[str, ...], where: Where, **how: Any) -> int:
-    """Move waiting jobs to another priority: emergency 0, critical 1, high 2, normal 5, low 7, background 10, or any
-    number between. Lower runs first.
+    """Change the priority of waiting jobs: emergency 0, critical 1, high 2, normal 5, low 7, background 10, or any
+    number from 0 to 10. A lower number runs first.
 
     Examples:
       daybreak jobs priority high 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
@@ -125,21 +132,20 @@ def priority(to: int, ids: tuple[str, ...], where: Where, **how: Any) -> int:
 store_options(priority)
 
 
-# -- doing it ----------------------------------------------------------------------------------------------------------
+# -- the change
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _change(change: Change, ids: tuple[str, ...], where: Where, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     ctx = click.get_current_context()
     if ids and not where.is_empty:
-        ctx.fail("give ids or a filter, not both")
+        ctx.fail("give either ids or a filter, not both")
     if not ids and where.is_empty:
-        ctx.fail(
-            f"say which jobs: their ids, or a filter such as --queue mail --state {any_of(sorted(change.meant)[:1])}"
-        )
+        ctx.fail(f"select jobs by id, or by a filter such as --queue mail --state {any_of(sorted(change.default)[:1])}")
     if ids:
         chosen = tuple(dict.fromkeys(ids))
         return session().run(lambda client: _by_id(client, change, chosen, dry_run=dry_run, as_json=as_json))
-    states = frozenset(where.states) or change.meant
+    states = frozenset(where.states) or change.default
     if impossible := [state for state in where.states if state not in change.possible]:
         ctx.fail(
             f"{any_of(impossible)} jobs cannot be {_participle(change)}, only {any_of(sorted(change.possible))} ones"
@@ -178,7 +184,7 @@ async def _amended(client: Client, change: Change, ids: tuple[str, ...]) -> list
 
 
 async def _judged(client: Client, change: Change, ids: tuple[str, ...]) -> list[Amendment]:
-    """What would be answered, as the jobs are now."""
+    """The answers that the store would give for the jobs as they are now."""
     answers = []
     for job_id, job in zip(ids, await client.store.get(ids), strict=True):
         if job is None:
@@ -196,15 +202,15 @@ def _say_answer(change: Change, answer: Amendment, *, dry_run: bool) -> None:
     job = safe(answer.job)
     match answer.verdict:
         case "missing":
-            hint = "" if len(job) >= 36 else " (ids are given in full, 36 characters)"
-            note(f"no job {job}: never submitted here, or removed since{hint}")
+            hint = "" if len(job) >= 36 else " (write ids in full, 36 characters)"
+            note(f"no job {job}: it was never submitted to this store, or it was removed{hint}")
         case "refused":
             note(
                 f"job {job} is {answer.state}: only {any_of(sorted(change.possible))} jobs can be {_participle(change)}"
             )
         case verdict:
-            told = change.done if verdict == "done" else change.asked
-            say(f"{job} would be {told}" if dry_run else f"{job} {told}")
+            participle = change.done if verdict == "done" else change.requested
+            say(f"{job} would be {participle}" if dry_run else f"{job} {participle}")
 
 
 async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: bool, yes: bool, as_json: bool) -> int:
@@ -212,7 +218,7 @@ async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: b
     if where.is_timed:
         counts = dict(Counter(state for _, state in found))
     else:
-        counts = {state: n for state, n in (await client.count(**where.asked)).items() if n}
+        counts = {state: n for state, n in (await client.count(**where.arguments)).items() if n}
     total = sum(counts.values())
     if dry_run or not total:
         if as_json:
@@ -230,7 +236,7 @@ async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: b
             say(f"{_summary(where, counts)} would be {_participle(change)}. Nothing was changed.")
         return int(Exit.OK)
     asks = not yes and not as_json and is_person()
-    if asks and not click.confirm(f"{_summary(where, counts)} will be {_participle(change)}. Go on?"):
+    if asks and not click.confirm(f"{_summary(where, counts)} will be {_participle(change)}. Continue?"):
         say("Nothing was changed.")
         return int(Exit.FAILED)
     if where.is_timed:
@@ -254,11 +260,11 @@ def _summary(where: Where, counts: dict[State, int]) -> str:
 
 
 async def _amend_all(client: Client, change: Change, where: Where, total: int) -> Counter[str]:
-    """All that match, chunk by chunk; what arrives meanwhile is not meant."""
+    """Change all jobs that match, chunk by chunk. Jobs that are submitted meanwhile are not changed."""
     wanted = Amend(
         action=change.action,
         by=client.by,
-        filter=filter_of(**where.asked),
+        filter=filter_of(**where.arguments),
         priority=change.to,
         note=change.note,
         limit=CHUNK,
@@ -275,26 +281,28 @@ async def _amend_all(client: Client, change: Change, where: Where, total: int) -
 
 
 async def _amend_found(client: Client, change: Change, where: Where, ids: list[str]) -> Counter[str]:
-    """These, chunk by chunk. What has moved on since it was found is left alone: each chunk is looked at again just
-    before it is changed."""
+    """Change these jobs, chunk by chunk. Each chunk is read again just before the change, so that a job that no longer
+    matches the filter is left alone."""
     verdicts: Counter[str] = Counter()
     with _progress(len(ids)) as advance:
         for start in range(0, len(ids), CHUNK):
             chunk = ids[start : start + CHUNK]
             found = [job for job in await client.store.get(chunk) if job is not None]
-            meant = tuple(job.id for job in found if job.state in where.states and where.is_within(job))
-            verdicts.update(answer.verdict for answer in await _amended(client, change, meant) if _is_changed(answer))
+            matching = tuple(job.id for job in found if job.state in where.states and where.is_within(job))
+            verdicts.update(
+                answer.verdict for answer in await _amended(client, change, matching) if _is_changed(answer)
+            )
             advance(len(chunk))
     return verdicts
 
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, for a person who waits for many."""
+    """Show a progress bar on stderr if there are many jobs and stderr is a terminal."""
     if total < 5 * CHUNK or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.progress import Progress  # noqa: PLC0415 - most changes need none
+    from rich.progress import Progress  # noqa: PLC0415 - slow to import, and rarely needed
 
     with Progress(console=console(err=True), transient=True) as bar:
         task = bar.add_task("jobs", total=total)
@@ -302,7 +310,10 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _say_changed(change: Change, verdicts: Counter[str]) -> None:
-    done, asked = verdicts["done"], verdicts["requested"]
-    told = [f"{counted(done, 'job')} {change.done}"] if done or not asked else []
-    told += [f"{counted(asked, 'running job')} {change.asked}"] if asked else []
-    say(", ".join(told) + ".")
+    done, requested = verdicts["done"], verdicts["requested"]
+    parts = []
+    if done or not requested:
+        parts.append(f"{counted(done, 'job')} {change.done}")
+    if requested:
+        parts.append(f"{counted(requested, 'running job')} {change.requested}")
+    say(", ".join(parts) + ".")

@@ -1,4 +1,4 @@
-"""`daybreak jobs`: a page of jobs, and what to do with them next."""
+"""`daybreak jobs`: prints a page of jobs, and the command to use next."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from daybreak.cli.text import ago, first_line, percent, priority_name, roughly, 
 from daybreak.client.client import Client
 from daybreak.core.model import Job, State
 
-LIMIT = 50  # jobs, unless the command line says how many
+LIMIT = 50  # jobs on a page, without --limit
 _WHEN = {
-    State.SCHEDULED: "DUE", State.QUEUED: "WAITS", State.RUNNING: "RUNS", State.COMPLETED: "COMPLETED",
+    State.SCHEDULED: "DUE", State.QUEUED: "WAITING", State.RUNNING: "RUNNING", State.COMPLETED: "COMPLETED",
     State.FAILED: "FAILED", State.CANCELLED: "CANCELLED",
 }  # fmt: skip
 
@@ -29,18 +29,18 @@ _WHEN = {
 class Jobs(Group):
     def hint(self, ctx: click.Context, name: str) -> str:
         if len(name) == 36 and name.count("-") == 4:
-            return f"to look at a job: daybreak jobs show {name}"
+            return f"to show a job, write: daybreak jobs show {name}"
         return super().hint(ctx, name)
 
 
-@click.group(cls=Jobs, name="jobs", invoke_without_command=True, short_help="List jobs, look at them and change them.")
+@click.group(cls=Jobs, name="jobs", invoke_without_command=True, short_help="List, show and change jobs.")
 @filters
-@click.option("--limit", type=Whole(1), default=LIMIT, show_default=True, help="At most so many.")
-@click.option("--cursor", type=NAME, help="Go on where the last page ended.")
+@click.option("--limit", type=Whole(1), default=LIMIT, show_default=True, help="Show at most this many jobs.")
+@click.option("--cursor", type=NAME, help="Continue after the page that printed this cursor.")
 @as_json
 @click.pass_context
 def command(ctx: click.Context, where: Where, limit: int, cursor: str | None, as_json: bool) -> int | None:
-    """List jobs, newest first; queued ones in the order in which they will run.
+    """List jobs, the newest first. With --state queued, list them in the order in which they will run.
 
     Examples:
       daybreak jobs --queue mail --state failed --since 1d
@@ -50,9 +50,8 @@ def command(ctx: click.Context, where: Where, limit: int, cursor: str | None, as
     """
     if ctx.invoked_subcommand is not None:
         if not where.is_empty or as_json or cursor:
-            ctx.fail(
-                f"write options after the command: daybreak jobs {ctx.invoked_subcommand} {' '.join(where.words())}"
-            )
+            options = [*where.words(), *(["--json"] if as_json else []), *(["--cursor", cursor] if cursor else [])]
+            ctx.fail(f"put options after the command: daybreak jobs {ctx.invoked_subcommand} {' '.join(options)}")
         return None
     return session().run(lambda client: _list(client, where, limit, cursor, as_json=as_json))
 
@@ -74,13 +73,16 @@ async def _list(client: Client, where: Where, limit: int, cursor: str | None, *,
     if jobs:
         say_jobs(jobs, where, now)
         say()
-    said = () if limit == LIMIT else ("--limit", str(limit))
-    say(await next_step(client, where, jobs, () if cursor is None else (*said, "--cursor", cursor)))
+    more: tuple[str, ...] = ()
+    if cursor is not None:
+        page = () if limit == LIMIT else ("--limit", str(limit))
+        more = (*page, "--cursor", cursor)
+    say(await next_step(client, where, jobs, more))
     return 0
 
 
 def say_jobs(jobs: list[Job], where: Where, now: datetime) -> None:
-    """A table for people; what the filter says of all of them is not repeated in every line."""
+    """Print jobs as a table. A column that the filter makes the same in every row is left out."""
     state = where.states[0] if len(where.states) == 1 else None
     columns = [
         Column("ID"),
@@ -114,7 +116,7 @@ def _row(job: Job, where: Where, now: datetime) -> list[str]:
 
 
 def when(job: Job, now: datetime) -> str:
-    """The time that matters in this state."""
+    """The time that matters in the job's state: when it is due, how long it waits or runs, or when it ended."""
     match job.state:
         case State.SCHEDULED:
             return ago(max(job.run_at or now, now), now)
@@ -127,14 +129,14 @@ def when(job: Job, now: datetime) -> str:
 
 
 def detail(job: Job) -> str:
-    """What there is to say of this job in a line."""
-    said: list[Any] = []
+    """One line about the job: its message, what it waits for, or its error."""
+    texts: list[Any] = []
     if job.state is State.RUNNING:
-        said = ["asked to stop" if job.cancelling else "asked to pause" if job.suspending else "", job.message]
+        texts = ["asked to stop" if job.cancelling else "asked to suspend" if job.suspending else "", job.message]
     elif job.state is State.BLOCKED:
-        said = [f"waits for {job.blocked_on}"]
+        texts = [f"waiting for {job.blocked_on}"]
     elif job.state is State.SUSPENDED:
-        said = [job.note]
+        texts = [job.note]
     elif job.state is not State.COMPLETED:
-        said = [str(job.failure) if job.failure else "", job.note]
-    return first_line(next((text for text in said if text), ""))
+        texts = [str(job.failure) if job.failure else "", job.note]
+    return first_line(next((text for text in texts if text), ""))

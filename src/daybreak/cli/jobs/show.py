@@ -1,4 +1,4 @@
-"""`daybreak jobs show`: all that is known of one job."""
+"""`daybreak jobs show`: prints everything about one job."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from daybreak.core.events import Event
 from daybreak.core.model import FINAL, Job, Need, Reason, State
 from daybreak.policy.timeouts import describe_limit, in_seconds, limit_for
 
-LONGEST_VALUE = 4000
+MAX_VALUE_LENGTH = 4000  # characters of an argument or result
 
 
-@click.command(short_help="All about one job.")
+@click.command(short_help="Show one job in detail.")
 @click.argument("job_id", metavar="ID", shell_complete=completions.jobs)
-@click.option("--history", "with_history", is_flag=True, help="With --json: its events too.")
+@click.option("--history", "with_history", is_flag=True, help="With --json, include the job's events.")
 @as_json
 def show(job_id: str, with_history: bool, as_json: bool) -> int:
-    """All about one job: its arguments, attempts, errors, result and history. The id is given in full.
+    """Show one job: its arguments, attempts, errors, result and history. Write the id in full.
 
     Example:
       daybreak jobs show 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
@@ -43,13 +43,13 @@ store_options(show)
 
 
 async def found(client: Client, job_id: str) -> Job:
-    """The job, or an error that says how ids are written."""
+    """The job, or JobNotFound, which for a short id says that ids are written in full."""
     try:
         return await client.get(job_id)
     except JobNotFound:
         if len(job_id) >= 36:
             raise
-        raise JobNotFound(f"{job_id!r} (ids are given in full, 36 characters)") from None
+        raise JobNotFound(f"{job_id!r} (write ids in full, 36 characters)") from None
 
 
 async def _show(client: Client, job_id: str, *, with_history: bool, as_json: bool) -> int:
@@ -113,33 +113,34 @@ async def _facts(client: Client, job: Job, history: list[Event], now: datetime) 
 
 
 async def _why(client: Client, job: Job, now: datetime) -> str:
-    """What made it so, or what it waits for."""
+    """The reason for the job's state, or what the job waits for."""
     match job.state:
         case State.FAILED:
             return job.reason.value if job.reason else ""
         case State.SCHEDULED:
-            return f"tried again {ago(job.run_at, now)}" if job.failure else f"due {ago(job.run_at, now)}"
+            return f"next attempt {ago(job.run_at, now)}" if job.failure else f"due {ago(job.run_at, now)}"
         case State.QUEUED:
             position = await client.position(job.id)
             if position is None:
                 return ""
-            return f"{'' if position.exact else 'at least '}{position.ahead:,} ahead of it in its queue"
+            return f"{'' if position.exact else 'at least '}{position.ahead:,} ahead in its queue"
         case State.BLOCKED:
             position = await client.position(job.id)
-            ahead = "" if position is None else f", {position.ahead:,} of its queue ahead of it"
-            return f"waits for {safe(job.blocked_on or '')}{ahead}"
+            ahead = "" if position is None else f", {position.ahead:,} ahead in its queue"
+            return f"waiting for {safe(job.blocked_on or '')}{ahead}"
         case State.RUNNING if job.cancelling or job.suspending:
-            return "asked to stop" if job.cancelling else "asked to pause"
+            return "asked to stop" if job.cancelling else "asked to suspend"
         case _:
             return safe(job.note)
 
 
 async def _limit(client: Client, job: Job) -> str:
-    """How long an attempt may run, and where that comes from. Of an adaptive limit: by what is known now."""
+    """How long an attempt may run, and where the limit comes from. An adaptive limit is computed from the durations
+    known now."""
     options, known = job.spec.options, None
     if options.timeout is not None and options.adaptive:
         known = (await client.learning.read(execution_of(job.spec)))[0]
-    # The attempt that ended the job by a timeout has raised no limit any more: there is none after it.
+    # The timeout that ended the job raised no limit, because no attempt follows it.
     timeouts = job.timeouts - (job.reason is Reason.TIMEOUT and job.timeouts > 0)
     limit = limit_for(options, timeouts, known)
     return "" if limit is None else describe_limit(options, limit, _short)
@@ -157,7 +158,11 @@ def _value(data: bytes) -> str:
     value = plain_value(data)
     text = to_json(value, indent=None)
     text = text if len(text) <= 100 else to_json(value)
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({len(data):,} bytes; in full with --json)"
+    return (
+        text
+        if len(text) <= MAX_VALUE_LENGTH
+        else f"{text[:MAX_VALUE_LENGTH]}… ({len(data):,} bytes; --json prints all of it)"
+    )
 
 
 def _say_attempts(history: list[Event]) -> None:
@@ -194,7 +199,7 @@ def _say_history(history: list[Event]) -> None:
 
 
 def _detail(event: Event) -> str:
-    said = [
+    parts = [
         event.reason.value if event.reason else "",
         f"attempt {event.attempt}" if event.kind == "started" else "",
         f"priority {priority_name(event.priority)}"
@@ -204,16 +209,16 @@ def _detail(event: Event) -> str:
         event.note,
         event.error,
     ]
-    return first_line(", ".join(word for word in said if word))
+    return first_line(", ".join(part for part in parts if part))
 
 
 def _next_step(job: Job) -> str:
     words = {
         State.FAILED: ("Retry with", "retry"),
-        State.CANCELLED: ("Run it after all with", "retry"),
-        State.SUSPENDED: ("Let it go on with", "resume"),
-        State.COMPLETED: ("Its result alone", "result"),
+        State.CANCELLED: ("Run it again with", "retry"),
+        State.SUSPENDED: ("Resume it with", "resume"),
+        State.COMPLETED: ("Print only its result with", "result"),
     }
-    told, action = words.get(job.state, ("Wait for its result with", "result"))
+    phrase, action = words.get(job.state, ("Wait for its result with", "result"))
     wait = () if job.state in FINAL or action != "result" else ("--wait",)
-    return f"{told}: {session().command('jobs', action, job.id, *wait)}"
+    return f"{phrase}: {session().command('jobs', action, job.id, *wait)}"

@@ -1,4 +1,4 @@
-"""`daybreak queues`: list queues, look at them, change them while they run."""
+"""`daybreak queues`: lists and shows queues, and changes their settings."""
 
 from daybreak.cli.queues.change import pause, resume, set_
 from daybreak.cli.queues.list import command, show

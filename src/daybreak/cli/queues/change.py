@@ -1,4 +1,4 @@
-"""`daybreak queues set | pause | resume`: changes while it runs."""
+"""`daybreak queues set | pause | resume`: changes the settings of queues that are in use."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _LEAST: Final = {"max_running": 0, "capacity": 0, "weight": 1}
 _names = click.argument(
     "names", type=NAME, metavar="NAME...", nargs=-1, required=True, shell_complete=completions.queues
 )
-_new = click.option("--new", is_flag=True, help="The name is right, though much like that of another queue.")
+_new = click.option("--new", is_flag=True, help="Accept a new queue name that is similar to an existing one.")
 
 
-@click.command("set", short_help="Change a queue while it runs.")
+@click.command("set", short_help="Change the settings of a queue.")
 @click.argument("name", type=NAME, shell_complete=completions.queues)
 @click.argument("words", metavar="SETTING=VALUE...", nargs=-1, required=True)
 @_new
 @as_json
 def set_(name: str, words: tuple[str, ...], new: bool, as_json: bool) -> int:
-    """Change a queue while it runs; the change holds from the next claim on, in every process.
+    """Change the settings of a queue while it is in use. Every worker applies the change at its next claim.
 
     Settings:
-      paused       true or false
-      max_running  at most so many at once, over all workers; none for no limit
-      capacity     at most so many unfinished jobs; none for no limit
-      when_full    refuse what is too much, or shed: push out the last in line for what is more urgent
-      discipline   fifo, or aging: nothing starves
-      patience     of aging: waiting so long counts as one priority, such as 2m
-      weight       its share between equally urgent queues
+      paused       true or false: whether workers start no jobs of this queue
+      max_running  how many jobs may run at once, on all workers; none: no limit
+      capacity     how many unfinished jobs the queue may hold; none: no limit
+      when_full    refuse: reject new jobs; shed: drop the least urgent job for a more urgent one
+      discipline   fifo, or aging: waiting jobs gain priority, so that none starves
+      patience     with aging: how long a job waits to gain one priority, for example 2m
+      weight       the queue's share among queues with equally urgent jobs
 
     Example:
       daybreak queues set mail max_running=4 discipline=aging patience=10m
@@ -56,12 +56,12 @@ def set_(name: str, words: tuple[str, ...], new: bool, as_json: bool) -> int:
     return _apply([name], changes, new=new, as_json=as_json)
 
 
-@click.command(short_help="Claim nothing more from queues; what runs goes on.")
+@click.command(short_help="Stop starting jobs of queues.")
 @_names
 @_new
 @as_json
 def pause(names: tuple[str, ...], new: bool, as_json: bool) -> int:
-    """Claim nothing more from these queues. What runs goes on to its end.
+    """Stop starting jobs of these queues. Jobs that already run continue to their end.
 
     Example:
       daybreak queues pause mail reports
@@ -70,11 +70,11 @@ def pause(names: tuple[str, ...], new: bool, as_json: bool) -> int:
     return _apply(names, {"paused": True}, new=new, as_json=as_json)
 
 
-@click.command(short_help="Claim from paused queues again.")
+@click.command(short_help="Start jobs of paused queues again.")
 @_names
 @as_json
 def resume(names: tuple[str, ...], as_json: bool) -> int:
-    """Claim from paused queues again.
+    """Start jobs of paused queues again.
 
     Example:
       daybreak queues resume mail
@@ -92,7 +92,7 @@ def _setting(key: str, text: str) -> Any:
         hint = closest(key, QUEUE_SETTINGS)
         raise BadInput(
             f"a queue has no setting {key!r}; "
-            + (f"did you mean {hint!r}?" if hint else f"there are {', '.join(QUEUE_SETTINGS)}")
+            + (f"did you mean {hint!r}?" if hint else f"the settings are {', '.join(QUEUE_SETTINGS)}")
         )
     word = text.strip().lower()
     if key in ("max_running", "capacity") and word in ("none", "null"):
@@ -128,34 +128,35 @@ def _apply(names: Iterable[str], changes: dict[str, Any], *, new: bool | None, a
             say_json({"queues": [queue_view(await found(client, name)) for name in after]})
         else:
             for name, settings in after.items():
-                say(_told(name, settings, changes))
+                say(_summary(name, settings, changes))
         return 0
 
     return session().run(apply, create=new is not None)
 
 
 async def _check_known(client: Client, name: str, *, new: bool | None) -> None:
-    """A queue may be set before its first job; but a name that is nearly another's is more likely a slip."""
+    """Raise NotFound for a name that is probably misspelt. A queue may be set before its first job, but a name close to
+    an existing one is more likely a typing error. `new` is None for a command that needs an existing queue."""
     known = [queue.name for queue in await read_queues(client)]
     if name in known or new:
         return
     if new is None or closest(name, known):
-        raise NotFound(unknown(name, known) + ("" if new is None else " If not, add --new."))
+        raise NotFound(unknown(name, known) + ("" if new is None else " If the name is right, add --new."))
     note(f"queue {safe(name)!r} has no jobs yet")
 
 
-def _told(name: str, settings: QueueSettings, changes: dict[str, Any]) -> str:
+def _summary(name: str, settings: QueueSettings, changes: dict[str, Any]) -> str:
     if set(changes) == {"paused"}:
         if settings.paused:
-            return f"{safe(name)} is paused. Go on with: {session().command('queues', 'resume', name)}"
-        return f"{safe(name)} goes on."
-    return f"{safe(name)}: " + ", ".join(f"{key} {_worth(getattr(settings, key))}" for key in changes) + "."
+            return f"{safe(name)} is paused. Resume it with: {session().command('queues', 'resume', name)}"
+        return f"{safe(name)} is resumed."
+    return f"{safe(name)}: " + ", ".join(f"{key} {_setting_text(getattr(settings, key))}" for key in changes) + "."
 
 
-def _worth(value: object) -> str:
+def _setting_text(value: object) -> str:
     match value:
         case None:
-            return "without limit"
+            return "no limit"
         case bool():
             return "yes" if value else "no"
         case int():

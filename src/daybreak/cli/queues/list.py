@@ -23,7 +23,7 @@ from daybreak.core.model import State
 @as_json
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> int | None:
-    """List queues: what waits and runs in each, and how it is set.
+    """List queues: the number of jobs in each state, and the settings.
 
     Examples:
       daybreak queues
@@ -33,7 +33,7 @@ def command(ctx: click.Context, as_json: bool) -> int | None:
     """
     if ctx.invoked_subcommand is not None:
         if as_json:
-            ctx.fail(f"write options after the command: daybreak queues {ctx.invoked_subcommand} --json")
+            ctx.fail(f"put options after the command: daybreak queues {ctx.invoked_subcommand} --json")
         return None
     return session().run(lambda client: _list(client, as_json=as_json))
 
@@ -44,7 +44,9 @@ async def _list(client: Client, *, as_json: bool) -> int:
         say_json({"queues": [queue_view(queue) for queue in queues]})
         return 0
     if not queues:
-        say(f"No queues yet: they come with their first job. Submit one with: {session().command('submit', 'TASK')}")
+        say(
+            f"No queues yet: a queue appears with its first job. Submit one with: {session().command('submit', 'TASK')}"
+        )
         return 0
     say_table(
         [
@@ -72,24 +74,24 @@ def _row(queue: QueueInfo) -> list[str]:
 
 
 def _next_step(queues: list[QueueInfo]) -> str:
-    told = f"{counted(len(queues), 'queue')}."
+    summary = f"{counted(len(queues), 'queue')}."
     paused = [queue for queue in queues if queue.settings.paused and queue.waiting]
     if paused:
         held = sum(queue.waiting for queue in paused)
-        go_on = session().command("queues", "resume", paused[0].name)
-        return f"{told} {counted(held, 'job')} held by a pause. Go on with: {go_on}"
+        resume = session().command("queues", "resume", paused[0].name)
+        return f"{summary} {counted(held, 'job waits', 'jobs wait')} in paused queues. Resume with: {resume}"
     busiest = max(queues, key=lambda queue: queue.waiting)
-    return f"{told} Look at one with: {session().command('queues', 'show', busiest.name)}"
+    return f"{summary} Show one with: {session().command('queues', 'show', busiest.name)}"
 
 
 # -- one queue ---------------------------------------------------------------------------------------------------------
 
 
-@click.command(short_help="All about one queue.")
+@click.command(short_help="Show one queue in detail.")
 @click.argument("name", type=NAME, shell_complete=completions.queues)
 @as_json
 def show(name: str, as_json: bool) -> int:
-    """All about one queue: its settings, and what is in it by priority and task.
+    """Show one queue: its settings, its jobs by state, and its waiting jobs by priority.
 
     Example:
       daybreak queues show mail
@@ -106,10 +108,10 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
     heading(f"queue {name}")
     settings = queue.settings
     say_pairs([
-        ("paused", "yes: nothing is claimed from it" if settings.paused else "no"),
+        ("paused", "yes: no job of this queue is started" if settings.paused else "no"),
         ("max_running", "no limit" if settings.max_running is None else number(settings.max_running)),
         ("capacity", "no limit" if settings.capacity is None else counted(settings.capacity, "unfinished job")),
-        ("when full", "the last in line is shed for what is more urgent" if settings.when_full == "shed" else ""),
+        ("when full", "sheds the least urgent job for a more urgent one" if settings.when_full == "shed" else ""),
         ("discipline", settings.discipline),
         ("patience", lasted(settings.patience) if settings.discipline == "aging" else ""),
         ("weight", str(settings.weight)),

@@ -1,4 +1,4 @@
-"""Looks up queues by name, and describes them in words."""
+"""Finds a queue by name, and describes its settings in words."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from daybreak.core.units import Priority, bucket
 
 
 async def found(client: Client, name: str) -> QueueInfo:
+    """The queue of this name, or NotFound with the closest name."""
     queues = await read_queues(client)
     for queue in queues:
         if queue.name == name:
@@ -22,23 +23,30 @@ async def found(client: Client, name: str) -> QueueInfo:
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
+    """The error message for a queue that does not exist."""
     hint = closest(name, known)
     return f"no queue named {name!r}" + (f"; did you mean {hint!r}?" if hint else ": it has neither jobs nor settings")
 
 
 def by_bucket(priorities: dict[int, int]) -> dict[Priority, int]:
-    """Counts under the named priorities, zeros included."""
-    found = dict.fromkeys(Priority, 0)
+    """The counts by named priority, zeros included."""
+    counts = dict.fromkeys(Priority, 0)
     for level, n in priorities.items():
-        found[bucket(level)] += n
-    return found
+        counts[bucket(level)] += n
+    return counts
 
 
 def described(settings: QueueSettings) -> str:
-    """What differs from the defaults, in words."""
-    said = ["paused"] if settings.paused else []
+    """The settings that differ from the defaults, in words."""
+    parts = []
+    if settings.paused:
+        parts.append("paused")
     if settings.capacity is not None:
-        said.append(f"capacity {number(settings.capacity)}" + (", sheds" if settings.when_full == "shed" else ""))
-    said += [f"aging, patience {lasted(settings.patience)}"] if settings.discipline == "aging" else []
-    said += [f"weight {settings.weight}"] if settings.weight != 1 else []
-    return ", ".join(said)
+        parts.append(f"capacity {number(settings.capacity)}")
+        if settings.when_full == "shed":
+            parts.append("sheds")
+    if settings.discipline == "aging":
+        parts.append(f"aging, patience {lasted(settings.patience)}")
+    if settings.weight != 1:
+        parts.append(f"weight {settings.weight}")
+    return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""`daybreak top`: looks again and again, until q is pressed."""
+"""`daybreak top`: refreshes a view of the store until q is pressed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from daybreak.cli.session import session
 from daybreak.cli.text import safe
 from daybreak.cli.top.frame import frame
 from daybreak.cli.top.keys import quitting
-from daybreak.cli.top.snapshot import Look, Rates, look
+from daybreak.cli.top.snapshot import Rates, Snapshot, take_snapshot
 from daybreak.client.client import Client
 from daybreak.config import shown
 from daybreak.core.errors import BadInput, StoreUnavailable
 
 
-@click.command("top", short_help="Watch what is waiting, running and failing.")
-@click.option("--every", type=DURATION, default="1s", show_default=True, help="How often to look.")
-@click.option("--once", is_flag=True, help="Look once, print and end; so it is also where there is no terminal.")
+@click.command("top", short_help="Watch waiting, running and failed jobs live.")
+@click.option("--every", type=DURATION, default="1s", show_default=True, help="How often to refresh.")
+@click.option(
+    "--once", is_flag=True, help="Print one view and exit. This is the default if the output is not a terminal."
+)
 def command(every: timedelta, once: bool) -> int:
-    """Watch what is waiting, running and failing. q or Ctrl-C ends.
+    """Watch waiting, running and failed jobs. Press q or Ctrl-C to quit.
 
     Examples:
       daybreak top
@@ -36,7 +38,7 @@ def command(every: timedelta, once: bool) -> int:
 
     """
     if every < timedelta(milliseconds=100):
-        raise BadInput("--every: look at most ten times a second, every 100ms")
+        raise BadInput("--every: the shortest interval is 100ms")
     return session().run(lambda client: _top(client, every, once=once))
 
 
@@ -46,27 +48,27 @@ store_options(command)
 async def _top(client: Client, every: timedelta, *, once: bool) -> int:
     out = console()
     store = str(session().settings.path or shown(session().settings.url))
-    if once or not out.is_terminal or out.is_dumb_terminal:  # a dumb one cannot be drawn on
-        for line in frame(await look(client), {}, store, out.width if out.is_terminal else None):
+    if once or not out.is_terminal or out.is_dumb_terminal:  # a dumb terminal cannot move its cursor
+        for line in frame(await take_snapshot(client), {}, store, out.width if out.is_terminal else None):
             out.print(line)
         return 0
     rates = Rates()
     with quitting() as pressed, Live(console=out, screen=True, auto_refresh=False) as live:
         while not pressed.is_set():
             try:
-                seen = await look(client)
-                rates.add(seen)
-                live.update(_page(seen, rates, store, *out.size), refresh=True)
-            except StoreUnavailable as error:  # it may come back
+                snapshot = await take_snapshot(client)
+                rates.add(snapshot)
+                live.update(_page(snapshot, rates, store, *out.size), refresh=True)
+            except StoreUnavailable as error:  # the store may come back
                 live.update(Text(safe(str(error)), "red"), refresh=True)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(pressed.wait(), every.total_seconds())
     return 0
 
 
-def _page(seen: Look, rates: Rates, store: str, width: int, height: int) -> Group:
-    """What fits on the screen; the last line says how to leave."""
-    lines = frame(seen, rates.per_second(), store, width, height - 1)[: max(height - 1, 0)]
+def _page(snapshot: Snapshot, rates: Rates, store: str, width: int, height: int) -> Group:
+    """The part of the view that fits on the screen. The last line says how to quit."""
+    lines = frame(snapshot, rates.per_second(), store, width, height - 1)[: max(height - 1, 0)]
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
-    return Group(*lines, Text("q ends", "dim"))
+    return Group(*lines, Text("q to quit", "dim"))

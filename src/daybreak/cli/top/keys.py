@@ -1,4 +1,4 @@
-"""Single keys from a terminal, without Enter; where there is none, no key is ever pressed."""
+"""Reads single keys from a terminal, without Enter. Without a terminal no key is ever pressed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if sys.platform == "win32":
     def quitting() -> Iterator[asyncio.Event]:
         pressed = asyncio.Event()
 
-        async def look() -> None:
+        async def poll() -> None:
             while not pressed.is_set():
                 if msvcrt.kbhit() and msvcrt.getwch() in QUIT:
                     pressed.set()
                 await asyncio.sleep(0.1)
 
-        looking = asyncio.get_running_loop().create_task(look())
+        polling = asyncio.get_running_loop().create_task(poll())
         try:
             yield pressed
         finally:
-            looking.cancel()
+            polling.cancel()
 else:
     import os
     import termios
@@ -34,7 +34,7 @@ else:
 
     @contextlib.contextmanager
     def quitting() -> Iterator[asyncio.Event]:
-        """An event that is set when q is pressed. The terminal is put back as it was."""
+        """An event that is set when q is pressed. The terminal settings are restored at the end."""
         pressed = asyncio.Event()
         if sys.stdin is None or not sys.stdin.isatty():
             yield pressed
@@ -46,9 +46,9 @@ else:
         def read() -> None:
             try:
                 data = os.read(fd, 64)
-            except OSError:  # the terminal was closed: nobody looks any more
+            except OSError:  # the terminal was closed
                 data = b""
-            # Arrow keys and the like come as escape sequences, several characters at once: only a lone key counts.
+            # Arrow keys and the like arrive as escape sequences of several characters: only a single character counts.
             if not data or data.decode("utf-8", "replace") in QUIT:
                 pressed.set()
 

@@ -1,4 +1,4 @@
-"""What `top` sees at one instant, and how fast things moved since it last looked."""
+"""What `top` reads from the store at one instant, and the rates over the last snapshots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ FAILED_SHOWN: Final = 5
 WINDOW: Final = timedelta(seconds=10)
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """The store at one instant."""
+
     at: datetime
     queues: list[QueueInfo]
     running: list[Job]
@@ -40,9 +42,10 @@ class Look(Struct, frozen=True, kw_only=True):
         return found
 
 
-async def look(client: Client) -> Look:
+async def take_snapshot(client: Client) -> Snapshot:
+    """Read everything that `top` shows."""
     now = datetime.now(UTC)
-    return Look(
+    return Snapshot(
         at=now,
         queues=await read_queues(client),
         running=(await client.find(state=State.RUNNING, limit=RUNNING_SHOWN)).jobs,
@@ -52,26 +55,26 @@ async def look(client: Client) -> Look:
 
 
 class Rates:
-    """Jobs per second over the last looks. From counts, not from events: following every event of a busy store would
-    cost more than the view is worth. Jobs that are removed meanwhile make a rate look lower, never negative."""
+    """Jobs per second over the last ten seconds, from counts: reading every event of a busy store would cost too much.
+    Jobs that are removed meanwhile make a rate lower, but never negative."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[datetime, Counter[str]]] = deque()
+        self._totals: deque[tuple[datetime, Counter[str]]] = deque()
 
-    def add(self, seen: Look) -> None:
-        states = seen.states
+    def add(self, snapshot: Snapshot) -> None:
+        states = snapshot.states
         totals = Counter({
             "submitted": states.total(),
             "completed": states[State.COMPLETED],
             "failed": states[State.FAILED],
         })  # fmt: skip
-        self._looks.append((seen.at, totals))
-        while seen.at - self._looks[0][0] > WINDOW:
-            self._looks.popleft()
+        self._totals.append((snapshot.at, totals))
+        while snapshot.at - self._totals[0][0] > WINDOW:
+            self._totals.popleft()
 
     def per_second(self) -> dict[str, float]:
-        """Empty until there are two looks to compare."""
-        (first_at, first), (last_at, last) = self._looks[0], self._looks[-1]
+        """The rates by name. Empty until there are two snapshots to compare."""
+        (first_at, first), (last_at, last) = self._totals[0], self._totals[-1]
         seconds = (last_at - first_at).total_seconds()
         if seconds <= 0:
             return {}
