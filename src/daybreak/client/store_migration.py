@@ -28,7 +28,8 @@ LOOK_AGAIN: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # Records that are settings; others speak of the old place. Limits of resources go before the first job that needs one.
 # Tokens go along, so that callers of a server need no new ones. Sessions, sign-in codes, answers under idempotency keys
-# and the audit stay: they belong to the server of the old store.
+# and the audit stay: they belong to the server of the old store. Trends (kinds that begin with `trend`) stay too: they
+# say what happened in the old store.
 KINDS: Final = ("queue", "resource", "declared resource", "token")
 
 

@@ -10,6 +10,7 @@ import msgspec
 from daybreak.client.client import Client
 from daybreak.client.duration_stats import forget_old
 from daybreak.client.server_records import ANSWER_PARTS, forget_answers, forget_server_records
+from daybreak.client.trend_records import purge_trends
 from daybreak.client.waits import forget_waits
 from daybreak.core.model import Health, Put, QueueSettings, Record
 from daybreak.core.units import moment, span
@@ -48,6 +49,7 @@ class Janitor:
             await forget_old(self._store, self._world)
             await forget_waits(self._store)
             await forget_server_records(self._store, moment(self._world.wall()))
+            await purge_trends(self._store, moment(self._world.wall()))
             await self._remove_old_health(moment(self._world.wall()) - KEEP_HEALTH_FOR)
         await self._remove_some_answers()
         for record in await self._store.records("queue"):

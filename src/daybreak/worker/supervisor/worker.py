@@ -14,6 +14,7 @@ import msgspec
 
 from daybreak import telemetry
 from daybreak.client.duration_stats import DurationStats
+from daybreak.client.trend_stats import TrendStats
 from daybreak.core.errors import BadInput, StoreError
 from daybreak.core.model import FINAL, Lease, Put, State
 from daybreak.core.units import moment
@@ -75,6 +76,7 @@ class Worker:
         self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
         self._source = LocalSource(store, world, worker=self.id, queues=self._queues, lease_for=settings.lease_for)
         self._durations = DurationStats(store, world)
+        self._trends = TrendStats(store, world)
         self._shared: dict[str, Any] = {}
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -163,6 +165,7 @@ class Worker:
             self._check_pools(),
             self._publish_record(),
             self._durations.run(),
+            self._trends.run(),
             self._source.run(),
             self._remove_dead_workers(),
             run(services, self._world),
@@ -186,6 +189,7 @@ class Worker:
                     task.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
         await self._durations.tend()
+        await self._trends.merge()
         with contextlib.suppress(StoreError):
             await self._store.put([Put(kind=worker_record.KIND, name=self.id, value=None)])
 
@@ -272,6 +276,7 @@ class Worker:
         state = settled.settlement.state
         if settled.lease.spec.options.timeout is not None:
             self._record_duration(settled)
+        self._trends.note(settled.lease, settled.settlement)
         if state is State.COMPLETED:
             self.done += 1
         elif state in FINAL:
