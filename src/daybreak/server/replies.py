@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,4 +25,8 @@ def encoded(data: Any) -> bytes:
     """JSON as `--json` prints it: what JSON cannot say (NaN, infinities) is text. Bytes are JSON already."""
     if isinstance(data, bytes):
         return data
-    return msgspec.json.encode(finite(data) if isinstance(data, dict | list) else data)
+    if not isinstance(data, dict | list):
+        return msgspec.json.encode(data)
+    # Not msgspec: it refuses half a surrogate pair, which an old result may hold.
+    written = json.dumps(finite(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return written.encode("utf-8", "backslashreplace")

@@ -29,6 +29,7 @@ from daybreak.server.access.callers import Caller, Role
 from daybreak.server.access.identify import needs_token
 from daybreak.server.edge import INNER_SLASH
 from daybreak.server.problems import (
+    BAD_JSON,
     FORBIDDEN,
     INVALID,
     MEDIA_TYPE_NOT_SUPPORTED,
@@ -290,7 +291,10 @@ def _body(route: Route, request: Request[Any, Any, Any], raw: bytes) -> Any:
             f"the body is sent as {media_type.strip()[:100] or 'nothing'!r}",
             hint="send JSON in UTF-8, with the header: Content-Type: application/json",
         )
-    return msgspec.json.decode(raw, type=route.body)
+    try:
+        return msgspec.json.decode(raw, type=route.body)
+    except UnicodeDecodeError as error:
+        raise Problem(BAD_JSON, f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _form(kind: type[Struct], request: Request[Any, Any, Any], raw: bytes) -> Any:
