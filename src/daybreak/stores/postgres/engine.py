@@ -49,7 +49,7 @@ class CommitListener(Protocol):
 
 
 class Engine:
-    """One connection and what it needs to run one operation; made anew for each."""
+    """One connection and what it needs to run one operation; created for each."""
 
     def __init__(
         self,
@@ -128,8 +128,8 @@ class Engine:
         lanes, clock_params = self._lanes_of(specs), self._clock.clock_params(now)
         params, statement = plain_path.insert_params(specs, lanes, now, clock_params), self._sql.call_insert
         if (notice := self._listener.notice_in_commit()) is not None:
-            channel, who = notice
-            params, statement = (*params, channel, Texts(sorted(topics)), who), self._sql.call_insert_and_notify
+            channel, sender = notice
+            params, statement = (*params, channel, Texts(sorted(topics)), sender), self._sql.call_insert_and_notify
         sent_at = self._clock.steady()
         try:
             [(at, seqs, notified)] = self.connection.query(statement, params)

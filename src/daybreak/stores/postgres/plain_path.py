@@ -102,14 +102,14 @@ def insert_one_params(
 ) -> list[bytes | None]:
     """The packed parameters of the SQL function insert_one."""
     expires, needs = spec.options.expires_in, spec.options.resources
-    channel, who = (None, None) if notice is None else notice
+    channel, sender = (None, None) if notice is None else notice
     return [
         None if now is None else _BIGINT(now), spec.queue.encode(), spec.id.encode(), _INTEGER(lane),
         _SMALLINT(spec.priority), _INTEGER(spec.fence), None if expires is None else _BIGINT(span(expires)),
         spec.by.encode(), _encode(spec.run), _encode(spec.owner), pack_options(spec.options), pack_extra(spec),
         spec.args, _encode(pack_needs(needs)) if needs else None,
         Texts(sorted({need.resource for need in needs})) if needs else None, _submitted_tail(spec).encode(),
-        _encode(channel), None if notice is None else Texts(sorted(topics)), _encode(who), _BIGINT(clock_params[0]),
+        _encode(channel), None if notice is None else Texts(sorted(topics)), _encode(sender), _BIGINT(clock_params[0]),
         None if clock_params[1] is None else _BIGINT(clock_params[1]),
     ]  # fmt: skip
 

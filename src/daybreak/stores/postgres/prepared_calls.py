@@ -1,6 +1,6 @@
 """The most frequent calls, in libpq's own terms: prepared once per connection, packed parameters, binary results.
 
-psycopg analyses the types of every query anew, which takes as long as many a query itself."""
+psycopg works out the types for every query again, which takes as long as many queries themselves."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ FROM daybreak.insert_2(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::sm
     %b::text[], %b::bigint, %b::bigint) i
 
 -- name: call_insert_and_notify
--- The commit itself notifies the registered waiters; `told` are the topics of which it did.
+-- The commit itself notifies the registered waiters; `notified` are the topics of which it did.
 -- A process that registers at this very moment may not be seen here: see wake.py.
-SELECT i.at, i.seqs, n.told
+SELECT i.at, i.seqs, n.notified
 FROM daybreak.insert_2(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
     %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::text[], %b::integer[],
     %b::text[], %b::bigint, %b::bigint) i
 CROSS JOIN LATERAL (
-    SELECT array_agg(w.topic) AS told, count(pg_notify(w.channel, w.topic)) FROM (
+    SELECT array_agg(w.topic) AS notified, count(pg_notify(w.channel, w.topic)) FROM (
         SELECT DISTINCT a.channel, n.topic
         FROM (SELECT %b::text AS channel, %b::text[] AS topics, %b::text AS who) a
         JOIN daybreak.waiting n ON n.topic = ANY (a.topics) AND n.who <> a.who

@@ -42,11 +42,11 @@ FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - a.offse
 
 -- name: may_purge
 -- Each value is read from the first entry of its index. The feed is purged in order, so its first row decides.
-SELECT t.now, coalesce(t.done <= t.now, false) OR coalesce(t.told <= t.now - %b::bigint, false)
+SELECT t.now, coalesce(t.done <= t.now, false) OR coalesce(t.first_event <= t.now - %b::bigint, false)
            OR coalesce(t.dropped <= t.now, false)
 FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - %b::bigint AS now,
              (SELECT min(d.purge_at) FROM daybreak.done d WHERE d.purge_at IS NOT NULL) AS done,
-             (SELECT f.at FROM daybreak.feed f ORDER BY f.pos LIMIT 1) AS told,
+             (SELECT f.at FROM daybreak.feed f ORDER BY f.pos LIMIT 1) AS first_event,
              (SELECT min(k.dropped) FROM daybreak.idem k WHERE k.dropped IS NOT NULL) AS dropped) t
 
 -- name: oldest_feed

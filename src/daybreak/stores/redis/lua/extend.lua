@@ -3,7 +3,7 @@
 local beats, seqs = {}, {}
 for i = 1, number() do
   local beat = {}
-  beat.seq, beat.fence, beat.lease_for, beat.said, beat.parts = unpack_from('<c16ddBB', arg())
+  beat.seq, beat.fence, beat.lease_for, beat.flags, beat.parts = unpack_from('<c16ddBB', arg())
   beat.id = arg()
   if M.has(beat.parts, 1) then beat.checkpoint = arg() end
   if M.has(beat.parts, 2) then beat.progress, beat.tail = arg(), arg() end
@@ -21,7 +21,7 @@ for i = 1, #beats do
   else
     job.x, job.y = now + beat.lease_for, beat.lease_for
     M.zset('lease', job.seq, job.x)
-    local alone, begun = beat.said % 4, math.floor(beat.said / 4) -- 1 yes, 0 no, 2 unchanged
+    local alone, begun = beat.flags % 4, math.floor(beat.flags / 4) -- 1 yes, 0 no, 2 unchanged
     if alone == 1 then job.flags = M.with(job.flags, K.ALONE) end
     if alone == 0 then job.flags = M.without(job.flags, K.ALONE) end
     if begun == 1 then job.flags = M.without(job.flags, K.AHEAD) end
