@@ -31,10 +31,10 @@ def settled(lease: Lease, settlement: Settlement) -> None:
         case State.COMPLETED:
             _log.debug("%s: completed", job)
         case State.FAILED:
-            _log.error("%s: %s failed %s; %s", job, attempt, settlement.failure, _conclusion(settlement))
+            _log.error("%s: %s failed: %s; %s", job, attempt, settlement.failure, _conclusion(settlement))
         case State.SCHEDULED:
             wait = (settlement.delay or timedelta()).total_seconds()
-            _log.warning("%s: %s failed %s, retrying in %.1f s", job, attempt, settlement.failure, wait)
+            _log.warning("%s: %s failed: %s; retrying in %.1f s", job, attempt, settlement.failure, wait)
         case State.QUEUED if settlement.failure is not None:
             _log.warning("%s: %s lost: %s; running again", job, attempt, settlement.failure.message)
         case State.QUEUED:

@@ -1,4 +1,4 @@
-"""A child for async tasks, spoken to as its supervisor does."""
+"""A child for async tasks, driven by messages like those of a supervisor."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ running: set[int] = set()
 side_by_side: list[int] = []
 
 
-HOLDS_UP = 1000
-cells: list[SlotTable] = []
+BLOCKS = 1000
+tables: list[SlotTable] = []
 blamed: list[int] = []
 
 
 @app.task
 async def remember(n: int) -> str | None:
     begun.append(n)
-    if n == HOLDS_UP:
+    if n == BLOCKS:
         until = time.monotonic() + 30
-        while not (blocker := cells[-1].blocker) and time.monotonic() < until:
+        while not (blocker := tables[-1].blocker) and time.monotonic() < until:
             time.sleep(0.01)  # noqa: ASYNC251
         blamed.append(blocker)
     found = word.get()
@@ -59,11 +59,11 @@ class Supervisor:
         self.ended: dict[int, tuple[str, object]] = {}
 
     async def hear(self, jobs: int) -> dict[int, tuple[str, object]]:
-        """How so many jobs ended, and with what."""
+        """Wait until so many jobs have ended; how each ended, and its result."""
         async with asyncio.timeout(30):
             while len(self.ended) < jobs:
                 data = await asyncio.get_running_loop().sock_recv(self._sock, 1 << 16)
-                assert data, "it has left"
+                assert data, "the child has exited"
                 for message in self._frames.feed(data):
                     if isinstance(message, Report):
                         self._note(message)
@@ -71,7 +71,7 @@ class Supervisor:
 
     def _note(self, report: Report) -> None:
         for one in report.ended:
-            assert one.seq not in self.ended, "told twice"
+            assert one.seq not in self.ended, "reported twice"
             self.ended[one.seq] = (one.status, None if one.result is None else values.decode(one.result))
 
 
@@ -83,24 +83,24 @@ async def child_of(slots: int):
     ours.setblocking(False)
     its.setblocking(False)
     with ours:
-        cells.append(SlotTable(slots))
-        child = AsyncChild(its, cells[-1], Runner(app.program), slots)
+        tables.append(SlotTable(slots))
+        child = AsyncChild(its, tables[-1], Runner(app.program), slots)
         serving = asyncio.create_task(child.serve())
-        while not hasattr(child, "_reporting"):  # noqa: ASYNC110 - it is not connected yet, and nobody tells
+        while not hasattr(child, "_reporting"):  # noqa: ASYNC110 - it is not connected yet, and there is no event
             await asyncio.sleep(0.001)
         yield child, Supervisor(ours)
         child.on_message(Exit())
         assert await serving
 
 
-async def test_each_job_has_a_context_of_its_own():
-    """Also one that begins where another has just ended."""
+async def test_each_job_has_its_own_context():
+    """Also a job that starts right after another one has ended."""
     async with child_of(slots=2) as (child, supervisor):
         child.on_message(Run([work(n) for n in range(100)]))
         assert await supervisor.hear(100) == {n + 1: ("done", None) for n in range(100)}
 
 
-async def test_one_that_is_stopped_before_its_first_step_is_told_of_and_makes_room():
+async def test_a_job_cancelled_before_its_first_step_is_reported_and_frees_its_slot():
     async with child_of(slots=1) as (child, supervisor):
         child.on_message(Run([work(n) for n in range(3)]))
         child.on_message(Stop(1, "cancel"))
@@ -109,8 +109,8 @@ async def test_one_that_is_stopped_before_its_first_step_is_told_of_and_makes_ro
     assert ended == {1: ("cancelled", None), 2: ("done", None), 3: ("done", None)}
 
 
-async def test_an_urgent_one_goes_before_what_has_not_begun():
-    """A few begin in each round: whatever waits, what is heard between two rounds goes first."""
+async def test_an_urgent_job_starts_before_waiting_work():
+    """A few jobs start per loop iteration: an urgent job that is read between two iterations goes first."""
     async with child_of(slots=100) as (child, supervisor):
         loop = asyncio.get_running_loop()
         child.on_message(Run([work(2 * n, priority=9) for n in range(500)]))
@@ -136,13 +136,13 @@ async def test_all_slots_are_used_and_no_more():
     assert max(side_by_side) == 20
 
 
-async def test_tasks_may_end_as_they_are_made():
-    """As where a program has made its loop begin tasks at once."""
+async def test_tasks_may_end_inside_create_task():
+    """As with an eager task factory."""
 
-    def at_once(loop, coro, **said):
+    def at_once(loop, coro, **options):
         done = loop.create_future()
         try:
-            said["context"].run(coro.send, None)
+            options["context"].run(coro.send, None)
         except StopIteration as ended:
             done.set_result(ended.value)
         return done
@@ -152,25 +152,25 @@ async def test_tasks_may_end_as_they_are_made():
         loop.set_task_factory(at_once)
         try:
             child.on_message(Run([work(2 * n) for n in range(100)]))
-            while len(begun) < 100:  # noqa: ASYNC110 - it begins a few in each round
+            while len(begun) < 100:  # noqa: ASYNC110 - it starts a few per iteration
                 await asyncio.sleep(0)
         finally:
             loop.set_task_factory(None)
         assert await supervisor.hear(100) == {2 * n + 1: ("done", None) for n in range(100)}
 
 
-async def test_one_that_leaves_begins_nothing_more():
+async def test_a_leaving_child_starts_no_more_jobs():
     async with child_of(slots=2) as (child, _):
         child.on_message(Run([work(2 * n + 1) for n in range(50)]))
         child.on_message(Exit())
-        while running or not begun:  # noqa: ASYNC110 - what has begun goes on to its end
+        while running or not begun:  # noqa: ASYNC110 - jobs that have started run to their end
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
     assert begun == [1, 3]
 
 
-async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch):
-    """To be woken by a job is to be in its way: for a while after the last it need not be."""
+async def test_the_watching_thread_stays_awake_for_a_while_between_jobs(monkeypatch):
+    """Waking the thread delays the start of a job, so it stays awake for a while after the last one."""
     monkeypatch.setattr(async_loop, "BLOCKED_AFTER", 0.01)
     monkeypatch.setattr(async_loop, "IDLE_CHECKS", 150)
     async with child_of(slots=2) as (child, supervisor):
@@ -182,7 +182,7 @@ async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch
             await asyncio.sleep(0.05)
             assert child._busy.is_set()
         async with asyncio.timeout(30):
-            while child._busy.is_set():  # noqa: ASYNC110 - nobody tells
+            while child._busy.is_set():  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.01)
         child.on_message(Run([work(6)]))
         assert child._busy.is_set()
@@ -190,11 +190,11 @@ async def test_who_looks_for_a_held_up_loop_stays_awake_between_jobs(monkeypatch
 
 
 @pytest.mark.parametrize("after", ["rest", "another"])
-async def test_a_job_that_holds_up_the_loop_is_named(after):
+async def test_a_job_that_blocks_the_loop_is_named(after):
     async with child_of(slots=2) as (child, supervisor):
         if after == "another":
             child.on_message(Run([work(8)]))
             await supervisor.hear(1)
-        child.on_message(Run([work(10), work(HOLDS_UP)]))
+        child.on_message(Run([work(10), work(BLOCKS)]))
         await supervisor.hear(3 if after == "another" else 2)
-    assert blamed.pop() == HOLDS_UP + 1
+    assert blamed.pop() == BLOCKS + 1

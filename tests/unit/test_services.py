@@ -45,15 +45,15 @@ async def test_the_job_of_a_dead_worker_runs_again_within_two_leases(client, sto
     assert (found.state, found.attempt, found.lost) == (State.QUEUED, 1, 1)
 
 
-async def test_the_reaper_says_who_it_was(client, store, world):
+async def test_events_of_a_takeover_name_the_reaper(client, store, world):
     job = await client.submit("t")
     await claim(store)
     await tick_for(Reaper(store, world, name="r"), world, 2 * LEASE)
-    told = await client.history(job)
-    assert [(e.kind, e.by) for e in told[-2:]] == [("lease_expired", "r"), ("retrying", "r")]
+    events = await client.history(job)
+    assert [(e.kind, e.by) for e in events[-2:]] == [("lease_expired", "r"), ("retrying", "r")]
 
 
-async def test_a_lease_that_lives_is_left_alone(client, store, world):
+async def test_a_live_lease_is_left_alone(client, store, world):
     job = await client.submit("t")
     await claim(store)
     await tick_for(Reaper(store, world, name="r"), world, LEASE - SECOND)
@@ -64,7 +64,7 @@ async def test_a_lease_that_lives_is_left_alone(client, store, world):
     ("alone", "state", "reason"),
     [(None, State.QUEUED, None), (False, State.QUEUED, None), (True, State.FAILED, Reason.LOST)],
 )
-async def test_a_job_ends_through_deaths_only_after_it_died_alone(client, store, world, alone, state, reason):
+async def test_a_job_fails_because_of_deaths_only_if_it_died_alone(client, store, world, alone, state, reason):
     job = await client.submit("t", retry=10)
     reaper = Reaper(store, world, name="r")
     for _ in range(2):
@@ -136,14 +136,16 @@ async def test_a_store_that_hangs_is_an_outage_too(client, store, world):
 
 
 @pytest.mark.parametrize("lease_for", [SECOND, 7 * SECOND, timedelta(minutes=1)])
-async def test_a_silence_of_more_than_half_a_lease_starts_the_watch_anew(client, store, world, lease_for):
+async def test_a_gap_of_more_than_half_a_lease_restarts_the_watch(client, store, world, lease_for):
     await client.submit("t")
     reaper = reaper_of(store, world, lease_for)
     await tick_for(reaper, world, 2 * lease_for)
     await claim(store, lease_for=lease_for)
-    await reaper.tick()  # heard of the store just before
+    await reaper.tick()  # the last contact is now
     store.down = True
-    back = world.steady() + 0.6 * span(lease_for)  # later than that a holder could not report before it is given up
+    back = world.steady() + 0.6 * span(
+        lease_for
+    )  # a holder that is back later could not report before its lease expires
     while world.steady() < back:
         with pytest.raises(StoreUnavailable):
             await reaper.tick()
@@ -162,7 +164,7 @@ async def test_a_store_that_is_merely_slow_is_not_out_of_reach(client, store, wo
     assert (await client.count())[State.QUEUED] == 1
 
 
-async def test_however_seldom_a_reaper_is_told_to_look_its_own_pauses_are_no_silence(client, store, world):
+async def test_a_long_reap_interval_is_not_taken_for_an_outage(client, store, world):
     await client.submit("t")
     await claim(store)
     await tick_for(Reaper(store, world, name="r", every=timedelta(minutes=1)), world, timedelta(minutes=3))
@@ -203,11 +205,13 @@ async def taken_over_in(reaper, client, world) -> timedelta:
 
 @pytest.mark.parametrize("share", [0, 0.2, 0.5, 0.8, 0.99])
 @pytest.mark.parametrize("lease_for", [SECOND, 7 * SECOND, timedelta(minutes=1)])
-async def test_a_dead_workers_job_is_free_within_one_lease_and_one_pace(client, store, world, lease_for, share):
+async def test_a_dead_workers_job_is_free_within_one_lease_and_one_reap_interval(
+    client, store, world, lease_for, share
+):
     await client.submit("t")
     reaper = reaper_of(store, world, lease_for)
     await tick_for(reaper, world, 2 * lease_for)
-    left = await reaper.tick() * (1 - share)  # of the pause in which the worker dies
+    left = await reaper.tick() * (1 - share)  # of the interval in which the worker dies
     world.pass_time(reap_interval(lease_for) - left)
     await claim(store, lease_for=lease_for)
     world.pass_time(left)
@@ -218,7 +222,7 @@ async def test_a_dead_workers_job_is_free_within_one_lease_and_one_pace(client, 
 async def test_a_lone_worker_started_again_frees_its_jobs_after_one_lease_of_watching(client, store, world):
     await client.submit("t")
     await claim(store, lease_for=7 * SECOND)  # killed
-    world.pass_time(timedelta(hours=1))  # and started again much later: no holder is given up unwatched
+    world.pass_time(timedelta(hours=1))  # started again much later: no lease expires before it was watched
     found = await taken_over_in(reaper_of(store, world), client, world)
     assert 7 * SECOND <= found <= 9.4 * SECOND
 
@@ -254,7 +258,7 @@ async def test_the_scheduler_sleeps_until_the_next_job_falls_due(client, store, 
 
 @pytest.mark.parametrize("wait", [{"delay": "1s"}, {"expires_in": "1s"}], ids=["due", "expired"])
 @pytest.mark.parametrize("later", ["1h", None])
-async def test_what_is_submitted_while_the_scheduler_sleeps_waits_for_one_pause_at_most(
+async def test_a_job_submitted_while_the_scheduler_sleeps_waits_for_one_interval_at_most(
     client, store, world, wait, later
 ):
     if later:
@@ -290,7 +294,7 @@ async def test_a_scheduler_with_more_to_do_goes_on_at_once(client, store, world)
 # -- janitor -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_janitor_removes_what_was_kept_long_enough(client, store, world):
+async def test_the_janitor_removes_jobs_after_their_keep_time(client, store, world):
     job = await client.submit("t", keep="1h")
     await client.cancel(job)
     janitor = Janitor(store, world, name="j")
@@ -332,16 +336,16 @@ async def _interrupted(name: str):
 
 
 class Counting:
-    def __init__(self, trouble: Exception | None = None, until: int = 20) -> None:
-        self.ticks, self.trouble, self.until = 0, trouble, until
+    def __init__(self, error: Exception | None = None, until: int = 20) -> None:
+        self.ticks, self.error, self.until = 0, error, until
         self.enough = asyncio.Event()
 
     async def tick(self) -> timedelta:
         self.ticks += 1
         if self.ticks >= self.until:
             self.enough.set()
-        if self.trouble is not None:
-            raise self.trouble
+        if self.error is not None:
+            raise self.error
         return SECOND
 
 
@@ -358,14 +362,14 @@ async def run_until_enough(world, *services: Counting) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "error",
     [
         pytest.param(StoreUnavailable("no answer"), id="a store error"),
-        pytest.param(RuntimeError("a mistake of ours"), id="any other error"),
+        pytest.param(RuntimeError("a bug"), id="any other error"),
     ],
 )
-async def test_a_service_that_fails_is_tried_again_and_stops_no_other(world, caplog, trouble):
-    good, bad = Counting(), Counting(trouble)
+async def test_a_service_that_fails_is_retried_and_does_not_stop_the_others(world, caplog, error):
+    good, bad = Counting(), Counting(error)
     await run_until_enough(world, good, bad)
     assert "counting: " in caplog.text
 
@@ -381,8 +385,8 @@ def test_every_worker_runs_all_three(store, world):
     assert names == ["Reaper", "Scheduler", "Janitor"]
 
 
-class Asked:
-    """Counts what is asked of a store."""
+class CountingStore:
+    """A store that counts the calls of its methods."""
 
     def __init__(self, store) -> None:
         self._store, self.times = store, 0
@@ -392,14 +396,14 @@ class Asked:
         return getattr(self._store, name)
 
 
-async def test_the_crew_of_an_idle_worker_leaves_the_worker_a_quarter_of_one_question_a_second(store, world):
-    asked = Asked(store)
-    for service in runner.default_services(asked, world, name="w"):
+async def test_the_services_of_an_idle_worker_call_the_store_less_than_three_times_in_four_seconds(store, world):
+    counting = CountingStore(store)
+    for service in runner.default_services(counting, world, name="w"):
         await tick_for(service, world, timedelta(minutes=10))
-    assert asked.times / 600 < 0.75
+    assert counting.times / 600 < 0.75
 
 
-async def test_the_janitor_forgets_durations_that_nobody_has_seen_for_two_days(store, world):
+async def test_the_janitor_removes_durations_unused_for_two_days(store, world):
     learning = DurationStats(store, world)
     for name, later in (("old", timedelta(hours=47)), ("new", timedelta())):
         learning.note(f"connection {name}", SECOND, 1.0)

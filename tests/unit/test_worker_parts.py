@@ -1,4 +1,4 @@
-"""The parts of a worker that need no process: what is shared, said, tried and found."""
+"""The parts of a worker that need no process: slot table, queue, probation, frames, failures, targets, sizes."""
 
 from __future__ import annotations
 
@@ -52,50 +52,50 @@ def work(seq: int, priority: int = 5) -> Work:
     return Work(seq, str(seq), "t", 1, b"{}", "default", priority, 1, 3, 1)
 
 
-class TestCell:
-    def test_tells_what_has_begun_and_since_when(self):
-        cell = SlotTable(3)
-        first, second = cell.begin(7), cell.begin(9)
-        assert set(cell.running()) == {7, 9}
-        assert cell.running()[7] <= cell.running()[9]
-        cell.end(first)
-        assert set(cell.running()) == {9}
-        cell.end(second)
-        assert cell.running() == {}
+class TestSlotTable:
+    def test_shows_which_jobs_run_and_since_when(self):
+        table = SlotTable(3)
+        first, second = table.begin(7), table.begin(9)
+        assert set(table.running()) == {7, 9}
+        assert table.running()[7] <= table.running()[9]
+        table.end(first)
+        assert set(table.running()) == {9}
+        table.end(second)
+        assert table.running() == {}
 
-    def test_a_place_is_used_again(self):
-        cell = SlotTable(1)
+    def test_a_slot_is_reused(self):
+        table = SlotTable(1)
         for seq in range(1, 100):
-            cell.end(cell.begin(seq))
-        cell.begin(100)
-        assert set(cell.running()) == {100}
+            table.end(table.begin(seq))
+        table.begin(100)
+        assert set(table.running()) == {100}
 
-    def test_what_has_ended_is_known_until_its_place_is_used_again(self):
-        cell = SlotTable(1)
-        cell.end(cell.begin(7))
-        assert cell.ended() == {7}
-        cell.begin(8)
-        assert cell.ended() == set()
-
-
-class TestLine:
-    def test_the_most_urgent_first_else_as_they_came(self):
-        line = WorkQueue()
-        line.add([work(1), work(2)])
-        line.add([work(3, 1), work(4)])
-        line.add([work(5, 0)])
-        assert [line.pop().seq for _ in range(5)] == [5, 3, 1, 2, 4]
-        assert line.pop() is None
-
-    def test_what_is_recalled_is_not_begun(self):
-        line = WorkQueue()
-        line.add([work(1), work(2)])
-        assert line.pop().seq == 1
-        assert line.clear() == [2]
-        assert line.pop() is None
+    def test_a_job_that_ended_is_known_until_its_slot_is_reused(self):
+        table = SlotTable(1)
+        table.end(table.begin(7))
+        assert table.ended() == {7}
+        table.begin(8)
+        assert table.ended() == set()
 
 
-class TestTrial:
+class TestWorkQueue:
+    def test_work_comes_by_priority_then_by_arrival(self):
+        queue = WorkQueue()
+        queue.add([work(1), work(2)])
+        queue.add([work(3, 1), work(4)])
+        queue.add([work(5, 0)])
+        assert [queue.pop().seq for _ in range(5)] == [5, 3, 1, 2, 4]
+        assert queue.pop() is None
+
+    def test_recalled_work_is_not_started(self):
+        queue = WorkQueue()
+        queue.add([work(1), work(2)])
+        assert queue.pop().seq == 1
+        assert queue.clear() == [2]
+        assert queue.pop() is None
+
+
+class TestProbation:
     def test_one_at_a_time(self):
         probation = Probation({})
         probation.reserve(1)
@@ -110,35 +110,35 @@ class TestTrial:
         one, other = Probation(on), Probation(on)
         one.reserve(1)
         assert not other.is_free
-        other.end(1)  # it is not its own
+        other.end(1)  # not a job of this pool
         assert not one.is_free
 
-    def test_who_lives_through_its_time_lets_the_next_begin(self):
+    def test_a_job_that_survives_its_probation_lets_the_next_begin(self):
         probation = Probation({})
         probation.begin(1, 5.0)
         assert probation.take_survivors(4.9) == []
         assert probation.take_survivors(5.0) == [1]
         assert probation.is_free
 
-    def test_who_has_not_begun_cannot_survive(self):
+    def test_a_reserved_probation_does_not_end_by_time(self):
         probation = Probation({})
         probation.reserve(1)
         assert probation.take_survivors(1e9) == []
 
-    def test_who_survives_is_told_to_its_own_pool(self):
+    def test_a_survivor_is_reported_to_its_own_pool_only(self):
         on: dict[int, float] = {}
         one, other = Probation(on), Probation(on)
         other.begin(2, 5.0)
         assert one.take_survivors(5.0) == []
         assert other.take_survivors(5.0) == [2]
 
-    def test_nobody_is_on_trial_for_two_deaths_and_the_time_grows_with_each_more(self):
+    def test_probation_begins_at_three_crashes_and_grows_with_each_further_one(self):
         assert [probation_seconds(lease(1, lost=lost)) for lost in (0, 1, 2)] == [0.0, 0.0, 0.0]
         times = [FIRST_PROBATION, FIRST_PROBATION * PROBATION_GROWTH, FIRST_PROBATION * PROBATION_GROWTH**2]
         assert [probation_seconds(lease(1, lost=lost)) for lost in (3, 4, 5)] == times
         assert probation_seconds(lease(1, lost=1000)) < float("inf")
 
-    def test_one_that_may_die_less_often_is_tried_sooner(self):
+    def test_a_job_that_allows_fewer_crashes_is_on_probation_sooner(self):
         strict = Options(deaths=1)
         assert [probation_seconds(lease(1, lost=lost, options=strict)) for lost in (0, 1, 2)] == [
             0.0,
@@ -148,7 +148,7 @@ class TestTrial:
 
 
 class TestFrames:
-    def test_any_cut_of_the_stream_gives_the_same_messages(self):
+    def test_any_split_of_the_stream_gives_the_same_messages(self):
         said = [Progress(1, 0.5, "half"), Progress(2, 1.0, "x" * 1000)]
         stream = b"".join(frame(message) for message in said)
         for size in (1, 2, 3, 7, 100, len(stream)):
@@ -161,7 +161,7 @@ class TestFrames:
 
 
 class TestFailures:
-    def test_an_error_whose_text_fails_is_still_told(self):
+    def test_an_error_whose_text_fails_is_still_reported(self):
         class Rude(Exception):
             def __str__(self):
                 raise RuntimeError("no")
@@ -198,16 +198,16 @@ class TestFailures:
         Busy.retry_after = "soon"
         assert failure_of(Busy()).retry_after is None
 
-    def test_half_a_surrogate_pair_is_spelt_out(self):
+    def test_half_a_surrogate_pair_is_escaped(self):
         assert failure_of(ValueError("\udcff")).message == "\\udcff"
 
     def test_a_long_message_and_a_deep_recursion_stay_bounded(self):
         def deep(n):
             return deep(n + 1)
 
-        with pytest.raises(RecursionError) as trouble:
+        with pytest.raises(RecursionError) as caught:
             deep(0)
-        assert len(failure_of(trouble.value).traceback) < 20_000
+        assert len(failure_of(caught.value).traceback) < 20_000
         assert len(failure_of(ValueError("x" * 100_000)).message) < 5_000
 
 
@@ -230,7 +230,7 @@ class TestTarget:
             ("a\0b:app", "does not name a module"),
         ],
     )
-    def test_a_target_that_leads_nowhere_says_why(self, target, says):
+    def test_a_target_without_an_app_raises_the_reason(self, target, says):
         with pytest.raises(TargetNotFound, match=says):
             load(target)
 
@@ -241,7 +241,7 @@ class TestTarget:
         with pytest.raises(TargetNotFound, match="several apps"):
             load(str(tmp_path / "two_apps.py"))
 
-    def test_a_misspelt_app_is_told_which_there_are_the_closest_first(self, tmp_path):
+    def test_a_misspelt_app_gets_suggestions_the_most_similar_first(self, tmp_path):
         file = tmp_path / "many_apps.py"
         file.write_text(
             "from daybreak import Daybreak\nreports = Daybreak('memory://')\napp = Daybreak('memory://')\n"
@@ -256,7 +256,7 @@ class TestTarget:
         with pytest.raises(TargetNotFound, match="has no 'app'; it has no Daybreak app"):
             load("daybreak.core.units:app")
 
-    def test_an_error_in_the_users_code_goes_through(self, tmp_path):
+    def test_an_error_in_the_users_code_is_raised_unchanged(self, tmp_path):
         (tmp_path / "broken_code.py").write_text("1 / 0\n")
         with pytest.raises(ZeroDivisionError):
             load(str(tmp_path / "broken_code.py"))
@@ -270,7 +270,7 @@ class TestTarget:
             ("@app.task\ndef run(): ...\n@app.task(name='run')\ndef other(): ...", "two tasks are named 'run'"),
         ],
     )
-    def test_nor_is_an_error_in_the_users_module_taken_for_a_bad_name(self, tmp_path, monkeypatch, line, says):
+    def test_an_error_in_the_users_module_is_not_taken_for_a_bad_name(self, tmp_path, monkeypatch, line, says):
         (tmp_path / "broken_shop.py").write_text(
             f"from daybreak import Daybreak\napp = Daybreak('memory://')\n{line}\n"
         )
@@ -283,7 +283,7 @@ class TestTarget:
     def test_an_app_in_a_function_has_no_target(self):
         assert target_of(Daybreak("memory://")) is None
 
-    def test_asking_for_work_during_an_import_names_the_line(self, tmp_path):
+    def test_submitting_during_an_import_is_refused_with_the_line(self, tmp_path):
         (tmp_path / "eager.py").write_text(
             "from daybreak import Daybreak\napp = Daybreak('memory://')\n@app.task\ndef f(): ...\nf.submit()\n"
         )
@@ -314,7 +314,7 @@ class TestTarget:
         {"queues": ("a\nb",)},
     ],
 )
-def test_settings_that_cannot_be_right_are_refused(settings):
+def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(BadInput):
         WorkerSettings(**settings).check()
 
@@ -324,7 +324,7 @@ def about(name: str, seen_at: datetime) -> worker_record.WorkerRecord:
 
 
 class AtNoon(RealWorld):
-    """It is noon, and whoever sleeps misses what happens `meanwhile`."""
+    """A world in which it is always noon, and `meanwhile` happens during a sleep."""
 
     def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
         self._meanwhile = meanwhile
@@ -333,12 +333,12 @@ class AtNoon(RealWorld):
         return micros(NOON)
 
     async def sleep(self, delay: timedelta) -> None:
-        assert delay > 2 * about("any", NOON).lease_for, "one that is alive may be silent for so long"
+        assert delay > 2 * about("any", NOON).lease_for, "a live worker may be silent for so long"
         await self._meanwhile()
 
 
-async def test_of_workers_long_dead_nothing_is_left_and_a_wrong_clock_forgets_nobody_alive():
-    """`slow` tells of itself as ever; its clock is two days behind, or ours is ahead."""
+async def test_records_of_dead_workers_are_removed_and_a_wrong_clock_removes_no_live_one():
+    """`slow` still publishes its record; its clock is two days behind, or ours is ahead."""
     old = NOON - timedelta(days=2)
     async with MemoryStore() as store:
         await store.put([about("dead", old).put(), about("slow", old).put(), about("new", NOON).put()])
@@ -346,7 +346,7 @@ async def test_of_workers_long_dead_nothing_is_left_and_a_wrong_clock_forgets_no
         assert sorted(found.name for found in await store.records(worker_record.KIND)) == ["new", "slow"]
 
 
-async def test_children_that_cannot_be_started_are_tried_again():
+async def test_children_that_cannot_be_started_are_started_again():
     tries = []
 
     def start(slots: int) -> ChildHandle:
@@ -370,7 +370,7 @@ async def test_children_that_cannot_be_started_are_tried_again():
 
 @pytest.fixture
 async def pool():
-    """With one child, which has one slot."""
+    """A pool with one child, which has one slot."""
     program = Program()
     program.add(Definition(print))
     pool = Pool(
@@ -385,11 +385,11 @@ async def pool():
     await pool.children.close()
 
 
-async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand(pool):
-    """One slot, and a job fetched ahead for it: another that was announced may be more urgent."""
+async def test_announced_work_is_claimed_although_the_next_job_is_prefetched(pool):
+    """One slot, and a job prefetched for it: another one that was announced may be more urgent."""
     [child] = pool.children
     child.held[7] = HeldLease(lease(7), None)
-    pool.capacity._ends_in = lambda _: [0.001]  # what it is at ends in a moment
+    pool.capacity._ends_in = lambda _: [0.001]  # its running job ends in a moment
     pool.announced = False
     rooms = []
     for announce in (False, True, True):
@@ -402,8 +402,8 @@ async def test_what_is_announced_is_asked_for_although_the_next_job_is_at_hand(p
 
 
 @pytest.mark.parametrize(("lasts", "room"), [(0.00125, 25), (0.0001, 13)])
-async def test_a_child_of_one_slot_holds_more_of_what_is_not_very_short(pool, lasts, room):
-    """800 a second: 30 ms of work ahead, or 15."""
+async def test_a_child_with_one_slot_holds_more_ahead_of_jobs_that_are_not_very_short(pool, lasts, room):
+    """800 jobs per second: 30 ms of work ahead, or 15."""
     [child] = pool.children
     child._rate, child._mean = 400.0, lasts
     assert child.room == room
@@ -420,7 +420,7 @@ async def test_a_child_of_one_slot_holds_more_of_what_is_not_very_short(pool, la
         ([7], [], False),
     ],
 )
-async def test_what_is_urgent_goes_before_what_is_in_hand(pool, held, came, urgent):
+async def test_leases_are_urgent_if_one_goes_before_all_held_jobs(pool, held, came, urgent):
     [child] = pool.children
     for seq, priority in enumerate(held):
         child.held[seq] = HeldLease(lease(seq, priority=priority), None)
@@ -428,7 +428,7 @@ async def test_what_is_urgent_goes_before_what_is_in_hand(pool, held, came, urge
 
 
 class Hours(RealWorld):
-    """Time that passes while someone sleeps."""
+    """A world whose time passes only during sleeps."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -442,7 +442,7 @@ class Hours(RealWorld):
 
 
 class Away:
-    """A store that cannot be reached until a certain time; then the call has taken what is given here."""
+    """A lease source that cannot be reached until a certain time; then the call has claimed the leases given here."""
 
     def __init__(self, world: Hours, until: timedelta, taken: list[Lease]) -> None:
         self.asked: list[tuple[int, str]] = []
@@ -458,28 +458,28 @@ class Away:
         return ExchangeResult([], self._taken)
 
 
-class TestStrays:
-    def strays(self, world: Hours, source: Away, known: list[Lease], found: list[Lease]) -> OrphanedLeases:
+class TestOrphanedLeases:
+    def orphaned(self, world: Hours, source: Away, known: list[Lease], found: list[Lease]) -> OrphanedLeases:
         return OrphanedLeases(
             source, world, lease_for=timedelta(seconds=10), known_leases=lambda: known, on_found=found.extend
         )
 
-    async def test_what_nobody_knows_of_goes_back(self):
+    async def test_leases_that_the_pool_does_not_know_go_back(self):
         world, found = Hours(), []
         source = Away(world, timedelta(seconds=7), [lease(1), lease(2)])
-        strays = self.strays(world, source, [lease(1)], found)
-        strays.watch(ClaimRequest(frozenset(), 5, "a1"))
-        await strays._checking
+        orphaned = self.orphaned(world, source, [lease(1)], found)
+        orphaned.watch(ClaimRequest(frozenset(), 5, "a1"))
+        await orphaned._checking
         assert {one.seq for one in found} == {2}
         assert source.asked[-1][0] <= span(MAX_DELAY)
 
-    async def test_in_an_outage_each_call_is_looked_for_once_a_while_and_not_for_ever(self):
+    async def test_during_an_outage_each_call_is_checked_at_intervals_and_not_for_ever(self):
         world = Hours()
         source = Away(world, timedelta(hours=1), [])
-        strays = self.strays(world, source, [], [])
+        orphaned = self.orphaned(world, source, [], [])
         for n in range(3):
-            strays.watch(ClaimRequest(frozenset(), 5, f"a{n}"))
-        await strays._checking
+            orphaned.watch(ClaimRequest(frozenset(), 5, f"a{n}"))
+        await orphaned._checking
         looks = span(MAX_DELAY) // span(timedelta(seconds=5))
         assert Counter(call for _, call in source.asked) == {"a0": looks, "a1": looks, "a2": looks}
 
@@ -501,130 +501,131 @@ def test_many_rows_under_one_id_are_refused():
         f.using(id="x").submit_many([{"n": 1}, {"n": 2}])
 
 
-class TestPace:
+class TestBatchSize:
     @staticmethod
     def after(empty: float, each: float) -> BatchSize:
-        pace = BatchSize()
+        size = BatchSize()
         for items in [1, 5, 20, 80, 40, 100] * 20:
-            pace.record(items, empty + each * items)
-        return pace
+            size.record(items, empty + each * items)
+        return size
 
-    def test_an_exchange_carries_what_it_can_in_its_time(self):
+    def test_an_exchange_carries_what_fits_into_its_target_time(self):
         limit = self.after(0.0005, 20e-6).limit
         assert 0.5 * TARGET_SECONDS < 0.0005 + 20e-6 * 2 * limit < 1.5 * TARGET_SECONDS
 
-    def test_where_a_commit_is_slow_more_go_with_it(self):
+    def test_slow_commits_make_larger_exchanges(self):
         quick, slow = self.after(0.0005, 20e-6).limit, self.after(0.02, 20e-6).limit
         assert slow > 10 * quick
         assert self.after(0.0, 0.1).limit == MIN_LIMIT
 
-    def test_where_many_stand_in_line_more_go_with_each_exchange(self):
-        """What an exchange waits for others is no cost of what it carries, though more ends while it waits longer."""
-        chance, pace = random.Random(7), BatchSize()
+    def test_contention_makes_larger_exchanges(self):
+        """The time that an exchange waits for others is not a cost of its items, although more jobs end during longer
+        waits."""
+        chance, size = random.Random(7), BatchSize()
         for _ in range(300):
             waits = chance.choice([0.0, 0.002, 0.006, 0.012])
             items = 32 + int(waits * 8000)
-            pace.record(items, 0.0005 + 20e-6 * items + waits)
-        assert pace.limit > 2 * self.after(0.0005, 20e-6).limit
+            size.record(items, 0.0005 + 20e-6 * items + waits)
+        assert size.limit > 2 * self.after(0.0005, 20e-6).limit
 
-    def test_a_clock_that_stands_still_stops_nothing(self):
-        pace = self.after(0.0005, 20e-6)
-        usual = pace.limit
-        pace.record(64, 0.0)
-        assert MIN_LIMIT <= pace.limit <= MAX_LIMIT
+    def test_a_coarse_clock_breaks_nothing(self):
+        size = self.after(0.0005, 20e-6)
+        usual = size.limit
+        size.record(64, 0.0)
+        assert MIN_LIMIT <= size.limit <= MAX_LIMIT
         for items in [1, 5, 20, 80, 40, 100] * 80:
-            pace.record(items, 0.0005 + 20e-6 * items)
-        assert pace.limit == pytest.approx(usual, rel=0.1)
+            size.record(items, 0.0005 + 20e-6 * items)
+        assert size.limit == pytest.approx(usual, rel=0.1)
 
     @pytest.mark.parametrize("dearer", [10, 30])
-    def test_items_that_become_dearer_are_soon_known_to_be(self, dearer):
-        pace, lasted = self.after(0.0005, 20e-6), 0.0
+    def test_rising_item_costs_are_soon_noticed(self, dearer):
+        size, lasted = self.after(0.0005, 20e-6), 0.0
         for _ in range(150):
-            items = 2 * pace.limit
+            items = 2 * size.limit
             lasted = 0.0005 + dearer * 20e-6 * items
-            pace.record(items, lasted)
+            size.record(items, lasted)
         assert lasted < dearer * 0.01
 
-    def test_beside_urgent_work_it_carries_less_for_a_while(self):
-        pace = self.after(0.002, 20e-6)
-        usual = pace.limit
-        pace.expect_urgent()
-        assert MIN_LIMIT <= pace.limit < 0.5 * usual
+    def test_exchanges_are_smaller_for_a_while_after_urgent_work(self):
+        size = self.after(0.002, 20e-6)
+        usual = size.limit
+        size.expect_urgent()
+        assert MIN_LIMIT <= size.limit < 0.5 * usual
         for _ in range(URGENT_EXCHANGES // 6):
             for items in [1, 5, 20, 80, 40, 100]:
-                pace.record(items, 0.002 + 20e-6 * items)
-        assert pace.limit < 0.5 * usual
+                size.record(items, 0.002 + 20e-6 * items)
+        assert size.limit < 0.5 * usual
         for items in [1, 5, 20, 80, 40, 100]:
-            pace.record(items, 0.002 + 20e-6 * items)
-        assert pace.limit == pytest.approx(usual, rel=0.1)
+            size.record(items, 0.002 + 20e-6 * items)
+        assert size.limit == pytest.approx(usual, rel=0.1)
 
-    def test_it_begins_somewhere_and_survives_what_tells_nothing(self):
-        pace = BatchSize()
-        assert MIN_LIMIT <= pace.limit <= MAX_LIMIT
+    def test_the_limit_stays_in_bounds_without_usable_measurements(self):
+        size = BatchSize()
+        assert MIN_LIMIT <= size.limit <= MAX_LIMIT
         for _ in range(100):
-            pace.record(7, 0.001)
-            assert MIN_LIMIT <= pace.limit <= MAX_LIMIT
+            size.record(7, 0.001)
+            assert MIN_LIMIT <= size.limit <= MAX_LIMIT
         for _ in range(100):
-            pace.record(0, 0.0)
-            assert MIN_LIMIT <= pace.limit <= MAX_LIMIT
+            size.record(0, 0.0)
+            assert MIN_LIMIT <= size.limit <= MAX_LIMIT
 
 
-class TestForesight:
+class TestDurationForecast:
     @staticmethod
     def of(*seconds: float) -> DurationForecast:
-        foresight = DurationForecast()
+        forecast = DurationForecast()
         for one in seconds:
-            foresight.record("t", one)
-        return foresight
+            forecast.record("t", one)
+        return forecast
 
-    def test_jobs_that_always_take_as_long_are_foreseen(self):
-        foresight = self.of(*[0.1] * SAMPLES)
-        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
-        assert foresight.ends_in({7: 100.0}, {7: "other"}, 100.08) == []
+    def test_jobs_of_constant_duration_are_predicted(self):
+        forecast = self.of(*[0.1] * SAMPLES)
+        assert forecast.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
+        assert forecast.ends_in({7: 100.0}, {7: "other"}, 100.08) == []
 
-    def test_others_are_not(self):
+    def test_other_jobs_are_not_predicted(self):
         assert self.of(0.1).ends_in({7: 100.0}, {7: "t"}, 100.08) == []
         assert self.of(*[0.1, 0.3] * 10).ends_in({7: 100.0}, {7: "t"}, 100.08) == []
         assert self.of(*[0.001] * 10).ends_in({7: 100.0}, {7: "t"}, 100.0) == []
 
-    def test_longer_ones_are_known_as_soon_as_a_few_have_ended(self):
-        foresight = self.of(*[0.05] * 20, *[0.1] * (SAMPLES - 1))
-        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
+    def test_longer_durations_are_known_after_a_few_jobs(self):
+        forecast = self.of(*[0.05] * 20, *[0.1] * (SAMPLES - 1))
+        assert forecast.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
 
-    def test_one_that_stands_out_deceives_nobody(self):
-        foresight = self.of(*[0.1] * SAMPLES, 0.9)
-        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
+    def test_one_outlier_does_not_change_the_prediction(self):
+        forecast = self.of(*[0.1] * SAMPLES, 0.9)
+        assert forecast.ends_in({7: 100.0}, {7: "t"}, 100.08) == [pytest.approx(0.02)]
 
-    def test_one_that_is_late_is_expected_no_more(self):
-        foresight = self.of(*[0.1] * SAMPLES)
-        assert len(foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + MAX_LATENESS / 2)) == 1
-        assert foresight.ends_in({7: 100.0}, {7: "t"}, 100.1 + 2 * MAX_LATENESS) == []
+    def test_a_job_that_is_late_is_no_longer_predicted(self):
+        forecast = self.of(*[0.1] * SAMPLES)
+        assert len(forecast.ends_in({7: 100.0}, {7: "t"}, 100.1 + MAX_LATENESS / 2)) == 1
+        assert forecast.ends_in({7: 100.0}, {7: "t"}, 100.1 + 2 * MAX_LATENESS) == []
 
 
-class TestSpares:
-    def test_the_most_urgent_goes_first_else_as_they_came(self):
-        spares = PrefetchedLeases()
-        spares.add([lease(1), lease(2), msgspec.structs.replace(lease(3), priority=0)], 0.0)
-        assert [one.seq for one in spares.take(2)] == [3, 1]
-        assert [one.seq for one in spares.leases] == [2]
+class TestPrefetchedLeases:
+    def test_prefetched_leases_are_taken_by_priority_then_by_arrival(self):
+        prefetched = PrefetchedLeases()
+        prefetched.add([lease(1), lease(2), msgspec.structs.replace(lease(3), priority=0)], 0.0)
+        assert [one.seq for one in prefetched.take(2)] == [3, 1]
+        assert [one.seq for one in prefetched.leases] == [2]
 
-    def test_what_no_slot_came_free_for_goes_back(self):
-        spares = PrefetchedLeases()
-        spares.add([lease(1)], 0.0)
-        spares.add([lease(2)], MAX_WAIT)
-        assert [one.seq for one in spares.take_overdue(MAX_WAIT * 1.5)] == [1]
-        assert [one.seq for one in spares.leases] == [2]
+    def test_leases_without_a_free_slot_go_back_after_a_while(self):
+        prefetched = PrefetchedLeases()
+        prefetched.add([lease(1)], 0.0)
+        prefetched.add([lease(2)], MAX_WAIT)
+        assert [one.seq for one in prefetched.take_overdue(MAX_WAIT * 1.5)] == [1]
+        assert [one.seq for one in prefetched.leases] == [2]
 
     def test_a_lease_is_dropped_by_its_fence(self):
-        spares = PrefetchedLeases()
-        spares.add([lease(1)], 0.0)
-        assert not spares.drop(msgspec.structs.replace(lease(1), fence=2))
-        assert spares.drop(lease(1))
-        assert len(spares) == 0
+        prefetched = PrefetchedLeases()
+        prefetched.add([lease(1)], 0.0)
+        assert not prefetched.drop(msgspec.structs.replace(lease(1), fence=2))
+        assert prefetched.drop(lease(1))
+        assert len(prefetched) == 0
 
 
-class TestReported:
-    def test_the_latest_are_remembered_by_their_fence_and_the_oldest_forgotten(self):
+class TestReportedLeases:
+    def test_the_latest_leases_are_remembered_by_fence_and_the_oldest_forgotten(self):
         reported = ReportedLeases()
         for n in range(3 * MIN_REMEMBERED):
             reported.add(lease(n))
@@ -634,7 +635,7 @@ class TestReported:
         assert msgspec.structs.replace(lease(3 * MIN_REMEMBERED - 1), fence=2) not in reported
 
 
-def test_a_record_has_the_digest_of_each_tasks_code_and_of_no_more_than_so_many(monkeypatch):
+def test_a_record_has_the_code_digests_of_a_limited_number_of_tasks(monkeypatch):
     app = Daybreak("memory://")
     for name in ("c", "a", "b"):
         app.task(name=name)(lambda: None)

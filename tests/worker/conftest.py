@@ -1,4 +1,6 @@
-"""One store for each module of tests, and nobody left behind. Deeds of one test are told apart by their job's id."""
+"""Fixtures for tests with real workers: one store per test or module, and no process left behind.
+
+Tasks write lines to a file; the tests find theirs by the id of the job."""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # for what stands beside these tests, and for the children they start
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests, here and in children
 
-import worker_deeds
+import worker_tasks
 from worker_hand import LINES, WorkerProcess, nobody_left, read_lines, until
 
 from daybreak import Daybreak, JobHandle
@@ -23,7 +25,7 @@ LEASE = "1s"
 
 @dataclass
 class Stage:
-    """A folder with a store, on which deeds are done."""
+    """A folder with a store, and the app that uses it."""
 
     folder: Path
     app: Daybreak
@@ -32,8 +34,8 @@ class Stage:
     def url(self) -> str:
         return self.app.settings.url
 
-    def process(self, *words: str, target: Path = Path(worker_deeds.__file__), **env: str) -> WorkerProcess:
-        """A worker as a process of its own, with leases of a second unless told otherwise."""
+    def process(self, *words: str, target: Path = Path(worker_tasks.__file__), **env: str) -> WorkerProcess:
+        """Start a worker process, with leases of one second unless the words say otherwise."""
         lease = () if "--lease" in words else ("--lease", LEASE)
         return WorkerProcess(target, self.url, self.folder, *lease, *words, env=env)
 
@@ -43,12 +45,12 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path) -> Iterator[Stage]:
-    yield from _stage(tmp_path, worker_deeds.app)
+    yield from _stage(tmp_path, worker_tasks.app)
 
 
 @pytest.fixture(scope="module")
 def shared_stage(tmp_path_factory) -> Iterator[Stage]:
-    yield from _stage(tmp_path_factory.mktemp("shared"), worker_deeds.app)
+    yield from _stage(tmp_path_factory.mktemp("shared"), worker_tasks.app)
 
 
 def _stage(folder: Path, app: Daybreak) -> Iterator[Stage]:
@@ -65,7 +67,7 @@ def _stage(folder: Path, app: Daybreak) -> Iterator[Stage]:
 
 @pytest.fixture
 def began() -> Callable[[JobHandle[Any]], dict[str, Any]]:
-    """Waits for a deed's first line."""
+    """Waits until a job has written a line."""
 
     def wait(job: JobHandle[Any], *, times: int = 1, word: str = "began") -> dict[str, Any]:
         lines = until(

@@ -1,4 +1,4 @@
-"""Execution limits follow what all workers have seen of a task."""
+"""Adaptive time limits follow the durations that all workers have measured for a task."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tell(app, subject, seconds, times):
     app.portal.run(app._with_client(put))
 
 
-def told(app, subject):
+def stored_durations(app, subject):
     async def read(client):
         return (await client.learning.read(subject))[0]
 
@@ -48,14 +48,14 @@ def told(app, subject):
 
 
 def learned(worker, subject):
-    """Wait until a worker knows of it: it asks when the first such job comes."""
+    """Wait until the worker knows the durations of a subject: it reads them when the first such job comes."""
     deadline = time.monotonic() + 20
     while worker._durations.known(subject) is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_what_is_quick_as_a_rule_is_ended_sooner_and_what_is_slow_later(app):
+def test_an_adaptive_limit_is_short_for_quick_tasks_and_long_for_slow_ones(app):
     quick = app.task(name="quick", timeout=Adaptive("2s"), retry=ONCE)(rest)
     slow = app.task(name="slow", timeout=Adaptive("1s"), retry=ONCE, resource=Resource("far", slots=4))(rest)
     tell(app, "execution quick", 0.01, 500)
@@ -70,7 +70,7 @@ def test_what_is_quick_as_a_rule_is_ended_sooner_and_what_is_slow_later(app):
         assert slow.submit(1.5).result(timeout="20s") == 1.5
 
 
-def test_a_written_limit_stays_as_it_is_whatever_was_seen(app):
+def test_a_written_limit_ignores_measured_durations(app):
     """500 short jobs would halve an adaptive limit of two seconds."""
     quick = app.task(name="quick", timeout="2s", retry=ONCE)(rest)
     tell(app, "execution quick", 0.01, 500)
@@ -80,7 +80,7 @@ def test_a_written_limit_stays_as_it_is_whatever_was_seen(app):
         with pytest.raises(JobFailed, match=r"ran longer than its limit of 2 s \(written\)"):
             quick.submit(30.0).result(timeout="20s")
         assert not worker._durations._wanted
-    assert told(app, "execution quick").seen == 0
+    assert stored_durations(app, "execution quick").seen == 0
 
 
 def test_a_written_limit_is_the_same_at_every_attempt(app):
@@ -103,14 +103,14 @@ def test_a_job_may_have_another_kind_of_limit_than_its_task(app):
     assert (left.timeout, left.adaptive, left.escalate) == (timedelta(seconds=2), True, 3.0)
 
 
-def test_what_a_worker_saw_is_there_when_it_has_gone(app):
+def test_measured_durations_outlive_the_worker(app):
     nap = app.task(name="nap", timeout=Adaptive("1s"), retry=ONCE)(rest)
     with app.worker():
         for _ in range(5):
             nap.submit(0.02).result(timeout="20s")
         with pytest.raises(JobFailed):
             nap.submit(30.0).result(timeout="20s")
-    durations = told(app, "execution nap")
+    durations = stored_durations(app, "execution nap")
     assert (durations.seen, durations.late) == (6, 1)
     [known] = app.stats().adaptive
     assert (known.subject, known.seen, known.base) == ("execution nap", 6, timedelta(seconds=1))
@@ -130,7 +130,7 @@ def test_a_record_that_cannot_be_read_stops_no_worker(app, monkeypatch):
         assert nap.submit(0.01).result(timeout="20s") == 0.01
         learned(worker, "execution nap")
         assert nap.submit(0.02).result(timeout="20s") == 0.02
-    assert told(app, "execution nap").seen == 2
+    assert stored_durations(app, "execution nap").seen == 2
 
 
 def test_a_job_that_took_longer_than_most_may_do_so_again(app):

@@ -1,4 +1,4 @@
-"""Children come and go: replaced after so many jobs or at so much memory, and never more than there should be."""
+"""Children are replaced after a number of jobs or above a memory limit, and there are never too many."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import worker_printing
-from worker_deeds import app, grow, idle, nap, noop, pid
 from worker_hand import family, is_alive, read_lines, until
+from worker_tasks import app, grow, idle, nap, noop, pid
 
 from daybreak import State
 
@@ -19,11 +19,11 @@ def children() -> list[int]:
 
 
 def sync_children(worker) -> int:
-    """How many there should be: one for each slot, and one for async tasks."""
+    """The expected number of children: one per slot, and one for async tasks."""
     return worker.settings.slots + 1
 
 
-def test_a_child_is_replaced_after_its_number_of_jobs(stage):
+def test_a_child_is_replaced_after_recycle_after_jobs(stage):
     with app.worker(processes=1, recycle_after=3) as worker:
         pids = [pid.submit().result(timeout="30s") for _ in range(10)]
         runs = [pids.count(one) for one in dict.fromkeys(pids)]
@@ -33,13 +33,13 @@ def test_a_child_is_replaced_after_its_number_of_jobs(stage):
         assert all(not is_alive(one) for one in dict.fromkeys(pids) if one not in children())
 
 
-def test_recycling_in_the_midst_of_many_short_jobs_loses_none_and_leaves_no_child_over(stage):
+def test_recycling_during_many_short_jobs_loses_none_and_leaves_no_extra_child(stage):
     with app.worker(processes=2, recycle_after=20) as worker:
         assert noop.map(range(300), timeout="60s") == list(range(300))
         until(lambda: len(children()) == sync_children(worker), "as many children as slots")
 
 
-def test_a_child_that_has_grown_too_large_is_replaced_between_jobs(stage):
+def test_a_child_over_its_memory_limit_is_replaced_between_jobs(stage):
     with app.worker(processes=1, memory_limit=150 << 20) as worker:
         small = pid.submit().result(timeout="30s")
         assert pid.submit().result(timeout="30s") == small
@@ -51,10 +51,10 @@ def test_a_child_that_has_grown_too_large_is_replaced_between_jobs(stage):
 
 
 @pytest.mark.parametrize("short", [noop, idle], ids=["behind another task", "behind the same task"])
-def test_a_job_that_has_ended_is_told_of_while_the_next_one_runs(stage, short):
-    """Short jobs travel together; one that has ended must not wait for a long one behind it."""
+def test_an_outcome_is_reported_while_the_next_job_runs(stage, short):
+    """Outcomes of short jobs are sent together, but an outcome must not wait for a long job that follows."""
     with app.worker(processes=1, cancel_grace="100ms"):
-        short.map([0] * 1500, timeout="30s")  # now it is known to be quick, and holds a few ahead
+        short.map([0] * 1500, timeout="30s")  # now the task is known to be quick, and the child holds some jobs ahead
         app.queue("default").pause()
         jobs = [*short.submit_many([{short.definition.parameters[0]: 0}] * 400), idle.submit(30.0)]
         *before, long = jobs
@@ -69,8 +69,8 @@ def test_a_job_that_has_ended_is_told_of_while_the_next_one_runs(stage, short):
     assert not left, f"{len(left)} jobs had ended long ago and were still shown as running"
 
 
-def test_what_a_child_held_ahead_is_handed_back_while_a_long_job_runs(stage, began):
-    """An urgent slot elsewhere may take it: nothing is stuck behind a job that turned out long."""
+def test_work_held_ahead_is_handed_back_while_a_long_job_runs(stage, began):
+    """Another slot may run it: no job is stuck behind one that turned out to be long."""
     with app.worker(processes=2, cancel_grace="100ms"):
         noop.map(range(1500), timeout="30s")
         long = nap.submit(5.0)
@@ -85,7 +85,7 @@ def test_what_a_child_held_ahead_is_handed_back_while_a_long_job_runs(stage, beg
 
 @pytest.fixture
 def printing(stage):
-    """A worker that was told to print eight lines, and has ended since."""
+    """The output of a worker whose task printed eight lines, and that has ended."""
 
     def print_and_end(*words: str) -> str:
         worker_printing.app.use(stage.url)
@@ -101,13 +101,13 @@ def printing(stage):
 
 
 @pytest.mark.parametrize("words", [(), ("--recycle-after", "1")], ids=["stopped", "recycled"])
-def test_a_child_that_is_let_go_may_do_what_is_to_be_done_at_exit(printing, words):
+def test_a_child_that_is_told_to_exit_runs_its_exit_handlers(printing, words):
     printing(*words)
     assert {line["n"] for line in read_lines(word="goodbye")} == set(range(8))
 
 
 @pytest.mark.parametrize("words", [(), ("--recycle-after", "1")], ids=["stopped", "recycled"])
-def test_what_a_task_prints_is_not_lost_when_its_child_ends(printing, words):
-    """Output to a file or a pipe is buffered."""
+def test_output_of_a_task_is_not_lost_when_its_child_ends(printing, words):
+    """Output to a file or a pipe is buffered, and must be flushed when the child ends."""
     said = printing(*words)
     assert not [n for n in range(8) if f"said {n}" not in said]

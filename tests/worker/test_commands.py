@@ -1,4 +1,4 @@
-"""Command lines as jobs: their output is kept, and what they started is ended with them."""
+"""Command lines as jobs: their output is stored, and the processes that they started end with them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 
 import pytest
 from worker_commands import QUICK, all_gone, submit, submit_family
-from worker_deeds import app
 from worker_hand import is_alive, until
+from worker_tasks import app
 
 from daybreak import JobCancelled, JobFailed
 
@@ -37,7 +37,7 @@ def test_a_command_knows_its_job_and_its_environment(worker):
     assert job.result(timeout="30s")["stdout"] == f"{job.id} red\n"
 
 
-def test_of_endless_output_the_end_is_kept(worker):
+def test_only_the_end_of_long_output_is_kept(worker):
     code = "import sys; sys.stdout.write('x' * 1_000_000 + 'the end')"
     out = submit(sys.executable, "-c", code).result(timeout="30s")["stdout"]
     assert out.endswith("the end")
@@ -45,12 +45,12 @@ def test_of_endless_output_the_end_is_kept(worker):
     assert len(out) < 70_000
 
 
-def test_output_that_is_no_text_is_no_trouble(worker):
+def test_output_that_is_not_text_is_escaped(worker):
     out = submit(sys.executable, "-c", "import sys; sys.stdout.buffer.write(b'\\xff\\x00ok')").result(timeout="30s")
     assert "ok" in out["stdout"]
 
 
-def test_a_command_that_fails_is_told_with_its_code_and_its_last_words(worker):
+def test_the_error_of_a_command_has_its_exit_code_and_the_end_of_its_output(worker):
     with pytest.raises(JobFailed, match=r"(?s)exit code 3.*it is broken"):
         submit("sh", "-c", "echo it is broken >&2; exit 3").result(timeout="30s")
     with pytest.raises(JobFailed, match="SIGTERM"):
@@ -66,7 +66,7 @@ def test_a_command_that_fails_keeps_the_ends_of_both_streams(worker):
         job.result(timeout="30s")
 
 
-def test_of_a_command_that_says_much_and_fails_the_error_holds_some_and_the_traceback_more(worker):
+def test_long_output_of_a_failed_command_is_short_in_the_error_and_longer_in_the_traceback(worker):
     job = submit("sh", "-c", "seq 1 20000; seq 20001 40000 >&2; exit 3")
     with pytest.raises(JobFailed):
         job.result(timeout="30s")
@@ -78,14 +78,14 @@ def test_of_a_command_that_says_much_and_fails_the_error_holds_some_and_the_trac
         assert all(f"\n{n}\n" in failure.traceback for n in range(last - 1200, last + 1))
 
 
-def test_a_command_that_does_not_exist_is_not_tried_again(worker):
+def test_a_command_that_does_not_exist_is_not_retried(worker):
     job = submit("no-such-program-here", attempts=3)
     with pytest.raises(JobFailed, match="no-such-program-here"):
         job.result(timeout="30s")
     assert job.info().attempt == 1
 
 
-def test_a_command_that_says_that_trying_again_may_help_is_tried_again(worker, shared_stage):
+def test_a_command_that_ends_with_ex_tempfail_is_retried(worker, shared_stage):
     flag = shared_stage.file("tried")
     job = submit("sh", "-c", f"test -e {flag} || {{ touch {flag}; exit 75; }}", attempts=2)
     assert job.result(timeout="30s")["exit_code"] == 0
@@ -99,7 +99,7 @@ def test_a_time_limit_ends_the_command_and_what_it_started(worker, shared_stage)
     all_gone(pids)
 
 
-def test_a_cancelled_command_takes_what_it_started_with_it(worker, shared_stage):
+def test_cancelling_a_command_ends_the_processes_that_it_started(worker, shared_stage):
     job, pids = submit_family(shared_stage)
     job.cancel()
     try:
@@ -112,7 +112,7 @@ def test_a_cancelled_command_takes_what_it_started_with_it(worker, shared_stage)
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_a_cancelled_command_that_ignores_sigterm_is_ended(worker, shared_stage):
+def test_a_cancelled_command_that_ignores_sigterm_is_killed(worker, shared_stage):
     place = shared_stage.file("deaf")
     job = submit(sys.executable, "-c", DEAF, str(place))
     until(place.exists, "it runs")

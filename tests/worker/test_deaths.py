@@ -1,4 +1,4 @@
-"""Processes die: what they were at runs again, what they had not begun is not charged, and only a killer ends by it."""
+"""Processes die: running jobs run again, jobs that had not started are not charged, and only the cause fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import signal
 import time
 
 import pytest
-from worker_deeds import (
+from worker_hand import is_alive, read_lines, until
+from worker_tasks import (
     adie,
     afork_and_come_back,
     anap,
@@ -28,7 +29,6 @@ from worker_deeds import (
     noop,
     wait_for_file,
 )
-from worker_hand import is_alive, read_lines, until
 
 from daybreak import JobFailed, State
 
@@ -44,7 +44,7 @@ def tries(job):
 # -- a child dies ------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_kills_its_child_three_times_ends_with_its_story_while_others_complete(stage):
+def test_a_job_that_kills_its_child_three_times_fails_with_its_history_while_others_complete(stage):
     with app.worker(processes=2, lease_for="1s"):
         others = [nap.submit(0.05) for _ in range(20)]
         killer = die.submit()
@@ -61,7 +61,7 @@ def test_a_job_that_kills_its_child_three_times_ends_with_its_story_while_others
     assert kinds(killer) == ["submitted", "started", "retrying", "started", "retrying", "started", "failed"]
 
 
-def test_a_job_with_one_attempt_that_ends_its_process_ends_failed(stage):
+def test_a_job_with_one_attempt_that_ends_its_process_fails(stage):
     with app.worker(processes=1):
         job = exit_hard.submit()
         with pytest.raises(JobFailed, match="exit code 7; died once, running alone, on its last attempt"):
@@ -69,37 +69,37 @@ def test_a_job_with_one_attempt_that_ends_its_process_ends_failed(stage):
     assert len(tries(job)) == 1
 
 
-def test_of_many_async_jobs_at_one_death_only_the_killer_ends_by_it(stage, began):
+def test_of_many_async_jobs_in_a_child_that_dies_only_the_cause_fails(stage, began):
     with app.worker(processes=1, lease_for="1s"):
-        innocents = [anap.submit(0.6), anap_once.submit(0.6), anap_once.submit(0.6)]
-        for job in innocents:
+        others = [anap.submit(0.6), anap_once.submit(0.6), anap_once.submit(0.6)]
+        for job in others:
             began(job)
         killer = adie.submit()
         with pytest.raises(JobFailed) as failed:
             killer.result(timeout="60s")
         assert failed.value.reason == "lost"
-        for job in innocents:
+        for job in others:
             assert job.result(timeout="60s") == 0.6
             assert len(tries(job)) == 2
 
 
-def test_one_whose_part_leaves_the_program_ends_by_it_alone(stage, began):
+def test_a_job_whose_subtask_calls_sys_exit_is_the_only_one_that_fails(stage, began):
     with app.worker(processes=1, lease_for="1s"):
-        innocents = [anap_once.submit(0.6) for _ in range(4)]
-        for job in innocents:
+        others = [anap_once.submit(0.6) for _ in range(4)]
+        for job in others:
             began(job)
         killer = exit_in_part.submit()
         with pytest.raises(JobFailed) as failed:
             killer.result(timeout="60s")
         assert failed.value.reason == "lost"
-        for job in innocents:
+        for job in others:
             assert job.result(timeout="60s") == 0.6
 
 
 @pytest.mark.parametrize(("how", "code"), [("returns", 0), ("exits", 7), ("raises", 1)])
 @pytest.mark.parametrize("task", [fork_and_come_back, afork_and_come_back], ids=["sync", "async"])
-def test_a_process_that_a_task_forked_ends_where_the_task_ends(stage, task, how, code):
-    """It runs nothing of what waits, tells nothing, and takes nothing away."""
+def test_a_process_that_a_task_forked_ends_when_the_task_function_returns(stage, task, how, code):
+    """It runs no waiting work, reports nothing, and removes nothing."""
     with app.worker(processes=1, lease_for="1s"):
         job = task.submit(how)
         others = [nap.submit(0.0) for _ in range(30)]
@@ -114,7 +114,7 @@ def test_a_process_that_a_task_forked_ends_where_the_task_ends(stage, task, how,
 
 @pytest.fixture
 def all_at_once():
-    """Jobs that are submitted in the block can be claimed only after it, and then together."""
+    """Jobs that are submitted inside the block become due after it, all at the same time."""
 
     @contextlib.contextmanager
     def held_back():
@@ -125,8 +125,8 @@ def all_at_once():
     return held_back
 
 
-def test_what_a_dead_child_had_not_begun_is_not_charged(stage, all_at_once):
-    """Short jobs are held ahead; the one that kills the child stands before them."""
+def test_jobs_that_a_dead_child_had_not_started_are_not_charged(stage, all_at_once):
+    """The child holds short jobs ahead, behind the job that kills it."""
     with app.worker(processes=1):
         noop.map(range(1500), timeout="60s")
         with all_at_once():
@@ -139,8 +139,9 @@ def test_what_a_dead_child_had_not_begun_is_not_charged(stage, all_at_once):
         assert any("released" in kinds(job) for job in behind), "it held nothing ahead: the test showed nothing"
 
 
-def test_what_had_ended_before_its_child_died_is_not_charged(stage, all_at_once):
-    """The same, the killer in the midst of short jobs: what ended before it may run again, but pays nothing."""
+def test_a_job_that_ended_before_its_child_died_is_not_charged(stage, all_at_once):
+    """The job that kills the child is among short jobs: jobs that ended before it may run again, but are not
+    charged."""
     with app.worker(processes=1):
         noop.map(range(1500), timeout="60s")
         with all_at_once():
@@ -152,8 +153,8 @@ def test_what_had_ended_before_its_child_died_is_not_charged(stage, all_at_once)
             assert job.info().lost == 0
 
 
-def test_a_suspect_is_tried_soon_though_other_work_waits(stage):
-    """It needs a child of its own: the next that is free, not the first that finds nothing else to do."""
+def test_a_suspect_runs_soon_although_other_work_waits(stage):
+    """It needs a child of its own, and gets the next one that is free, although other work waits."""
     with app.worker(processes=1):
         suspect = die_at_first.using(priority="critical").submit()
         crowd = nap.submit_many([{"seconds": 0.05} for _ in range(200)])
@@ -184,7 +185,7 @@ def test_the_jobs_of_a_killed_worker_run_again_side_by_side(stage, began):
         assert second.stop() == 0
 
 
-def test_three_deaths_of_workers_and_an_error_end_no_job_and_every_attempt_is_one_that_began(stage, began):
+def test_three_deaths_of_workers_and_an_error_fail_no_job_and_every_attempt_is_one_that_started(stage, began):
     gate = stage.file("gate")
     jobs = [await_file_and_stumble.submit(str(gate)) for _ in range(4)]
     for death in (1, 2, 3):
@@ -192,7 +193,7 @@ def test_three_deaths_of_workers_and_an_error_end_no_job_and_every_attempt_is_on
             for job in jobs:
                 began(job, times=death)
             worker.kill()
-    for tried, alone in enumerate((False, False, True)):  # after two deaths each runs in a child of its own
+    for tried, alone in enumerate((False, False, True)):  # after two deaths each job runs alone in a child
         pids = {tries(job)[tried]["pid"] for job in jobs}
         assert len(pids) == (len(jobs) if alone else 1)
     gate.touch()
@@ -203,12 +204,12 @@ def test_three_deaths_of_workers_and_an_error_end_no_job_and_every_attempt_is_on
         assert worker.stop() == 0
 
 
-def test_a_job_that_kills_its_worker_ends_by_it_once_it_did_so_alone(stage, began):
+def test_a_job_that_kills_its_worker_fails_once_it_was_on_probation(stage, began):
     gate, go = stage.file("gate"), stage.file("go")
     killer = kill_the_worker.submit(str(go))
-    innocents = [await_file.submit(str(gate)) for _ in range(3)]
+    others = [await_file.submit(str(gate)) for _ in range(3)]
     with stage.process("--processes", "1") as first:
-        for job in (killer, *innocents):
+        for job in (killer, *others):
             began(job)
         go.touch()
         first.wait()
@@ -220,7 +221,7 @@ def test_a_job_that_kills_its_worker_ends_by_it_once_it_did_so_alone(stage, bega
         assert failed.value.reason == "lost"
         assert "died 2 times, the last time running alone" in failed.value.error
         gate.touch()
-        for job in innocents:
+        for job in others:
             assert job.result(timeout="30s") == str(gate)
             assert job.info().attempt == len(tries(job))
         assert third.stop() == 0

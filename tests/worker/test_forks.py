@@ -1,4 +1,4 @@
-"""Forks: what was opened before stays the parent's, the child opens its own, and no job of either is lost."""
+"""Forks: files and sockets opened before belong to the parent, the forked process opens its own, and no job is lost."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def run(folder, program):
 
 
 async def found(folder):
-    """The tasks of all jobs in the file, as someone sees it who had no part in this."""
+    """The tasks of all jobs in the file, as a process reads them that took no part in the test."""
     async with SqliteStore(folder / "jobs.db") as store:
         tasks = [job.spec.task async for job in Client(store).find_all()]
     db = apsw.Connection(str(folder / "jobs.db"))
@@ -122,7 +122,7 @@ STORIES = {
         app.submit("after")
     """,
     "the parent closes first": """
-        # SQLite would throw away the log into which the child commits, if the child were without locks.
+        # Without its own locks, SQLite would delete the WAL into which the forked process commits.
         app.submit("before")
         opened, closed = Sign(), Sign()
 
@@ -171,8 +171,8 @@ STORIES = {
             global store
             try:
                 store.insert_now([])
-            except StoreUnavailable as trouble:
-                assert "was opened before a fork" in str(trouble)
+            except StoreUnavailable as error:
+                assert "was opened before a fork" in str(error)
             else:
                 raise AssertionError("the parent's store was used")
             portal.run(store.close())
@@ -246,7 +246,7 @@ async def test_forks_beside_threads_that_write(tmp_path):
     assert tasks.count("thread") == int(ended.stdout) > 0
 
 
-def test_a_child_forked_in_the_middle_of_a_write_is_told_so(tmp_path):
+def test_a_process_forked_during_a_write_gets_an_error(tmp_path):
     ended = run(
         tmp_path,
         """
@@ -259,8 +259,8 @@ def test_a_child_forked_in_the_middle_of_a_write_is_told_so(tmp_path):
         def child():
             try:
                 app.submit("child")
-            except StoreUnavailable as trouble:
-                print(trouble, flush=True)
+            except StoreUnavailable as error:
+                print(error, flush=True)
 
         ended(fork(child, leave=sys.exit))
         leave.set()
@@ -278,20 +278,20 @@ from daybreak.client.client import Client
 from daybreak.stores.sqlite import SqliteStore
 store = asyncio.run(SqliteStore("jobs.db").open())
 store.insert_now([Client(store).spec("stranger")])
-os._exit(0)  # without closing: the log stays
+os._exit(0)  # without closing the store: the WAL stays
 """
 
 
 @pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
-def test_a_child_takes_nothing_from_a_parent_that_listens(tmp_path, leave):
-    """Its sockets and its place in the loop are in use on the other side of the fork."""
+def test_a_forked_process_does_not_disturb_the_wake_ups_of_its_parent(tmp_path, leave):
+    """The parent still uses the sockets, and their registration in the event loop, after the fork."""
     ended = run(
         tmp_path,
         f"""
         async def watching():
             watch = app.store.watch([work_topic("default")])
-            for told in (begun, again):
-                told.set()
+            for ready in (begun, again):
+                ready.set()
                 assert await watch.wait(timedelta(seconds=60)), "not woken"
             watch.close()
 
@@ -313,7 +313,7 @@ def test_a_child_takes_nothing_from_a_parent_that_listens(tmp_path, leave):
 
         ended(fork(child, leave={leave}))
         assert os.listdir("jobs.db-wake") == [address]
-        again.wait()  # the first look at the file
+        again.wait()  # the first poll of the file
         import subprocess
         subprocess.run([sys.executable, "-c", {STRANGER!r}], check=True)
         waiting.result(60)
@@ -322,8 +322,8 @@ def test_a_child_takes_nothing_from_a_parent_that_listens(tmp_path, leave):
     assert (ended.stderr, ended.returncode) == ("", 0)
 
 
-def test_a_child_that_outlives_its_parent_keeps_nothing_of_it(tmp_path):
-    """Neither its address, at which nobody listens any more, nor its log, which is for those who have real locks."""
+def test_a_forked_process_that_outlives_its_parent_keeps_neither_its_address_nor_its_wal(tmp_path):
+    """It keeps neither the address, at which nobody listens any more, nor the WAL, for which it has no locks."""
     ended = run(
         tmp_path,
         f"""
@@ -350,7 +350,7 @@ def test_a_child_that_outlives_its_parent_keeps_nothing_of_it(tmp_path):
     assert (tmp_path / "jobs.db-wal").exists()
 
 
-def test_a_portal_after_a_fork_is_another(tmp_path):
+def test_a_fork_has_its_own_portal(tmp_path):
     ended = run(
         tmp_path,
         """

@@ -1,4 +1,4 @@
-"""A job that shows no sign of life is reported with where it stands, and ended; one that lives is left alone."""
+"""A job that shows no sign of life is ended and its stack is logged; a job that is alive is left alone."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def worker(tmp_path_factory):
 
 
 def failed(job):
-    with pytest.raises(JobFailed) as trouble:
+    with pytest.raises(JobFailed) as caught:
         job.result(timeout="20s")
-    return trouble.value
+    return caught.value
 
 
-def test_one_that_hangs_is_ended_and_says_where_it_stood(worker, caplog):
+def test_a_job_that_hangs_is_ended_and_its_stack_is_logged(worker, caplog):
     with caplog.at_level(logging.ERROR, logger="daybreak.worker"):
         job = hangs.sleeps_for_ever.submit()
-        trouble = failed(job)
-    assert trouble.reason == "timeout"
-    assert "showed no sign of life" in str(trouble)
-    assert "no progress, CPU time or output" in str(trouble)
+        error = failed(job)
+    assert error.reason == "timeout"
+    assert "showed no sign of life" in str(error)
+    assert "no progress, CPU time or output" in str(error)
     stack = job.info().failure.traceback
     assert "waits_for_nobody" in stack
     assert "time.sleep(60)" in stack
@@ -58,13 +58,13 @@ def test_one_that_hangs_is_ended_and_says_where_it_stood(worker, caplog):
     assert "waits_for_nobody" in line
 
 
-def test_one_that_looks_again_and_again_for_what_never_comes_hangs(worker):
+def test_a_job_that_only_polls_counts_as_hanging(worker):
     job = hangs.polls.submit()
     assert "showed no sign of life" in str(failed(job))
     assert "polls" in job.info().failure.traceback
 
 
-def test_one_that_holds_the_interpreter_is_asked_by_a_signal(worker):
+def test_the_stack_of_a_job_that_holds_the_gil_is_obtained_by_a_signal(worker):
     job = hangs.holds_the_interpreter.submit()
     assert "showed no sign of life" in str(failed(job))
     assert "holds_the_interpreter" in job.info().failure.traceback
@@ -83,16 +83,16 @@ LIVING = {
 
 @pytest.fixture(scope="module")
 def living(worker):
-    """All at once: each takes longer than it may be silent."""
+    """All run at once, each for longer than it may be silent."""
     return {what: task.submit(given) for what, (task, given) in LIVING.items()}
 
 
 @pytest.mark.parametrize("what", LIVING)
-def test_one_that_lives_is_left_alone(living, what):
+def test_a_job_that_shows_signs_of_life_is_left_alone(living, what):
     assert living[what].result(timeout="30s") == "done"
 
 
-def test_one_that_hung_is_tried_again_and_its_limit_stays(worker):
+def test_a_job_that_hung_is_retried_with_the_same_limit(worker):
     job = hangs.hangs_once.submit()
     assert job.result(timeout="20s") == 2
     assert job.info().timeouts == 0
@@ -100,8 +100,8 @@ def test_one_that_hung_is_tried_again_and_its_limit_stays(worker):
 
 
 @pytest.mark.parametrize("task", [hangs.sleeps_for_ever, hangs.sleeps_without_a_limit], ids=["limited", "unlimited"])
-def test_one_that_hung_ran_as_long_as_it_ran(worker, task):
-    """Neither its whole limit, nor no time at all where it has none."""
+def test_a_job_that_hung_is_recorded_with_the_time_it_ran(worker, task):
+    """Not its whole time limit, and not 0 if it has no limit."""
     failed(task.submit())
     totals = ask(hangs.app, lambda client: client.store.totals())
     hung = [one for one in totals if one.task == task.name and "hung" in one.what]
@@ -109,7 +109,7 @@ def test_one_that_hung_ran_as_long_as_it_ran(worker, task):
     assert all(1.0 < one.took / one.n / 1e6 < 10.0 for one in hung)
 
 
-def test_an_async_one_is_ended_alone(worker):
+def test_an_async_job_that_hangs_is_ended_alone(worker):
     beside = hangs.neighbour.submit(3.0)
     job = hangs.awaits_for_ever.submit()
     assert "showed no sign of life" in str(failed(job))
@@ -121,7 +121,7 @@ def test_an_async_one_is_ended_alone(worker):
 # -- in threads --------------------------------------------------------------------------------------------------------
 
 
-def test_in_a_thread_too_who_lives_is_left_and_who_hangs_is_found(tmp_path):
+def test_in_threads_too_only_jobs_that_hang_are_ended(tmp_path):
     app, gate = Daybreak(f"sqlite:///{tmp_path}/jobs.db"), threading.Event()
 
     @app.task(retry=1, hang="1s")
@@ -175,7 +175,7 @@ def test_what_is_a_sign_of_life(found, lives):
     assert hang_detector._is_active(BEFORE, found) is lives
 
 
-def test_what_our_own_thread_in_a_child_does_is_none():
+def test_the_activity_of_the_listener_thread_is_no_sign_of_life():
     has_spun, measured = threading.Event(), threading.Event()
 
     def spin():
@@ -241,7 +241,7 @@ async def seen(found):
         await asyncio.sleep(0.001)
 
 
-async def test_one_look_for_all_in_a_thread_ten_times_in_its_patience():
+async def test_children_are_scanned_together_in_a_thread_ten_times_per_hang_period():
     children, found = [still(), still()], HangDetector(is_async=False, end=lambda *_: None)
     begun = time.monotonic()
     for tenths in range(200):
@@ -253,7 +253,7 @@ async def test_one_look_for_all_in_a_thread_ten_times_in_its_patience():
     assert threading.current_thread() not in {thread for _, thread in one + other}
 
 
-async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
+async def test_a_suspension_does_not_count_for_a_job_without_a_sign_of_life_so_far():
     child, ended = still(hang=3.0), []
     found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
     child.handle.answers.set()
@@ -268,7 +268,7 @@ async def test_a_standstill_is_forgiven_to_one_that_has_not_spoken():
 
 
 @pytest.mark.parametrize(("share", "asked"), [(0.0, True), (0.9, False)], ids=["idle", "in line for a core"])
-async def test_time_in_line_for_a_core_is_no_silence(share, asked):
+async def test_time_spent_waiting_for_a_core_is_not_silence(share, asked):
     child = still(hang=3.0)
     child.handle.answers.set()
     found = HangDetector(is_async=False, end=lambda *_: None)
@@ -303,8 +303,8 @@ thread.join()
     [hangs.computing(1.5), [sys.executable, "-c", IN_A_THREAD]],
     ids=["first thread", "another"],
 )
-def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
-    """Two that compute on one core: each stands in line for half of the time."""
+def test_waiting_for_a_core_is_measured(computing):
+    """Two processes compute on one core: each waits for it half of the time."""
     both = [subprocess.Popen(computing) for _ in range(2)]
     for one in both:
         os.sched_setaffinity(one.pid, {min(os.sched_getaffinity(0))})
@@ -327,15 +327,15 @@ def test_whoever_stands_in_line_for_a_core_is_seen_to(computing):
     ],
     ids=["the longest", "not read now", "not read before"],
 )
-def test_only_what_was_read_twice_is_time_in_line(before, now, seconds):
+def test_only_threads_seen_in_both_scans_count_as_waiting_for_a_core(before, now, seconds):
     assert (
         hang_detector._waited_for_core({(7, 1): ProcessActivity(waited=before)}, {(7, 1): ProcessActivity(waited=now)})
         == seconds
     )
 
 
-def test_nobody_is_excused_beyond_the_look():
-    """Where the supervisor stood still, too, that time has been forgiven already."""
+def test_no_job_is_excused_beyond_the_time_of_the_scan():
+    """If the supervisor was suspended too, the pool has corrected for that time already."""
     [job] = hang_detector._watched_jobs(still(hang=3.0))
     now = job.since + 10
     hang_detector._excuse([job], 50.0, at=now)
@@ -344,7 +344,7 @@ def test_nobody_is_excused_beyond_the_look():
     assert job.held.alive_at == now
 
 
-async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkeypatch):
+async def test_jobs_that_hang_are_ended_in_a_task_and_one_signal_serves_all_of_a_child(monkeypatch):
     monkeypatch.setattr(hang_detector, "STACK_TIMEOUT", 0.01)
     child, other, ended = still(jobs=30, hang=0.0), still(hang=0.0), []
     found = HangDetector(is_async=True, end=lambda _, held, __: ended.append(held))
@@ -362,7 +362,7 @@ async def test_those_that_hang_are_asked_beside_the_look_and_once_for_all(monkey
     assert {held.stack for held in ended} == {"here"}
 
 
-def test_nothing_is_left_by_a_worker_that_was_killed(stage, tmp_path):
+def test_a_killed_worker_leaves_no_files(stage, tmp_path):
     place = tmp_path / "temporary"
     place.mkdir()
     with stage.process("--processes", "2", TMPDIR=str(place)) as worker:

@@ -1,9 +1,10 @@
-"""A time limit ends the work itself, whatever it does; who merely stood beside it pays nothing."""
+"""A time limit ends a job, whatever the job does, and jobs beside it are not charged."""
 
 from __future__ import annotations
 
 import pytest
-from worker_deeds import (
+from worker_hand import is_alive, until
+from worker_tasks import (
     anap,
     anap_in_time,
     app,
@@ -19,7 +20,6 @@ from worker_deeds import (
     stumble_when_held,
     swallow,
 )
-from worker_hand import is_alive, until
 
 from daybreak import JobFailed, State
 
@@ -35,7 +35,7 @@ def kinds(job):
 
 
 @pytest.mark.parametrize("task", [spin, sleep_on, backtrack], ids=["busy loop", "sleep in C", "C that holds the GIL"])
-def test_the_limit_of_a_sync_task_ends_its_process(worker, began, task):
+def test_the_time_limit_of_a_sync_task_ends_its_process(worker, began, task):
     job = task.submit()
     pid = began(job)["pid"]
     with pytest.raises(JobFailed, match="timeout") as failed:
@@ -46,34 +46,34 @@ def test_the_limit_of_a_sync_task_ends_its_process(worker, began, task):
 
 
 @pytest.mark.parametrize("task", [swallow, block_the_loop], ids=["swallows cancellation", "blocks the loop"])
-def test_the_limit_of_an_async_task_ends_its_process_and_innocents_are_handed_back(worker, began, task):
-    innocents = [anap.submit(1.0) for _ in range(3)]
-    for innocent in innocents:
-        began(innocent)
+def test_the_time_limit_of_an_async_task_ends_its_process_and_the_other_jobs_are_handed_back(worker, began, task):
+    others = [anap.submit(1.0) for _ in range(3)]
+    for other in others:
+        began(other)
     job = task.submit()
     pid = began(job)["pid"]
     with pytest.raises(JobFailed, match="timeout"):
         job.result(timeout="10s")
     until(lambda: not is_alive(pid), "its process is gone")
-    for innocent in innocents:
-        assert innocent.result(timeout="10s") == 1.0
-        assert innocent.info().attempt == 1
-        assert "retrying" not in kinds(innocent)
-    assert innocents[0].info().lost == 0
+    for other in others:
+        assert other.result(timeout="10s") == 1.0
+        assert other.info().attempt == 1
+        assert "retrying" not in kinds(other)
+    assert others[0].info().lost == 0
 
 
-def test_an_async_task_that_can_be_cancelled_is_and_its_child_lives_on(worker, began):
-    innocent = anap.submit(1.5)
-    pid = began(innocent)["pid"]
+def test_an_async_task_that_can_be_cancelled_at_its_limit_leaves_its_child_alive(worker, began):
+    other = anap.submit(1.5)
+    pid = began(other)["pid"]
     job = asleep_on.submit()
     with pytest.raises(JobFailed, match="timeout"):
         job.result(timeout="10s")
-    assert innocent.result(timeout="10s") == 1.5
-    assert began(innocent)["pid"] == pid
+    assert other.result(timeout="10s") == 1.5
+    assert began(other)["pid"] == pid
     assert is_alive(pid)
 
 
-def test_what_waits_behind_a_sync_task_that_is_ended_is_not_charged(worker, began):
+def test_work_waiting_behind_a_killed_sync_task_is_not_charged(worker, began):
     jobs = [spin.submit() for _ in range(2)]
     behind = [nap.submit(0.0) for _ in range(5)]
     for job in jobs:
@@ -84,34 +84,34 @@ def test_what_waits_behind_a_sync_task_that_is_ended_is_not_charged(worker, bega
         assert job.info().attempt == 1
 
 
-def test_who_could_not_end_in_time_because_another_blocked_the_loop_is_not_blamed(worker, began):
-    innocent = anap_in_time.submit(0.6)
-    began(innocent)
+def test_a_job_that_could_not_end_in_time_because_another_blocked_the_loop_is_not_blamed(worker, began):
+    other = anap_in_time.submit(0.6)
+    began(other)
     blocker = block_a_while.submit(0.1, 5.0)
     began(blocker)
-    assert innocent.result(timeout="15s") == 0.6
-    assert innocent.info().timeouts == 0
+    assert other.result(timeout="15s") == 0.6
+    assert other.info().timeouts == 0
     blocker.cancel()
 
 
 @pytest.mark.parametrize("task", [block_a_while, block_the_loop], ids=["has no limit", "has a limit"])
-def test_of_many_who_could_not_end_in_time_none_is_blamed(worker, began, task):
-    """Each was asked to end while the loop stood still: of the one that blocked it alone is that true."""
-    innocents = [anap_in_time.submit(0.6) for _ in range(5)]
-    for innocent in innocents:
-        began(innocent)
+def test_of_many_jobs_that_could_not_end_in_time_none_is_blamed(worker, began, task):
+    """All were asked to stop while the loop was blocked: only the job that blocked it is to blame."""
+    others = [anap_in_time.submit(0.6) for _ in range(5)]
+    for other in others:
+        began(other)
     blocker = task.submit(0.1, 5.0) if task is block_a_while else task.submit()
     began(blocker)
-    for innocent in innocents:
-        assert innocent.result(timeout="30s") == 0.6
-        assert (innocent.info().attempt, innocent.info().timeouts) == (1, 0)
+    for other in others:
+        assert other.result(timeout="30s") == 0.6
+        assert (other.info().attempt, other.info().timeouts) == (1, 0)
     if task is block_the_loop:
         with pytest.raises(JobFailed, match="timeout"):
             blocker.result(timeout="30s")
     blocker.cancel()
 
 
-def test_one_that_fails_on_its_way_out_was_too_late(worker):
+def test_a_job_that_fails_while_it_times_out_counts_as_timed_out(worker):
     job = stumble_out.submit()
     with pytest.raises(JobFailed, match="ran longer than its limit") as failed:
         job.result(timeout="30s")
@@ -119,7 +119,7 @@ def test_one_that_fails_on_its_way_out_was_too_late(worker):
     assert "the door was shut" in failed.value.traceback
 
 
-def test_one_that_fails_as_it_is_held_is_held(worker, began):
+def test_a_job_that_fails_while_it_is_suspended_counts_as_suspended(worker, began):
     job = stumble_when_held.submit()
     began(job)
     job.suspend()
@@ -128,7 +128,7 @@ def test_one_that_fails_as_it_is_held_is_held(worker, began):
     job.cancel()
 
 
-def test_what_a_task_started_in_a_session_of_its_own_ends_with_it(worker, began):
+def test_a_process_in_its_own_session_ends_with_the_task_that_started_it(worker, began):
     job = start_apart.submit()
     program = began(job)["program"]
     with pytest.raises(JobFailed, match="timeout"):

@@ -1,4 +1,4 @@
-"""A store that cannot be reached for a while: the worker goes on trying, and nothing runs twice for it."""
+"""While a store cannot be reached, the worker retries, and no job runs twice because of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 
 import msgspec
 import pytest
-from worker_deeds import anap, app, nap, noop
 from worker_hand import read_lines, until
 from worker_stores import meddled
+from worker_tasks import anap, app, nap, noop
 
 from daybreak import State, StoreUnavailable
 from daybreak.core.errors import OutcomeUnknown, StoreFull
@@ -29,7 +29,7 @@ connection.execute("ROLLBACK")
 
 @pytest.fixture
 def locked(stage):
-    """Holds the file's write lock from another process, as a stuck tool does; called, it lets go."""
+    """Hold the write lock of the file from another process, as a stuck tool does; the returned function releases it."""
     path = str(stage.folder / "jobs.db")
     process = subprocess.Popen([sys.executable, "-c", LOCK, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"locked\n"
@@ -42,19 +42,19 @@ def locked(stage):
     let_go()
 
 
-@pytest.mark.parametrize("trouble", [StoreUnavailable, OutcomeUnknown, StoreFull], ids=lambda kind: kind.__name__)
-def test_outcomes_are_offered_again_until_the_store_answers(stage, began, caplog, trouble):
+@pytest.mark.parametrize("error", [StoreUnavailable, OutcomeUnknown, StoreFull], ids=lambda kind: kind.__name__)
+def test_outcomes_are_reported_again_until_the_store_answers(stage, began, caplog, error):
     caplog.set_level(logging.WARNING)
     failing = False
 
     async def before(name, *_):
         if failing and name in {"exchange", "extend", "reap", "advance", "put"}:
-            raise trouble("the store is away")
+            raise error("the store is away")
 
     async def after(name, answer):
-        # The worst of all answers: it was done, and nobody heard so.
+        # The worst case: the store has done it, and the reply is lost.
         if failing_after and name == "exchange":
-            raise trouble("the line broke")
+            raise error("the connection broke")
 
     failing_after = False
     with meddled(app, stage.folder / "jobs.db") as store:
@@ -68,7 +68,7 @@ def test_outcomes_are_offered_again_until_the_store_answers(stage, began, caplog
                 began(job, word="ended")
             until(lambda: caplog.text.count("trying again in") >= 3, "it says that it tries again")
             failing, failing_after = False, True
-            until(lambda: caplog.text.count("the line broke") >= 2, "the answer was lost, too")
+            until(lambda: caplog.text.count("the connection broke") >= 2, "the answer was lost, too")
             failing_after = False
             for job in jobs:
                 job.wait(timeout="30s")
@@ -78,7 +78,7 @@ def test_outcomes_are_offered_again_until_the_store_answers(stage, began, caplog
             assert len(read_lines(job=job.id, word="began")) == 1
 
 
-def test_leases_whose_answer_was_lost_are_not_lost_themselves(stage):
+def test_leases_whose_reply_was_lost_are_not_lost(stage):
     """What a claim took before its line broke is taken up by the same worker, as the same attempt, long before the
     lease could run out."""
     broken = []
@@ -86,7 +86,7 @@ def test_leases_whose_answer_was_lost_are_not_lost_themselves(stage):
     async def after(name, answer):
         if name == "exchange" and answer.leases and len(broken) < 3:
             broken.extend(lease.job for lease in answer.leases)
-            raise OutcomeUnknown("the line broke")
+            raise OutcomeUnknown("the connection broke")
 
     with meddled(app, stage.folder / "jobs.db") as store:
         store.after = after
@@ -98,7 +98,7 @@ def test_leases_whose_answer_was_lost_are_not_lost_themselves(stage):
         assert {(job.state(), job.info().attempt) for job in jobs} == {(State.COMPLETED, 1)}
 
 
-def test_what_a_claim_took_after_its_own_repetition_goes_back_uncharged(stage, caplog):
+def test_jobs_claimed_by_a_delayed_request_go_back_uncharged(stage, caplog):
     """A claim was given up and asked again; then the first one reaches the store after all, and takes leases that no
     one knows of."""
     caplog.set_level(logging.WARNING)
@@ -108,7 +108,7 @@ def test_what_a_claim_took_after_its_own_repetition_goes_back_uncharged(stage, c
         if name == "exchange" and request[0].claim is not None:
             if not late:
                 late.append(request[0])
-                raise OutcomeUnknown("the line broke")
+                raise OutcomeUnknown("the connection broke")
             while waits:  # noqa: ASYNC110 - set from another thread
                 await asyncio.sleep(0.01)
 
@@ -116,7 +116,7 @@ def test_what_a_claim_took_after_its_own_repetition_goes_back_uncharged(stage, c
         store.before = before
         with app.worker(processes=1, lease_for="3s"):
             first = noop.submit(1)
-            first.wait(timeout="30s")  # by the repetition
+            first.wait(timeout="30s")  # claimed by the repeated request
             waits = True
             jobs = [first, *noop.submit_many([{"n": n} for n in range(5)])]
             taken = app.portal.run(store.meddled_with.exchange(msgspec.structs.replace(late[0], settle=[])))
@@ -128,7 +128,7 @@ def test_what_a_claim_took_after_its_own_repetition_goes_back_uncharged(stage, c
         assert {(job.state(), job.info().attempt) for job in jobs} == {(State.COMPLETED, 1)}
 
 
-def test_a_worker_that_is_stopped_while_the_store_is_away_ends_and_says_what_it_leaves(stage, began, caplog):
+def test_a_worker_stopped_while_the_store_is_away_ends_and_logs_what_it_did_not_report(stage, began, caplog):
     caplog.set_level(logging.INFO)
     failing = False
 

@@ -1,4 +1,4 @@
-"""However a job ends, its end is told, and costs no other job anything."""
+"""However a job ends, its outcome is reported, and other jobs are not affected."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def worker(place):
 
 
 @pytest.mark.parametrize("task", [odd.rude, odd.arude], ids=["sync", "async"])
-def test_an_error_that_cannot_be_looked_at_is_still_that_error(worker, task):
+def test_an_error_that_cannot_be_inspected_is_still_reported(worker, task):
     with pytest.raises(JobFailed, match="Rude: rude"):
         task.submit().result(timeout="20s")
 
 
 @pytest.mark.parametrize("task", [odd.suspend_oddly, odd.asuspend_oddly], ids=["sync", "async"])
-def test_a_reason_that_no_encoding_can_carry_is_spelt_out(worker, task):
+def test_a_note_that_cannot_be_encoded_is_escaped(worker, task):
     job = task.submit()
     until(lambda: job.state() is State.SUSPENDED, "it is suspended")
     assert job.info().note == r"half \udcff a pair"
@@ -41,22 +41,22 @@ def test_a_reason_that_no_encoding_can_carry_is_spelt_out(worker, task):
 
 
 @pytest.mark.parametrize("task", [odd.speak_oddly, odd.aspeak_oddly], ids=["sync", "async"])
-def test_a_line_that_cannot_be_told_harms_no_job(worker, task, capfd):
+def test_a_log_line_that_cannot_be_sent_does_not_fail_the_job(worker, task, capfd):
     assert task.submit().result(timeout="20s") == 1
 
 
-def test_an_answer_that_nobody_waits_for_any_more_makes_no_child_deaf(worker):
+def test_a_reply_that_nobody_waits_for_does_not_end_the_listener(worker):
     assert odd.late_checkpoint.submit().result(timeout="20s") == 1
     assert odd.plain.map(range(5), timeout="20s") == list(range(5))
 
 
-def test_a_job_that_ruins_its_childs_voice_does_not_run_for_ever(worker):
+def test_a_job_that_breaks_the_connection_of_its_child_does_not_run_for_ever(worker):
     with pytest.raises(JobFailed, match="lost"):
         odd.lose_its_voice.submit().result(timeout="60s")
     assert odd.plain.submit(1).result(timeout="20s") == 1
 
 
-def test_what_a_dead_child_had_started_does_not_outlive_it(worker, place):
+def test_processes_started_by_a_dead_child_do_not_outlive_it(worker, place):
     file = place / "pids"
     with pytest.raises(JobFailed):
         odd.die_with_a_subprocess.submit(str(file)).result(timeout="60s")

@@ -1,4 +1,4 @@
-"""Before the first job: code that cannot be loaded is said in one sentence; what stands around jobs is there."""
+"""How a worker starts: code that cannot be loaded is reported in one sentence; lifespan, setup and wrap run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import time
 
 import pytest
 import worker_around
-from worker_deeds import app, noop
 from worker_hand import read_lines, until
+from worker_tasks import app, noop
 
 from daybreak import JobFailed, State
 from daybreak.core.errors import DaybreakError
@@ -46,14 +46,14 @@ def broken(stage, text: str, name: str = "broken.py"):
         "lifespan raises", "setup ends the process", "setup crashes",
     ],
 )  # fmt: skip
-def test_a_worker_that_cannot_load_the_code_says_why_and_ends(stage, text, said):
+def test_a_worker_that_cannot_load_the_code_ends_with_the_reason(stage, text, said):
     with stage.process("--processes", "2", target=broken(stage, text)) as worker:
         code = worker.wait()
         assert code in {1, 2}, worker.said
         assert said in worker.said
 
 
-def test_the_same_from_python_is_an_error(stage, monkeypatch):
+def test_code_that_cannot_be_loaded_raises_from_python(stage, monkeypatch):
     path = broken(
         stage, HEAD + "@app.setup\ndef prepare():\n    raise OSError('no licence server')\n", "setup_fails.py"
     )
@@ -68,7 +68,7 @@ def test_the_same_from_python_is_an_error(stage, monkeypatch):
         setup_fails.app.close()
 
 
-def test_a_missing_file_is_said_in_one_sentence(stage):
+def test_a_missing_file_is_reported_in_one_sentence(stage):
     with stage.process(target=stage.file("nowhere.py")) as worker:
         assert worker.wait() != 0
         assert "nowhere.py" in worker.said
@@ -76,7 +76,8 @@ def test_a_missing_file_is_said_in_one_sentence(stage):
 
 
 def test_a_child_that_cannot_be_replaced_does_not_end_the_worker(stage, monkeypatch):
-    """The code was changed under a running worker and no longer imports: what runs goes on, and it is said."""
+    """The code of a running worker was changed and cannot be imported: running jobs continue, and the error is
+    logged."""
     path = broken(stage, HEAD + "import os\n@app.task(retry=1)\ndef die():\n    os._exit(1)\n", "turns_bad.py")
     monkeypatch.syspath_prepend(str(path.parent))
     import turns_bad
@@ -105,7 +106,7 @@ def around(stage):
     worker_around.app.close()
 
 
-def test_lifespan_setup_and_wrap_stand_around_jobs(around):
+def test_lifespan_setup_and_wrap_run_around_jobs(around):
     with around.app.worker(processes=2):
         licence, solver, pool, supervisor, child = around.look.submit().result(timeout="30s")
         assert (licence, solver, pool) == ("B-52", f"solver of {child} with B-52", [1, 2, 3])
@@ -125,7 +126,7 @@ def test_lifespan_setup_and_wrap_stand_around_jobs(around):
     assert words.index("life begins") < words.index("set up")
 
 
-def test_what_was_set_up_in_a_child_is_torn_down_when_the_worker_stops(around):
+def test_setup_functions_are_finished_when_the_worker_stops(around):
     with around.app.worker(processes=2):
         around.look.submit().result(timeout="30s")
         until(lambda: len(read_lines(word="async set up")) == 3, "every child is set up")
@@ -134,7 +135,7 @@ def test_what_was_set_up_in_a_child_is_torn_down_when_the_worker_stops(around):
     assert max(n for n, word in enumerate(words) if word == "torn down") < words.index("life ends")
 
 
-def test_what_was_set_up_in_a_child_is_torn_down_when_it_is_replaced(around):
+def test_setup_functions_are_finished_when_a_child_is_replaced(around):
     with around.app.worker(processes=1, recycle_after=1):
         for _ in range(3):
             around.look.submit().result(timeout="30s")
@@ -172,7 +173,7 @@ def test_a_worker_adds_no_handler_to_the_root_logger_and_its_children_neither(st
 
 
 def test_an_app_in_a_file_that_was_loaded_by_its_path_is_found_by_children(stage):
-    """As test runners and notebooks load files: under a name that leads nowhere."""
+    """Test runners and notebooks load files so: under a name that cannot be imported."""
     path = broken(stage, HEAD, "loaded_by_path.py")
     spec = importlib.util.spec_from_file_location("loaded_by_path", path)
     module = importlib.util.module_from_spec(spec)
@@ -187,11 +188,13 @@ def test_an_app_in_a_file_that_was_loaded_by_its_path_is_found_by_children(stage
         del sys.modules["loaded_by_path"]
 
 
-def test_a_worker_without_work_waits_and_begins_at_once_when_there_is_some(stage):
+def test_an_idle_worker_starts_at_once_when_work_arrives(stage):
     with app.worker(processes=1):
         time.sleep(1.2)
         waits = []
-        while len(waits) < 20 and min(waits, default=math.inf) >= 1:  # one that is quick shows that it can be
+        while (
+            len(waits) < 20 and min(waits, default=math.inf) >= 1
+        ):  # one quick start is enough to show that it is possible
             began_at = time.monotonic()
             assert noop.submit(3).result(timeout="120s") == 3
             waits.append(time.monotonic() - began_at)

@@ -1,4 +1,4 @@
-"""A worker that is asked to stop lets its jobs end, hands back what does not, and charges nothing."""
+"""A worker that is asked to stop lets its jobs end, hands back those that do not, and charges no attempt."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import threading
 import time
 
 import pytest
-from worker_deeds import anap, app, auntil_cancelled, nap, noop, stumble_when_held, wait_for_file
 from worker_hand import is_alive, read_lines, until
 from worker_stores import meddled
+from worker_tasks import anap, app, auntil_cancelled, nap, noop, stumble_when_held, wait_for_file
 
 from daybreak import State
 from daybreak.worker.launcher import ChildProcess
@@ -20,7 +20,7 @@ HEARD = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 
 @pytest.mark.parametrize("number", HEARD, ids=lambda number: number.name)
-def test_the_first_signal_lets_running_jobs_end_and_says_so(stage, began, number):
+def test_the_first_signal_lets_running_jobs_end_and_logs_it(stage, began, number):
     gate = stage.file("gate")
     running = [wait_for_file.submit(str(gate)) for _ in range(2)]
     waiting = [wait_for_file.submit(str(gate)) for _ in range(3)]
@@ -42,7 +42,7 @@ def test_the_first_signal_lets_running_jobs_end_and_says_so(stage, began, number
         assert "stopped: 2 completed, 0 failed" in worker.said
 
 
-def test_what_does_not_end_within_the_grace_is_handed_back_uncharged(stage, began):
+def test_jobs_that_do_not_end_within_the_grace_time_are_handed_back_uncharged(stage, began):
     deaf = nap.submit(3600.0)
     polite = auntil_cancelled.submit()
     clumsy = stumble_when_held.submit()
@@ -57,7 +57,7 @@ def test_what_does_not_end_within_the_grace_is_handed_back_uncharged(stage, bega
         assert job.state() is State.QUEUED
         assert job.info().attempt == 0
         assert [event.kind for event in job.history()] == ["submitted", "started", "released"]
-    assert read_lines(job=polite.id, word="heard"), "an async task is told before it is ended"
+    assert read_lines(job=polite.id, word="heard"), "an async task is cancelled before its child is killed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
@@ -69,14 +69,14 @@ def test_the_second_signal_stops_at_once_and_hands_back(stage, began, number):
         worker.signal(number)
         until(lambda: "stopping" in worker.said, "it heard the first")
         worker.signal(number)
-        assert worker.wait() == 0  # long before its grace is over
+        assert worker.wait() == 0  # long before the end of its grace time
     for job in jobs:
         assert job.state() is State.QUEUED
         assert job.info().attempt == 0
 
 
-def test_a_terminal_that_closes_says_so_more_than_once(stage, began):
-    """Its shell passes the hangup on, and the system sends it too: jobs keep their grace time."""
+def test_repeated_hangups_of_a_closing_terminal_count_as_one_signal(stage, began):
+    """The shell passes SIGHUP on, and the system sends it too: jobs keep their grace time."""
     gate = stage.file("gate")
     job = wait_for_file.submit(str(gate))
     with stage.process("--processes", "1", "--grace", "20s") as worker:
@@ -91,7 +91,7 @@ def test_a_terminal_that_closes_says_so_more_than_once(stage, began):
     assert job.state() is State.COMPLETED
 
 
-def test_a_hangup_that_is_ignored_stays_so(stage, began):
+def test_an_ignored_hangup_stays_ignored(stage, began):
     """As under nohup."""
     gate = stage.file("gate")
     job = wait_for_file.submit(str(gate))
@@ -112,7 +112,7 @@ def test_a_hangup_that_is_ignored_stays_so(stage, began):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_signal_to_every_process_of_the_worker_is_one_signal(stage, began, number):
-    """As a terminal's Ctrl-C or a service manager sends it."""
+    """As Ctrl-C in a terminal or a service manager sends it."""
     gate = stage.file("gate")
     job = wait_for_file.submit(str(gate))
     with stage.process("--processes", "1", "--grace", "20s") as worker:
@@ -127,7 +127,7 @@ def test_a_signal_to_every_process_of_the_worker_is_one_signal(stage, began, num
     assert job.info().attempt == 1
 
 
-def test_a_stop_while_the_worker_starts_is_heard(stage):
+def test_a_worker_can_be_stopped_while_it_starts(stage):
     for wait in (0.0, 0.3, 0.6, 0.9):
         with stage.process("--processes", "2") as worker:
             until(lambda: is_alive(worker.pid), "it is there")
@@ -136,7 +136,7 @@ def test_a_stop_while_the_worker_starts_is_heard(stage):
             assert worker.wait() in {0, -signal.SIGTERM}, worker.said
 
 
-def test_what_was_claimed_while_the_worker_was_told_to_stop_is_handed_back(stage):
+def test_jobs_claimed_while_the_worker_is_stopping_are_handed_back(stage):
     claimed = threading.Event()
 
     async def linger(name, answer):
@@ -150,12 +150,12 @@ def test_what_was_claimed_while_the_worker_was_told_to_stop_is_handed_back(stage
             jobs = noop.submit_many([{"n": n} for n in range(20)])
             assert claimed.wait(10)
         states = {job.state() for job in jobs}
-        assert State.RUNNING not in states, "nobody runs it, and nobody else may before its lease has run out"
+        assert State.RUNNING not in states, "no worker runs it, and none may before its lease expires"
         assert all(job.info().attempt == 0 for job in jobs if job.state() is State.QUEUED)
 
 
-def test_a_child_that_takes_its_time_to_die_takes_no_job_with_it(stage, began, monkeypatch):
-    """A large process takes a while from the end of its talk to its death."""
+def test_a_child_that_exits_slowly_costs_no_attempt(stage, began, monkeypatch):
+    """A large process takes a while to exit after its connection has closed."""
     clean_up = ChildProcess.clean_up
 
     def slowly(child):
@@ -171,7 +171,7 @@ def test_a_child_that_takes_its_time_to_die_takes_no_job_with_it(stage, began, m
     assert [job.info().attempt for job in jobs] == [0, 0]
 
 
-def test_a_worker_under_load_that_is_told_to_stop_charges_nothing(stage):
+def test_stopping_a_worker_under_load_charges_no_attempt(stage):
     jobs = noop.submit_many([{"n": n} for n in range(3000)])
     with stage.process("--processes", "2") as worker:
         worker.wait_ready(app)

@@ -1,4 +1,4 @@
-"""Where tasks cannot be imported again they run in threads: the same promises, but for what no thread can keep."""
+"""Tasks that cannot be imported again run in threads: the same promises, except that a thread cannot be killed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from daybreak.core.errors import NotImportable
 
 @pytest.fixture
 def here(stage):
-    """An app of a notebook cell: its tasks live in no file that could be imported."""
+    """An app as in a notebook cell: its tasks are in no file that could be imported."""
     app = Daybreak(stage.url)
     yield app
     app.close()
 
 
-def test_nested_tasks_run_in_threads_and_it_is_said_why(here, caplog):
+def test_nested_tasks_run_in_threads_and_the_log_says_why(here, caplog):
     @here.task
     def where() -> int:
         return os.getpid()
@@ -38,7 +38,7 @@ def test_nested_tasks_run_in_threads_and_it_is_said_why(here, caplog):
     assert "they run in threads of this process, which cannot be ended by a time limit" in caplog.text
 
 
-def test_a_nested_task_cannot_be_had_in_a_process(here):
+def test_a_nested_task_cannot_run_in_a_process(here):
     @here.task
     def where() -> int:
         return os.getpid()
@@ -47,7 +47,7 @@ def test_a_nested_task_cannot_be_had_in_a_process(here):
         pytest.fail("it started")
 
 
-def test_a_thread_that_runs_too_long_loses_its_slot_and_it_is_said(here, caplog):
+def test_a_thread_over_its_limit_occupies_its_slot_and_that_is_logged(here, caplog):
     gate = []
 
     @here.task(timeout="300ms", retry=1)
@@ -122,7 +122,7 @@ def test_a_memory_store_works_within_one_process(caplog):
         app.close()
 
 
-def test_an_async_task_that_will_not_end_costs_its_slot_and_not_the_loop_of_others(here):
+def test_an_async_task_that_ignores_its_cancel_occupies_one_slot_and_no_more(here):
     gate = []
 
     @here.task(timeout="300ms", retry=1)

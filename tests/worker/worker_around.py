@@ -1,4 +1,4 @@
-"""An app with something around its jobs: around the worker's life, around each child's, around each job."""
+"""An app with a lifespan around the worker, a setup around each child, and a wrap around each job."""
 
 from __future__ import annotations
 

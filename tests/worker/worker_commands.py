@@ -6,14 +6,14 @@ import sys
 import time
 from typing import Any
 
-from worker_deeds import app
 from worker_hand import ask, is_alive, until
+from worker_tasks import app
 
 from daybreak import JobHandle
 
 QUICK = {"DAYBREAK_WORKER_CANCEL_GRACE": "500ms"}
 
-# Starts a child of its own, says both pids, and goes on for ever.
+# Starts a child, prints both pids, and runs for ever.
 FAMILY = """
 import os, subprocess, sys, time
 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -31,7 +31,7 @@ def submit(*argv: str, timeout: str | None = None, attempts: int = 1, **args: An
 
 
 def submit_family(stage: Any, timeout: str | None = None) -> tuple[JobHandle[Any], list[int]]:
-    """A command that has a child, and the pids of both."""
+    """A job whose command has started a child, and the pids of both."""
     place = stage.file(f"pids-{time.monotonic_ns()}")
     job = submit(sys.executable, "-c", FAMILY, str(place), timeout=timeout)
     until(lambda: place.exists() and len(place.read_text().split()) == 2, "it runs, and has a child")

@@ -1,4 +1,4 @@
-"""Another app on the same store, whose jobs stand in front by the hundred thousand."""
+"""Another app on the same store, with a hundred thousand jobs that are more urgent."""
 
 from __future__ import annotations
 

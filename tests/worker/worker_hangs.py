@@ -1,4 +1,4 @@
-"""Deeds that stand still, each in its own way, and some that only seem to."""
+"""Tasks that hang, each in its own way, and some that only seem to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sleeps_without_a_limit() -> None:
 
 @app.task(retry=1, hang="1s")
 def holds_the_interpreter() -> None:
-    """C code that waits for itself, and lets nobody else run meanwhile."""
+    """C code that waits for itself and holds the GIL meanwhile."""
     libc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(256)
     for _ in range(2):
         libc.pthread_mutex_lock(mutex)
@@ -64,7 +64,7 @@ def has_a_session_compute(seconds: float) -> str:
 
 @app.task(retry=1, hang="2s")
 def has_an_orphan_compute(seconds: float) -> str:
-    """Its parent, a shell, leaves at once; the job waits until nobody holds the pipe any more."""
+    """The parent of the process, a shell, exits at once; the job waits until no process holds the pipe."""
     mine, theirs = os.pipe()
     subprocess.run(["/bin/sh", "-c", '"$@" &', "sh", *computing(seconds)], check=True, pass_fds=[theirs])
     os.close(theirs)
@@ -74,7 +74,7 @@ def has_an_orphan_compute(seconds: float) -> str:
 
 @app.task(retry=1, hang="1s")
 def computes_a_little(seconds: float) -> str:
-    """A tenth of a core."""
+    """Uses a tenth of a core."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.4)
@@ -86,7 +86,7 @@ def computes_a_little(seconds: float) -> str:
 
 @app.task(retry=1, hang="1s")
 def polls() -> None:
-    """Waits for a file that nobody writes."""
+    """Polls for a file that nobody writes."""
     while not Path("/nowhere/at/all").exists():
         time.sleep(0.2)
 

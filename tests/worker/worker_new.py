@@ -1,4 +1,4 @@
-"""The same app as it is deployed today: a task has got another argument, one another name, one is new."""
+"""The same app as deployed today: one task has a new argument, one has a new name, one is new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that end in odd ways."""
+"""Tasks that end in unusual ways."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def aspeak_oddly(ctx: Context) -> int:
 
 @app.task
 def late_checkpoint(ctx: Context) -> int:
-    """Asks from a loop that is gone when the answer comes."""
+    """Saves a checkpoint from an event loop that is closed when the reply comes."""
 
     async def ask() -> None:
         task = asyncio.create_task(ctx.acheckpoint({"n": 1}))
@@ -78,7 +78,7 @@ def plain(n: int) -> int:
 
 @app.task(retry=SOON)
 def lose_its_voice() -> int:
-    """As careless daemons do: every descriptor but the standard ones is closed."""
+    """Closes every file descriptor except the standard ones, as careless daemons do."""
     os.closerange(3, 256)
     return 1
 
@@ -96,7 +96,7 @@ def die_with_a_subprocess(place: str) -> None:
 
 @app.task
 def where() -> str:
-    """The working directory; empty if it has no name any more."""
+    """The working directory; empty if it was deleted."""
     try:
         return str(Path.cwd())
     except FileNotFoundError:
@@ -105,7 +105,7 @@ def where() -> str:
 
 @app.task
 def go(ctx: Context, to: str = "") -> str:
-    """To a folder, else to one that is gone when the job ends."""
+    """Change to a folder; without one, to the scratch folder, which is deleted when the job ends."""
     os.chdir(to or ctx.scratch)
     return str(Path.cwd())
 

@@ -1,4 +1,4 @@
-"""The app as it was deployed last week."""
+"""The app as deployed last week."""
 
 from __future__ import annotations
 

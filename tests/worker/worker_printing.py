@@ -1,4 +1,4 @@
-"""An app whose task prints, and leaves something to be done when its process ends."""
+"""An app whose task prints, and registers an exit handler in its process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores between a worker and its own: they fail or wait as a test says, and pass everything else on."""
+"""A store that stands between a worker and its real store: it fails or waits as a test says, and passes on the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Meddle = Callable[..., Awaitable[Any]]
 
 
 class Meddled:
-    """`before(name, request)` may raise or wait, `after(name, answer)` too, when the operation has happened already."""
+    """`before(name, request)` may raise or wait. So may `after(name, answer)`, when the operation has already
+    happened."""
 
     def __init__(self, path: Path) -> None:
         self.meddled_with = SqliteStore(path)
@@ -58,7 +59,7 @@ class Meddled:
 
 @contextlib.contextmanager
 def meddled(app: Daybreak, path: Path) -> Iterator[Meddled]:
-    """The app's own store, as this process sees it, with someone between."""
+    """Let this process use the app's store through a store that the test controls."""
     store = Meddled(path)
     app.close()
     app._made = Sessions(lambda: store, app.world, app.by)

@@ -139,6 +139,6 @@ class Retrying:
         wait = delay_for(self._retry, attempt, chance, failure.retry_after, success=self._success)
         name, seconds = getattr(function, "__name__", "it"), wait.total_seconds()
         _log.info(
-            "%s: attempt %d/%d failed %s, retrying in %.1f s", name, attempt, self._retry.attempts, failure, seconds
+            "%s: attempt %d/%d failed: %s; retrying in %.1f s", name, attempt, self._retry.attempts, failure, seconds
         )
         return wait

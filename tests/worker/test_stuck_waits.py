@@ -1,4 +1,4 @@
-"""A task that waits for a job which only its own slot could run is found by doctor."""
+"""`doctor` reports a task that waits for a job which only its own slot could run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 
-from worker_deeds import app
 from worker_hand import ask, until
+from worker_tasks import app
 
 from daybreak import State
 from daybreak.client.waits import KIND, all_waits
@@ -30,7 +30,7 @@ def findings(url: str) -> list[str]:
     return [one["what"] for one in json.loads(ran.stdout)["findings"] if not one["well"]]
 
 
-def test_doctor_finds_it_and_one_more_worker_cures_it(stage):
+def test_doctor_reports_jobs_stuck_in_waits_and_another_worker_resolves_them(stage):
     tasks = stage.folder / "nested.py"
     tasks.write_text(TASKS)
     with stage.process("--processes", "1", target=tasks):

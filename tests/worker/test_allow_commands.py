@@ -1,4 +1,4 @@
-"""Command lines as jobs are run only where that was allowed, and not without their worker."""
+"""Command lines run only on workers that allow them, and end when their worker is killed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 import time
 
 from worker_commands import submit, submit_family
-from worker_deeds import app
 from worker_hand import is_alive, until
+from worker_tasks import app
 
 from daybreak import State
 
@@ -20,11 +20,11 @@ def test_the_command_of_a_killed_worker_is_ended(stage):
         _, pids = submit_family(stage)
         worker.kill()
     until(lambda: not is_alive(pids[0]), "the command is gone", within=2)
-    if is_alive(pids[1]):  # what it started has nobody who would know of it
+    if is_alive(pids[1]):  # no supervisor is left that knows this process
         os.kill(pids[1], signal.SIGKILL)
 
 
-def test_without_leave_a_worker_takes_no_command(stage):
+def test_a_worker_runs_commands_only_if_that_is_allowed(stage):
     with stage.process("--processes", "1") as worker:
         worker.wait_ready(app)
         job = submit("touch", str(stage.file("done")))

@@ -1,4 +1,4 @@
-"""Time in which nobody could act is nobody's fault: computing without a pause, stopped processes, sleep."""
+"""Time during which processes could not act does not count against jobs: a held GIL, stopped processes, sleep."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import signal
 import time
 
 import pytest
-from worker_deeds import anap, app, atick, hold_the_gil, nap, noop, tick
 from worker_hand import read_lines, thaw, until
+from worker_tasks import anap, app, atick, hold_the_gil, nap, noop, tick
 
 from daybreak import State
 
@@ -25,8 +25,8 @@ def test_a_job_that_holds_the_gil_for_three_leases_runs_once(stage):
     assert [event.kind for event in job.history()] == ["submitted", "started", "completed"]
 
 
-def test_everyone_stopped_for_ten_leases_goes_on_as_if_nothing_had_been(stage, began):
-    """All processes of all workers on the store, as when the machine sleeps."""
+def test_workers_suspended_for_ten_leases_continue_without_loss(stage, began):
+    """All processes of all workers are stopped, as when the machine sleeps."""
     jobs = [nap.submit(2.0), anap.submit(2.0)]
     with stage.process("--processes", "2") as worker, stage.process("--processes", "1", "--name", "idle") as idle:
         worker.wait_ready(app)
@@ -47,8 +47,8 @@ def test_everyone_stopped_for_ten_leases_goes_on_as_if_nothing_had_been(stage, b
 
 
 @pytest.mark.parametrize("task", [tick, atick], ids=["sync", "async"])
-def test_time_in_which_everyone_was_stopped_counts_for_no_limit(stage, began, task):
-    """Half of its limit is needed; the rest is for a machine that has other things to do."""
+def test_time_during_which_the_worker_was_suspended_does_not_count_towards_limits(stage, began, task):
+    """The job needs half of its limit; the rest is for a machine under load."""
     job = task.submit(100)
     with stage.process("--processes", "1") as worker:
         began(job)
@@ -72,7 +72,7 @@ def test_a_stopped_worker_loses_its_job_to_another_and_its_late_outcome_is_refus
             thaw(stopped)
             assert job.result(timeout="30s") == 2.0
             until(lambda: "lost its lease (fence 1)" in first.said, "the first says so")
-            # It goes on to other work.
+            # The worker continues with other work.
             assert second.stop() == 0
             assert noop.submit(4).result(timeout="30s") == 4
             assert first.stop() == 0
@@ -82,7 +82,7 @@ def test_a_stopped_worker_loses_its_job_to_another_and_its_late_outcome_is_refus
     assert job.info().attempt == 2
 
 
-def test_one_frozen_child_is_no_death(stage, began):
+def test_a_suspended_child_does_not_count_as_dead(stage, began):
     job = nap.submit(1.0)
     with stage.process("--processes", "1") as worker:
         pid = began(job)["pid"]
@@ -96,8 +96,9 @@ def test_one_frozen_child_is_no_death(stage, began):
 
 
 @pytest.mark.parametrize("task", [nap, anap], ids=["sync", "async"])
-def test_a_job_that_comes_back_to_the_worker_where_it_still_runs_is_told_apart(stage, began, task):
-    """Taken over while its worker stood still, and claimed again by that very worker as soon as it goes on."""
+def test_a_job_claimed_again_by_the_worker_that_still_runs_it_is_told_apart_by_its_fence(stage, began, task):
+    """The job was taken over while its worker was suspended, and that worker claims it again as soon as it
+    continues."""
     job = task.submit(3.0)
     with stage.process("--processes", "2") as worker:
         began(job)

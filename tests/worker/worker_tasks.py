@@ -1,4 +1,4 @@
-"""What the workers under test are given to do. A deed that leaves a trace leaves it as a line in a file."""
+"""The tasks of the workers under test. A task that reports what it does writes a line to a file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def noop(n: int = 0) -> int:
 
 @app.task(retry=SOON)
 def idle(seconds: float) -> float:
-    """As short as can be, or not."""
+    """Returns at once, or sleeps."""
     if seconds:
         time.sleep(seconds)
     return seconds
@@ -62,7 +62,7 @@ async def anap(ctx: Context, seconds: float) -> float:
 
 @app.task(retry=ONCE)
 async def anap_once(ctx: Context, seconds: float) -> float:
-    """Has one attempt: a death that was not its fault must not take it."""
+    """Has one attempt: a death that it did not cause must not fail it."""
     tell(ctx, "began")
     await asyncio.sleep(seconds)
     return seconds
@@ -70,7 +70,7 @@ async def anap_once(ctx: Context, seconds: float) -> float:
 
 @app.task(retry=SOON)
 def wait_for_file(ctx: Context, path: str) -> str:
-    """Until someone lays the file down."""
+    """Waits until the file exists."""
     tell(ctx, "began")
     while not Path(path).exists():
         time.sleep(0.005)
@@ -85,7 +85,7 @@ async def _laid_down(path: str) -> None:
 
 @app.task(retry=SOON)
 async def await_file(ctx: Context, path: str) -> str:
-    """The same, on a loop."""
+    """The same, as an async task."""
     tell(ctx, "began")
     await _laid_down(path)
     return path
@@ -93,7 +93,7 @@ async def await_file(ctx: Context, path: str) -> str:
 
 @app.task(retry=SOON)
 async def await_file_and_stumble(ctx: Context, path: str) -> str:
-    """Fails once when the file is there, and then no more."""
+    """Fails once, when the file exists."""
     tell(ctx, "began")
     await _laid_down(path)
     stumbled = Path(f"{path}-{ctx.job}")
@@ -105,7 +105,7 @@ async def await_file_and_stumble(ctx: Context, path: str) -> str:
 
 @app.task(retry=SOON, deaths=1)
 async def kill_the_worker(ctx: Context, path: str) -> None:
-    """Once it may, and always from then on."""
+    """Kills its worker once the file exists, and at every later attempt."""
     tell(ctx, "began")
     await _laid_down(path)
     os.kill(os.getppid(), signal.SIGKILL)
@@ -114,7 +114,7 @@ async def kill_the_worker(ctx: Context, path: str) -> None:
 
 @app.task(retry=SOON)
 def hold_the_gil(ctx: Context, seconds: float) -> int:
-    """Computes in C: no other thread of this process runs meanwhile."""
+    """Computes in C and holds the GIL: no other thread of this process runs meanwhile."""
     tell(ctx, "began")
     began = time.monotonic()
     rounds = 0
@@ -127,7 +127,7 @@ def hold_the_gil(ctx: Context, seconds: float) -> int:
 
 @app.task(retry=SOON)
 def compute_for_ever(ctx: Context) -> int:
-    """One call into C that will not come back."""
+    """One call into C that never returns."""
     tell(ctx, "began")
     return sum(range(10**12))
 
@@ -162,7 +162,7 @@ async def asleep_on(ctx: Context) -> None:
 
 @app.task(timeout="400ms", retry=ONCE)
 async def swallow(ctx: Context) -> None:
-    """Will not be cancelled."""
+    """Ignores its cancellation."""
     tell(ctx, "began")
     while True:
         with contextlib.suppress(asyncio.CancelledError):
@@ -191,7 +191,7 @@ async def anap_in_time(ctx: Context, seconds: float) -> float:
 
 @app.task(timeout="400ms", retry=SOON)
 async def stumble_out(ctx: Context) -> None:
-    """Ends when it is asked to, and fails on its way."""
+    """Ends when it is asked to stop, and fails while it does."""
     tell(ctx, "began")
     try:
         await asyncio.sleep(3600)
@@ -204,14 +204,14 @@ stumble_when_held = app.task(retry=SOON, name="stumble_when_held")(stumble_out.d
 
 @app.task(timeout="400ms", retry=ONCE)
 def start_apart(ctx: Context) -> None:
-    """Starts a program in a session of its own, and waits for it."""
+    """Starts a program in its own session, and waits for it."""
     with subprocess.Popen(["sleep", "3600"], start_new_session=True) as program:
         tell(ctx, "began", program=program.pid)
 
 
 @app.task(timeout="2s", retry=ONCE)
 def tick(ctx: Context, times: int) -> int:
-    """Works for so many hundredths of a second, not counting those in which its process stood still."""
+    """Works for this many hundredths of a second, without those in which its process was suspended."""
     tell(ctx, "began")
     for _ in range(times):
         time.sleep(0.01)
@@ -251,7 +251,7 @@ def die_at_first(ctx: Context) -> int:
 
 @app.task(retry=ONCE)
 async def exit_in_part(ctx: Context) -> None:
-    """A part of it leaves the program, and with it the loop on which others run."""
+    """A subtask calls sys.exit(), which ends the event loop on which other jobs run."""
     tell(ctx, "began")
 
     async def leave_all() -> None:
@@ -263,7 +263,7 @@ async def exit_in_part(ctx: Context) -> None:
 
 @app.task(retry=ONCE)
 def fork_and_come_back(ctx: Context, how: str) -> int:
-    """The exit code of a process that it forked, and that leaves the task as others do."""
+    """Forks, and returns the exit code of the forked process, which returns from the task function too."""
     tell(ctx, "began")
     if pid := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -291,7 +291,7 @@ async def adie(ctx: Context) -> None:
 
 @app.task(retry=SOON)
 def grow(ctx: Context, mebibytes: int) -> int:
-    """Takes memory and keeps it, as a library that leaks does."""
+    """Takes memory and keeps it, like a library that leaks."""
     tell(ctx, "began")
     kept.append(bytearray(os.urandom(1)) * (mebibytes << 20))
     return os.getpid()
@@ -382,7 +382,7 @@ def _endless() -> list[Any]:
 
 @app.task(retry=SOON)
 def report(ctx: Context, path: str) -> None:
-    """Says how far it is, then waits for the file."""
+    """Reports progress, then waits for the file."""
     ctx.progress(0.25, "a quarter")
     tell(ctx, "said")
     while not Path(path).exists():
@@ -401,7 +401,7 @@ def report_often(ctx: Context, path: str) -> None:
 
 @app.task(retry=SOON)
 def count_on(ctx: Context, to: int) -> list[Any]:
-    """Counts from its checkpoint; at its first attempt it stops at half way, until its process is killed."""
+    """Counts from its checkpoint; the first attempt stops half way until its process is killed."""
     began_at = ctx.state or 0
     dear = ctx.step("dear", _spend, ctx)
     for n in range(began_at, to):
@@ -466,7 +466,7 @@ async def alog_much(ctx: Context, lines: int) -> str:
 
 @app.task
 def submit_more(ctx: Context, n: int) -> list[int]:
-    """A job that makes jobs, and does not wait for them."""
+    """Submits jobs and does not wait for them."""
     return [len(noop.submit(i).id) for i in range(n)]
 
 
@@ -481,7 +481,7 @@ def until_cancelled(ctx: Context) -> str:
 
 @app.task(retry=SOON)
 def deaf(ctx: Context) -> None:
-    """Hears nobody."""
+    """Ignores requests to stop."""
     tell(ctx, "began")
     time.sleep(3600)
 

@@ -1,4 +1,4 @@
-"""Several programs on one store: old and new code side by side, and apps that know nothing of one another."""
+"""Several programs share one store: old and new code side by side, and apps with different tasks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import worker_crowd
-import worker_deeds
 import worker_new
 import worker_old
+import worker_tasks
 from worker_hand import until
 
 from daybreak import State
@@ -26,7 +26,7 @@ def apps(stage):
         app.close()
 
 
-def test_old_and_new_workers_share_a_store_and_each_takes_what_it_knows(apps, stage):
+def test_old_and_new_workers_share_a_store_and_each_runs_the_tasks_it_knows(apps, stage):
     first = [worker_old.resize.submit(n) for n in range(5)]
     second = [worker_new.resize.submit(n, height=1) for n in range(5)]
     fresh, gone = worker_new.only_now.submit(), worker_old.only_then.submit()
@@ -45,24 +45,24 @@ def test_old_and_new_workers_share_a_store_and_each_takes_what_it_knows(apps, st
             assert worker_old.before_renaming.submit(3).result(timeout="30s") == "new 3", "found by its old name"
             left = worker_old.only_then.submit()
             assert worker_new.only_now.submit().result(timeout="30s") == "new"
-            assert left.state() is State.QUEUED, "nobody knows it: it waits, uncharged"
+            assert left.state() is State.QUEUED, "no worker knows the task: the job waits, uncharged"
             assert left.info().attempt == 0
             assert new.stop() == 0
 
 
-def test_a_hundred_thousand_jobs_that_it_does_not_know_do_not_hold_a_worker_up(apps, stage):
+def test_a_hundred_thousand_jobs_of_unknown_tasks_do_not_delay_a_worker(apps, stage):
     crowd = worker_crowd.foreign.using(priority="critical").submit_many({"n": n} for n in range(100_000))
-    with worker_deeds.app.worker(processes=1):
-        assert worker_deeds.noop.using(priority="background").submit(1).result(timeout="120s") == 1
-        assert worker_deeds.noop.map(range(500), timeout="120s") == list(range(500))
+    with worker_tasks.app.worker(processes=1):
+        assert worker_tasks.noop.using(priority="background").submit(1).result(timeout="120s") == 1
+        assert worker_tasks.noop.map(range(500), timeout="120s") == list(range(500))
         with worker_crowd.app.worker(processes=1):
             assert crowd[0].result(timeout="120s") == 0
             until(lambda: crowd[300].state() is State.COMPLETED, "the others are worked off as well")
-            assert worker_deeds.noop.submit(2).result(timeout="120s") == 2
+            assert worker_tasks.noop.submit(2).result(timeout="120s") == 2
             assert crowd[-1].state() is State.QUEUED, "both work at the same time"
 
 
-def test_a_job_of_a_task_that_nobody_knows_says_how_to_start_a_worker(apps, stage, capsys):
+def test_waiting_for_a_job_that_no_worker_knows_says_how_to_start_a_worker(apps, stage, capsys):
     job = worker_new.nobody_asked.submit()
     with pytest.raises(TimeoutError):
         job.result(timeout="2500ms")

@@ -1,4 +1,4 @@
-"""Every job begins in the directory in which its worker was started, wherever the one before has gone."""
+"""Every job starts in the directory in which its worker was started, even if the job before changed it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def worker(home):
         yield worker
 
 
-def test_a_sync_task_leaves_the_next_job_at_home(worker, home):
+def test_the_working_directory_is_restored_after_a_sync_task(worker, home):
     assert odd.go.submit(FAR).result(timeout="20s") == FAR
     assert odd.where.submit().result(timeout="20s") == home
     with pytest.raises(JobFailed, match="far from home"):
@@ -39,33 +39,33 @@ def test_a_sync_task_leaves_the_next_job_at_home(worker, home):
     assert odd.where.submit().result(timeout="20s") == home
 
 
-def test_a_task_may_end_in_a_folder_that_is_gone_then(worker, home):
+def test_a_task_may_end_in_a_directory_that_is_deleted_afterwards(worker, home):
     assert odd.go.submit().result(timeout="20s") != home  # into its scratch
     assert odd.where.submit().result(timeout="20s") == home
 
 
-def test_if_home_was_deleted_the_next_job_is_not_where_the_last_one_went(worker, home):
+def test_if_the_directory_was_deleted_the_next_job_does_not_start_where_the_last_one_ended(worker, home):
     odd.go_and_remove.submit(home, FAR).result(timeout="20s")
     assert odd.where.submit().result(timeout="20s") == ""
 
 
-def test_an_async_task_leaves_the_next_job_at_home(worker, home):
+def test_the_working_directory_is_restored_after_an_async_task(worker, home):
     assert odd.ago.submit(FAR).result(timeout="20s") == FAR
     assert odd.awhere.submit().result(timeout="20s") == home
 
 
-def test_inline_a_job_leaves_the_test_and_the_next_job_where_they_were(home, tmp_path, monkeypatch):
+def test_inline_mode_restores_the_working_directory_after_each_job(home, tmp_path, monkeypatch):
     app = Daybreak("memory://")
     go, ago = app.task(odd.go.definition.function), app.task(odd.ago.definition.function)
     with inline(app):
         go.submit(FAR)
         assert str(Path.cwd()) == home
-        monkeypatch.chdir(tmp_path)  # a test may go where it likes
+        monkeypatch.chdir(tmp_path)  # a test may change the directory between jobs
         ago.submit(FAR)
         assert Path.cwd() == tmp_path
 
 
-def test_home_is_found_by_its_path_where_a_task_has_closed_what_it_did_not_open(home, caplog):
+def test_the_directory_is_found_by_its_path_if_a_task_closed_its_file_descriptor(home, caplog):
     here = WorkingDirectory()
     os.close(here._fd)
     os.chdir(FAR)

@@ -1,4 +1,4 @@
-"""What jobs say while they run and how they end: log lines, progress, checkpoints, scratch folders, results."""
+"""What jobs report: log lines, progress, checkpoints, results; and the scratch folder of an attempt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from worker_deeds import (
+from worker_hand import ask, is_alive, read_lines, until
+from worker_tasks import (
     acount_on,
     alog_much,
     app,
@@ -32,14 +33,13 @@ from worker_deeds import (
     until_cancelled,
     use_scratch,
 )
-from worker_hand import ask, is_alive, read_lines, until
 
 from daybreak import JobCancelled, JobFailed, State
 
 
 @pytest.fixture(scope="module")
 def worker(shared_stage):
-    # Which lines jobs need not send is asked when their child is started.
+    # The log level is read when a child is started, so set it before.
     logging.getLogger("daybreak.job").setLevel(logging.INFO)
     with app.worker(lease_for="1s", processes=2, cancel_grace="300ms") as worker:
         yield worker
@@ -49,35 +49,35 @@ def worker(shared_stage):
 # -- log lines ---------------------------------------------------------------------------------------------------------
 
 
-def test_log_lines_say_which_attempt_failed_how_and_when_it_is_tried_again(worker, caplog):
+def test_log_lines_say_which_attempt_failed_why_and_when_it_is_retried(worker, caplog):
     caplog.set_level(logging.INFO)
     job = fail_until.submit(3)
     assert job.result(timeout="20s") == 3
-    until(lambda: "succeeded on attempt 3/3" in caplog.text, "the last is told of")
+    until(lambda: "succeeded on attempt 3/3" in caplog.text, "the last outcome is logged")
     lines = [line.getMessage() for line in caplog.records if job.id in line.getMessage()]
     assert len(lines) == 3, lines
-    assert re.search(r"attempt 1/3 failed ConnectionError: no answer at try 1, retrying in 0\.\d s", lines[0])
-    assert re.search(r"attempt 2/3 failed ConnectionError: no answer at try 2, retrying in 0\.\d s", lines[1])
+    assert re.search(r"attempt 1/3 failed: ConnectionError: no answer at try 1; retrying in 0\.\d s", lines[0])
+    assert re.search(r"attempt 2/3 failed: ConnectionError: no answer at try 2; retrying in 0\.\d s", lines[1])
     assert lines[2].endswith("succeeded on attempt 3/3")
     levels = [line.levelname for line in caplog.records if job.id in line.getMessage()]
     assert levels == ["WARNING", "WARNING", "INFO"]
 
 
-def test_a_job_that_succeeds_at_once_and_one_that_fails_for_good_say_so_at_their_level(worker, caplog):
+def test_successes_and_final_failures_are_logged_at_their_level(worker, caplog):
     caplog.set_level(logging.DEBUG, logger="daybreak.worker")
     good, bad = noop.submit(1), refuse.submit()
     good.wait(timeout="20s")
     with pytest.raises(JobFailed, match="Permanent: never"):
         bad.result(timeout="20s")
-    until(lambda: all(job.id in caplog.text for job in (good, bad)), "both are told of")
+    until(lambda: all(job.id in caplog.text for job in (good, bad)), "both are logged")
     said = {job.id: [line for line in caplog.records if job.id in line.getMessage()] for job in (good, bad)}
     assert [line.levelname for line in said[good.id]] == ["DEBUG"]
     assert [line.levelname for line in said[bad.id]] == ["ERROR"]
-    assert "attempt 1/3 failed Permanent: never; not retrying" in said[bad.id][0].getMessage()
+    assert "attempt 1/3 failed: Permanent: never; not retrying" in said[bad.id][0].getMessage()
 
 
-def test_what_jobs_log_is_written_by_the_workers_logging_beside_large_results(worker, caplog):
-    """Many talk and hand in at the same time over one line to their supervisor."""
+def test_log_lines_of_jobs_go_to_the_workers_logging_beside_large_results(worker, caplog):
+    """Many jobs log and report at the same time over one connection to the supervisor."""
     jobs = [task.submit(100) for task in (log_much, alog_much) for _ in range(12)]
     for job in jobs:
         assert job.result(timeout="60s") == "x" * 200_000
@@ -101,7 +101,7 @@ def test_progress_is_in_the_store_while_the_job_runs(worker, shared_stage, began
     job.result(timeout="20s")
 
 
-def test_of_many_words_in_a_row_the_last_is_heard_and_few_are_written(worker, shared_stage, began):
+def test_of_many_progress_updates_the_last_is_stored_and_few_are_written(worker, shared_stage, began):
     gate = shared_stage.file("often-gate")
     job = report_often.submit(str(gate))
     began(job, word="said")
@@ -112,7 +112,7 @@ def test_of_many_words_in_a_row_the_last_is_heard_and_few_are_written(worker, sh
 
 
 async def progress_of(client, job):
-    """Every word of progress that was written of a job."""
+    """Every progress message of a job that was written to the store."""
     found, cursor = [], None
     while (feed := await client.store.events(cursor)).events:
         found += [event for event in feed.events if event.kind == "progress" and event.job == job]
@@ -170,14 +170,14 @@ def test_a_result_that_cannot_be_encoded_fails_and_its_repr_is_kept(worker):
 
 
 @pytest.mark.parametrize("what", ["half", "endless"])
-def test_a_result_that_no_text_can_hold_is_no_trouble_for_others(worker, what):
+def test_a_result_with_invalid_text_does_not_affect_other_jobs(worker, what):
     job = give.submit(what)
     job.wait(timeout="20s")
     assert job.state() in {State.FAILED, State.COMPLETED}
     assert noop.submit(2).result(timeout="20s") == 2
 
 
-def test_results_that_json_cannot_hold_come_back_as_they_were(worker):
+def test_results_that_plain_json_cannot_hold_come_back_equal(worker):
     assert math.isnan(give.submit("nan").result(timeout="20s"))
     assert give.submit("inf").result(timeout="20s") == math.inf
     assert give.submit("deep").result(timeout="20s") == {"minus": [-math.inf, None]}
@@ -187,7 +187,7 @@ def test_a_large_result_is_not_lost(worker):
     assert give.submit("wide").result(timeout="30s") == "x" * 3_000_000
 
 
-def test_errors_of_any_kind_are_told(worker):
+def test_errors_of_any_kind_are_reported(worker):
     with pytest.raises(JobFailed, match="Mute"):
         fail_mutely.submit().result(timeout="20s")
     with pytest.raises(JobFailed, match=r"caf\\udce9"):
@@ -203,7 +203,7 @@ def test_a_job_may_submit_jobs(worker):
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_watches_for_it_is_cancelled_soon_and_never_ends_completed(worker, began):
+def test_a_job_that_checks_for_it_is_cancelled_soon_and_never_completes(worker, began):
     job = until_cancelled.submit()
     began(job)
     assert job.cancel().verdict == "requested"
@@ -212,7 +212,7 @@ def test_a_job_that_watches_for_it_is_cancelled_soon_and_never_ends_completed(wo
         job.result(timeout="20s")
 
 
-def test_a_job_that_hears_nobody_is_ended_after_the_grace(worker, began):
+def test_a_job_that_ignores_a_cancel_is_killed_after_the_grace_time(worker, began):
     job = deaf.submit()
     pid = began(job)["pid"]
     job.cancel()
