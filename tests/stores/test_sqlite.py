@@ -16,7 +16,7 @@ import pytest
 
 from daybreak.api.portal import Portal
 from daybreak.client.client import Client
-from daybreak.core.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
+from daybreak.core.errors import BadInput, StoreUnavailable, StoreUnsuitable
 from daybreak.core.model import Done, Failed, Failure, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange, Purge, Reap, work_topic
@@ -81,27 +81,6 @@ async def test_every_commit_is_synced(store):
     engine = store._opened._engine
     assert engine._db.pragma("synchronous") == 2
     assert engine._db.pragma("journal_mode") == "wal"
-
-
-async def test_a_running_program_refuses_a_schema_that_moved_on(store):
-    client = Client(store)
-    await client.submit("t")
-    newer = apsw.Connection(str(store.path))
-    newer.pragma("user_version", 9)
-    newer.execute(sql.set_meta, ("needs", 9))
-    newer.close()
-    with pytest.raises(StoreTooNew, match="upgrade this installation"):
-        await client.submit("t")
-
-
-async def test_a_schema_one_version_newer_that_still_serves_us_is_fine(tmp_path):
-    async with SqliteStore(tmp_path / "jobs.db") as store:
-        await Client(store).submit("t")
-    newer = apsw.Connection(str(tmp_path / "jobs.db"))
-    newer.pragma("user_version", schema.VERSION + 1)
-    newer.close()
-    async with SqliteStore(tmp_path / "jobs.db") as store:
-        await Client(store).submit("t")
 
 
 async def test_two_stores_of_one_process_share_a_file(tmp_path):

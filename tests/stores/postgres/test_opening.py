@@ -1,4 +1,4 @@
-"""Opening a store: two at once, roles without permissions, newer schemas, and errors that say what to do."""
+"""Opening a store: two at once, roles without permissions, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import psycopg
 import pytest
 from postgres_servers import URL, with_schema
 
-from daybreak.core.errors import BadInput, StoreTooNew, StoreUnavailable, StoreUnsuitable
+from daybreak.core.errors import BadInput, StoreUnavailable, StoreUnsuitable
 from daybreak.store.protocol import Examines, InsertsNow, Verdict
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.address import parse_address
 from daybreak.stores.postgres.faults import without_password
-from daybreak.stores.postgres.schema import VERSION
 from daybreak.testing.contract.builders import accept, spec, take_ids
 
 
@@ -44,31 +43,6 @@ async def test_the_name_of_the_schema_may_be_anything():
     finally:
         quoted = odd.replace('"', '""')
         sql(f'DROP SCHEMA IF EXISTS "{quoted}" CASCADE')
-
-
-async def test_a_newer_schema_is_refused_and_a_compatible_one_is_not(fresh_schema):
-    url = with_schema(URL, fresh_schema)
-    async with PostgresStore(url) as store:
-        await accept(store)
-    sql(f"UPDATE {fresh_schema}.meta SET value = '{VERSION + 1}' WHERE name = 'version'")
-    async with PostgresStore(url) as store:
-        await accept(store)
-    sql(f"UPDATE {fresh_schema}.meta SET value = '{VERSION + 1}' WHERE name = 'needs'")
-    with pytest.raises(StoreTooNew, match="upgrade this installation"):
-        await PostgresStore(url).open()
-
-
-async def test_a_schema_of_the_first_version_becomes_ours(fresh_schema):
-    url = with_schema(URL, fresh_schema)
-    async with PostgresStore(url) as store:
-        before = await accept(store)
-    for made_since in ("exchange_2", "insert_2", "insert_one_1"):
-        sql(f"DROP FUNCTION {fresh_schema}.{made_since}")
-    sql(f"UPDATE {fresh_schema}.meta SET value = '1' WHERE name = 'version'")
-    async with PostgresStore(url) as store:
-        assert await take_ids(store, 9) == [before]
-        after = await accept(store)
-        assert await take_ids(store, 9) == [after]
 
 
 async def test_what_was_prepared_and_dropped_is_prepared_again(fresh_schema):

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 from daybreak.core.errors import BadInput
 from daybreak.core.units import ZERO, duration
 from daybreak.store.protocol import ConnectLimit, FixedLimit
+from daybreak.stores.postgres.schema_version import CURRENT, SchemaVersion
 
 SCHEMES = ("postgresql", "postgres")
 _MAY_CONTAIN_AT = (
@@ -34,6 +35,7 @@ class Address:
     answer_within: timedelta = timedelta(seconds=60)
     connect_within: timedelta = timedelta(seconds=5)
     connect_limit: ConnectLimit = field(default_factory=FixedLimit, repr=False, compare=False)
+    known: SchemaVersion = field(default=CURRENT, repr=False)
 
 
 def parse_address(

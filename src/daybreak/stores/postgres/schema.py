@@ -10,13 +10,9 @@ from daybreak.stores.postgres import faults
 from daybreak.stores.postgres.address import Address
 from daybreak.stores.postgres.connection import Connection
 from daybreak.stores.postgres.driver import psycopg
-from daybreak.stores.postgres.statements import Statements, quoted, spelt
+from daybreak.stores.postgres.statements import Statements, named, quoted, spelt
 from daybreak.system import patience
 
-VERSION: Final = 2
-# The oldest program that can work on what we write: one version apart must do. A function that changes gets a new
-# number at its end; the old one stays for as long as programs that call it may.
-NEEDS: Final = 1
 OLDEST_SERVER: Final = 130_000
 LOCK: Final = 0x44415942  # "DAYB"
 
@@ -28,10 +24,11 @@ def prepare(link: Connection, place: Address) -> None:
         raise StoreUnsuitable(
             f"{place.name} is PostgreSQL {server // 10_000}: Daybreak needs 13 or newer; upgrade the server"
         )
-    if _version(link, place) < VERSION:
+    if _version(link, place) < place.known.number:
         # Large tables take their time: from here on each question has its own, and the caller's patience ends nothing.
         with patience.ending_at(None):
             link.transaction(lambda _: _migrate(link, place))
+            _version(link, place)  # another program, perhaps a newer one, may have been first
             _take_feed_over(link, place)
     else:
         _take_feed_over(link, place)
@@ -52,27 +49,26 @@ def _version(link: Connection, place: Address) -> int:
     [(version, needs)] = link.query(text.seen)
     if version is None:
         raise StoreUnsuitable(f"{place.name}: the schema {name} belongs to another program: choose another name")
-    if version > VERSION and (needs or version) > VERSION:
-        raise faults.too_new(place.name, version, VERSION)
+    if version > place.known.number and (needs or version) > place.known.number:
+        raise faults.too_new(place.name, version, place.known.number)
     return int(version)
 
 
 def _migrate(link: Connection, place: Address) -> None:
     link.renew_timeout()  # another one may be at it, for as long as the server lets us wait for a lock
     link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-    migrations = Statements("migrations", place.schema)
     try:
         [(exists,)] = link.rows("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s)", (place.schema,))
         if not exists:
             link.run(f"CREATE SCHEMA {quoted(place.schema)}")
         [(is_empty,)] = link.rows("SELECT to_regclass(%s) IS NULL", (f"{spelt(place.schema)}.meta",))
         before = 0 if is_empty else int(link.rows(Statements("sql", place.schema).seen)[0][0])
-        for version in range(before, VERSION):
-            for script in migrations.names():
-                if script.split("-")[0] == f"{version + 1:04}":
-                    link.renew_timeout()
-                    link.run(migrations.text(script))
-            _set(link, place, version + 1)
+        for scripts in place.known.scripts[before:]:
+            for script in scripts:
+                link.renew_timeout()
+                link.run(named(script, place.schema))
+        if before < place.known.number:
+            _set(link, place)
     except psycopg.errors.InsufficientPrivilege as error:
         raise _no_right(place, error) from None
 
@@ -91,9 +87,9 @@ def _make_feed_ours(link: Connection, place: Address) -> None:
         link.run(statement)
 
 
-def _set(link: Connection, place: Address, version: int) -> None:
+def _set(link: Connection, place: Address) -> None:
     statement = Statements("sql", place.schema).set_meta
-    for item, value in (("version", version), ("needs", NEEDS)):
+    for item, value in (("version", place.known.number), ("needs", place.known.needs)):
         link.run(statement, (item, str(value)))
 
 

@@ -11,7 +11,7 @@ from daybreak.core.model import UNFINISHED, State
 from daybreak.core.rank import rank_of
 from daybreak.core.units import clean, micros, moment
 from daybreak.store.protocol import Inserted, Moved, Verdict, clock_jump, job_topic, keep_until
-from daybreak.stores.sqlite import gauge_rows, job_moves
+from daybreak.stores.sqlite import job_moves
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import WALL, JobState, Row, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
@@ -103,8 +103,6 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
     if row.state is State.BLOCKED:  # on what, this store finds out for itself
         row.state = job_moves.first_state(ledger, row)
-    if spec.options.resources:
-        gauge_rows.refuse_older_programs(ledger)
     job_moves.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
     job_moves.enter(ledger, row)
     if job.is_final:

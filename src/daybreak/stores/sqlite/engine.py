@@ -48,7 +48,7 @@ class Place:
     path: Path
     vfs: str | None
     boot: str
-    durable: bool = True
+    known: schema.SchemaVersion
 
     def identity(self) -> tuple[int, int]:
         about = os.stat(self.path)  # noqa: PTH116 - at every commit, and a Path takes its time
@@ -84,10 +84,10 @@ class Engine:
             schema.create(place.path)
         db = schema.connect(place.path, place.vfs)
         try:
-            schema.prepare(db, place.path)
-            db.pragma("synchronous", "full" if place.durable else "normal")
+            schema.prepare(db, place.path, place.known)
+            db.pragma("synchronous", "full")
             with self._turn.here, self._turn:
-                schema.migrate(db, place.path)
+                schema.migrate(db, place.path, place.known)
                 db.execute("BEGIN IMMEDIATE")
                 self._anchor = schema.anchor(db, self._world.wall(), self._world.steady(), place.boot)
                 db.execute("COMMIT")
@@ -251,8 +251,7 @@ class Engine:
     def _forget_if_changed(self, db: apsw.Connection) -> None:
         version = data_version(db)
         if version != self._version:
-            if self._version is not None:
-                schema.refuse_if_migrated(db, self._place.path)  # under us
+            schema.refuse_if_migrated(db, self._place.path, self._place.known)
             self._known, self._version = self._known.looked_again(db), version
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------

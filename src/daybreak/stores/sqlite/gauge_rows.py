@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
@@ -14,8 +13,6 @@ from daybreak.stores.sqlite.rows import Row, unpack_options
 from daybreak.stores.sqlite.statements import sql
 
 Needs = tuple[Need, ...]
-
-KNOWS_RESOURCES: Final = 3  # the first version of the schema, and of programs, that does
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[Need, ...]).decode
@@ -67,14 +64,6 @@ def write(ledger: Ledger) -> None:
         sparing = (gauge.sparing_until, gauge.credit, gauge.spare_at)
         ledger.execute(sql.put_gauge, (resource, *numbers, *sparing, gauge.taken_at))
     ledger.gauged.clear()
-
-
-def refuse_older_programs(ledger: Ledger) -> None:
-    """Those that know nothing of resources would start what must wait."""
-    if not ledger.known.is_shared:
-        if (ledger.value(sql.get_meta, ("needs",)) or 0) < KNOWS_RESOURCES:
-            ledger.execute(sql.set_meta, ("needs", KNOWS_RESOURCES))
-        ledger.known.is_shared = True
 
 
 # -- taking and giving -------------------------------------------------------------------------------------------------

@@ -56,10 +56,9 @@ class Inserting:
                 victim = self._last_in_line(spec) if settings.when_full == "shed" else None
                 if victim is None:
                     return Inserted(Verdict.FULL, spec.id)
-        if spec.options.resources:
-            gauge_rows.refuse_older_programs(ledger)
-            if self._bounded and any(self._is_crowded(need.resource) for need in spec.options.resources):
-                return Inserted(Verdict.FULL, spec.id)
+        needs = spec.options.resources
+        if needs and self._bounded and any(self._is_crowded(need.resource) for need in needs):
+            return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._make_way(holder)
             job_moves.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")

@@ -40,14 +40,12 @@ class StoreCache:
         self.tallies: Counter[Cell] | None = None
         self.totals: dict[tuple[int, int], Totals] = {}
         self.gauges: dict[str, Gauge] = {}
-        self.is_shared = False  # programs that know no resources are refused already
 
     def looked_again(self, db: apsw.Connection) -> StoreCache:
         """What is true now that someone else has committed."""
         known = StoreCache()
         found: Any = db.execute(sql.look_again).fetchone()
         known.last_seq, known.last_id, known.last_pos, lanes, known.revision = found
-        known.is_shared = self.is_shared
         if known.revision == self.revision:
             known.settings = self.settings
         if lanes == len(self.names):

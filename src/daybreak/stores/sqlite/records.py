@@ -40,7 +40,6 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
             ledger.known.settings[put.name] = settings
             ledger.wake(work_topic(put.name))
         case ResourceSettings():
-            gauge_rows.refuse_older_programs(ledger)
             gauge_rows.changed(ledger, put.name).set_up(settings)
             ledger.freed.add(put.name)
         case Gate():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import apsw
 
@@ -14,13 +14,27 @@ from daybreak.stores.sqlite.faults import Translated
 from daybreak.stores.sqlite.statements import migrations, sql
 from daybreak.system import platform
 
-VERSION: Final = 3
-# The oldest program that can work on what we write: one version apart must do.
-NEEDS: Final = 2
 APPLICATION: Final = 0x44415942  # "DAYB"
 
 _FIXED: Final = 3_051_003
 _WITHDRAWN: Final = range(3_052_000, 3_053_000)
+
+
+class SchemaVersion(NamedTuple):
+    """The schema that a program knows. Each script brings a file from the version before to the next.
+
+    `needs` is the version of the oldest program that can work on this schema: the version before, unless a change
+    forbids it."""
+
+    scripts: tuple[str, ...]
+    needs: int
+
+    @property
+    def number(self) -> int:
+        return len(self.scripts)
+
+
+CURRENT: Final = SchemaVersion(tuple(getattr(migrations, name) for name in migrations.names()), needs=1)
 
 
 def check_library(version: str | None = None) -> None:
@@ -72,7 +86,7 @@ def connect(path: Path, vfs: str | None) -> apsw.Connection:
     return db
 
 
-def prepare(db: apsw.Connection, path: Path) -> None:
+def prepare(db: apsw.Connection, path: Path, known: SchemaVersion) -> None:
     """Settings of a connection."""
     db.set_busy_timeout(5000)  # for foreign programs that hold the file; ours wait in line for their turn
     db.pragma("trusted_schema", False)
@@ -81,25 +95,26 @@ def prepare(db: apsw.Connection, path: Path) -> None:
     db.pragma("cache_size", -65_536)
     db.execute("BEGIN")  # one snapshot: another process may be creating the tables just now
     try:
-        refuse_newer(db, path)
+        refuse_newer(db, path, known)
     finally:
         db.execute("ROLLBACK")
 
 
-def migrate(db: apsw.Connection, path: Path) -> None:
-    """Bring the file to our version, in one transaction; called with the turn taken, so two starts at once are fine."""
+def migrate(db: apsw.Connection, path: Path, known: SchemaVersion) -> None:
+    """Bring the file to the version that this program knows, in one transaction. The caller holds the write lock, so
+    two programs may start at once."""
     if not db.pragma("user_version"):
         db.pragma("auto_vacuum", 2)  # incremental; only possible while the file is empty
     db.pragma("journal_mode", "wal")
     db.execute("BEGIN IMMEDIATE")
     try:
-        refuse_newer(db, path)
-        for version in range(db.pragma("user_version"), VERSION):
-            for statement in _statements(getattr(migrations, f"{version + 1:04}")):
+        refuse_newer(db, path, known)
+        for script in known.scripts[db.pragma("user_version") :]:
+            for statement in _statements(script):
                 db.execute(statement)
-            db.pragma("user_version", version + 1)
+            db.pragma("user_version", db.pragma("user_version") + 1)
             db.pragma("application_id", APPLICATION)
-            db.execute(sql.set_meta, ("needs", NEEDS))
+            db.execute(sql.set_meta, ("needs", known.needs))
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -112,27 +127,27 @@ def _statements(script: str) -> list[str]:
     return [statement for statement in "\n".join(lines).split(";") if statement.strip()]
 
 
-def refuse_newer(db: apsw.Connection, path: Path) -> None:
+def refuse_newer(db: apsw.Connection, path: Path, known: SchemaVersion = CURRENT) -> None:
     """Refuse a file of another program or of a Daybreak too new for this one; called inside a transaction."""
     version = db.pragma("user_version")
     if version and db.pragma("application_id") != APPLICATION:
         raise StoreUnsuitable(f"{path} is the SQLite file of another program: choose another path")
     if not version and db.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
         raise StoreUnsuitable(f"{path} is a SQLite file with other tables in it: choose another path")
-    if version <= VERSION:
+    if version <= known.number:
         return
     needs = (db.execute(sql.get_meta, ("needs",)).fetchone() or (version,))[0]
-    if needs > VERSION:
+    if needs > known.number:
         raise StoreTooNew(
-            f"{path} was written by a newer Daybreak (schema {version}, this one knows {VERSION}): "
+            f"{path} was written by a newer Daybreak (schema {version}, this one knows {known.number}): "
             "upgrade this installation; the file was not changed"
         )
 
 
-def refuse_if_migrated(db: apsw.Connection, path: Path) -> None:
-    """`refuse_newer` for a file that was found to be suitable before: another version of it may not be."""
-    if db.execute("PRAGMA user_version").fetchone() != (VERSION,):
-        refuse_newer(db, path)
+def refuse_if_migrated(db: apsw.Connection, path: Path, known: SchemaVersion) -> None:
+    """`refuse_newer` for a file that is in use: another program may have brought it to a newer version meanwhile."""
+    if db.execute("PRAGMA user_version").fetchone() != (known.number,):
+        refuse_newer(db, path, known)
 
 
 def anchor(db: apsw.Connection, wall: int, steady: int, boot: str) -> int:

@@ -91,6 +91,7 @@ class SqliteStore:
         self._vfs = vfs
         self._boot = boot
         self._stuck_after = stuck_after
+        self._known = schema.CURRENT
         self._hub = Wakeups()
         self._opening = threading.Lock()
         self._opened: OpenStore | None = None
@@ -116,7 +117,7 @@ class SqliteStore:
         schema.check_library()
         schema.check_place(self.path)
         self.path = self.path.resolve()
-        place = Place(self.path, self._vfs, self._boot or platform.boot_id())
+        place = Place(self.path, self._vfs, self._boot or platform.boot_id(), self._known)
         try:
             turn = turn_for(self.path.with_name(self.path.name + "-turn"), self._stuck_after)
         except OSError as error:

@@ -3,21 +3,25 @@
 -- alone (p_alone) before anything else: then nothing was written. `created` is the store's time, `due` when the next
 -- delayed job falls due or those who wait for a resource are looked at, `id` the limited queues in which there is room now,
 -- `lane` 1 if resources were taken or given back.
+-- Times are steady: the server's minus p_offset; where `wall` is written, people are shown it. If steady time is far from
+-- p_about, which the caller expects, the clock may have jumped: then it is not plain.
 -- s_counts is NULL where all of them count as `completed`, as most do.
--- The order of claims is that of rank.py: see the comment at the merge. Resources are those of sharing.py.
+-- A claim that finds one job, as most do that find few, begins no statement made for many.
+-- The order of claims is that of rank.py: see the comment at the merge. Resources are those of core/resource_gauge.py.
 CREATE FUNCTION daybreak.exchange_1(
-    p_now bigint, p_alone boolean,
+    p_now bigint, p_alone boolean, p_offset bigint, p_about bigint,
     s_seqs bigint[], s_fences integer[], s_attempts integer[], s_keeps bigint[], s_results bytea[], s_carries bytea[],
     s_notes bytea[], s_ids text[], s_tails text[], s_counts text[], s_rans bigint[], s_waits bigint[],
     c_worker text, c_call text, c_queues text[], c_served bigint[], c_tasks text[], c_versions integer[], c_limit integer,
-    c_term bigint, c_tail text)
+    c_term bigint, c_tail text, c_begins integer)
 RETURNS TABLE (seq bigint, created bigint, due bigint, id text, lane integer, priority smallint, asked smallint,
     attempt integer, fence integer, by text, run text, owner text, key text, uniq text, carry bytea, options bytea,
     extra bytea, args bytea)
 LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE
-    at bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+    at bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset);
+    wall bigint;
     settling integer := coalesce(cardinality(s_seqs), 0);
     lanes integer[];
     turns integer[];
@@ -39,29 +43,39 @@ DECLARE
     more_wants text[];
     gives text[] := '{}';
     look bigint;
+    next_due bigint;
+    one record;
+    what record;
+    line text;
 BEGIN
     IF p_alone THEN
         PERFORM pg_advisory_xact_lock(4473428, hashtext('daybreak.gauge'));
-        at := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+        at := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset);
+    END IF;
+    IF abs(at - p_about) > 5000000 THEN
+        RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
+            NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+        RETURN;
     END IF;
     IF c_limit IS NOT NULL THEN
         -- Whoever sets a queue waits for claims that did not see it set, and goes before those to come.
         PERFORM pg_advisory_xact_lock_shared(4473428, hashtext('daybreak.ready'));
-        IF EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (c_queues) AND q.max_running IS NOT NULL)
-           OR EXISTS (SELECT 1 FROM daybreak.delayed d WHERE d.clock = 0 AND d.due <= at)
-           OR EXISTS (SELECT 1 FROM daybreak.delayed d WHERE d.clock = 1 AND d.due <= at)
-           OR EXISTS (SELECT 1 FROM daybreak.incoming) THEN
-            RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
-                NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
-            RETURN;
-        END IF;
-        SELECT array_agg(l.id), array_agg(a.turn), (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL)
-        INTO lanes, turns, look
+        SELECT EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (c_queues) AND q.max_running IS NOT NULL)
+                   OR EXISTS (SELECT 1 FROM daybreak.incoming),
+               least((SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
+                     (SELECT min(d.due) - p_offset FROM daybreak.delayed d WHERE d.clock = 1)),
+               (SELECT min(g.look) FROM daybreak.gauge g WHERE g.look IS NOT NULL), array_agg(l.id), array_agg(a.turn)
+        INTO odd, next_due, look, lanes, turns
         FROM unnest(c_queues) WITH ORDINALITY a(queue, turn) JOIN daybreak.lane l ON l.queue = a.queue
         LEFT JOIN daybreak.queue q ON q.name = a.queue
         WHERE q.paused IS NOT TRUE
           AND (c_tasks IS NULL OR EXISTS (SELECT 1 FROM unnest(c_tasks, c_versions) k(task, version)
                                           WHERE k.task = l.task AND k.version = l.version));
+        IF odd OR next_due <= at THEN
+            RETURN QUERY SELECT 0::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
+                NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+            RETURN;
+        END IF;
         IF look <= at THEN
             RETURN QUERY SELECT 2::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
                 NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
@@ -143,7 +157,7 @@ BEGIN
             END LOOP;
         END IF;
         -- What was picked may have fallen due, and been queued by another, after we looked at the clock.
-        at := greatest(at, coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
+        at := greatest(at, coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset));
         IF odd OR (cardinality(wants) > 0 AND NOT p_alone) THEN
             RETURN QUERY SELECT CASE WHEN cardinality(wants) > 0 THEN 2 ELSE 0 END::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
                 NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
@@ -151,6 +165,7 @@ BEGIN
         END IF;
     END IF;
 
+    wall := at + p_offset;
     IF settling > 0 OR cardinality(wants) > 0 THEN
       BEGIN
        IF settling > 0 THEN
@@ -164,17 +179,17 @@ BEGIN
             RETURNING l.seq, l.lane, l.priority, l.fence, l.n + 1 AS n, l.started, l.progress, l.message, l.uniq,
                       l.needs, l.history, a.attempt, a.keep, a.result, a.carry, a.note, a.id, a.o,
                       CASE WHEN s_counts IS NULL THEN 'completed' ELSE a.what END AS what, a.ran, a.waited,
-                      '{"n":' || l.n + 1 || ',"at":' || at || a.tail AS line
+                      '{"n":' || l.n + 1 || ',"at":' || wall || a.tail AS line
         ), kept AS (
             INSERT INTO daybreak.done (seq, finished, purge_at, started, attempt, fence, n, state, progress, result,
                                        carry, note, message, history)
-            SELECT seq, at, at + keep, started, attempt, fence, n, 'completed', progress, result, carry, note, message,
+            SELECT seq, wall, at + keep, started, attempt, fence, n, 'completed', progress, result, carry, note, message,
                    CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END
             FROM gone
         ), counted AS (
             -- Where `what` is NULL nothing is added to the totals, whatever else the row says.
             INSERT INTO daybreak.tally (lane, priority, state, n, what, took, latest, ran, firsts, waited, attempts, batches)
-            SELECT g.lane, g.priority, s.state, s.sign * g.n, CASE WHEN s.sign = 1 THEN g.what END, g.took, at, g.ran, g.firsts,
+            SELECT g.lane, g.priority, s.state, s.sign * g.n, CASE WHEN s.sign = 1 THEN g.what END, g.took, wall, g.ran, g.firsts,
                    g.waited, g.attempts, CASE WHEN s_counts IS NULL THEN 1 END
             FROM (SELECT lane, priority, what, count(*) AS n, sum(ran) AS took, max(ran) AS ran,
                          nullif(count(waited), 0) AS firsts, sum(waited) AS waited,
@@ -214,7 +229,8 @@ BEGIN
         ), changed AS (
             UPDATE daybreak.gauge g
             SET used = g.used + m.slots, look = CASE WHEN m.is_freed THEN NULL ELSE g.look END,
-                tat = CASE WHEN m.starts > 0 AND g.every <> 0 THEN greatest(g.tat, at) + m.starts * g.every ELSE g.tat END
+                tat = CASE WHEN m.starts > 0 AND g.every <> 0 THEN greatest(g.tat, at) + m.starts * g.every ELSE g.tat END,
+                taken_at = CASE WHEN m.starts > 0 AND g.every <> 0 THEN wall ELSE g.taken_at END
             FROM moved m
             WHERE g.name = m.name AND NOT (m.is_freed AND g.waiting > 0)
               AND (m.starts = 0 OR (
@@ -243,30 +259,70 @@ BEGIN
         WHERE l.id = ANY (freed) AND q.max_running IS NOT NULL;
     END IF;
 
-    RETURN QUERY SELECT 1::bigint, at,
-        CASE WHEN c_limit > coalesce(cardinality(picked), 0)
-             THEN least((SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 0),
-                        (SELECT min(d.due) FROM daybreak.delayed d WHERE d.clock = 1), look) END,
-        roomy, (cardinality(wants) + cardinality(gives) > 0)::integer, 0::smallint, 0::smallint, 0, 0, NULL::text,
-        NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+    seq := 1;
+    created := at;
+    due := CASE WHEN c_limit > coalesce(cardinality(picked), 0) THEN least(next_due, look) END;
+    id := roomy;
+    lane := (cardinality(wants) + cardinality(gives) > 0)::integer;
+    priority := 0;
+    asked := 0;
+    attempt := 0;
+    fence := 0;
+    RETURN NEXT;
 
-    IF coalesce(cardinality(picked), 0) > 0 THEN
+    IF cardinality(picked) = 1 AND settling = 0 THEN
+        DELETE FROM daybreak.ready r WHERE r.ctid = picked[1]
+        RETURNING r.seq, r.attempt + 1 AS attempt, r.fence + 1 AS fence, r.n + 1 AS n, r.carry, r.history, r.expires, r.needs
+        INTO one;
+        SELECT * INTO what FROM daybreak.job j WHERE j.seq = one.seq;
+        line := '{"n":' || one.n || ',"at":' || wall || c_tail || ',"attempt":' || one.attempt || ',"fence":' || one.fence || '}';
+        INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq, carry,
+                                    history, needs, ahead)
+        VALUES (one.seq, at + c_term, c_term, wall, what.lane, one.attempt, one.fence, one.n, what.priority, c_worker, c_call,
+                what.uniq, one.carry, CASE WHEN one.history IS NULL THEN line ELSE one.history || E'\n' || line END, one.needs,
+                coalesce(c_begins < 1, false));
+        IF one.expires IS NOT NULL THEN
+            UPDATE daybreak.job j SET expires = NULL WHERE j.seq = one.seq;
+        END IF;
+        INSERT INTO daybreak.tally (lane, priority, state, n)
+        VALUES (what.lane, what.priority, 'queued', -1), (what.lane, what.priority, 'running', 1);
+        INSERT INTO daybreak.feed (at, ids, runs, lines) VALUES (at, what.id, '{1}', line);
+        seq := one.seq;
+        created := what.created;
+        due := NULL;
+        id := what.id;
+        lane := what.lane;
+        priority := what.priority;
+        asked := what.asked;
+        attempt := one.attempt;
+        fence := one.fence;
+        "by" := what."by";
+        run := what.run;
+        owner := what.owner;
+        key := what.key;
+        uniq := what.uniq;
+        carry := one.carry;
+        options := what.options;
+        extra := what.extra;
+        args := what.args;
+        RETURN NEXT;
+    ELSIF cardinality(picked) > 0 THEN
         RETURN QUERY WITH gone AS (
-            DELETE FROM daybreak.ready r WHERE r.ctid = ANY (picked)
-            RETURNING r.ctid AS c, r.seq, r.attempt + 1 AS attempt, r.fence + 1 AS fence, r.n + 1 AS n, r.carry, r.history,
-                      r.expires, r.needs
+            -- By a join, so that their order needs no other, which the server would plan by what it takes the table for.
+            DELETE FROM daybreak.ready r USING unnest(picked) WITH ORDINALITY p(c, o) WHERE r.ctid = p.c
+            RETURNING r.seq, r.attempt + 1 AS attempt, r.fence + 1 AS fence, r.n + 1 AS n, r.carry, r.history, r.expires,
+                      r.needs, p.o
         ), taken AS MATERIALIZED (
             SELECT g.*, j.created, j.id, j.lane, j.priority, j.asked, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra,
-                   j.args, p.o,
-                   '{"n":' || g.n || ',"at":' || at || c_tail || ',"attempt":' || g.attempt || ',"fence":' || g.fence || '}'
+                   j.args,
+                   '{"n":' || g.n || ',"at":' || wall || c_tail || ',"attempt":' || g.attempt || ',"fence":' || g.fence || '}'
                        AS line
-            FROM gone g JOIN unnest(picked) WITH ORDINALITY p(c, o) ON p.c = g.c
-            CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = g.seq OFFSET 0) j
+            FROM gone g CROSS JOIN LATERAL (SELECT * FROM daybreak.job j WHERE j.seq = g.seq OFFSET 0) j
         ), leased AS (
             INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq,
-                                        carry, history, needs)
-            SELECT seq, at + c_term, c_term, at, lane, attempt, fence, n, priority, c_worker, c_call, uniq, carry,
-                   CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END, needs
+                                        carry, history, needs, ahead)
+            SELECT seq, at + c_term, c_term, wall, lane, attempt, fence, n, priority, c_worker, c_call, uniq, carry,
+                   CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END, needs, coalesce(o > c_begins, false)
             FROM taken
         ), forgotten AS (
             UPDATE daybreak.job j SET expires = NULL FROM taken t WHERE t.expires IS NOT NULL AND j.seq = t.seq

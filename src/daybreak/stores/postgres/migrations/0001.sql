@@ -117,9 +117,10 @@ CREATE TABLE daybreak.held (
 );
 CREATE INDEX held_cause ON daybreak.held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
 
--- Resources (sharing.py): what is allowed, as their records say, and what is in use. Changed only by those who are alone
--- with all of them: see lock_gauges.sql. Retries that wait because a resource fails have a row of their own, which says how
--- many there are and when to look at them.
+-- Resources (core/resource_gauge.py): what is allowed, as their records say, and what is in use. Only a transaction that holds
+-- the lock of all resources changes a row: see lock_gauges. Retries that wait because a resource fails have a row of their
+-- own, which says how many there are and when to look at them. `taken_at` is the wall time of the latest start by a rate, as
+-- leases keep it in `started`: a lease that was never used gives its start back if no job has started later.
 CREATE TABLE daybreak.gauge (
     name text COLLATE "C" PRIMARY KEY,
     slots bigint,
@@ -138,10 +139,12 @@ CREATE TABLE daybreak.gauge (
     fence bigint NOT NULL,
     sparing_until bigint NOT NULL,
     credit bigint NOT NULL,
-    spare_at bigint NOT NULL
+    spare_at bigint NOT NULL,
+    taken_at bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE INDEX gauge_look ON daybreak.gauge (look) WHERE look IS NOT NULL;
 
+-- `ahead`: claimed ahead of time; the holder has not reported yet that the work began.
 CREATE TABLE daybreak.lease (
     seq bigint PRIMARY KEY,
     until bigint NOT NULL,
@@ -163,7 +166,8 @@ CREATE TABLE daybreak.lease (
     carry bytea,
     message bytea,
     history text,
-    needs text
+    needs text,
+    ahead boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 90);
 CREATE INDEX lease_until ON daybreak.lease (until);
 
@@ -188,12 +192,14 @@ CREATE INDEX done_purge ON daybreak.done (purge_at, seq) WHERE purge_at IS NOT N
 CREATE INDEX done_unhappy ON daybreak.done (state, seq) WHERE state <> 'completed';
 CREATE INDEX done_reason ON daybreak.done (reason, seq) WHERE reason IS NOT NULL;
 
--- An idempotency key outlives its job: dropped says since when the job is gone.
+-- An idempotency key outlives its job. Once a purge has deleted the job, submits under the key are refused until `dropped`;
+-- then the key is free. `at` is the time of the submit under the key, where that is not the time of the job's own submit.
 CREATE TABLE daybreak.idem (
     key text COLLATE "C" PRIMARY KEY,
     digest text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
-    dropped bigint
+    dropped bigint,
+    at bigint
 );
 CREATE INDEX idem_id ON daybreak.idem (id);
 CREATE INDEX idem_dropped ON daybreak.idem (dropped, key) WHERE dropped IS NOT NULL;

@@ -1,13 +1,13 @@
 -- Calls of the SQL functions of the plain path (plain_path.py).
 
 -- name: call_exchange
-SELECT * FROM daybreak.exchange_2(%b::bigint, %b::boolean, %b::bigint, %b::bigint, %b::bigint[], %b::integer[], %b::integer[], %b::bigint[], %b::bytea[], %b::bytea[],
+SELECT * FROM daybreak.exchange_1(%b::bigint, %b::boolean, %b::bigint, %b::bigint, %b::bigint[], %b::integer[], %b::integer[], %b::bigint[], %b::bytea[], %b::bytea[],
     %b::bytea[], %b::text[], %b::text[], %b::text[], %b::bigint[], %b::bigint[], %b::text, %b::text, %b::text[], %b::bigint[], %b::text[], %b::integer[], %b::integer,
     %b::bigint, %b::text, %b::integer)
 
 -- name: call_insert
 SELECT i.at, i.seqs, NULL::text[]
-FROM daybreak.insert_2(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
+FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
     %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::text[], %b::integer[],
     %b::text[], %b::bigint, %b::bigint) i
 
@@ -15,7 +15,7 @@ FROM daybreak.insert_2(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::sm
 -- The commit itself notifies the registered waiters; `notified` are the topics of which it did.
 -- A process that registers at this very moment may not be seen here: see wake.py.
 SELECT i.at, i.seqs, n.notified
-FROM daybreak.insert_2(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
+FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
     %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::text[], %b::integer[],
     %b::text[], %b::bigint, %b::bigint) i
 CROSS JOIN LATERAL (

@@ -1,4 +1,5 @@
--- A job's immutable part stands in `job`; which of the small moving tables holds its seq is its state.
+-- A job's immutable part is a row of `job`. Its state is which of the small tables (ready, delayed, held, lease, done)
+-- holds its seq.
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
 -- One lane for each queue, task and version: a claim opens only the lanes of tasks its worker knows.
@@ -63,7 +64,8 @@ CREATE TABLE delayed (
 );
 CREATE INDEX delayed_due ON delayed (clock, due);
 
--- Suspended and blocked jobs; `cause` is what a blocked one waits for.
+-- Suspended and blocked jobs; `cause` is what a blocked job waits for. The index lists the waiters of a cause in rank order
+-- within each lane.
 CREATE TABLE held (
     seq INTEGER PRIMARY KEY,
     state TEXT NOT NULL,
@@ -74,10 +76,15 @@ CREATE TABLE held (
     fence INTEGER NOT NULL,
     n INTEGER NOT NULL,
     carry BLOB,
-    history BLOB
+    history BLOB,
+    lane INTEGER NOT NULL,
+    band INTEGER NOT NULL,
+    ord INTEGER NOT NULL
 );
-CREATE INDEX held_cause ON held (cause) WHERE cause IS NOT NULL;
+CREATE INDEX held_cause ON held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
 
+-- `alone`: the holder runs the job where nothing else could be to blame for its death. `needs` are the job's resources.
+-- `ahead`: claimed ahead of time; the holder has not reported yet that the work began.
 CREATE TABLE lease (
     seq INTEGER PRIMARY KEY,
     lane INTEGER NOT NULL,
@@ -95,7 +102,10 @@ CREATE TABLE lease (
     suspending INTEGER NOT NULL DEFAULT 0,
     cancelling TEXT,
     carry BLOB,
-    history BLOB
+    history BLOB,
+    alone INTEGER NOT NULL DEFAULT 0,
+    needs BLOB,
+    ahead INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX lease_until ON lease (until);
 
@@ -117,17 +127,27 @@ CREATE INDEX done_purge ON done (purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX done_unhappy ON done (state) WHERE state <> 'completed';
 CREATE INDEX done_reason ON done (reason) WHERE reason IS NOT NULL;
 
--- An idempotency key outlives its job: dropped says since when the job is gone.
-CREATE TABLE idem (key TEXT PRIMARY KEY, digest TEXT NOT NULL, id TEXT NOT NULL, dropped INTEGER) WITHOUT ROWID;
+-- An idempotency key outlives its job. Once a purge has deleted the job, submits under the key are refused until `dropped`;
+-- then the key is free. `at` is the time of the submit under the key, where that is not the time of the job's own submit.
+CREATE TABLE idem (
+    key TEXT PRIMARY KEY,
+    digest TEXT NOT NULL,
+    id TEXT NOT NULL,
+    dropped INTEGER,
+    at INTEGER
+) WITHOUT ROWID;
 CREATE INDEX idem_id ON idem (id);
 CREATE INDEX idem_dropped ON idem (dropped) WHERE dropped IS NOT NULL;
 CREATE TABLE uniq (name TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
 
+-- How many jobs of a lane and priority are in each state. The totals of a lane and priority are one more row, so that a
+-- commit writes no other page for them: its state is 'totals', its n is 0, and `totals` is packed as {what: [n, took]}.
 CREATE TABLE tally (
     lane INTEGER NOT NULL,
     priority INTEGER NOT NULL,
     state TEXT NOT NULL,
     n INTEGER NOT NULL,
+    totals BLOB,
     PRIMARY KEY (lane, priority, state)
 ) WITHOUT ROWID;
 
@@ -141,3 +161,21 @@ CREATE TABLE record (
     value BLOB NOT NULL,
     PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;
+
+-- Resources: how much of each is in use, and when and for whom its waiters are looked at next (core/resource_gauge.py).
+CREATE TABLE gauge (
+    name TEXT PRIMARY KEY,
+    used INTEGER NOT NULL,
+    tat INTEGER NOT NULL,
+    shut_until INTEGER NOT NULL,
+    look INTEGER,
+    kept_seq INTEGER,
+    kept_priority INTEGER,
+    kept_slots INTEGER,
+    fence INTEGER NOT NULL,
+    sparing_until INTEGER NOT NULL,
+    credit INTEGER NOT NULL,
+    spare_at INTEGER NOT NULL,
+    taken_at INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX gauge_look ON gauge (look) WHERE look IS NOT NULL;

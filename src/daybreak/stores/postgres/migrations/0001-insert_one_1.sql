@@ -1,7 +1,7 @@
 -- Accept one plain job: insert_1 for who submits one at a time, in statements that cost less to begin than one for many.
 -- `seq` is NULL when it is not plain after all; then nothing was written. Where p_channel is given, those who wait for one of
 -- p_topics are told by the commit itself, p_who apart, and `told` are the topics of which they were. Who begins to wait at this
--- very moment may not be seen here: see wake.py. Of p_offset and p_about see exchange_2.
+-- very moment may not be seen here: see wake.py. Of p_offset and p_about see exchange_1.
 CREATE FUNCTION daybreak.insert_one_1(
     p_now bigint, p_queue text, p_id text, p_lane integer, p_priority smallint, p_fence integer, p_expires bigint, p_by text,
     p_run text, p_owner text, p_options bytea, p_extra bytea, p_args bytea, p_needs text, p_resources text[], p_tail text,
