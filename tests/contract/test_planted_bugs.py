@@ -4,14 +4,18 @@ The bugs are those that job queues really have. A contract test that passes on a
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from datetime import timedelta
 
 import pytest
-from bugs import counting, ledgers, stores
+from bugs import counting, ledgers, stores, versions
 from bugs.planting import planted
+from sqlite_programs import SqlitePrograms
 
+from daybreak.core.errors import StoreTooNew
 from daybreak.stores.memory import MemoryStore
+from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing import HandClock, StoreContract
 from daybreak.testing.contract import crowds, holders
 
@@ -203,9 +207,20 @@ BUGS = [
     ("waking", ledgers.RoomIsNotTold, "test_room_under_max_running_wakes_the_queue"),
 ]  # fmt: skip
 
+# Promise 13 is about files, which the memory store has not: these are bugs of the SQLite store.
+SCHEMA_BUGS = [
+    (13, versions.every_version_shuts_out_the_one_before, "test_programs_one_schema_version_apart_work_on_one_store"),
+    (13, versions.upgrade_starts_the_file_anew, "test_an_upgrade_keeps_what_the_store_holds"),
+    (13, versions.newer_schema_is_taken_for_ours, "test_a_newer_schema_is_refused_by_an_older_program_and_not_changed"),
+    (13, versions.newer_file_is_marked_as_ours, "test_a_newer_schema_is_refused_by_an_older_program_and_not_changed"),
+    (13, versions.running_program_looks_only_when_it_opens, "test_a_running_program_is_refused_once_its_schema_is_too_new"),
+    (13, versions.running_program_is_refused_only_once, "test_a_running_program_is_refused_once_its_schema_is_too_new"),
+]  # fmt: skip
+
 
 # What a contract test says of a store that breaks it; anything else is a mistake in the bug itself.
 CAUGHT = (AssertionError, ValueError, pytest.fail.Exception)
+CAUGHT_VERSIONS = (*CAUGHT, StoreTooNew)
 
 
 @pytest.fixture(autouse=True)
@@ -231,6 +246,21 @@ async def test_a_planted_bug_is_caught(promise, bug, caught_by):
         await run(caught_by, bug)
 
 
-def test_every_promise_that_a_store_keeps_alone_has_a_planted_bug():
-    # 13 is about files and schemas; its tests stand with those.
-    assert {promise for promise, _, _ in BUGS if isinstance(promise, int)} == set(range(1, 13))
+@pytest.mark.parametrize(
+    ("promise", "bug", "caught_by"), SCHEMA_BUGS, ids=[f"{p}-{bug.__name__}" for p, bug, _ in SCHEMA_BUGS]
+)
+async def test_a_planted_bug_of_schema_versions_is_caught(promise, bug, caught_by, tmp_path):
+    await run_on_file(caught_by, contextlib.nullcontext, tmp_path / "right.db")
+    with pytest.raises(CAUGHT_VERSIONS):
+        await run_on_file(caught_by, bug, tmp_path / "wrong.db")
+
+
+async def run_on_file(name: str, bug, path) -> None:
+    clock = HandClock()
+    with bug():
+        async with SqliteStore(path, world=clock) as store:
+            await getattr(StoreContract(), name)(store=store, programs=SqlitePrograms(path, world=clock))
+
+
+def test_every_promise_has_a_planted_bug():
+    assert {promise for promise, _, _ in BUGS + SCHEMA_BUGS if isinstance(promise, int)} == set(range(1, 14))

@@ -140,7 +140,8 @@ async def test_a_user_without_channels_is_refused_with_the_cure_before_anything_
             assert all(finding.is_well for finding in await store.examine())
 
 
-async def test_a_namespace_written_by_a_newer_daybreak_is_refused_and_left_alone(namespace):
+async def test_a_thread_that_submits_is_refused_by_a_namespace_of_a_newer_daybreak(namespace):
+    """It has a connection of its own, which asks for no version when it is made."""
     async with RedisStore(REDIS, namespace=namespace) as store:
         await accept(store)
     with connect() as connection:

@@ -264,7 +264,9 @@ class Connection:
 
     def _note_clock(self, db: psycopg.Connection[Any], statement: str) -> None:
         sent_at = self._clock.steady()
-        [(time, offset)] = db.execute(statement, binary=True).fetchall()
+        [(time, offset, version, needs)] = db.execute(statement, binary=True).fetchall()
+        if needs is not None and needs > self.address.known.number:
+            raise faults.too_new(self.address.name, version, self.address.known.number)
         self._clock.note(time, sent_at, offset)
         self._clock.was_read()
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from daybreak.core.errors import StoreTooNew, StoreUnavailable
+from daybreak.core.errors import StoreUnavailable
 from daybreak.core.units import micros
 from daybreak.store.protocol import ConnectLimit, FixedLimit
 from daybreak.stores.backoff import Backoff

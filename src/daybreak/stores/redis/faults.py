@@ -9,6 +9,7 @@ from daybreak.core.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
+    StoreTooNew,
     StoreUnavailable,
     StoreUnsuitable,
 )

@@ -6,6 +6,11 @@ import hashlib
 from importlib.resources import files
 from typing import Final
 
+# How keys and values are laid out. Every script refuses a namespace whose layout needs a newer program.
+VERSION: Final = 1
+# The oldest program that can work on this layout: the version before, unless a change forbids it.
+NEEDS: Final = 1
+
 
 class Script:
     """`reads`: the script changes nothing, so that it can be repeated. `standalone`: it has no prelude. `prelude_only`:

@@ -53,6 +53,7 @@ class Reader:
         db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()  # a snapshot begins with its first read
         version = data_version(db)
         if version != self._version:
+            schema.refuse_if_migrated(db, self._place.path, self._place.known)
             self._known, self._version = StoreCache(), version
 
     def has_changed(self) -> bool:

@@ -33,6 +33,7 @@ from daybreak.testing.contract.sparing import Haste, Sparing
 from daybreak.testing.contract.telling import Events, Tallies
 from daybreak.testing.contract.time import Delays, Expiry, TwoClocks
 from daybreak.testing.contract.totals import Totals
+from daybreak.testing.contract.versions import Programs, Versions
 from daybreak.testing.contract.waking import Waking
 
 
@@ -42,14 +43,16 @@ class StoreContract(
     Sparing, Haste, Shedding, Shortening, Totals,
     Fences, Lapses, Attempts, Deaths, Cancelling, Holding, Amending, Bulk,
     Delays, Expiry, TwoClocks, Events, Tallies, Records, Identity, Results, Retention, Moving, Finding, Waking,
+    Versions,
 ):  # fmt: skip
     """Subclass it and bring a fixture `store`: an open, empty store, closed afterwards.
 
-    A store that takes a `World` should be given the fixture `clock`: without it the tests of two clocks are skipped."""
+    A store that takes a `World` should be given the fixture `clock`: without it the tests of two clocks are skipped.
+    A store that several programs share also brings a fixture `programs`: see `Programs`."""
 
     @pytest.fixture
     def clock(self) -> HandClock:
         return HandClock()
 
 
-__all__ = ["StoreContract"]
+__all__ = ["Programs", "StoreContract"]

@@ -27,9 +27,12 @@ WITH request AS (
 SELECT count(*) FROM done
 
 -- name: read_clock
--- The server's time, and the offset that is subtracted from it to get the store's steady time.
+-- The server's time, and the offset that is subtracted from it to get the store's steady time. Also the schema version and
+-- the version of the oldest program that can work on it: another program may have upgraded the schema meanwhile.
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-       coalesce((SELECT m.value::bigint FROM daybreak.meta m WHERE m.name = 'clock'), 0)
+       coalesce((SELECT m.value::bigint FROM daybreak.meta m WHERE m.name = 'clock'), 0),
+       (SELECT m.value::integer FROM daybreak.meta m WHERE m.name = 'version'),
+       (SELECT m.value::integer FROM daybreak.meta m WHERE m.name = 'needs')
 
 -- name: report_even_clock
 -- This process has seen the server's clock run evenly from `since` until `now`, both in steady time. An earlier report

@@ -8,12 +8,13 @@
 -- queue, task, tail of the event, priority, keep_completed, keep_failed, packed needs; then id and packed spec of each job
 local call, P, pack, format = redis.call, KEYS[1], struct.pack, string.format
 local meta, clock = P .. 'meta', call('TIME')
-local found = call('HMGET', meta, 'time', 'seq', 'pos', 'clock')
+local found = call('HMGET', meta, 'time', 'seq', 'pos', 'clock', 'needs')
 local offset, shown = tonumber(found[4] or 0), clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
 local server = shown - offset
 local is_wide = format('%d', 4503599627370496) == '4503599627370496' -- as in prelude.lua
 local whole, padded = is_wide and '%d' or '%.0f', is_wide and '%016d' or '%016.0f'
 local stamp = offset == 0 and format(whole, shown) or format(whole .. ':' .. whole, shown, offset)
+if tonumber(found[5] or 0) > VERSION then return { stamp, false, 0 } end -- the long way says why
 local now, wall = server, shown -- as in prelude.lua
 if ARGV[1] ~= '' then
   if ARGV[1]:byte() ~= 126 then
