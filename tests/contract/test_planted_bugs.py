@@ -199,7 +199,6 @@ BUGS = [
     ("records", ledgers.RevisionsStartAnew, "test_a_revision_is_never_used_twice"),
     ("records", stores.HalfAnExchange, "test_settings_that_are_none_are_refused_and_nothing_of_the_call_is_written"),
     ("retention", stores.PurgesTooEarly, "test_a_finished_job_is_kept_as_long_as_it_asked_and_then_forgotten"),
-    ("retention", stores.ForwardsWithoutFence, "test_a_forwarded_job_is_dropped_only_under_its_fence"),
     ("reading", stores.PagesByOffset, "test_paging_goes_on_while_jobs_come_and_go"),
     ("reading", stores.PagesOverlap, "test_paging_never_skips_or_repeats_a_job"),
     ("waking", stores.WakeUpIsLost, "test_a_wake_up_between_look_and_wait_is_not_lost"),

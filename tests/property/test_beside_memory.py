@@ -34,7 +34,7 @@ SOMETIMES = {
     "cancel done", "cancel requested", "cancel refused", "cancel missing", "suspend done", "suspend requested",
     "suspend refused", "resume done", "resume refused", "retry done", "retry refused", "remove done", "remove refused",
     "rerank done", "rerank refused", "bulk in chunks",
-    "purged jobs", "purged keys", "purged events", "purge again", "forwarded", "forward refused", "cursor expired",
+    "purged jobs", "purged keys", "purged events", "purge again", "cursor expired",
     "put written", "put lost", "put deleted", "paged", "granted",
     "evicted", "failed fast", "spared", "shortened",
 }  # fmt: skip

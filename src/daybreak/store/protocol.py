@@ -319,17 +319,15 @@ class Moved(Struct, frozen=True):
 
 
 class Purge(Struct, frozen=True, kw_only=True):
-    """Retention, one bounded chunk. `forwarded` are leases (seq, fence) whose job has gone elsewhere: it is dropped
-    here if its fence still holds. `moved` are jobs (id, revision) that another store has adopted: they are dropped if
+    """Retention, one bounded chunk. `moved` are jobs (id, revision) that another store has adopted: they are dropped if
     nothing has happened to them since.
 
     An idempotency key of a job that goes is spent for a while: until `keys_for` after the submit under it, or, of a job
-    that was forwarded or moved, after it went. Then the key is free, and the next purge deletes its record."""
+    that was moved, after it went. Then the key is free, and the next purge deletes its record."""
 
     limit: int = 500
     events_for: timedelta = timedelta(days=2)
     keys_for: timedelta = timedelta(hours=24)
-    forwarded: tuple[tuple[int, int], ...] = ()
     moved: tuple[tuple[str, int], ...] = ()
 
 
@@ -337,7 +335,6 @@ class Purged(Struct, frozen=True, kw_only=True):
     jobs: int = 0
     events: int = 0
     keys: int = 0
-    forwarded: list[bool] = []
     moved: list[bool] = []
     again: bool = False
 

@@ -125,12 +125,6 @@ class PurgesTooEarly(MemoryStore):
         return await super().purge(purge, now=now)
 
 
-class ForwardsWithoutFence(MemoryStore):
-    def _forward(self, seq, fence, keys_for, at):
-        entry = self._ledger.jobs.get(seq)
-        return super()._forward(seq, entry.fence if entry else 0, keys_for, at)
-
-
 class PagesByOffset(MemoryStore):
     async def find(self, query):
         start = int(query.cursor or 0)

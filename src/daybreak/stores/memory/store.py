@@ -224,7 +224,6 @@ class MemoryStore:
 
     async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
         at, ledger = self._now(now), self._ledger
-        forwarded = [self._forward(seq, fence, purge.keys_for, at) for seq, fence in purge.forwarded]
         moved = [self._moved(job, revision, purge.keys_for, at) for job, revision in purge.moved]
         old = [
             entry
@@ -247,16 +246,9 @@ class MemoryStore:
         ledger.offer_freed(at)
         self._wake()
         return Purged(
-            jobs=len(old[: purge.limit]), events=stale, keys=len(lapsed), forwarded=forwarded, moved=moved,
+            jobs=len(old[: purge.limit]), events=stale, keys=len(lapsed), moved=moved,
             again=len(old) >= purge.limit,
         )  # fmt: skip
-
-    def _forward(self, seq: int, fence: int, keys_for: timedelta, at: Now) -> bool:
-        entry = self._ledger.jobs.get(seq)
-        if entry is None or entry.state is not State.RUNNING or entry.fence != fence:
-            return False
-        self._ledger.drop(entry, at, keys_for=keys_for, lives_on=True)
-        return True
 
     def _moved(self, job: str, revision: int, keys_for: timedelta, at: Now) -> bool:
         entry = self._ledger.ids.get(job)

@@ -246,7 +246,7 @@ class Engine:
             )
 
     def purge(self, wanted: Purge, now: int | None) -> Purged:
-        is_plain = now is None and not (wanted.forwarded or wanted.moved)
+        is_plain = now is None and not wanted.moved
         if is_plain and not self._check_for_work(self._sql.may_purge, (span(wanted.events_for),))[1]:
             return Purged()
         return self.write(lambda ledger: purge.purge(ledger, wanted), now)

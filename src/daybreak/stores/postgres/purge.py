@@ -15,7 +15,6 @@ from daybreak.stores.postgres.ledger import Ledger
 
 def purge(ledger: Ledger, wanted: Purge) -> Purged:
     sql = ledger.sql
-    forwarded = _forward(ledger, wanted)
     moved = [_moved(ledger, job, revision, span(wanted.keys_for)) for job, revision in wanted.moved]
     old = [seq for (seq,) in ledger.rows(sql.stale_jobs, (ledger.steady, wanted.limit))]
     if old:
@@ -34,7 +33,6 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
         jobs=len(old),
         events=sum(count for *_, count in stale),
         keys=keys,
-        forwarded=forwarded,
         moved=moved,
         again=wanted.limit in (len(old), len(stale)),
     )
@@ -43,19 +41,6 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
 def _stale_feed(ledger: Ledger, before: int, limit: int) -> list[Any]:
     """The oldest rows, up to the first that is younger; by their order, so a clock set back tears no hole."""
     return list(takewhile(lambda row: row[1] <= before, ledger.rows(ledger.sql.oldest_feed, (limit,))))
-
-
-def _forward(ledger: Ledger, wanted: Purge) -> list[bool]:
-    rows = job_moves.load_all(ledger, (seq for seq, _ in wanted.forwarded)) if wanted.forwarded else {}
-    answers = []
-    for seq, fence in wanted.forwarded:
-        row = rows.get(seq)
-        is_held = row is not None and row.state is State.RUNNING and row.fence == fence
-        if row is not None and is_held:
-            job_moves.drop(ledger, row, keys_for=span(wanted.keys_for), lives_on=True)
-            del rows[seq]
-        answers.append(is_held)
-    return answers
 
 
 def _moved(ledger: Ledger, job: str, revision: int, keys_for: int) -> bool:

@@ -94,9 +94,9 @@ def to_records(kind: str, found: Sequence[Any]) -> list[Record]:
 
 
 def to_purged(reply: Sequence[Any]) -> Purged:
-    _, forwarded, moved, jobs, events, keys, again = reply
+    _, moved, jobs, events, keys, again = reply
     return Purged(
-        jobs=jobs, events=events, keys=keys, forwarded=[code == YES for code in forwarded],
+        jobs=jobs, events=events, keys=keys,
         moved=[code == YES for code in moved], again=bool(again),
     )  # fmt: skip
 

@@ -279,10 +279,7 @@ def amend(request: Amend, names: Sequence[str | bytes]) -> Args:
 
 
 def purge(request: Purge) -> Args:
-    args: Args = [request.limit, span(request.events_for), span(request.keys_for), len(request.forwarded)]
-    for seq, fence in request.forwarded:
-        args += (seq_of(seq), fence)
-    args.append(len(request.moved))
+    args: Args = [request.limit, span(request.events_for), span(request.keys_for), len(request.moved)]
     for job, revision in request.moved:
         args += (clean(job), revision)
     return args

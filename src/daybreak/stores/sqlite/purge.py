@@ -15,7 +15,6 @@ from daybreak.stores.sqlite.statements import sql
 
 def purge(ledger: Ledger, wanted: Purge) -> Purged:
     keys_for = span(wanted.keys_for)
-    forwarded = [_forward(ledger, seq, fence, keys_for) for seq, fence in wanted.forwarded]
     moved = [_moved(ledger, job, revision, keys_for) for job, revision in wanted.moved]
     old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.steady, wanted.limit))]
     for seq in old:
@@ -35,7 +34,6 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
         jobs=len(old),
         events=sum(lines.count(b"\n") + 1 for _, _, lines in stale),
         keys=keys,
-        forwarded=forwarded,
         moved=moved,
         again=wanted.limit in (len(old), len(stale)),
     )
@@ -51,14 +49,6 @@ def _give_back(ledger: Ledger) -> None:
     free, total = ledger.db.pragma("freelist_count"), ledger.db.pragma("page_count")
     if free > 1000 and free > total // 4:
         ledger.rows("PRAGMA incremental_vacuum(1000)")
-
-
-def _forward(ledger: Ledger, seq: int, fence: int, keys_for: int) -> bool:
-    row = job_moves.load(ledger, seq)
-    if row is None or row.state is not State.RUNNING or row.fence != fence:
-        return False
-    job_moves.drop(ledger, row, keys_for=keys_for, lives_on=True)
-    return True
 
 
 def _moved(ledger: Ledger, job: str, revision: int, keys_for: int) -> bool:

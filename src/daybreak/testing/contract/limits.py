@@ -6,7 +6,7 @@ import asyncio
 
 from daybreak.core.model import Cancelled, Done, HandedBack, Lost, Outcome, State, Suspended, TimedOut
 from daybreak.policy.settle import settle
-from daybreak.store.protocol import Claim, Purge, Store
+from daybreak.store.protocol import Claim, Store
 from daybreak.testing.contract.builders import (
     DAY,
     FATAL,
@@ -102,14 +102,6 @@ class MaxRunning:
         await configure(store, max_running=0)
         await accept(store)
         assert await take(store, 9) == []
-
-    async def test_a_forwarded_job_leaves_its_room_behind(self, store: Store) -> None:
-        await configure(store, max_running=1, capacity=2)
-        _, second = await accept_all(store, 2)
-        lease = await take_one(store)
-        assert (await store.purge(Purge(forwarded=((lease.seq, lease.fence),)), now=NOON)).forwarded == [True]
-        assert await take_ids(store, 9) == [second]
-        assert await verdicts(store, spec(), spec()) == ["new", "full"]
 
     async def test_a_paused_queue_gives_nothing_and_what_runs_goes_on(self, store: Store) -> None:
         first, second = await accept_all(store, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daybreak.core.model import Reason, State
+from daybreak.core.model import Reason
 from daybreak.store.protocol import Purge, Store
 from daybreak.testing.contract.builders import (
     DAY,
@@ -87,31 +87,16 @@ class Retention:
         assert await find_all(store) == []
         await assert_sound(store)
 
-    async def test_a_forwarded_job_is_dropped_only_under_its_fence(self, store: Store) -> None:
-        job = await accept(store, key="k")
+    async def test_a_lease_of_a_removed_job_can_do_nothing(self, store: Store) -> None:
+        job = await accept(store, unique="u")
         slow = await take_one(store)
         [taken] = await reap(store, now=NOON + LEASE)
-        purge = Purge(forwarded=((slow.seq, slow.fence), (999_999, 1)))
-        assert (await store.purge(purge, now=NOON + LEASE)).forwarded == [False, False]
-        assert (await look(store, job)).state is State.RUNNING
-        purge = Purge(forwarded=((taken.seq, taken.fence), (taken.seq, taken.fence)))
-        assert (await store.purge(purge, now=NOON + LEASE)).forwarded == [True, False]
-        assert await store.get([job]) == [None]
-        await assert_sound(store)
-
-    async def test_only_a_running_job_can_be_forwarded(self, store: Store) -> None:
-        job = await accept(store)
-        lease = await take_one(store)
-        await end(store, lease)
-        assert (await store.purge(Purge(forwarded=((lease.seq, lease.fence),)), now=NOON)).forwarded == [False]
-        assert await find_all(store) == [job]
-
-    async def test_a_lease_of_a_dropped_job_can_do_nothing(self, store: Store) -> None:
-        await accept(store, unique="u")
-        lease = await take_one(store)
-        await store.purge(Purge(forwarded=((lease.seq, lease.fence),)), now=NOON)
-        assert not await end(store, lease)
-        assert not (await beat(store, lease)).held
+        assert await end(store, taken, now=NOON + LEASE)
+        assert await act(store, "remove", job) == ["done"]
+        for lease in (slow, taken):
+            assert not await end(store, lease)
+            assert not (await beat(store, lease)).held
         assert await reap(store, now=NOON + DAY) == []
         assert await take(store, 9) == []
         await accept(store, unique="u")
+        await assert_sound(store)

@@ -10,7 +10,7 @@ import pytest
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Cancelled, Done, HandedBack, Lost, Outcome, Put, State, Suspended, TimedOut
 from daybreak.policy.settle import settle
-from daybreak.store.protocol import Action, Claim, Purge, Store, work_topic
+from daybreak.store.protocol import Action, Claim, Store, work_topic
 from daybreak.testing.contract.builders import (
     FATAL,
     HOUR,
@@ -287,15 +287,6 @@ class Slots:
         assert await verdicts(store, spec(resources=PLECS), spec()) == ["full", "new"]
         await end(store, lease)
         assert await verdicts(store, spec(resources=PLECS)) == ["new"]
-
-    async def test_a_moved_away_lease_gives_its_slots_back(self, store: Store) -> None:
-        await provide(store, "plecs", slots=1)
-        _, second = await accept_all(store, 2, resources=PLECS)
-        lease = await take_one(store)
-        assert await take(store) == []
-        await store.purge(Purge(forwarded=((lease.seq, lease.fence),)), now=NOON)
-        assert await used(store, "plecs") == 0
-        assert await take_ids(store) == [second]
 
     async def test_a_freed_slot_wakes_those_who_look_for_work(self, store: Store) -> None:
         await provide(store, "plecs", slots=1)

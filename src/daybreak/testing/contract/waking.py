@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from daybreak.core.model import HandedBack, Lost
-from daybreak.store.protocol import EVENTS_TOPIC, Purge, Store, job_topic, work_topic, worker_topic
+from daybreak.store.protocol import EVENTS_TOPIC, Store, job_topic, work_topic, worker_topic
 from daybreak.testing.contract.builders import (
     HOUR,
     LEASE,
@@ -121,9 +121,6 @@ class Waking:
             await accept(store)
         lease = await take_one(store)
         assert await wakes(store, work_topic("default"), lambda: end(store, lease))
-        lease = await take_one(store)
-        purge = Purge(forwarded=((lease.seq, lease.fence),))
-        assert await wakes(store, work_topic("default"), lambda: store.purge(purge, now=NOON))
 
     async def test_changed_settings_wake_the_queue(self, store: Store) -> None:
         await configure(store, paused=True)

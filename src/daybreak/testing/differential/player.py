@@ -201,28 +201,23 @@ class Player:
 
     @_play.register
     async def _(self, step: steps.Clean) -> None:
-        leases = [lease for number, which in step.forwarded if (lease := self._lease(number, which))]
         wanted = Purge(
             limit=step.limit,
             events_for=step.events_for,
             keys_for=step.keys_for,
-            forwarded=tuple((lease.seq, lease.fence) for lease in leases),
         )
         expected, found = (
             await self._memory.purge(wanted, now=self._now),
             await self._other.purge(wanted, now=self._now),
         )
         # How many events go at once is for each store to say; that none goes too early is checked below.
-        assert (found.jobs, found.keys, found.forwarded) == (expected.jobs, expected.keys, expected.forwarded)
+        assert (found.jobs, found.keys) == (expected.jobs, expected.keys)
         assert found.again or not expected.again
-        for lease, forwarded in zip(leases, found.forwarded, strict=True):
-            self._note("forwarded" if forwarded else "forward refused")
-            self._ended.add((lease.seq, lease.fence))
         self._note("purged jobs", when=found.jobs > 0)
         self._note("purged keys", when=found.keys > 0)
         self._note("purged events", when=found.events > 0)
         self._note("purge again", when=found.again)
-        await self._compare_events()  # what a forwarded job held may be another's now
+        await self._compare_events()
         await self._check_kept(wanted)
 
     @_play.register

@@ -153,7 +153,6 @@ class Clean(Step):
     limit: int
     events_for: timedelta
     keys_for: timedelta
-    forwarded: tuple[tuple[int, Which], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,7 +229,7 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
     )),
     (3, st.builds(
         Clean, wait=WAIT, limit=one((1, 2, 500)), events_for=one((HOUR, MINUTE, ZERO)),
-        keys_for=one((ZERO, MINUTE, HOUR)), forwarded=several(LEASE, 2),
+        keys_for=one((ZERO, MINUTE, HOUR)),
     )),
     (1, st.builds(Write, wait=WAIT, puts=several(PUT, 3, 1))),
     (3, st.builds(Configure, wait=WAIT, queue=one(QUEUES), settings=one(SETTINGS))),
@@ -335,7 +335,6 @@ REPEATED: Final = st.builds(
     one(("remove", "retry", "cancel")),
     *[st.builds(
         Clean, wait=one((SECOND, MINUTE)), limit=one((500, 1)), events_for=st.just(HOUR), keys_for=one((HOUR, MINUTE)),
-        forwarded=st.just(()),
     )] * 2,
 )  # fmt: skip
 BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED)

@@ -1,21 +1,9 @@
 -- Purge: delete what has been kept long enough, a bounded number at a time.
 local limit, events_for, keys_for = number(), number(), number()
-local wanted = {}
-for i = 1, number() do wanted[i] = { arg(), number() } end
 local adopted = {} -- id and revision of jobs that another store has taken over
 for i = 1, number() do adopted[i] = { arg(), number() } end
 
 M.begin()
-local forwarded = {}
-for i = 1, #wanted do
-  local job = M.job_of(wanted[i][1])
-  if job and job.state == RUNNING and job.fence == wanted[i][2] then
-    M.drop(job, keys_for, true)
-    forwarded[i] = '1'
-  else
-    forwarded[i] = '0'
-  end
-end
 local gone = {}
 for i = 1, #adopted do
   local seq = M.hget('id', adopted[i][1])
@@ -54,4 +42,4 @@ for i = 1, #keys do
 end
 if next(freed) then M.offer_freed() end
 M.finish_script()
-return { stamp, table.concat(forwarded), table.concat(gone), #old, events, #keys, (#old >= limit or rows >= limit or bytes >= 4000000) and 1 or 0 }
+return { stamp, table.concat(gone), #old, events, #keys, (#old >= limit or rows >= limit or bytes >= 4000000) and 1 or 0 }
