@@ -89,7 +89,8 @@ def test_a_backup_overwrites_only_when_told_to(cli, place, tmp_path):
     ("target", "told"),
     [
         ("daybreak.db", "is the store itself"),
-        ("daybreak.db-turn", "belongs to the store itself"),
+        ("daybreak.db-locks/write.lock", "belongs to the store itself"),
+        ("daybreak.db-locks/copy.db", "belongs to the store itself"),
         ("daybreak.db-wal", "belongs to the store itself"),
         ("folder", "is a folder"),
         ("nowhere/copy.db", "its folder does not exist"),

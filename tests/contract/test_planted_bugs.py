@@ -212,7 +212,7 @@ SCHEMA_BUGS = [
     (13, versions.upgrade_starts_the_file_anew, "test_an_upgrade_keeps_what_the_store_holds"),
     (13, versions.newer_schema_is_taken_for_ours, "test_a_newer_schema_is_refused_by_an_older_program_and_not_changed"),
     (13, versions.newer_file_is_marked_as_ours, "test_a_newer_schema_is_refused_by_an_older_program_and_not_changed"),
-    (13, versions.running_program_looks_only_when_it_opens, "test_a_running_program_is_refused_once_its_schema_is_too_new"),
+    (13, versions.running_program_never_looks_again, "test_a_running_program_is_refused_once_its_schema_is_too_new"),
     (13, versions.running_program_is_refused_only_once, "test_a_running_program_is_refused_once_its_schema_is_too_new"),
 ]  # fmt: skip
 

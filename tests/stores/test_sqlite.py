@@ -73,8 +73,10 @@ def our_threads():
 
 async def test_the_file_is_its_owners_alone(store):
     await Client(store).submit("t")
-    for name in (store.path, Path(f"{store.path}-wal"), Path(f"{store.path}-turn")):
-        assert stat.S_IMODE(name.stat().st_mode) == 0o600, name
+    locks = Path(f"{store.path}-locks")
+    files = [store.path, Path(f"{store.path}-wal"), locks / "write.lock"]
+    for name, mode in (*((file, 0o600) for file in files), (locks, 0o700)):
+        assert stat.S_IMODE(name.stat().st_mode) == mode, name
 
 
 async def test_every_commit_is_synced(store):
@@ -389,7 +391,7 @@ async def test_a_file_deleted_under_us_takes_no_more_jobs_and_goes_on_once_it_is
             copy.step()
         backup.close()
         for name in tmp_path.glob("jobs.db*"):
-            if name.is_file() and not name.name.endswith("-turn"):
+            if name.is_file():
                 name.unlink()
         with pytest.raises(StoreUnavailable, match="was deleted while it was in use"):
             await client.submit("t")

@@ -474,7 +474,7 @@ INTERRUPTED = """
 STRANGER = """
     import os
     from daybreak.system import platform
-    fd = os.open("jobs.db-turn", os.O_RDWR)
+    fd = os.open("jobs.db-locks/write.lock", os.O_RDWR)
     print([platform.lock_byte(fd, byte, wait=False) for byte in (0, 1)])
 """
 
@@ -559,7 +559,7 @@ async def test_another_process_in_its_turn_is_waited_for_beside_the_loop(tmp_pat
                 print("mine", flush=True)
                 sys.stdin.read()
         """
-        command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "jobs.db-turn")]
+        command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "jobs.db-locks" / "write.lock")]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
             assert process.stdout.readline() == b"mine\n"
             asked = asyncio.create_task(Client(store).submit("t"))

@@ -124,7 +124,7 @@ async def test_opening_and_closing_leaves_nothing_behind(tmp_path: Path, tell):
     )
     assert our_threads() == []
     assert len(descriptors()) <= len(fds), sorted(set(descriptors()) - set(fds))
-    assert not list(tmp_path.glob("open.db-wake/*"))
+    assert not list(tmp_path.glob("open.db-locks/wake/*"))
 
 
 def descriptors() -> list[str]:

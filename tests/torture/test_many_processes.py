@@ -88,7 +88,7 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
     chance = random.Random(7)
     stops: list[tuple[str, float, float]] = []
     ended_by_store = inside = 0
-    with Herd(db, tmp_path) as herd, (tmp_path / "many.db-turn").open("rb+") as side_file:
+    with Herd(db, tmp_path) as herd, (tmp_path / "many.db-locks" / "write.lock").open("rb+") as side_file:
         turn = side_file.fileno()
 
         def fresh(n: int) -> Player:

@@ -135,7 +135,7 @@ async def test_the_dead_leave_no_wake_ups_behind(tmp_path: Path, tell):
             jobs = {await client.submit("noop", queue="wide") for _ in range(20)}
             await claimed(herd, jobs)
         assert heir.finish() == 0, heir.complaint()
-    left = sorted(p.name for p in tmp_path.glob("dead.db-wake/*"))
+    left = sorted(p.name for p in tmp_path.glob("dead.db-locks/wake/*"))
     tell(f"left in the wake folder after 4 kills and a clean end: {left}")
     assert not left
 
@@ -162,4 +162,4 @@ async def test_a_path_longer_than_a_socket_address_is_no_hindrance(tmp_path: Pat
     tell(f"path of {len(str(db))} bytes: submit to claim p50 {delays[10] * 1000:.1f} ms")
     assert after["woken"] > before["woken"]
     assert delays[10] < FAR_BELOW_THE_POLL / 4 or not LONG
-    assert not list((folder / "wake.db-wake").iterdir())
+    assert not list((folder / "wake.db-locks" / "wake").iterdir())

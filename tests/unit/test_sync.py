@@ -572,7 +572,7 @@ def test_a_program_ends_cleanly_and_without_a_word(tmp_path, how):
     ended = run_program(tmp_path, PROGRAM, "-W", "error", then=ENDS[how])
     assert (ended.stdout, ended.stderr) == ("", "")
     assert ended.returncode == (3 if how == "an error" else 0)
-    left = {path.name for path in tmp_path.rglob("*")} - {"jobs.db", "jobs.db-turn", "jobs.db-wake"}
+    left = {path.name for path in tmp_path.rglob("*")} - {"jobs.db", "jobs.db-locks", "write.lock", "wake"}
     assert not left, "closed properly: neither log nor sockets remain"
 
 

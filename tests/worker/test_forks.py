@@ -303,7 +303,7 @@ def test_a_forked_process_does_not_disturb_the_wake_ups_of_its_parent(tmp_path, 
         store = app.store
         waiting = app.portal.spawn(watching())
         begun.wait()
-        [address] = os.listdir("jobs.db-wake")
+        [address] = os.listdir("jobs.db-locks/wake")
 
         def child():
             global store, waiting
@@ -312,7 +312,7 @@ def test_a_forked_process_does_not_disturb_the_wake_ups_of_its_parent(tmp_path, 
             gc.collect()
 
         ended(fork(child, leave={leave}))
-        assert os.listdir("jobs.db-wake") == [address]
+        assert os.listdir("jobs.db-locks/wake") == [address]
         again.wait()  # the first poll of the file
         import subprocess
         subprocess.run([sys.executable, "-c", {STRANGER!r}], check=True)
@@ -335,9 +335,9 @@ def test_a_forked_process_that_outlives_its_parent_keeps_neither_its_address_nor
         def child():
             while os.getppid() == parent:
                 time.sleep(0.01)
-            assert len(os.listdir("jobs.db-wake")) == 1
+            assert len(os.listdir("jobs.db-locks/wake")) == 1
             stranger = subprocess.run([sys.executable, "-c", {STRANGER!r}], check=True)
-            assert os.listdir("jobs.db-wake") == [], "the parent's address is found dead"
+            assert os.listdir("jobs.db-locks/wake") == [], "the parent's address is found dead"
 
         parent = os.getpid()
         app.submit("before")

@@ -47,7 +47,7 @@ def newer_file_is_marked_as_ours():
 
 
 @contextlib.contextmanager
-def running_program_looks_only_when_it_opens():
+def running_program_never_looks_again():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "refuse_if_migrated", lambda *_: None)
         yield

@@ -14,9 +14,9 @@ import apsw
 from daybreak.core.errors import BadInput, StoreCorrupt, StoreUnavailable
 from daybreak.stores.sqlite import schema
 from daybreak.stores.sqlite.faults import translate
+from daybreak.stores.sqlite.side_files import belongs_to, sqlite_files
 
 PAGES_PER_STEP: Final = 4096  # 16 MiB: often enough to tell how far it is
-_SIDE_FILES: Final = ("-wal", "-shm", "-turn", "-wake", "-journal")
 
 
 def backup(source: Path, target: Path, *, overwrite: bool = False, tell: Callable[[float], None] | None = None) -> int:
@@ -32,7 +32,7 @@ def backup(source: Path, target: Path, *, overwrite: bool = False, tell: Callabl
             _sync(partial)
             _name(partial, target, overwrite=overwrite)
         finally:
-            for leftover in (partial, *(Path(f"{partial}{side}") for side in _SIDE_FILES)):
+            for leftover in (partial, *sqlite_files(partial)):
                 leftover.unlink(missing_ok=True)
     except FileExistsError:
         raise _taken(target) from None
@@ -51,7 +51,7 @@ def _check(source: Path, target: Path, *, overwrite: bool) -> None:
     _refuse_special(target)
     if target.exists() and target.samefile(source):
         raise BadInput(f"{target} is the store itself: name another file")
-    if any(target.resolve() == Path(f"{source.resolve()}{side}") for side in _SIDE_FILES):
+    if belongs_to(source.resolve(), target.resolve()):
         raise BadInput(f"{target} belongs to the store itself: name another file")
     if target.exists() and not overwrite:
         raise _taken(target)

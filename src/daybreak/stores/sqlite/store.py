@@ -52,6 +52,7 @@ from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.purge import purge as purge_chunk
 from daybreak.stores.sqlite.settle import Settling
+from daybreak.stores.sqlite.side_files import wake_folder, write_lock_file
 from daybreak.stores.sqlite.wake import Wake
 from daybreak.stores.sqlite.write_lock import turn_for
 from daybreak.stores.wakeups import ANY, HubWatch, Wakeups
@@ -119,7 +120,7 @@ class SqliteStore:
         self.path = self.path.resolve()
         place = Place(self.path, self._vfs, self._boot or platform.boot_id(), self._known)
         try:
-            turn = turn_for(self.path.with_name(self.path.name + "-turn"), self._stuck_after)
+            turn = turn_for(write_lock_file(self.path), self._stuck_after)
         except OSError as error:
             raise translate(self.path, error) from error
         try:
@@ -127,7 +128,7 @@ class SqliteStore:
         except BaseException:
             turn.close()
             raise
-        wake = Wake(self.path.with_name(self.path.name + "-wake"))
+        wake = Wake(wake_folder(self.path))
         return OpenStore(place, turn, engine, wake, self._hub, threaded=self._threaded)
 
     async def close(self) -> None:

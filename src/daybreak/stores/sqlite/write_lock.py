@@ -124,6 +124,7 @@ def turn_for(path: Path, stuck_after: timedelta) -> WriteLock:
     """The turn of a file, shared by every store of this process that has it open."""
     with _turns_lock:
         # Closing any descriptor of a file drops all record locks of this process on it: one is opened, once.
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         turn = _turns.get(_identity(path)) if path.exists() else None
         if turn is None:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
