@@ -76,7 +76,7 @@ def fold(events: Iterable[Event], start: Folded | None = None) -> Folded:
 def submitted(spec: JobSpec, state: State, at: datetime, run_at: datetime | None, note: str = "") -> Event:
     return Event(
         n=1, kind="submitted", job=spec.id, at=at, by=spec.by, state=state, task=spec.task, queue=spec.queue,
-        priority=spec.priority, fence=spec.fence or None, run_at=run_at, note=note, run=spec.run, owner=spec.owner,
+        priority=spec.priority, run_at=run_at, note=note, run=spec.run, owner=spec.owner,
     )  # fmt: skip
 
 

@@ -190,7 +190,6 @@ class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only
     flight: str | None = None
     after: tuple[str, ...] = ()
     deadline: datetime | None = None
-    fence: int = 0
     holder: str | None = None
     hold_for: timedelta = timedelta(seconds=7)
 

@@ -51,8 +51,6 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
         duration(spec.delay, f"job {spec.task!r}: delay")
     if spec.run_at is not None:
         instant(spec.run_at, f"job {spec.task!r}: run_at")
-    if not _is_whole(spec.fence) or not 0 <= spec.fence < 2**30:
-        raise BadInput(f"job {spec.task!r}: fence {spec.fence!r} must be an integer from 0 to 1,073,741,823")
     if spec.options is not DEFAULT_OPTIONS:
         check_options(f"job {spec.task!r}", spec.options)
     if spec.holder is not None:

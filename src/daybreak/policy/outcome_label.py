@@ -41,7 +41,7 @@ def waited_for(lease: Lease) -> int | None:
     """Microseconds from when it could have begun until it did; None where that is not known, because it was in
     someone's hands before and came back uncharged, or a person let it begin anew."""
     spec, since = lease.spec, lease.created_at
-    if lease.fence - spec.fence > 1 + lease.reaped and spec.holder is None:
+    if lease.fence > 1 + lease.reaped and spec.holder is None:
         return None
     if spec.run_at is not None:
         since = max(since, spec.run_at)

@@ -143,14 +143,15 @@ async def test_a_user_without_channels_is_refused_with_the_cure_before_anything_
 async def test_a_thread_that_submits_is_refused_by_a_namespace_of_a_newer_daybreak(namespace):
     """It has a connection of its own, which asks for no version when it is made."""
     async with RedisStore(REDIS, namespace=namespace) as store:
-        await accept(store)
-    with connect() as connection:
-        connection.call(("HSET", f"{{{namespace}}}:meta", "version", 99, "needs", 99))
-        with pytest.raises(StoreTooNew, match="newer Daybreak"):
-            await RedisStore(REDIS, namespace=namespace).open()
-        connection.call(("HSET", f"{{{namespace}}}:meta", "needs", 1))  # newer, but this version can read it
-    async with RedisStore(REDIS, namespace=namespace) as store:
-        assert len(await jobs_of(store)) == 1
+        store.insert_now([spec()])
+        with connect() as connection:
+            connection.call(("HSET", f"{{{namespace}}}:meta", "version", 99, "needs", 99))
+            with pytest.raises(StoreTooNew, match=r"newer Daybreak \(schema 99, this one knows 1\)"):
+                store.insert_now([spec()])
+            connection.call(("HSET", f"{{{namespace}}}:meta", "needs", 1))  # newer, but we can work on it
+        store.insert_now([spec()])
+        assert len(await jobs_of(store)) == 2
+    async with RedisStore(REDIS, namespace=namespace):
         with connect() as connection:
             assert connection.call(("HGET", f"{{{namespace}}}:meta", "version")) == b"99"
 

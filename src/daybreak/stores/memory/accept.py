@@ -90,7 +90,6 @@ class Accepting(Book):
             priority=spec.priority,
             created=now.wall,
             arrived=now.steady,
-            fence=spec.fence,
         )
         if spec.run_at is not None:
             entry.due = ("wall", span(spec.run_at - moment(0)))

@@ -288,7 +288,7 @@ class Inserting:
             asked=spec.priority, created=ledger.wall, arrived=ledger.steady,
             expires=None if new.expires_in is None else ledger.steady + new.expires_in, by=spec.by, run=spec.run,
             owner=spec.owner, key=spec.key, uniq=spec.unique, options=pack_options(spec.options),
-            extra=pack_extra(spec), args=spec.args, state=State.SCHEDULED, attempt=0, fence=spec.fence, n=1,
+            extra=pack_extra(spec), args=spec.args, state=State.SCHEDULED, attempt=0, fence=0, n=1,
             started=None, progress=None, carry=JobState(), note=None, message=None, history=None, clock=due and due[0],
             due=due and due[1], worker=None, until=None, term=None, call=None, reaped=None, alone=None,
             suspending=None, cancelling=None, reason=None, finished=None, purge_at=None, result=None,

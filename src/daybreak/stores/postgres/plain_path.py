@@ -59,10 +59,10 @@ def insert_params(
     # Jobs whose `submitted` event is equal but for the id.
     groups: dict[tuple[object, ...], list[JobSpec]] = {}
     for s in specs:
-        groups.setdefault((s.by, s.task, s.queue, s.priority, s.fence, s.run, s.owner), []).append(s)
+        groups.setdefault((s.by, s.task, s.queue, s.priority, s.run, s.owner), []).append(s)
     return (
         now, Texts(list({spec.queue for spec in specs})), Texts([s.id for s in specs]), Ints(lanes),
-        Smallints([s.priority for s in specs]), Ints([s.fence for s in specs]),
+        Smallints([s.priority for s in specs]),
         Bigints([None if e is None else span(e) for e in expiries]),
         Texts([s.by for s in specs]), Texts([s.run for s in specs]), Texts([s.owner for s in specs]),
         Blobs([pack_options(s.options) for s in specs]), Blobs([pack_extra(s) for s in specs]),
@@ -105,7 +105,7 @@ def insert_one_params(
     channel, sender = (None, None) if notice is None else notice
     return [
         None if now is None else _BIGINT(now), spec.queue.encode(), spec.id.encode(), _INTEGER(lane),
-        _SMALLINT(spec.priority), _INTEGER(spec.fence), None if expires is None else _BIGINT(span(expires)),
+        _SMALLINT(spec.priority), None if expires is None else _BIGINT(span(expires)),
         spec.by.encode(), _encode(spec.run), _encode(spec.owner), pack_options(spec.options), pack_extra(spec),
         spec.args, _encode(pack_needs(needs)) if needs else None,
         Texts(sorted({need.resource for need in needs})) if needs else None, _submitted_tail(spec).encode(),

@@ -97,8 +97,8 @@ def check(spec: JobSpec) -> None:
         check_resource(need.resource)
     if SEPARATOR in spec.id:
         raise BadInput(f"job {spec.id!r}: an id must not contain character 31 (unit separator)")
-    if not 0 <= spec.priority <= 10 or not 0 <= spec.version < 1 << 31 or not 0 <= spec.fence < 1 << 30:
-        raise BadInput(f"job {spec.id!r}: priority, version or fence is out of range")
+    if not 0 <= spec.priority <= 10 or not 0 <= spec.version < 1 << 31:
+        raise BadInput(f"job {spec.id!r}: priority or version is out of range")
     if any(len(getattr(spec, name) or "") > MAX_NAME_LENGTH for name in TEXT_FIELDS):
         raise BadInput(f"job {spec.id!r}: a name has more than {MAX_NAME_LENGTH} characters")
     if spec.run_at is not None and spec.run_at.tzinfo is None:

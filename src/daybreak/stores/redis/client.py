@@ -22,13 +22,11 @@ from daybreak.stores.redis import faults
 from daybreak.stores.redis.address import Address
 from daybreak.stores.redis.connection import Connection, ConnectionLost, greeting
 from daybreak.stores.redis.hiredis import ErrorReply
-from daybreak.stores.redis.scripts import CORRECT, OPEN, Script
+from daybreak.stores.redis.scripts import CORRECT, NEEDS, OPEN, Script
 from daybreak.stores.redis.server_clock import ServerClock, correction_args
 from daybreak.stores.steady_clock import Jump
 from daybreak.system import patience
 
-VERSION: Final = 1  # of the stored format
-NEEDS: Final = 1  # the oldest version that can read what this one writes
 MAX_ATTEMPTS: Final = 5
 CORRECTION_REFUSED: Final = 2  # correct.lua: other processes saw the clock run evenly
 _log = logging.getLogger("daybreak.redis")
@@ -240,7 +238,7 @@ class RedisClient:
             connection = await self.connect()
             sent_at = self.clock.steady()
             try:
-                reply = await connection.call(("EVAL", OPEN.text, 1, self.prefix, "", self.skew.micros, VERSION, NEEDS))
+                reply = await connection.call(("EVAL", OPEN.text, 1, self.prefix, "", self.skew.micros, NEEDS))
             except BaseException as error:
                 connection.close()
                 if isinstance(error, ConnectionLost):
@@ -248,7 +246,7 @@ class RedisClient:
                 raise
             if not isinstance(reply, ErrorReply):
                 self.clock.note_reply(reply[0], sent_at)
-                return self._check_version(connection, reply)
+                return connection
             connection.close()
             if faults.is_channel_error(str(reply)):
                 raise faults.no_channels(self.address, self.prefix)
@@ -257,15 +255,6 @@ class RedisClient:
         raise StoreUnavailable(
             f"{self.address}: the cluster keeps redirecting to other nodes; check the cluster's state"
         )
-
-    def _check_version(self, connection: Connection, reply: Reply) -> Connection:
-        if int(reply[2]) > VERSION:
-            connection.close()
-            raise StoreTooNew(
-                f"{self.address}: namespace {self.namespace!r} was written by a newer Daybreak "
-                f"(schema {int(reply[1])}, this one knows {VERSION}): upgrade this installation; nothing was changed"
-            )
-        return connection
 
     async def connect(self) -> Connection:
         """Open a new connection and log in."""

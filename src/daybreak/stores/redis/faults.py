@@ -80,6 +80,11 @@ def no_channels(address: Address, prefix: bytes) -> StoreUnsuitable:
 
 def error_reply(address: Address, reply: str) -> StoreError:
     """The error for an error reply of the server."""
+    if error_code(reply) == "TOONEW":
+        versions = reply.partition("(")[2].partition(")")[0]
+        return StoreTooNew(
+            f"{address} was written by a newer Daybreak ({versions}): upgrade this installation; nothing was changed"
+        )
     known = _MESSAGES.get(error_code(reply))
     if known is None and "max number of clients" in reply:
         return StoreUnavailable(

@@ -35,7 +35,7 @@ class PlainSubmit:
         first = specs[0]
         kind, options = kind_of(first), first.options
         if (
-            kind[-1] is not False or first.delay is not None or first.run_at is not None or first.fence
+            kind[-1] is not False or first.delay is not None or first.run_at is not None
             or options.expires_in is not None or first.holder is not None or self._is_refused(first.queue)
         ):  # fmt: skip
             return None

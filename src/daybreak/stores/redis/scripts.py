@@ -43,7 +43,7 @@ class Script:
         fast = (
             f"local fast = (function()\n{_lua(fast_path)}\nend)()\nif fast then return fast end\n" if fast_path else ""
         )
-        self.text = "".join((fast, *base, lua[name])).encode()
+        self.text = "".join((f"local VERSION = {VERSION}\n", fast, *base, lua[name])).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 

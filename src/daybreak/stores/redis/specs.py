@@ -19,7 +19,7 @@ Arg = bytes | str | int
 Args = list[Arg]
 
 LOWEST_PRIORITY: Final = 10
-_KIND: Final = struct.Struct("<3B5d")
+_KIND: Final = struct.Struct("<3B4d")
 _TIES: Final = struct.Struct("<B")
 
 
@@ -31,7 +31,7 @@ def kind_of(spec: JobSpec) -> tuple[object, ...]:
     """The fields that jobs of one kind have in common."""
     has_ties = spec.key is not None or spec.unique is not None or spec.run is not None or spec.owner is not None
     return (
-        spec.queue, spec.task, spec.version, spec.priority, spec.by, id(spec.options), spec.fence, spec.delay,
+        spec.queue, spec.task, spec.version, spec.priority, spec.by, id(spec.options), spec.delay,
         spec.run_at, spec.holder, spec.hold_for, spec.run, spec.owner, has_ties and spec.on_conflict,
     )  # fmt: skip
 
@@ -79,10 +79,10 @@ def _add_kind(args: Args, spec: JobSpec, conflict: int) -> None:
     args += (
         spec.queue,
         task_of(spec.task, spec.version),
-        pack_end(spec.fence or None, None, spec.by, pack_tail(_names(spec))),
+        pack_end(None, None, spec.by, pack_tail(_names(spec))),
         pack_needs(spec),
         _KIND.pack(
-            spec.priority, conflict, clock, due, micros_or_none(options.expires_in), spec.fence,
+            spec.priority, conflict, clock, due, micros_or_none(options.expires_in),
             micros_or_none(options.keep_completed), micros_or_none(options.keep_failed),
         ),
     )  # fmt: skip

@@ -162,15 +162,15 @@ class Inserting:
             state, cause = BLOCKED, spec.options.resources[0].resource
             carry = pack_carry(JobState(blocked_since=ledger.steady))
             self._held.append((
-                seq, "blocked", cause, lane, band, order, None, None, 0, spec.fence, 1, carry, None
+                seq, "blocked", cause, lane, band, order, None, None, 0, 0, 1, carry, None
             ))  # fmt: skip
             ledger.freed.add(cause)
         elif due is None:
             state = QUEUED
-            self._ready.append((lane, band, order, seq, 0, spec.fence, 1, None, None))
+            self._ready.append((lane, band, order, seq, 0, 0, 1, None, None))
         else:
             state = SCHEDULED
-            self._delayed.append((seq, *due, 0, spec.fence, 1, None, None))
+            self._delayed.append((seq, *due, 0, 0, 1, None, None))
         if spec.key is not None:
             ledger.execute(sql.insert_key, (spec.key, spec.digest, spec.id, None))
         if spec.unique is not None:

@@ -41,7 +41,6 @@ class SpecExtras(Struct, omit_defaults=True):
     flight: str | None = None
     after: tuple[str, ...] = ()
     deadline: datetime | None = None
-    fence: int = 0
     holder: str | None = None
     hold_for: timedelta = timedelta(seconds=7)
     shortened: bool = False
@@ -107,7 +106,7 @@ def pack_extra(spec: JobSpec, *, shortened: bool = False) -> bytes | None:
         and spec.delay is None
         and spec.run_at is None
         and spec.unique is None
-        and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline or spec.fence)
+        and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline)
         and spec.holder is None
         and not spec.code
         and not shortened

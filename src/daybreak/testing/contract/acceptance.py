@@ -125,12 +125,6 @@ class Acceptance:
         claims = await asyncio.gather(*(take(store, 4, worker=f"w{n}") for n in range(10)))
         assert sorted(lease.job for leases in claims for lease in leases) == sorted(jobs)
 
-    async def test_a_job_that_comes_with_a_fence_goes_on_from_it(self, store: Store) -> None:
-        job = await accept(store, fence=7)
-        assert (await look(store, job)).fence == 7
-        assert (await take_one(store)).fence == 8
-        await assert_sound(store, [job])
-
     async def test_every_job_is_in_exactly_one_state_and_ends_in_a_final_one(self, store: Store) -> None:
         jobs = await accept_all(store, 4) + [await accept(store, delay=MINUTE), await accept(store, priority=0)]
         await act(store, "suspend", jobs[3])

@@ -290,7 +290,7 @@ class Player:
             priority=sketch.priority, options=sketch.options, key=key, digest=digest, unique=unique,
             on_conflict=on_conflict, unique_while=waiting or "unfinished", code="" if key is None else f"code-{name}",  # type: ignore[arg-type]
             owner=owner, run=run, tags=tags, meta={"m": "1"} if tags else {},
-            delay=None if sketch.run_in is not None else sketch.delay, fence=sketch.fence,
+            delay=None if sketch.run_in is not None else sketch.delay,
             run_at=None if sketch.run_in is None else self._now + sketch.run_in,
         )  # fmt: skip
 

@@ -30,7 +30,6 @@ class Sketch:
     options: Options
     belongs: tuple[str | None, str | None, tuple[str, ...]]
     again: int | None
-    fence: int
     holder: str | None
 
     def __repr__(self) -> str:

@@ -156,7 +156,6 @@ SKETCH: Final = st.builds(
     options=one(OPTIONS),
     belongs=one(BELONGS),
     again=rarely(NUMBER, None),
-    fence=one((0, 0, 0, 4)),
     holder=one(HOLDERS),
 )
 PUT: Final = st.builds(
@@ -258,7 +257,7 @@ OPENING: Final = st.builds(
 # A queue that is full from the first, and a resource whose retries must be few: chance alone hardly meets them.
 PLAIN: Final = {
     "task": st.just(("x", 1)), "delay": st.none(), "run_in": st.none(), "key": st.none(), "unique": st.none(),
-    "belongs": st.just(BELONGS[0]), "again": st.none(), "fence": st.just(0), "holder": st.none(),
+    "belongs": st.just(BELONGS[0]), "again": st.none(), "holder": st.none(),
 }  # fmt: skip
 CROWDED: Final = st.builds(
     lambda settings, jobs: [Configure(queue="a", settings=settings), *(Submit(jobs=(job,)) for job in jobs)],

@@ -22,7 +22,7 @@ def may_start_unmarked(lease: Lease) -> bool:
 
     A job that was claimed ahead of time and kills its worker before its mark is written comes back uncharged. That may
     happen only once: a job that came back before waits for its mark."""
-    return lease.begun or lease.fence - lease.spec.fence == lease.attempt
+    return lease.begun or lease.fence == lease.attempt
 
 
 class DurationForecast:

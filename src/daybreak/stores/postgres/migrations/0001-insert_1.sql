@@ -2,7 +2,7 @@
 -- they need. Answers their seqs in the order asked, or NULL when one of them is not plain after all; then nothing was written.
 -- p_told, p_runs and p_tails are the feed. Of p_offset and p_about see exchange_1.
 CREATE FUNCTION daybreak.insert_1(
-    p_now bigint, p_queues text[], p_ids text[], p_lanes integer[], p_priorities smallint[], p_fences integer[],
+    p_now bigint, p_queues text[], p_ids text[], p_lanes integer[], p_priorities smallint[],
     p_expires bigint[], p_by text[], p_runs_of text[], p_owners text[], p_options bytea[], p_extras bytea[],
     p_args bytea[], p_needs text[], p_resources text[], p_told text[], p_runs integer[], p_tails text[],
     p_offset bigint, p_about bigint, OUT at bigint, OUT seqs bigint[])
@@ -24,9 +24,9 @@ BEGIN
     END IF;
     seqs := ARRAY(SELECT nextval('daybreak.seq') FROM generate_series(1, cardinality(p_ids)));
     WITH asked AS MATERIALIZED (
-        SELECT * FROM unnest(seqs, p_ids, p_lanes, p_priorities, p_fences, p_expires, p_by, p_runs_of, p_owners, p_options,
+        SELECT * FROM unnest(seqs, p_ids, p_lanes, p_priorities, p_expires, p_by, p_runs_of, p_owners, p_options,
                              p_extras, p_args, p_needs)
-            AS t(seq, id, lane, priority, fence, expires, by, run, owner, options, extra, args, needs)
+            AS t(seq, id, lane, priority, expires, by, run, owner, options, extra, args, needs)
     ), jobs AS (
         INSERT INTO daybreak.job (seq, created, arrived, ord, expires, lane, band, priority, asked, id, by, run, owner,
                                   options, extra, args)
@@ -35,7 +35,7 @@ BEGIN
         FROM asked
     ), queued AS (
         INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n, needs)
-        SELECT lane, priority, priority, 0, seq, hand + expires, 0, fence, 1, needs FROM asked
+        SELECT lane, priority, priority, 0, seq, hand + expires, 0, 0, 1, needs FROM asked
     ), counted AS (
         INSERT INTO daybreak.tally (lane, priority, state, n, what)
         SELECT lane, priority, 'queued', count(*), 'submitted' FROM asked GROUP BY lane, priority

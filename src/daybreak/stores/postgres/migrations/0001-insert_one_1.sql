@@ -3,7 +3,7 @@
 -- p_topics are told by the commit itself, p_who apart, and `told` are the topics of which they were. Who begins to wait at this
 -- very moment may not be seen here: see wake.py. Of p_offset and p_about see exchange_1.
 CREATE FUNCTION daybreak.insert_one_1(
-    p_now bigint, p_queue text, p_id text, p_lane integer, p_priority smallint, p_fence integer, p_expires bigint, p_by text,
+    p_now bigint, p_queue text, p_id text, p_lane integer, p_priority smallint, p_expires bigint, p_by text,
     p_run text, p_owner text, p_options bytea, p_extra bytea, p_args bytea, p_needs text, p_resources text[], p_tail text,
     p_channel text, p_topics text[], p_who text, p_offset bigint, p_about bigint, OUT at bigint, OUT seq bigint, OUT told text[])
 LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
@@ -27,7 +27,7 @@ BEGIN
     VALUES (new, wall, hand, 0, hand + p_expires, p_lane, p_priority, p_priority, p_priority, p_id, p_by, p_run, p_owner,
             p_options, p_extra, p_args);
     INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n, needs)
-    VALUES (p_lane, p_priority, p_priority, 0, new, hand + p_expires, 0, p_fence, 1, p_needs);
+    VALUES (p_lane, p_priority, p_priority, 0, new, hand + p_expires, 0, 0, 1, p_needs);
     INSERT INTO daybreak.tally (lane, priority, state, n, what) VALUES (p_lane, p_priority, 'queued', 1, 'submitted');
     INSERT INTO daybreak.feed (at, ids, runs, lines) VALUES (hand, p_id, '{1}', '{"n":1,"at":' || wall || p_tail);
     IF p_channel IS NOT NULL THEN

@@ -7,7 +7,7 @@ SELECT * FROM daybreak.exchange_1(%b::bigint, %b::boolean, %b::bigint, %b::bigin
 
 -- name: call_insert
 SELECT i.at, i.seqs, NULL::text[]
-FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
+FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::bigint[],
     %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::text[], %b::integer[],
     %b::text[], %b::bigint, %b::bigint) i
 
@@ -15,7 +15,7 @@ FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::sm
 -- The commit itself notifies the registered waiters; `notified` are the topics of which it did.
 -- A process that registers at this very moment may not be seen here: see wake.py.
 SELECT i.at, i.seqs, n.notified
-FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::integer[], %b::bigint[],
+FROM daybreak.insert_1(%b::bigint, %b::text[], %b::text[], %b::integer[], %b::smallint[], %b::bigint[],
     %b::text[], %b::text[], %b::text[], %b::bytea[], %b::bytea[], %b::bytea[], %b::text[], %b::text[], %b::text[], %b::integer[],
     %b::text[], %b::bigint, %b::bigint) i
 CROSS JOIN LATERAL (
@@ -27,7 +27,7 @@ CROSS JOIN LATERAL (
 
 -- name: call_insert_one
 SELECT i.at, i.seq, i.told
-FROM daybreak.insert_one_1(%b::bigint, %b::text, %b::text, %b::integer, %b::smallint, %b::integer, %b::bigint, %b::text,
+FROM daybreak.insert_one_1(%b::bigint, %b::text, %b::text, %b::integer, %b::smallint, %b::bigint, %b::text,
     %b::text, %b::text, %b::bytea, %b::bytea, %b::bytea, %b::text, %b::text[], %b::text, %b::text, %b::text[], %b::text, %b::bigint, %b::bigint) i
 
 -- name: fold

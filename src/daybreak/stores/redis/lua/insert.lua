@@ -1,6 +1,6 @@
 -- Insert jobs in bulk; each gets its own answer. What jobs of one class have in common is sent and computed once.
 
-local CLASS = '<BBBddddd'
+local CLASS = '<BBBdddd'
 local NEW, DUPLICATE, CONFLICT, FULL, SPENT = 0, 1, 2, 3, 4
 local BY_ID, BY_KEY, BY_UNIQUE, EVICTED = 1, 2, 3, 4
 local NOT_URGENT, LOWEST_PRIORITY = 7, 10
@@ -12,7 +12,7 @@ function M.read_specs()
   local classes, class_of_job, ids, bodies, ties, n = {}, {}, {}, {}, {}, 0
   for i = 1, number() do
     local class = { queue = arg(), task = arg(), tail = arg(), needs = arg(), accepted = 0 }
-    class.priority, class.conflict, class.clock, class.due, class.expires, class.fence, class.keep, class.keep_failed =
+    class.priority, class.conflict, class.clock, class.due, class.expires, class.keep, class.keep_failed =
       unpack_from(CLASS, arg())
     if class.needs == '' then class.needs = nil end
     classes[i] = class
@@ -188,7 +188,7 @@ function M.prepare_needs(class)
 end
 
 function M.head_of_class(class, marks)
-  local head = pack(K.HEAD, class.state, 0, 0, marks, class.priority, class.timed, class.lane, 0, class.fence, 1,
+  local head = pack(K.HEAD, class.state, 0, 0, marks, class.priority, class.timed, class.lane, 0, 0, 1,
     0, 0, class.x, class.y, NONE)
   class.heads[marks] = head
   return head

@@ -1,4 +1,5 @@
--- Returns the time, the version of the namespace and the oldest version that can use it. A new namespace gets the client's.
+-- Writes the version of this program into a namespace that is new or of an older version. (The prelude has refused a newer
+-- one.) Returns the time.
 -- First publishes a message that nobody receives: scripts publish at their end, and a user without the permission for it
 -- must be refused before anything is written.
 call('PUBLISH', P .. 'wake:', '')

@@ -11,7 +11,7 @@ local QUEUED, RUNNING, COMPLETED = 2, 3, 5 -- these and all numbers below are as
 local HEAD = '<BBBBBBI4I4dI4I4I4ddd'
 local p, meta, clock = 5, P .. 'meta', call('TIME')
 local kept = call('HMGET', meta, 'time', 'pos', 'look', 'clock', 'needs')
-if tonumber(kept[5] or 0) > VERSION then return nil end -- the prelude says why
+if tonumber(kept[5] or 0) > VERSION then return nil end -- the prelude returns the error
 local offset, shown = tonumber(kept[4] or 0), clock[1] * 1000000 + clock[2] + tonumber(argv[2])
 local server = shown - offset
 local now, wall = server, shown

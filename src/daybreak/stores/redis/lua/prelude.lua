@@ -15,7 +15,12 @@ local M = {}
 
 -- `wall` is for run_at and for times that people see; `now` is steady time and decides everything else. They differ by
 -- the offset, which is 0 until the server's clock jumps: see correct.lua.
-local clock, offset = call('TIME'), tonumber(call('HGET', META, 'clock') or 0)
+local clock, found = call('TIME'), call('HMGET', META, 'clock', 'needs', 'version')
+local offset = tonumber(found[1] or 0)
+-- Every script checks this: a newer program may have upgraded the namespace while this program runs.
+if tonumber(found[2] or 0) > VERSION then
+  return redis.error_reply('TOONEW (schema ' .. found[3] .. ', this one knows ' .. VERSION .. ')')
+end
 local shown = clock[1] * 1000000 + clock[2] + tonumber(ARGV[2])
 local server = shown - offset
 local is_own = ARGV[1] == '' or ARGV[1]:byte() == 126

@@ -14,7 +14,7 @@ local server = shown - offset
 local is_wide = format('%d', 4503599627370496) == '4503599627370496' -- as in prelude.lua
 local whole, padded = is_wide and '%d' or '%.0f', is_wide and '%016d' or '%016.0f'
 local stamp = offset == 0 and format(whole, shown) or format(whole .. ':' .. whole, shown, offset)
-if tonumber(found[5] or 0) > VERSION then return { stamp, false, 0 } end -- the long way says why
+if tonumber(found[5] or 0) > VERSION then return { stamp, false, 0 } end -- the general path returns the error
 local now, wall = server, shown -- as in prelude.lua
 if ARGV[1] ~= '' then
   if ARGV[1]:byte() ~= 126 then
