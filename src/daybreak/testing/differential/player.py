@@ -272,9 +272,9 @@ class Player:
         return [self._spec(sketch) for sketch in sketches]
 
     def _spec(self, sketch: steps.Sketch) -> JobSpec:
-        known = sketch.again is not None and self._ids
-        name = self._ids[(sketch.again or 0) % len(self._ids)] if known else f"job-{len(self._ids):03d}"
-        if not known:
+        name = self._id_again(sketch)
+        if name is None:
+            name = f"job-{len(self._ids):03d}"
             self._ids.append(name)
         if sketch.holder is not None and sketch.options.resources:
             return JobSpec(
@@ -293,6 +293,18 @@ class Player:
             delay=None if sketch.run_in is not None else sketch.delay,
             run_at=None if sketch.run_in is None else self._now + sketch.run_in,
         )  # fmt: skip
+
+    def _id_again(self, sketch: steps.Sketch) -> str | None:
+        """The id of an earlier job, if the sketch asks for one.
+
+        An id belongs to one submission, which has one key. So the id of a job that is gone is not used for other jobs
+        while a key still names it."""
+        if sketch.again is None or not self._ids:
+            return None
+        name = self._ids[sketch.again % len(self._ids)]
+        ledger = self._memory._ledger
+        is_named = name not in ledger.ids and any(key.job == name for key in ledger.keys.values())
+        return None if is_named else name
 
     def _puts(self, sketches: Sequence[steps.PutSketch]) -> list[Put]:
         return [
