@@ -189,8 +189,8 @@ async def test_memory_that_is_full_refuses_and_nothing_is_half_written(tmp_path)
 
             with pytest.raises(StoreFull, match="maxmemory"):
                 await fill()
-            with wire(server.url) as connection:  # the server frees buffers now and then: full it must stay
-                connection.ask(("CONFIG", "SET", "maxmemory", "1mb"))
+            with connect(server.url) as connection:  # the server may free buffers: keep it full
+                connection.call(("CONFIG", "SET", "maxmemory", "1mb"))
             before = (await follow(store))[0], await jobs_of(store), await store.count()
             for asked in (
                 lambda: store.insert([spec()]),
