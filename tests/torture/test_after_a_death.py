@@ -15,7 +15,7 @@ from worker_hand import LINES, WorkerProcess, nobody_left, read_lines, until
 from worker_load import aeffect_after, app, await_file_and_stumble
 
 from daybreak import JobHandle
-from daybreak.worker.supervisor.quarantine import PER_CORE, SOLO_AT_MOST
+from daybreak.worker.supervisor.quarantine import MAX_SOLOS, SOLOS_PER_CORE
 
 pytestmark = pytest.mark.torture
 
@@ -89,7 +89,7 @@ def test_three_deaths_of_workers_and_an_error_end_no_job_and_every_attempt_is_on
     many of these. A job that did not run is not charged."""
     jobs = [await_file_and_stumble.submit(str(folder / "gate")) for _ in range(STUMBLING)]
     words = (TARGET, app.settings.url, folder, "--processes", "1", "--lease", "1s")
-    in_own_children = min(STUMBLING, SOLO_AT_MOST, PER_CORE * (os.cpu_count() or 1))
+    in_own_children = min(STUMBLING, MAX_SOLOS, SOLOS_PER_CORE * (os.cpu_count() or 1))
     for death, running in ((1, STUMBLING), (2, STUMBLING), (3, in_own_children)):
         with WorkerProcess(*words) as worker:
             until(lambda n=death, wanted=running: len(with_tries(jobs, n)) == wanted, f"death {death} has its jobs")

@@ -65,9 +65,6 @@ class Probation:
     def is_free(self) -> bool:
         return not self._ends_at
 
-    def __contains__(self, seq: int) -> bool:
-        return seq in self._own
-
     def reserve(self, seq: int) -> None:
         """Reserve the probation for a job that starts as soon as there is a child for it."""
         self._ends_at[seq] = NOT_STARTED
