@@ -44,12 +44,14 @@ _SERVERS: Final = {
 class Settings:
     """`url` names a store in full, whatever it was written as; `app` is a target such as `tasks.py:app`.
 
-    `worker` holds what was said of workers, by the names of WorkerSettings. `origins` says where each came from."""
+    `worker` holds what was said of workers, by the names of WorkerSettings; `alerts` is the table of that name
+    (`api/alerts/settings.py` reads it). `origins` says where each came from."""
 
     url: str
     folder: Path
     app: str | None = None
     worker: Mapping[str, Any] = field(default_factory=dict)
+    alerts: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -116,6 +118,7 @@ def resolve(
         folder=folder,
         app=found.get("app"),
         worker={_WORKER[name][0]: found[f"worker.{name}"] for name in _WORKER if f"worker.{name}" in found},
+        alerts=_table(said.get("alerts", {}), file, "alerts") if file else {},
         file=file,
         origins=origins,
     )
@@ -327,7 +330,7 @@ def _table(value: object, file: Path, name: str) -> dict[str, Any]:
 def _of_file(said: dict[str, Any], file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
-    _refuse_unknown(said, ("url", "app", "worker"), str(file), "")
+    _refuse_unknown(said, ("url", "app", "worker", "alerts"), str(file), "")
     found: dict[str, Any] = {key: _text(said[key], f"{file}: {key}") for key in ("url", "app") if key in said}
     worker = _table(said.get("worker", {}), file, "worker")
     _refuse_unknown(worker, _WORKER, str(file), "worker.")

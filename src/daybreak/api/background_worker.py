@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from daybreak.api.alerts import AlertWatch
+from daybreak.api.alerts.settings import alert_settings
 from daybreak.api.resources import provide
+from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, NotImportable
 from daybreak.core.units import duration
 from daybreak.store.protocol import Store
@@ -92,8 +95,19 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
         app.world,
         app=app.name or target or "",
         listener=app.hooks,
-        background=[client.learning.run, *([lambda: app.hooks.follow(client)] if app.hooks.is_durable else [])],
+        background=_background(app, client),
     )
+
+
+def _background(app: Daybreak, client: Client) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+    """What a worker does besides its jobs and services."""
+    background: list[Callable[[], Coroutine[Any, Any, None]]] = [client.learning.run]
+    if app.hooks.is_durable:
+        background.append(lambda: app.hooks.follow(client))
+    alerts = alert_settings(app.settings.alerts)
+    if alerts.enabled:
+        background.append(AlertWatch(client, alerts, app.world).run)
+    return background
 
 
 def _isolation(store: Store, target: str | None) -> Literal["process", "thread"]:

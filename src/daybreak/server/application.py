@@ -16,6 +16,7 @@ from daybreak.server.idempotency import Writes
 from daybreak.server.live_feed import LiveFeed
 from daybreak.server.problems import problem_of
 from daybreak.server.routes import (
+    alerts,
     audit,
     events,
     health,
@@ -40,6 +41,7 @@ ALL: Final[tuple[Routes, ...]] = (
     resources.routes,
     locks.routes,
     workers.routes,
+    alerts.routes,
     stats.routes,
     audit.routes,
     openapi.routes,

@@ -13,6 +13,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from daybreak.api.alerts import AlertWatch
+from daybreak.api.alerts.settings import alert_settings
 from daybreak.api.app import Daybreak
 from daybreak.core.errors import BadInput, StoreUnsuitable
 from daybreak.core.units import moment
@@ -139,7 +141,12 @@ async def _serve(
             )
         )
         on_start(address, link)
+        alerts = alert_settings(app.settings.alerts)
+        watching = asyncio.create_task(AlertWatch(client, alerts, app.world).run()) if alerts.enabled else None
         await server.serve(sockets=sockets)
+        if watching is not None:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
     finally:
         await app.aclose()
     return 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
+from daybreak.api.oldest import oldest_queued
 from daybreak.api.worker_info import read_workers
 from daybreak.client.client import Client
 from daybreak.core.errors import StoreError, StoreTooNew, StoreUnavailable
 from daybreak.core.model import State
 from daybreak.core.units import counted, moment
 from daybreak.server.bodies import Health, HealthCheck, Readiness, Verdict
-from daybreak.server.oldest import oldest_queued
 from daybreak.server.replies import Reply
 from daybreak.server.routing import PUBLIC, Call, Routes
 from daybreak.system import patience

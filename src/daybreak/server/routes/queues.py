@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from daybreak.api.oldest import oldest_queued
 from daybreak.api.queue_info import QueueInfo, read_queues
 from daybreak.api.views.queue import queue_view
 from daybreak.api.views.scalars import instant
@@ -15,7 +16,6 @@ from daybreak.core.units import moment
 from daybreak.policy.admit import check_name
 from daybreak.server.bodies import QueueBody, QueueChanges, QueueList
 from daybreak.server.changes import changes_of
-from daybreak.server.oldest import oldest_queued
 from daybreak.server.problems import NOT_FOUND, Problem
 from daybreak.server.routing import Call, Routes, may
 

@@ -9,7 +9,12 @@ from daybreak.core.model import State
 
 
 async def oldest_queued(client: Client, queue: str | None = None) -> datetime | None:
-    """When the oldest queued job was submitted, of one queue or of all; None if no job is queued.
+    """When the oldest queued job was submitted, of one queue or of all; None if no job is queued."""
+    return min((await oldest_per_queue(client, queue)).values(), default=None)
+
+
+async def oldest_per_queue(client: Client, queue: str | None = None) -> dict[str, datetime]:
+    """When the oldest queued job of each queue was submitted. Queues without queued jobs are left out.
 
     Within a queue and a priority, the first job in rank order is the oldest."""
     heads = {
@@ -17,8 +22,9 @@ async def oldest_queued(client: Client, queue: str | None = None) -> datetime | 
         for tally in await client.tallies(state=State.QUEUED, queue=queue)
         if tally.n
     }  # fmt: skip
-    found: list[datetime] = []
+    found: dict[str, datetime] = {}
     for name, priority in sorted(heads):
         page = await client.find(queue=name, state=State.QUEUED, priority=priority, limit=1)
-        found += [job.created_at for job in page.jobs]
-    return min(found, default=None)
+        for job in page.jobs:
+            found[name] = min(found.get(name, job.created_at), job.created_at)
+    return found
