@@ -81,6 +81,7 @@ async def test_a_dry_run_answers_the_exact_count_and_changes_nothing(admin, jobs
     dry = (await admin.post(f"{JOBS}/bulk", json={**body, "dry_run": True})).json()
     assert (dry["matching"], dry["changed"], dry["by_state"]) == (3, 0, {"failed": 3})
     assert await state_of(admin, failed[0]) == "failed"
+    assert (await admin.get(f"{API}/audit")).json()["entries"] == []
     done = (await admin.post(f"{JOBS}/bulk", json=body)).json()
     assert (done["matching"], done["changed"]) == (3, 3)
     assert {await state_of(admin, job) for job in failed} == {"queued"}

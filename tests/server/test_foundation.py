@@ -138,6 +138,8 @@ async def test_it_is_mounted_in_fastapi(app, make_token):
         assert (await client.get(f"/daybreak/api/v1/jobs/{job}", headers=token)).json()["id"] == job
         problem(await client.get(f"/daybreak/api/v1/jobs/{job}"), 401, "unauthenticated")
         problem(await client.get("/daybreak/nope"), 404, "not-found")
+        made = await client.post("/daybreak/api/v1/jobs", json={"task": "mail"}, headers=token)
+        assert (await client.get(made.headers["location"], headers=token)).json()["id"] == made.json()["id"]
         assert (await client.get("/openapi.json")).json()["info"]["title"] == "FastAPI"
 
 

@@ -136,7 +136,11 @@ class Client:
         """The id of the accepted job, durable when this returns; with a key or unique name in use, the id of the job
         that stands for this one already. QueueFull, KeyConflict, KeySpent and UniqueConflict say why not."""
         spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
-        return accepted_id(spec, await self._submit(self._admit(spec), patience.of(self._patience)))
+        return accepted_id(spec, await self.insert(spec))
+
+    async def insert(self, spec: JobSpec) -> Inserted:
+        """As `submit`, and answers what the store said; `accepted_id` turns that into an id or an error."""
+        return await self._submit(self._admit(spec), patience.of(self._patience))
 
     def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
         """Submit from a thread that may be blocked, without an event loop. One that differs from an admissible template

@@ -159,9 +159,9 @@ class Writes:
             raise
         reply = answer if isinstance(answer, Reply) else Reply(answer)
         status = reply.status or call.route.status
-        puts = [self.audit.done(entry, status)]
+        puts = [self.audit.done(entry, status) if reply.changed else self.audit.undone(entry)]
         if held is not None:
-            puts.append(held.answered(reply, status))
+            puts.append(held.answered(reply, status) if reply.changed else held.forgotten())
         await store.put(puts)
         await self.audit.trim(store)
         return reply

@@ -14,11 +14,13 @@ from daybreak.api.views.scalars import finite
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer with a status or headers of its own. A handler that returns anything else returns its data."""
+    """An answer with a status or headers of its own. A handler that returns anything else returns its data. An answer
+    that `changed` nothing, as that of a dry run, is neither audited nor kept under an idempotency key."""
 
     data: Any
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    changed: bool = True
 
 
 def encoded(data: Any) -> bytes:

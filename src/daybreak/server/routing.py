@@ -151,6 +151,11 @@ class Call(Generic[Q, B]):
             raise Problem(FORBIDDEN, f"{self.caller.by!r} may use only these queues: {named}; not {queue!r}")
 
 
+def root_path(call: Call[Any, Any]) -> str:
+    """The path under which the server is mounted in another application; empty if it is not."""
+    return str(call.request.scope.get("root_path", "")).rstrip("/")
+
+
 class Routes:
     """The routes of one noun."""
 

@@ -127,8 +127,10 @@ async def change_jobs(call: Call[None, BulkBody]) -> Any:
         raise Problem(INVALID, "a priority belongs to the action 'priority', and to no other")
     level = None if body.priority is None else priority_of(body.priority)
     if body.ids is not None:
-        return await _by_ids(call, change, list(dict.fromkeys(body.ids)), level)
-    return await _by_filter(call, change, level)
+        data = await _by_ids(call, change, list(dict.fromkeys(body.ids)), level)
+    else:
+        data = await _by_filter(call, change, level)
+    return Reply(data, changed=not body.dry_run)
 
 
 async def _by_ids(call: Call[None, BulkBody], change: Change, ids: list[str], level: int | None) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from daybreak.api.job_filter import JobFilter, find_jobs
 from daybreak.api.views.job import event_view, job_view
@@ -28,12 +27,11 @@ from daybreak.server.bodies import (
 from daybreak.server.idempotency import KeyedRequest, keyed_request
 from daybreak.server.problems import FORBIDDEN, INVALID, KEY_REUSED, Problem, problem_of
 from daybreak.server.replies import Reply
-from daybreak.server.routing import API, Call, Routes, may
+from daybreak.server.routing import API, Call, Routes, may, root_path
 from daybreak.server.submission import spec_for
 from daybreak.store.protocol import Inserted, Verdict
 
 routes = Routes("jobs")
-HISTORIES_AT_ONCE: Final = 20
 
 
 # -- submit ------------------------------------------------------------------------------------------------------------
@@ -50,29 +48,37 @@ async def submit_job(call: Call[None, SubmitBody]) -> Any:
     keyed = keyed_request(call)
     if keyed is not None and (kept := await call.server.writes.kept_submit(call, keyed)) is not None:
         return kept
-    client = await call.client()
     spec = await spec_for(call, call.body, None if keyed is None else keyed.job_key)
-    id_ = await _submitted(call, spec, keyed)
-    job, position = await asyncio.gather(client.get(id_), client.position(id_))
-    ahead = None if position is None else position.ahead
-    is_new = id_ == spec.id or (keyed is not None and job.spec.key == keyed.job_key)
+    # By the shared client: requests that come together are inserted together.
+    answer = await (await call.server.app.client()).insert(spec)
+    id_ = _id_of(spec, answer, keyed)
+    state, position = await _place_of(await call.client(), id_, answer.state)
+    is_new = answer.verdict is Verdict.NEW or (keyed is not None and spec.key == keyed.job_key and answer.same == "key")
     reply = Reply(
-        {"id": id_, "state": job.state.value, "position": ahead, "created": is_new},
+        {"id": id_, "state": state.value, "position": position, "created": is_new},
         201 if is_new else 200,
-        {"location": f"{API}/jobs/{id_}"},
+        {"location": f"{root_path(call)}{API}/jobs/{id_}"},
     )
     return reply if keyed is None else await call.server.writes.keep_submit(call, keyed, reply)
 
 
-async def _submitted(call: Call[Any, Any], spec: JobSpec, keyed: KeyedRequest | None) -> str:
-    # By the shared client: requests that come together are inserted together.
-    shared = await call.server.app.client()
+def _id_of(spec: JobSpec, answer: Inserted, keyed: KeyedRequest | None) -> str:
     try:
-        return await shared.submit(spec)
+        return accepted_id(spec, answer)
     except KeyConflict as error:
         if keyed is not None and spec.key == keyed.job_key:
             raise _reused(keyed) from error
         raise
+
+
+async def _place_of(client: Client, job: str, state: State | None) -> tuple[State, int | None]:
+    """The state of a job, and how many jobs are claimed before it."""
+    if state is None:
+        state = (await client.get(job)).state
+    if state not in (State.QUEUED, State.BLOCKED):
+        return state, None
+    position = await client.position(job)
+    return state, None if position is None else position.ahead
 
 
 def _reused(keyed: KeyedRequest) -> Problem:
@@ -173,14 +179,14 @@ async def found_job(call: Call[Any, Any]) -> tuple[Client, Job]:
 
 
 async def job_views(client: Client, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Jobs as JSON data. Their histories are read side by side, a few at a time."""
+    """Jobs as JSON data. One call to the store reads all their histories."""
     now = moment(client.wall())
-    found: list[dict[str, Any]] = []
-    for start in range(0, len(jobs), HISTORIES_AT_ONCE):
-        chunk = jobs[start : start + HISTORIES_AT_ONCE]
-        histories = await asyncio.gather(*(client.store.history(job.id) for job in chunk))
-        found += [job_view(job, history, now) for job, history in zip(chunk, histories, strict=True)]
-    return found
+    if len(jobs) == 1:
+        return [job_view(jobs[0], await client.store.history(jobs[0].id), now)]
+    packed = await client.store.pack([job.id for job in jobs]) if jobs else []
+    # A job that was removed meanwhile is shown as it was found.
+    histories = [[] if one is None else one.history for one in packed]
+    return [job_view(job, history, now) for job, history in zip(jobs, histories, strict=True)]
 
 
 # -- filters -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from daybreak.server.access.callers import ROLES
 from daybreak.server.access.sessions import is_code, sign_in, sign_out
 from daybreak.server.bodies import SessionBody, SignInForm, SignInQuery
 from daybreak.server.problems import FORBIDDEN, Problem
-from daybreak.server.routing import API, PUBLIC, Call, Routes, may
+from daybreak.server.routing import API, PUBLIC, Call, Routes, may, root_path
 
 routes = Routes("sign-in", prefix="")
 
@@ -51,11 +51,10 @@ async def post_sign_in(call: Call[None, SignInForm]) -> Any:
     if signed_in is None:
         raise _refused()
     secret, _ = signed_in
-    root = str(call.request.scope.get("root_path", "")).rstrip("/")
     return Response(
         b"",
         status_code=303,
-        headers={"location": f"{root}{API}/session"},
+        headers={"location": f"{root_path(call)}{API}/session"},
         cookies=[_cookie(call, secret, int(settings.session_for.total_seconds()))],
     )
 
