@@ -278,6 +278,37 @@ async def test_every_change_is_audited_with_who_made_it(connect, make_token, adm
     assert len((await admin.get(f"{API}/audit", params={"by": "ann"})).json()["entries"]) == 1
 
 
+async def test_submitted_jobs_are_counted_by_caller_and_minute(make_token, admin, world):
+    ann = {"authorization": f"Bearer {await make_token('ann', 'submit')}"}
+    bodies = [{}, {}, {}, {"unique": "u"}, {"unique": "u"}, {"priority": 11}]
+    for body in bodies:
+        await admin.post(JOBS, json={"task": "mail", **body}, headers=ann)
+    await admin.post(f"{JOBS}/batch", json={"jobs": [{"task": "mail"}] * 5})
+
+    async def counts():
+        entries = (await admin.get(f"{API}/audit")).json()["entries"]
+        assert {entry["action"] for entry in entries} == {"submit_job"}
+        return sorted((entry["by"], json.loads(entry["request"])["jobs"]) for entry in entries)
+
+    found = await counts()
+    # The minute may have ended between two of them.
+    assert {by: sum(n for who, n in found if who == by) for by, _ in found} == {"ann": 4, "root": 5}
+    world.ahead = timedelta(minutes=1)
+    await admin.post(JOBS, json={"task": "mail"}, headers=ann)
+    assert len(await counts()) == len(found) + 1
+
+
+async def test_counts_of_submits_are_written_also_if_nobody_asks(app, admin, monkeypatch):
+    monkeypatch.setattr("daybreak.server.audit.WRITE_WITHIN", timedelta())
+    await admin.post(JOBS, json={"task": "mail"})
+    store = (await app.client()).store
+    for _ in range(3000):
+        if found := await store.records("audit of submits"):
+            break
+        await asyncio.sleep(0.01)
+    assert len(found) == 1
+
+
 async def test_a_refused_change_is_not_in_the_audit(admin, jobs):
     done = await jobs.complete()
     problem(await admin.post(f"{JOBS}/{done}/cancel"), 409, "conflict")

@@ -67,8 +67,14 @@ def test_a_person_signs_in_by_the_link_and_the_server_stops_when_told(served):
         assert client.get("/api/v1/session").json()["kind"] == "session"
         assert client.get("/health/live", headers={"host": "evil.test"}).status_code == 421
         assert "server" not in client.get("/health/live").headers
+        csrf = client.get("/api/v1/session").json()["csrf"]
+        assert client.post("/api/v1/jobs", json={"task": "mail"}, headers={"x-csrf-token": csrf}).status_code == 201
     process.terminate()
     assert process.wait(20) in (0, -15)
+    _, address, _ = served()
+    with httpx.Client(base_url=address, cookies=client.cookies) as again:  # the session outlives the server
+        [entry] = again.get("/api/v1/audit").json()["entries"]
+        assert (entry["action"], entry["request"]) == ("submit_job", '{"jobs": 1}')
 
 
 def test_a_token_is_printed_once_listed_without_its_secret_and_revoked(run, served):

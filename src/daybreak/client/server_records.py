@@ -6,6 +6,7 @@
 | `session`, `sign-in code` | a signed-in person, a link that was not used yet | one per sign-in | when it ends |
 | `answer 00` to `answer 3f` | an answer under an idempotency key | those of 24 hours | after 24 hours |
 | `audit` | a change that a server made for a caller | the latest 5,000 | after 90 days |
+| `audit of submits` | the number of jobs that a caller submitted in a minute | the latest 5,000 | after 90 days |
 
 Each value is a JSON object whose `forget_at` says when the janitor may delete it. Answers can be many, so they are
 spread over 64 kinds by a hash of their name, and the janitor reads one kind at a time."""
@@ -26,6 +27,7 @@ TOKEN: Final = "token"  # noqa: S105 - the kind of a record
 SESSION: Final = "session"
 SIGN_IN_CODE: Final = "sign-in code"
 AUDIT: Final = "audit"
+AUDIT_OF_SUBMITS: Final = "audit of submits"  # of their own, so that many submits do not push other changes out
 ANSWER_PARTS: Final = 64
 MOST_AUDITED: Final = 5000
 _CHUNK: Final = 500
@@ -48,9 +50,10 @@ async def forget_server_records(store: Store, now: datetime) -> None:
 
 
 async def trim_audit(store: Store, now: datetime) -> None:
-    found = sorted(await store.records(AUDIT), key=lambda record: record.name)
-    surplus = len(found) - MOST_AUDITED
-    await _forget(store, [record for n, record in enumerate(found) if n < surplus or _is_over(record, now)])
+    for kind in (AUDIT, AUDIT_OF_SUBMITS):
+        found = sorted(await store.records(kind), key=lambda record: record.name)
+        surplus = len(found) - MOST_AUDITED
+        await _forget(store, [record for n, record in enumerate(found) if n < surplus or _is_over(record, now)])
 
 
 async def forget_answers(store: Store, part: int, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
@@ -9,6 +10,7 @@ from litestar import Litestar, Request, Response
 
 from daybreak.api.app import Daybreak
 from daybreak.client.client import Client
+from daybreak.core.errors import StoreError
 from daybreak.server.access.identify import ANONYMOUS, Identification
 from daybreak.server.access.rate_limit import RateLimit
 from daybreak.server.edge import ASGIApp, Edge
@@ -75,6 +77,11 @@ class Server:
             found = self._clients[by] = Client(shared.store, by=by, world=self.app.world)
         return found
 
+    async def close(self) -> None:
+        """Write the counts of submits that were not written yet."""
+        with contextlib.suppress(StoreError):
+            await self.writes.audit.submits.write((await self.app.client()).store)
+
 
 def all_routes() -> list[Route]:
     return [route for routes in ALL for route in routes.all]
@@ -83,7 +90,7 @@ def all_routes() -> list[Route]:
 def build(app: Daybreak, settings: ServerSettings) -> Edge:
     """The ASGI application. A route without a policy is a mistake of the program, and is refused here."""
     server = Server(app, settings, all_routes())
-    return Edge(cast("ASGIApp", litestar_of(server)), settings, on_stop=server.live.stop)
+    return Edge(cast("ASGIApp", litestar_of(server)), settings, on_stop=server.live.stop, on_close=server.close)
 
 
 def litestar_of(server: Server) -> Litestar:

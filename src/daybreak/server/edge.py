@@ -39,14 +39,25 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:/\\@\[\]]+)(?::(?P<
 class Edge:
     """The outermost ASGI application."""
 
-    def __init__(self, inner: ASGIApp, settings: ServerSettings, on_stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        inner: ASGIApp,
+        settings: ServerSettings,
+        on_stop: Callable[[], None],
+        on_close: Callable[[], Awaitable[None]],
+    ) -> None:
         self._inner = inner
         self._settings = settings
         self._on_stop = on_stop
+        self._on_close = on_close
 
     def stop(self) -> None:
         """End the streams that would go on for ever, because the server stops."""
         self._on_stop()
+
+    async def close(self) -> None:
+        """Write what is still to be written, once all requests have ended."""
+        await self._on_close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

@@ -125,6 +125,7 @@ async def _serve(
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
                 application.stop()
                 await super().shutdown(sockets)
+                await application.close()
 
         server = Server(
             uvicorn.Config(

@@ -18,8 +18,10 @@ routes = Routes("audit")
     "/audit", may("admin", needs_all_queues=True), query=AuditQuery, answer=AuditPage, summary="Who changed what"
 )  # fmt: skip
 async def list_audit(call: Call[AuditQuery, None]) -> Any:
-    """The latest 5,000 changes of the last 90 days. A submitted job tells its submitter itself: in its history."""
+    """The latest 5,000 changes of the last 90 days. Submitted jobs are counted: one entry for each caller and minute.
+    Each job tells its submitter itself, in its history."""
     store = (await call.client()).store
+    await call.server.writes.audit.submits.write(store)
     query = call.query
     entries, cursor = await read_audit(store, limit=query.limit, before=query.cursor, by=query.by)
     return {"entries": [_view(entry) for entry in entries], "cursor": cursor}

@@ -52,6 +52,7 @@ async def submit_job(call: Call[None, SubmitBody]) -> Any:
     # By the shared client: requests that come together are inserted together.
     answer = await (await call.server.app.client()).insert(spec)
     id_ = _id_of(spec, answer, keyed)
+    call.server.writes.audit.submits.add(call, int(answer.verdict is Verdict.NEW))
     state, position = await _place_of(await call.client(), id_, answer.state)
     is_new = answer.verdict is Verdict.NEW or (keyed is not None and spec.key == keyed.job_key and answer.same == "key")
     reply = Reply(
@@ -110,6 +111,7 @@ async def submit_batch(call: Call[None, BatchBody]) -> Any:
     answers = await shared.submit_many(specs.values()) if specs else []
     for (n, spec), answer in zip(specs.items(), answers, strict=True):
         items[n] = _batch_item(spec, answer)
+    call.server.writes.audit.submits.add(call, sum(answer.verdict is Verdict.NEW for answer in answers))
     accepted = sum(item["id"] is not None for item in items)
     reply = Reply({"accepted": accepted, "jobs": items}, 200)
     # If nothing was accepted, nothing has changed, and the same key may be tried again.
