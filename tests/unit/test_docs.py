@@ -196,7 +196,8 @@ def test_every_page_is_reached_from_the_index():
         targets = (link["target"].partition("#")[0] for link in LINK.finditer(page.read_text(encoding="utf-8")))
         found = {(page.parent / path).resolve() for path in targets if path.endswith(".md")}
         open_ += [target for target in found - reached if target.exists()]
-    assert not set(DOCS.rglob("*.md")) - reached
+    written = {page for page in DOCS.rglob("*.md") if "decisions" not in page.parts}
+    assert not written - reached
 
 
 def rows(page: str) -> set[str]:
