@@ -1,4 +1,5 @@
-"""Opening a database: what it must be, what it becomes. Two who start at once wait for each other."""
+"""Opens a database: checks the server, and creates or migrates the schema. Processes that do so at once wait for each
+other."""
 
 from __future__ import annotations
 
@@ -13,89 +14,97 @@ from daybreak.stores.postgres.driver import psycopg
 from daybreak.stores.postgres.statements import Statements, named, quoted, spelt
 from daybreak.system import patience
 
-OLDEST_SERVER: Final = 130_000
-LOCK: Final = 0x44415942  # "DAYB"
+MIN_SERVER_VERSION: Final = 130_000
+MIGRATION_LOCK: Final = 0x44415942  # "DAYB"
 
 
-def prepare(link: Connection, place: Address) -> None:
-    """Refuse what is too old or too new; bring the schema to our version, in one transaction."""
-    server = link.server_version
-    if server < OLDEST_SERVER:
+def prepare(connection: Connection, address: Address) -> None:
+    """Refuse a server that is too old and a schema that is too new; migrate the schema to this version, in one
+    transaction."""
+    server = connection.server_version
+    if server < MIN_SERVER_VERSION:
         raise StoreUnsuitable(
-            f"{place.name} is PostgreSQL {server // 10_000}: Daybreak needs 13 or newer; upgrade the server"
+            f"{address.name} is PostgreSQL {server // 10_000}: Daybreak needs 13 or newer; upgrade the server"
         )
-    if _version(link, place) < place.known.number:
-        # Large tables take their time: from here on each question has its own, and the caller's patience ends nothing.
+    if _version(connection, address) < address.known.number:
+        # A migration of large tables takes long: each statement has its own timeout, and the caller's patience does not
+        # apply.
         with patience.ending_at(None):
-            link.transaction(lambda _: _migrate(link, place))
-            _version(link, place)  # another program, perhaps a newer one, may have been first
-            _take_feed_over(link, place)
+            connection.transaction(lambda _: _migrate(connection, address))
+            _version(connection, address)  # another process, perhaps a newer version, may have been first
+            _repair_foreign_feed(connection, address)
     else:
-        _take_feed_over(link, place)
+        _repair_foreign_feed(connection, address)
 
 
-def _take_feed_over(link: Connection, place: Address) -> None:
-    if has_foreign_feed(link, place):
-        with contextlib.suppress(StoreReadOnly):  # doctor says it
-            link.transaction(lambda _: _make_feed_ours(link, place))
+def _repair_foreign_feed(connection: Connection, address: Address) -> None:
+    if has_foreign_feed(connection, address):
+        with contextlib.suppress(StoreReadOnly):  # `doctor` reports it
+            connection.transaction(lambda _: _take_over_feed(connection, address))
 
 
-def _version(link: Connection, place: Address) -> int:
-    """Which version of ours is there, 0 if none is. A role that may only use the tables can ask this, too."""
-    name = spelt(place.schema)
-    if link.query("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",)) == [(True,)]:
+def _version(connection: Connection, address: Address) -> int:
+    """The version of the schema, 0 if it does not exist. A role that may only use the tables can read it, too."""
+    name = spelt(address.schema)
+    if connection.query("SELECT to_regclass(%s) IS NULL", (f"{name}.meta",)) == [(True,)]:
         return 0
-    text = Statements("sql", place.schema)
-    [(version, needs)] = link.query(text.seen)
+    text = Statements("sql", address.schema)
+    [(version, needs)] = connection.query(text.seen)
     if version is None:
-        raise StoreUnsuitable(f"{place.name}: the schema {name} belongs to another program: choose another name")
-    if version > place.known.number and (needs or version) > place.known.number:
-        raise faults.too_new(place.name, version, place.known.number)
+        raise StoreUnsuitable(
+            f"{address.name}: the schema {name} belongs to another program: choose another name by ?schema="
+        )
+    if version > address.known.number and (needs or version) > address.known.number:
+        raise faults.too_new(address.name, version, address.known.number)
     return int(version)
 
 
-def _migrate(link: Connection, place: Address) -> None:
-    link.renew_timeout()  # another one may be at it, for as long as the server lets us wait for a lock
-    link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+def _migrate(connection: Connection, address: Address) -> None:
+    connection.renew_timeout()  # another process may be migrating: wait as long as the lock timeout allows
+    connection.rows("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
     try:
-        [(exists,)] = link.rows("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s)", (place.schema,))
+        [(exists,)] = connection.rows(
+            "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = %s)", (address.schema,)
+        )
         if not exists:
-            link.run(f"CREATE SCHEMA {quoted(place.schema)}")
-        [(is_empty,)] = link.rows("SELECT to_regclass(%s) IS NULL", (f"{spelt(place.schema)}.meta",))
-        before = 0 if is_empty else int(link.rows(Statements("sql", place.schema).seen)[0][0])
-        for scripts in place.known.scripts[before:]:
+            connection.run(f"CREATE SCHEMA {quoted(address.schema)}")
+        [(is_missing,)] = connection.rows("SELECT to_regclass(%s) IS NULL", (f"{spelt(address.schema)}.meta",))
+        current = 0 if is_missing else int(connection.rows(Statements("sql", address.schema).seen)[0][0])
+        for scripts in address.known.scripts[current:]:
             for script in scripts:
-                link.renew_timeout()
-                link.run(named(script, place.schema))
-        if before < place.known.number:
-            _set(link, place)
+                connection.renew_timeout()
+                connection.run(named(script, address.schema))
+        if current < address.known.number:
+            _write_version(connection, address)
     except psycopg.errors.InsufficientPrivilege as error:
-        raise _no_right(place, error) from None
+        raise _missing_permission(address, error) from None
 
 
-def has_foreign_feed(link: Connection, place: Address) -> bool:
-    """Whether the feed tells of transactions that this server has yet to begin: it was dumped from another one, which
-    was older. No cursor would ever come to its end."""
-    return bool(link.query(Statements("sql", place.schema).is_foreign_feed)[0][0])
+def has_foreign_feed(connection: Connection, address: Address) -> bool:
+    """Whether the feed has transaction ids that this server has not assigned yet: it was restored from another server
+    with higher ids. No cursor would ever reach its end."""
+    return bool(connection.query(Statements("sql", address.schema).is_foreign_feed)[0][0])
 
 
-def _make_feed_ours(link: Connection, place: Address) -> None:
-    """What came later than anything here was told just now; who followed there begins anew with the oldest."""
-    link.rows("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-    sql = Statements("sql", place.schema)
+def _take_over_feed(connection: Connection, address: Address) -> None:
+    """Give rows with ids from the other server the id of this transaction. Cursors from there start over at the oldest
+    event."""
+    connection.rows("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+    sql = Statements("sql", address.schema)
     for statement in (sql.own_feed, sql.own_purged):
-        link.run(statement)
+        connection.run(statement)
 
 
-def _set(link: Connection, place: Address) -> None:
-    statement = Statements("sql", place.schema).set_meta
-    for item, value in (("version", place.known.number), ("needs", place.known.needs)):
-        link.run(statement, (item, str(value)))
+def _write_version(connection: Connection, address: Address) -> None:
+    statement = Statements("sql", address.schema).set_meta
+    for item, value in (("version", address.known.number), ("needs", address.known.needs)):
+        connection.run(statement, (item, str(value)))
 
 
-def _no_right(place: Address, error: Any) -> StoreError:
-    told = faults.without_password(str(error))
+def _missing_permission(address: Address, error: Any) -> StoreError:
+    message = faults.without_password(str(error))
     return StoreUnsuitable(
-        f"{place.name}: this user may not create the schema {quoted(place.schema)} ({told}); let one who may run "
-        f"CREATE SCHEMA {quoted(place.schema)} AUTHORIZATION this_user; once, or name another by ?schema="
+        f"{address.name}: this user may not create the schema {quoted(address.schema)} ({message}); let an "
+        f"administrator run CREATE SCHEMA {quoted(address.schema)} AUTHORIZATION this_user; once, or name "
+        "another by ?schema="
     )

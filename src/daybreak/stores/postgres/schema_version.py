@@ -1,4 +1,4 @@
-"""Which schema this program knows, and which older programs it leaves able to work."""
+"""The schema that this program knows, and the oldest program that can use it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from daybreak.stores.postgres.statements import Statements
 
 
 class SchemaVersion(NamedTuple):
-    """The schema that a program knows. The scripts of each version bring a database from the version before to it.
+    """The schema that a program knows. The scripts of each version migrate a database from the version before.
 
     `needs` is the version of the oldest program that can work on this schema: the version before, unless a change
     forbids it. A function that changes gets a new number at the end of its name; the old one stays for as long as

@@ -1,12 +1,17 @@
--- Settle completed jobs and claim others, when all of it is plain. Each line answered is a lease; the first is not: its
--- `seq` is 1 if it was done; 0 if something was not plain, 2 if something of it needs resources, with which one must be
--- alone (p_alone) before anything else: then nothing was written. `created` is the store's time, `due` when the next
--- delayed job falls due or those who wait for a resource are looked at, `id` the limited queues in which there is room now,
--- `lane` 1 if resources were taken or given back.
--- Times are steady: the server's minus p_offset; where `wall` is written, people are shown it. If steady time is far from
--- p_about, which the caller expects, the clock may have jumped: then it is not plain.
--- s_counts is NULL where all of them count as `completed`, as most do.
--- A claim that finds one job, as most do that find few, begins no statement made for many.
+-- Settle completed jobs and claim others in one call, if the request is plain (plain_path.py).
+--
+-- The first row is the status, every other row a lease. In the first row:
+--   seq      Status: 1 done; 0 not plain, use the general path; 2 retry with p_alone = true, because a job needs resources
+--            and the resource lock must be taken before every other lock. With 0 and 2 nothing was written.
+--   created  the store's steady time
+--   due      when the next delayed job falls due or the next resource must be offered again
+--   id       the queues with max_running in which a settlement has made room, separated by character 31
+--   lane     1 if resources were taken or given back
+--
+-- Times are steady: the server's time minus p_offset. `wall` is for times that people see. If steady time differs much from
+-- p_about, which the caller expects, the clock may have jumped: then the status is 0.
+-- s_counts is NULL if all settlements count as `completed`, as most do.
+-- A claim of one job has its own, cheaper statements: most claims that find few jobs find one.
 -- The order of claims is that of rank.py: see the comment at the merge. Resources are those of core/resource_gauge.py.
 CREATE FUNCTION daybreak.exchange_1(
     p_now bigint, p_alone boolean, p_offset bigint, p_about bigint,
@@ -28,23 +33,23 @@ DECLARE
     picked tid[];
     more tid[];
     tried bigint[];
-    looked integer;
+    wanted_jobs integer;
     deep integer := 0;
     is_short boolean;
     skipped bigint[] := '{}';
-    met bigint[];
+    seen bigint[];
     found integer := 0;
     odd boolean;
     ids text[] := '{}';
     lines text[] := '{}';
     freed integer[];
-    roomy text;
+    queues_with_room text;
     wants text[] := '{}';
     more_wants text[];
     gives text[] := '{}';
     look bigint;
     next_due bigint;
-    one record;
+    ready_row record;
     what record;
     line text;
 BEGIN
@@ -58,7 +63,7 @@ BEGIN
         RETURN;
     END IF;
     IF c_limit IS NOT NULL THEN
-        -- Whoever sets a queue waits for claims that did not see it set, and goes before those to come.
+        -- A change of queue settings waits for the claims that do not see it, and precedes all later ones.
         PERFORM pg_advisory_xact_lock_shared(4473428, hashtext('daybreak.ready'));
         SELECT EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (c_queues) AND q.max_running IS NOT NULL)
                    OR EXISTS (SELECT 1 FROM daybreak.incoming),
@@ -91,19 +96,20 @@ BEGIN
                 FROM daybreak.ready r WHERE r.lane = lanes[1]
                 ORDER BY r.band, r.ord, r.seq LIMIT c_limit FOR UPDATE SKIP LOCKED) p;
         ELSIF cardinality(lanes) > 1 THEN
-            -- The heads of all lanes are merged first and only what was chosen is locked: a lock on more would make
-            -- others pass over jobs that nobody takes. What another has locked is left to him, and the merge goes on.
+            -- Merge the heads of all lanes first and lock only the chosen jobs: other claims skip locked jobs, so a lock
+            -- on more would hide jobs that nobody takes. A job that another claim has locked is skipped, and the merge
+            -- continues.
             --
-            -- The k-th job of a queue has the key (urgency, turn, place of the queue). Whoever stands behind another of
-            -- his queue cannot go before him: his key is the greatest of those up to him.
+            -- The k-th job of a queue has the key (urgency, turn, index of the queue). A job cannot precede an earlier
+            -- job of its own queue: its key is the greatest of all keys up to it.
             --
-            -- Of each lane a few are looked at. If the last of these was chosen, more of that lane may belong before
-            -- others: then nothing is locked, and one looks deeper.
+            -- Only the first `deep` jobs of each lane are read. If the last of these was chosen, later jobs of that lane
+            -- may precede jobs of other lanes: then lock nothing and read deeper.
             picked := '{}';
             LOOP
-                looked := c_limit - cardinality(picked);
-                EXIT WHEN looked <= 0;
-                deep := least(looked, greatest(deep, 8, 2 * looked / cardinality(lanes)));
+                wanted_jobs := c_limit - cardinality(picked);
+                EXIT WHEN wanted_jobs <= 0;
+                deep := least(wanted_jobs, greatest(deep, 8, 2 * wanted_jobs / cardinality(lanes)));
                 WITH heads AS (
                     SELECT h.*, row_number() OVER (PARTITION BY a.lane ORDER BY h.band, h.ord, h.seq) = deep AS is_last,
                            a.turn, q.aging, coalesce(q.weight, 1) AS weight, coalesce(q.patience, 1) AS patience
@@ -128,9 +134,9 @@ BEGIN
                     FROM placed p
                 ), chosen AS MATERIALIZED (
                     SELECT c, seq, turn, expires, n, needs, has_waited, is_last, row_number() OVER (ORDER BY best, band, ord, seq) AS o
-                    FROM keyed ORDER BY best, band, ord, seq LIMIT looked
+                    FROM keyed ORDER BY best, band, ord, seq LIMIT wanted_jobs
                 ), judged AS MATERIALIZED (
-                    SELECT deep < looked AND bool_or(x.is_last) AS is_short FROM chosen x
+                    SELECT deep < wanted_jobs AND bool_or(x.is_last) AS is_short FROM chosen x
                 ), locked AS MATERIALIZED (
                     SELECT l.c, l.seq FROM (SELECT x.* FROM chosen x, judged j WHERE j.is_short IS NOT TRUE) x CROSS JOIN LATERAL (
                         SELECT r.ctid AS c, r.seq FROM daybreak.ready r WHERE r.ctid = x.c AND r.seq = x.seq
@@ -144,7 +150,7 @@ BEGIN
                            OR coalesce(odd, false),
                        (SELECT j.is_short FROM judged j),
                        coalesce(array_agg(x.needs) FILTER (WHERE l.c IS NOT NULL AND x.needs IS NOT NULL), '{}')
-                INTO found, more, tried, met, odd, is_short, more_wants
+                INTO found, more, tried, seen, odd, is_short, more_wants
                 FROM chosen x LEFT JOIN locked l ON l.seq = x.seq;
                 IF is_short THEN
                     deep := deep * 4;
@@ -153,10 +159,10 @@ BEGIN
                 EXIT WHEN found = 0;
                 picked := picked || more;
                 wants := wants || more_wants;
-                skipped := met;
+                skipped := seen;
             END LOOP;
         END IF;
-        -- What was picked may have fallen due, and been queued by another, after we looked at the clock.
+        -- A picked job may have been due, and queued by another transaction, after the clock was read above.
         at := greatest(at, coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset));
         IF odd OR (cardinality(wants) > 0 AND NOT p_alone) THEN
             RETURN QUERY SELECT CASE WHEN cardinality(wants) > 0 THEN 2 ELSE 0 END::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
@@ -187,7 +193,7 @@ BEGIN
                    CASE WHEN history IS NULL THEN line ELSE history || E'\n' || line END
             FROM gone
         ), counted AS (
-            -- Where `what` is NULL nothing is added to the totals, whatever else the row says.
+            -- A row whose `what` is NULL adds nothing to the totals, whatever its other columns contain.
             INSERT INTO daybreak.tally (lane, priority, state, n, what, took, latest, ran, firsts, waited, attempts, batches)
             SELECT g.lane, g.priority, s.state, s.sign * g.n, CASE WHEN s.sign = 1 THEN g.what END, g.took, wall, g.ran, g.firsts,
                    g.waited, g.attempts, CASE WHEN s_counts IS NULL THEN 1 END
@@ -206,7 +212,7 @@ BEGIN
             RAISE EXCEPTION 'not plain' USING ERRCODE = 'DBQ01';
         END IF;
         IF s_counts IS NOT NULL THEN
-            -- One batch of each lane and priority, however many words there are for what became of the jobs in it.
+            -- One batch for each lane and priority, however many different outcomes its jobs have.
             INSERT INTO daybreak.total (lane, priority, what, n)
             SELECT DISTINCT j.lane, j.priority, 'batches', 1
             FROM unnest(s_seqs, s_counts) a(q, what)
@@ -215,8 +221,8 @@ BEGIN
         END IF;
        END IF;
        IF cardinality(wants) + cardinality(gives) > 0 THEN
-        -- All that is wanted must be free, and nobody must wait for what comes free. A resource of which there is no row
-        -- yet, one that is kept for someone, one that must be spared and one that was a lock (it has a fence) are not plain.
+        -- All wanted slots must be free, and no job may wait for a freed resource. Not plain are a resource without a row,
+        -- one with a reservation, one whose retries are limited, and one that was used as a lock (it has a fence).
         WITH said AS (
             SELECT w.needs::jsonb AS needs, count(*) AS n, true AS takes FROM unnest(wants) w(needs) GROUP BY w.needs
             UNION ALL
@@ -247,14 +253,14 @@ BEGIN
         SELECT min(g.look) INTO look FROM daybreak.gauge g WHERE g.look IS NOT NULL;
        END IF;
       EXCEPTION WHEN SQLSTATE 'DBQ01' THEN
-        -- One was lost, repeated, cancelled, has a long story, or shares what is not free: undo and say so.
+        -- A settlement was lost, repeated or cancelled, its history is long, or a resource is not free: undo and report.
         RETURN QUERY SELECT CASE WHEN EXISTS (
             SELECT 1 FROM unnest(s_seqs) a(seq) JOIN daybreak.lease l ON l.seq = a.seq WHERE l.needs IS NOT NULL)
             THEN 2 ELSE 0 END::bigint, at, NULL::bigint, NULL::text, 0, 0::smallint, 0::smallint, 0, 0, NULL::text,
             NULL::text, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
         RETURN;
       END;
-        SELECT string_agg(DISTINCT q.name, chr(31)) INTO roomy
+        SELECT string_agg(DISTINCT q.name, chr(31)) INTO queues_with_room
         FROM daybreak.lane l JOIN daybreak.queue q ON q.name = l.queue
         WHERE l.id = ANY (freed) AND q.max_running IS NOT NULL;
     END IF;
@@ -262,7 +268,7 @@ BEGIN
     seq := 1;
     created := at;
     due := CASE WHEN c_limit > coalesce(cardinality(picked), 0) THEN least(next_due, look) END;
-    id := roomy;
+    id := queues_with_room;
     lane := (cardinality(wants) + cardinality(gives) > 0)::integer;
     priority := 0;
     asked := 0;
@@ -273,42 +279,43 @@ BEGIN
     IF cardinality(picked) = 1 AND settling = 0 THEN
         DELETE FROM daybreak.ready r WHERE r.ctid = picked[1]
         RETURNING r.seq, r.attempt + 1 AS attempt, r.fence + 1 AS fence, r.n + 1 AS n, r.carry, r.history, r.expires, r.needs
-        INTO one;
-        SELECT * INTO what FROM daybreak.job j WHERE j.seq = one.seq;
-        line := '{"n":' || one.n || ',"at":' || wall || c_tail || ',"attempt":' || one.attempt || ',"fence":' || one.fence || '}';
+        INTO ready_row;
+        SELECT * INTO what FROM daybreak.job j WHERE j.seq = ready_row.seq;
+        line := '{"n":' || ready_row.n || ',"at":' || wall || c_tail || ',"attempt":' || ready_row.attempt || ',"fence":' || ready_row.fence || '}';
         INSERT INTO daybreak.lease (seq, until, term, started, lane, attempt, fence, n, priority, worker, call, uniq, carry,
                                     history, needs, ahead)
-        VALUES (one.seq, at + c_term, c_term, wall, what.lane, one.attempt, one.fence, one.n, what.priority, c_worker, c_call,
-                what.uniq, one.carry, CASE WHEN one.history IS NULL THEN line ELSE one.history || E'\n' || line END, one.needs,
+        VALUES (ready_row.seq, at + c_term, c_term, wall, what.lane, ready_row.attempt, ready_row.fence, ready_row.n, what.priority, c_worker, c_call,
+                what.uniq, ready_row.carry, CASE WHEN ready_row.history IS NULL THEN line ELSE ready_row.history || E'\n' || line END, ready_row.needs,
                 coalesce(c_begins < 1, false));
-        IF one.expires IS NOT NULL THEN
-            UPDATE daybreak.job j SET expires = NULL WHERE j.seq = one.seq;
+        IF ready_row.expires IS NOT NULL THEN
+            UPDATE daybreak.job j SET expires = NULL WHERE j.seq = ready_row.seq;
         END IF;
         INSERT INTO daybreak.tally (lane, priority, state, n)
         VALUES (what.lane, what.priority, 'queued', -1), (what.lane, what.priority, 'running', 1);
         INSERT INTO daybreak.feed (at, ids, runs, lines) VALUES (at, what.id, '{1}', line);
-        seq := one.seq;
+        seq := ready_row.seq;
         created := what.created;
         due := NULL;
         id := what.id;
         lane := what.lane;
         priority := what.priority;
         asked := what.asked;
-        attempt := one.attempt;
-        fence := one.fence;
+        attempt := ready_row.attempt;
+        fence := ready_row.fence;
         "by" := what."by";
         run := what.run;
         owner := what.owner;
         key := what.key;
         uniq := what.uniq;
-        carry := one.carry;
+        carry := ready_row.carry;
         options := what.options;
         extra := what.extra;
         args := what.args;
         RETURN NEXT;
     ELSIF cardinality(picked) > 0 THEN
         RETURN QUERY WITH gone AS (
-            -- By a join, so that their order needs no other, which the server would plan by what it takes the table for.
+            -- The join carries the order (p.o). A second join for it would be planned by the statistics of the table, which
+            -- may be outdated.
             DELETE FROM daybreak.ready r USING unnest(picked) WITH ORDINALITY p(c, o) WHERE r.ctid = p.c
             RETURNING r.seq, r.attempt + 1 AS attempt, r.fence + 1 AS fence, r.n + 1 AS n, r.carry, r.history, r.expires,
                       r.needs, p.o

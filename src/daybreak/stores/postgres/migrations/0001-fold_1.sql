@@ -1,5 +1,5 @@
--- Make one row of each cell of the tally and of the totals. One at a time; whoever comes second leaves it to the first.
--- There are many totals that seldom change: those that are one row already stay as they are.
+-- Fold the rows of `tally` and `total` into one row per cell. Only one transaction at a time; a second one returns at once.
+-- Many totals seldom change: a cell that is one row already is not touched.
 CREATE FUNCTION daybreak.fold_1() RETURNS integer
 LANGUAGE plpgsql AS $body$
 DECLARE

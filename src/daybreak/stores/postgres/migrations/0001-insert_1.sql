@@ -1,6 +1,8 @@
--- Accept plain jobs: new ids, no key, no unique name, no delay, no limit on their queues nor on those who wait for what
--- they need. Answers their seqs in the order asked, or NULL when one of them is not plain after all; then nothing was written.
--- p_told, p_runs and p_tails are the feed. Of p_offset and p_about see exchange_1.
+-- Insert plain jobs: new ids, no key, no unique name, no delay, queues without capacity and aging, resources without a limit
+-- of waiting jobs. Returns their seqs in the order of the arguments; NULL if one of them is not plain: then nothing was
+-- written.
+-- p_told, p_runs and p_tails are the row of the feed: ids, lengths of runs, and ends of the lines. For p_offset and p_about
+-- see exchange_1.
 CREATE FUNCTION daybreak.insert_1(
     p_now bigint, p_queues text[], p_ids text[], p_lanes integer[], p_priorities smallint[],
     p_expires bigint[], p_by text[], p_runs_of text[], p_owners text[], p_options bytea[], p_extras bytea[],
@@ -8,15 +10,15 @@ CREATE FUNCTION daybreak.insert_1(
     p_offset bigint, p_about bigint, OUT at bigint, OUT seqs bigint[])
 LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
-    hand bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset);
-    wall bigint := hand + p_offset;
+    steady bigint := coalesce(p_now, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - p_offset);
+    wall bigint := steady + p_offset;
 BEGIN
-    at := hand;
-    IF abs(hand - p_about) > 5000000
+    at := steady;
+    IF abs(steady - p_about) > 5000000
        OR EXISTS (SELECT 1 FROM daybreak.queue q WHERE q.name = ANY (p_queues) AND (q.capacity IS NOT NULL OR q.aging))
        OR (p_resources IS NOT NULL AND EXISTS (
                SELECT 1 FROM daybreak.gauge g WHERE g.name = ANY (p_resources) AND g.max_waiting IS NOT NULL))
-       -- Ids rise: mostly all of them are younger than any that is known, and one look is enough.
+       -- Ids grow with time: mostly all new ids are greater than the greatest known one, and this comparison is enough.
        OR ((SELECT max(j.id) FROM daybreak.job j) >= (SELECT min(a.id COLLATE "C") FROM unnest(p_ids) a(id))
            AND EXISTS (SELECT 1 FROM unnest(p_ids) a(id) CROSS JOIN LATERAL (
                            SELECT 1 FROM daybreak.job j WHERE j.id = a.id OFFSET 0) known)) THEN
@@ -30,18 +32,18 @@ BEGIN
     ), jobs AS (
         INSERT INTO daybreak.job (seq, created, arrived, ord, expires, lane, band, priority, asked, id, by, run, owner,
                                   options, extra, args)
-        SELECT seq, wall, hand, 0, hand + expires, lane, priority, priority, priority, id, by, run, owner, options, extra,
+        SELECT seq, wall, steady, 0, steady + expires, lane, priority, priority, priority, id, by, run, owner, options, extra,
                args
         FROM asked
     ), queued AS (
         INSERT INTO daybreak.ready (lane, band, priority, ord, seq, expires, attempt, fence, n, needs)
-        SELECT lane, priority, priority, 0, seq, hand + expires, 0, 0, 1, needs FROM asked
+        SELECT lane, priority, priority, 0, seq, steady + expires, 0, 0, 1, needs FROM asked
     ), counted AS (
         INSERT INTO daybreak.tally (lane, priority, state, n, what)
         SELECT lane, priority, 'queued', count(*), 'submitted' FROM asked GROUP BY lane, priority
     )
     INSERT INTO daybreak.feed (at, ids, runs, lines)
-    SELECT hand, array_to_string(p_told, chr(31)), p_runs, string_agg('{"n":1,"at":' || wall || t.tail, E'\n' ORDER BY t.o)
+    SELECT steady, array_to_string(p_told, chr(31)), p_runs, string_agg('{"n":1,"at":' || wall || t.tail, E'\n' ORDER BY t.o)
     FROM unnest(p_tails) WITH ORDINALITY t(tail, o);
 END
 $body$;

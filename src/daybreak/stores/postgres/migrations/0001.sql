@@ -1,13 +1,14 @@
--- A job's immutable part stands in `job`; which of the small moving tables holds its seq is its state.
--- Text that a person may have written (notes, messages, lines of history) is kept as JSON or as bytes, because a text
--- of PostgreSQL cannot hold every character that a str of Python can.
+-- The immutable part of a job is in `job`. Its state is the table that contains its seq: ready, delayed, held, lease or
+-- done.
+-- Text that a person may have written (notes, messages, lines of history) is stored as JSON or as bytes, because a text of
+-- PostgreSQL cannot contain every character of a Python str.
 CREATE TABLE daybreak.meta (name text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 
 CREATE SEQUENCE daybreak.seq;
 CREATE SEQUENCE daybreak.revision;
 CREATE SEQUENCE daybreak.pos;
 
--- One lane for each queue, task and version: a claim opens only the lanes of tasks its worker knows.
+-- One lane for each queue, task and version: a claim reads only the lanes of tasks that its worker knows.
 CREATE TABLE daybreak.lane (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue text COLLATE "C" NOT NULL,
@@ -16,7 +17,7 @@ CREATE TABLE daybreak.lane (
     UNIQUE (queue, task, version)
 );
 
--- The settings of queues that have any, in columns; the record of kind `queue` says the same. Whoever must keep a limit
+-- The settings of queues that have any; the record of kind `queue` contains the same. A transaction that must keep a limit
 -- locks the row first and counts in a later statement.
 CREATE TABLE daybreak.queue (
     name text COLLATE "C" PRIMARY KEY,
@@ -56,8 +57,8 @@ CREATE INDEX job_run ON daybreak.job (run, seq) WHERE run IS NOT NULL;
 CREATE INDEX job_owner ON daybreak.job (owner, seq) WHERE owner IS NOT NULL;
 CREATE INDEX job_expires ON daybreak.job (expires, seq) WHERE expires IS NOT NULL;
 
--- Rows of the moving tables are inserted and deleted, never updated (leases apart): nothing moves under a lock.
--- `needs` is what a job shares with others while it runs, as JSON: {"resource": slots}; NULL for most.
+-- Rows of ready, delayed, held and done are inserted and deleted, never updated, so a locked row does not move.
+-- `needs` are the resources that a job takes while it runs, as JSON: {"resource": slots}; NULL for most.
 CREATE TABLE daybreak.ready (
     lane integer NOT NULL,
     band smallint NOT NULL,
@@ -95,7 +96,7 @@ CREATE TABLE daybreak.delayed (
 );
 CREATE INDEX delayed_due ON daybreak.delayed (clock, due, seq);
 
--- Suspended and blocked jobs; `cause` is what a blocked one waits for, in the order of rank within each lane.
+-- Suspended and blocked jobs. `cause` is the resource that a blocked job waits for; its index is in rank order per lane.
 CREATE TABLE daybreak.held (
     seq bigint PRIMARY KEY,
     state text COLLATE "C" NOT NULL,
@@ -117,10 +118,11 @@ CREATE TABLE daybreak.held (
 );
 CREATE INDEX held_cause ON daybreak.held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
 
--- Resources (core/resource_gauge.py): what is allowed, as their records say, and what is in use. Only a transaction that holds
--- the lock of all resources changes a row: see lock_gauges. Retries that wait because a resource fails have a row of their
--- own, which says how many there are and when to look at them. `taken_at` is the wall time of the latest start by a rate, as
--- leases keep it in `started`: a lease that was never used gives its start back if no job has started later.
+-- Resources (core/resource_gauge.py): their limits, as their records say, and what is in use. Only a transaction that holds
+-- the resource lock changes a row: see lock_gauges. Retries that wait because a resource is failing have their own row, with
+-- their number and the time at which they are offered again (`look`). `taken_at` is the wall time of the latest start by a
+-- rate, as leases have it in `started`: a lease that was never used gives back its start, less the time from it to the
+-- latest start.
 CREATE TABLE daybreak.gauge (
     name text COLLATE "C" PRIMARY KEY,
     slots bigint,
@@ -205,9 +207,9 @@ CREATE INDEX idem_id ON daybreak.idem (id);
 CREATE INDEX idem_dropped ON daybreak.idem (dropped, key) WHERE dropped IS NOT NULL;
 CREATE TABLE daybreak.uniq (name text COLLATE "C" PRIMARY KEY, seq bigint NOT NULL);
 
--- Differences, appended by everyone and folded now and then, so that no row is fought over; their sum is the count. Busy
--- programs add to the totals by the same rows: what became of `n` jobs is then also `what` has happened to them, and the
--- rest of the row is that of a total.
+-- Differences of the counts of jobs: every transaction appends rows, so that no two update the same one, and fold_1 adds
+-- them up from time to time. Their sum is the count. The plain path adds to the totals by the same rows: if `what` is not
+-- NULL, the row is also a row of `total`.
 CREATE TABLE daybreak.tally (
     lane integer NOT NULL,
     priority smallint NOT NULL,
@@ -224,9 +226,9 @@ CREATE TABLE daybreak.tally (
 );
 CREATE INDEX tally_lane ON daybreak.tally (lane);
 
--- What has happened, appended and folded in the same way: `n` times `what`, which `took` so long. Settlements say more, all
--- of it in the row of what they count as: the latest, how long that one ran, how many were first attempts and how long their
--- jobs had waited, the highest attempt above the first, and how many exchanges brought some. See totals.py.
+-- Counters of what has happened, appended and folded in the same way: `n` times `what`, which `took` so long in total. A
+-- settlement adds more columns: the time of the latest one and how long its attempt ran, the number of first attempts and
+-- how long their jobs had waited, the highest attempt above the first, and the number of exchanges. See totals.py.
 CREATE TABLE daybreak.total (
     lane integer NOT NULL,
     priority smallint NOT NULL,
@@ -241,10 +243,10 @@ CREATE TABLE daybreak.total (
     batches bigint
 );
 
--- All events of one transaction are one row: a JSON object a line, told of as many jobs as `runs` says at its place, whose
--- ids stand in `ids` (separated by the character 31), for in a batch most lines are the same.
--- A follower asks for what his last snapshot did not show, in the order of pos, which is drawn at the end of each
--- transaction, when all its rows are locked: so the events of one job stand in order.
+-- All events of one transaction are one row. `lines` has one JSON object per line. In a batch most events are equal, so a
+-- line stands for a run of jobs: `runs` has the length of each run, and `ids` their ids, separated by character 31.
+-- A follower reads what its last snapshot did not include, in the order of pos. pos is drawn at the end of a transaction,
+-- while all its rows are locked, so the events of one job are in order.
 CREATE TABLE daybreak.feed (
     pos bigint PRIMARY KEY DEFAULT nextval('daybreak.pos'),
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
@@ -263,17 +265,18 @@ CREATE TABLE daybreak.record (
     PRIMARY KEY (kind, name)
 ) WITH (fillfactor = 80);
 
--- What was submitted inside someone's own transaction: only appended there, accepted after its commit by whoever
--- comes next.
+-- The outbox: jobs that were submitted in a caller's own transaction, which only appends them. After its commit the next
+-- claim, advance or read accepts them.
 CREATE TABLE daybreak.incoming (
     n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     spec bytea NOT NULL
 );
 
--- Of those, what could not be accepted, and why: kept for people to look at.
+-- Jobs of the outbox that could not be accepted, and why; `doctor` reports them.
 CREATE TABLE daybreak.aside (n bigint PRIMARY KEY, spec bytea NOT NULL, why text NOT NULL);
 
--- Who waits for what: a wake-up is sent only where someone listens. Lost in a crash of the server, as the waiters are.
+-- Which process waits for which topic: only these are notified. A crash of the server loses the table, like the waiters'
+-- connections.
 CREATE UNLOGGED TABLE daybreak.waiting (
     topic text COLLATE "C" NOT NULL,
     who text COLLATE "C" NOT NULL,
@@ -281,7 +284,7 @@ CREATE UNLOGGED TABLE daybreak.waiting (
     PRIMARY KEY (topic, who)
 ) WITH (fillfactor = 50);
 
--- Tables through which every job passes must be swept often: by the number of dead rows, not by a share of the table.
+-- Tables through which every job passes must be vacuumed often: by the number of dead rows, not by a share of the table.
 ALTER TABLE daybreak.ready SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.lease SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE daybreak.delayed SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
