@@ -28,6 +28,10 @@ _file = Place(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-key", type=_file, help="The key of the certificate, a PEM file.")
 @click.option("--behind-proxy", is_flag=True, help="A proxy in front of the server encrypts, and is reached by others.")
 @click.option("--allow-host", type=NAME, multiple=True, help="A host name by which it is reached; may be repeated.")
+@click.option(
+    "--metric-names", type=NAME, multiple=True, metavar="SYSTEMS",
+    help="Also emit metrics under the names of pywats, integr8scode or atlantis; separate several by commas.",
+)  # fmt: skip
 def command(target: str | None, **how: Any) -> int:
     """Serve the REST API until stopped. TARGET is where the tasks are, as for `daybreak worker`; with it, arguments of
     submitted jobs are checked, and without it, jobs of any task are accepted.
@@ -81,4 +85,5 @@ def run(app: Daybreak, how: dict[str, Any]) -> int:
         if link is not None:
             tell(f"Sign in, once, within an hour: {link}")
 
-    return serve(app, bind, ServerSettings(), on_start)
+    names = tuple(name.strip() for text in how.get("metric_names", ()) for name in text.split(","))
+    return serve(app, bind, ServerSettings(metric_names=names), on_start)

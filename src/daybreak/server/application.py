@@ -16,6 +16,7 @@ from daybreak.server.access.rate_limit import RateLimit
 from daybreak.server.edge import ASGIApp, Edge
 from daybreak.server.idempotency import Writes
 from daybreak.server.live_feed import LiveFeed
+from daybreak.server.metrics.exposition import Exposition
 from daybreak.server.problems import problem_of
 from daybreak.server.routes import (
     alerts,
@@ -25,6 +26,7 @@ from daybreak.server.routes import (
     job_changes,
     jobs,
     locks,
+    metrics,
     openapi,
     queues,
     resources,
@@ -44,6 +46,7 @@ ALL: Final[tuple[Routes, ...]] = (
     locks.routes,
     workers.routes,
     alerts.routes,
+    metrics.routes,
     stats.routes,
     audit.routes,
     openapi.routes,
@@ -64,6 +67,7 @@ class Server:
         self.rate_limit = RateLimit(settings.requests_per_second, settings.request_burst)
         self.writes = Writes(self)
         self.live = LiveFeed(app, settings.max_listeners)
+        self.metrics = Exposition(settings.metric_names, app.world)
         self.nobody = ANONYMOUS
         self._clients: dict[str, Client] = {}
 
