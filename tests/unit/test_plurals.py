@@ -27,7 +27,8 @@ FINE = {
     "policy/resources.py: len resources", "policy/resources.py: slots slots", "policy/settle.py: lost times",
     "api/stuck_waits.py: slots slots", "stores/redis/event_codec.py: n events",
     "worker/supervisor/children.py: kind tasks", "worker/child/runner.py: len bytes",
-    "worker/settings.py: memory_limit bytes",
+    "worker/settings.py: memory_limit bytes", "server/routing.py: len times",
+    "server/routes/job_changes.py: possible jobs", "server/routes/job_changes.py: join jobs",
 }  # fmt: skip
 
 
