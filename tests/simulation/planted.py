@@ -397,7 +397,7 @@ class SkippingFeed(MemoryStore):
     async def events(self, after=None, limit=1000):
         feed = await super().events(after, min(limit, 5))
         if len(feed.events) == 5:
-            return Feed(feed.events[:-1], feed.cursor)
+            return Feed(feed.events[:-1], feed.cursor, feed.cursors[:-1])
         return feed
 
 
