@@ -17,7 +17,7 @@ from daybreak.store.protocol import Claim, Filter, Query, Store
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing.clock import NOON
-from daybreak.testing.contract.builders import accept, act, configure, end, exchange, needs, provide, used
+from daybreak.testing.contract.builders import accept, amend, configure, exchange, needs, provide, settle, used
 
 QUEUES = ("a", "b")
 TASKS = ("one", "other")
@@ -51,11 +51,11 @@ class Scene:
             case "finish" | "hand back" as word, which:
                 if self.leases:
                     lease = self.leases.pop(which % len(self.leases))
-                    await end(self.store, lease, HandedBack() if word == "hand back" else None, now=self.now)
+                    await settle(self.store, lease, HandedBack() if word == "hand back" else None, now=self.now)
             case "cancel" | "rerank" as word, which, priority:
                 if jobs := await self.waiting():
                     options = {"priority": priority} if word == "rerank" else {}
-                    await act(self.store, word, jobs[which % len(jobs)].id, now=self.now, **options)
+                    await amend(self.store, word, jobs[which % len(jobs)].id, now=self.now, **options)
             case "pause", queue, paused:
                 await configure(self.store, queue, paused=paused)
                 (self.paused.add if paused else self.paused.discard)(queue)

@@ -16,7 +16,7 @@ from daybreak.core.model import Put
 from daybreak.policy.alerts import MAX_ALERTS, MAX_NOTICES, AlertState, Figure, Threshold, judge
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing.clock import HandClock
-from daybreak.testing.contract.builders import FATAL, accept_all, end, take
+from daybreak.testing.contract.builders import FATAL, accept_all, claim_jobs, settle
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LOOK = timedelta(seconds=15)
@@ -156,13 +156,13 @@ async def test_five_thousand_equal_failures_give_one_alert_and_one_recovery(watc
         now = watched.clock.now
         if look < 25:
             await accept_all(watched.store, 200, now=now)
-            for lease in await take(watched.store, 200, now=now):
-                await end(watched.store, lease, FATAL, now=now)
+            for lease in await claim_jobs(watched.store, 200, now=now):
+                await settle(watched.store, lease, FATAL, now=now)
                 failed += 1
         else:
             await accept_all(watched.store, 30, now=now)
-            for lease in await take(watched.store, 30, now=now):
-                await end(watched.store, lease, now=now)
+            for lease in await claim_jobs(watched.store, 30, now=now):
+                await settle(watched.store, lease, now=now)
         await asyncio.gather(first.look(), second.look())
         if look == 12:
             first = watched.watch()

@@ -14,7 +14,7 @@ from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.clock import ServerClock
 from daybreak.stores.postgres.statements import quoted
 from daybreak.testing.clock import HandClock
-from daybreak.testing.contract.builders import configure, look, spec
+from daybreak.testing.contract.builders import configure, get_job, spec
 
 HOUR = timedelta(hours=1)
 SECOND = 1_000_000
@@ -44,7 +44,7 @@ async def test_after_a_jump_back_no_lease_is_immortal(store, url):
     with psycopg.connect(URL, autocommit=True) as db:  # as if the lease had been given before the clock was set back
         db.execute(f"UPDATE {schema}.lease SET until = until + 86400000000")
     assert await store.reap(Reap(worker="r", watched_for=HOUR)) == []
-    until = (await look(store, lease.job)).leased_until
+    until = (await get_job(store, lease.job)).leased_until
     assert until - datetime.now(UTC) < timedelta(seconds=11)
 
 

@@ -15,7 +15,7 @@ from daybreak.core.model import Done, Failed, Failure, HandedBack, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat, Claim, Exchange, Filter, Verdict
 from daybreak.stores.postgres import PostgresStore, arrays, faults, plain_path
-from daybreak.testing.contract.builders import act, assert_sound, configure, folded, spec
+from daybreak.testing.contract.builders import amend, assert_sound, configure, folded, spec
 
 LEASE = timedelta(minutes=1)
 
@@ -51,7 +51,7 @@ async def test_four_writers_and_a_follower_who_sees_each_event_once_in_order_per
             jobs = [spec(queue=f"q{number % 2}", expires_in=timedelta(hours=1)) for _ in range(60)]
             for start in range(0, 60, 5):
                 await store.insert(jobs[start : start + 5])
-                await act(store, "rerank", jobs[start].id, now=None, priority=1)
+                await amend(store, "rerank", jobs[start].id, now=None, priority=1)
             fails = Failed(Failure(message="no", kinds=("ValueError",)))
             await drain(store, f"w{number}", (None, HandedBack(), None, fails), 5, queues=("q0", "q1"))
 
@@ -157,7 +157,7 @@ async def test_changes_and_claims_at_once_leave_every_job_in_one_state(url):
 
         async def disturb(store, action):
             for start in range(0, 60, 6):
-                await act(store, action, *names[start : start + 6], now=None, priority=2)
+                await amend(store, action, *names[start : start + 6], now=None, priority=2)
 
         await asyncio.gather(
             disturb(stores[0], "suspend"), disturb(stores[1], "resume"), disturb(stores[1], "rerank"),

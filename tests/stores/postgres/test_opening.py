@@ -15,7 +15,7 @@ from daybreak.store.protocol import Examines, InsertsNow, Verdict
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.address import parse_address
 from daybreak.stores.postgres.faults import without_password
-from daybreak.testing.contract.builders import accept, spec, take_ids
+from daybreak.testing.contract.builders import accept, claim_ids, spec
 
 
 def sql(statement, *params):
@@ -38,7 +38,7 @@ async def test_the_name_of_the_schema_may_be_anything():
     try:
         async with PostgresStore(URL, schema=odd) as store:
             job = await accept(store)
-            assert await take_ids(store) == [job]
+            assert await claim_ids(store) == [job]
             assert [event.kind for event in (await store.events()).events] == ["submitted", "started"]
     finally:
         quoted = odd.replace('"', '""')
@@ -51,7 +51,7 @@ async def test_what_was_prepared_and_dropped_is_prepared_again(fresh_schema):
         first = await accept(store)
         await store._opened.do(lambda engine: engine.connection._db.execute("DEALLOCATE ALL"))
         second = await accept(store)
-        assert await take_ids(store, 9) == [first, second]
+        assert await claim_ids(store, 9) == [first, second]
 
 
 async def test_a_role_that_may_not_create_can_use_what_is_there(fresh_schema):
@@ -69,7 +69,7 @@ async def test_a_role_that_may_not_create_can_use_what_is_there(fresh_schema):
         sql(f"GRANT USAGE ON SCHEMA {fresh_schema} TO {role}")
         async with PostgresStore(url) as store:
             await accept(store)
-            assert len(await take_ids(store, 9)) == 2
+            assert len(await claim_ids(store, 9)) == 2
     finally:
         sql(f"DROP OWNED BY {role}")
         sql(f"DROP ROLE {role}")
@@ -219,4 +219,4 @@ async def test_a_lane_of_a_transaction_that_failed_is_not_remembered(store):
     with pytest.raises(BadInput):
         await store._write(fail, None)
     job = await accept(store, queue="nowhere", delay=timedelta(0))
-    assert await take_ids(store, queues=("nowhere",)) == [job]
+    assert await claim_ids(store, queues=("nowhere",)) == [job]

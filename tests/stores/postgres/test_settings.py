@@ -14,7 +14,7 @@ from postgres_servers import URL, need_server, with_schema
 
 from daybreak.core.errors import BadInput, OutcomeUnknown, StoreReadOnly
 from daybreak.core.model import Done, Failed, Failure, Retry, State
-from daybreak.policy.settle import settle
+from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import LATEST, Claim, Exchange
 from daybreak.stores.postgres import PostgresStore, connection, loop_connection
 from daybreak.stores.postgres.clock import SERVER_TIME
@@ -23,16 +23,16 @@ from daybreak.stores.postgres.statements import named, quoted
 from daybreak.testing.contract.builders import (
     LEASE,
     accept,
+    claim_ids,
+    claim_one,
     configure,
-    end,
     follow,
+    get_job,
     jobs_of,
-    look,
     needs,
     provide,
+    settle,
     spec,
-    take_ids,
-    take_one,
     used,
 )
 
@@ -106,7 +106,7 @@ async def work(store, worker):
         claim = Claim(worker=worker, queues=("shared",), limit=2 if n < 10 else 0, lease_for=LEASE)
         leases = (await store.exchange(Exchange(settle=ended, claim=claim))).leases
         most = max(most, await used(store, "plecs"))
-        ended = [settle(lease, Done(), chance=0.5, by=worker) for lease in leases]
+        ended = [settlement_of(lease, Done(), chance=0.5, by=worker) for lease in leases]
     return most
 
 
@@ -133,11 +133,11 @@ async def test_limits_hold_at_any_level(leveled, pooled):
 async def test_a_single_statement_is_read_committed_too(leveled, pooled):
     level = "SELECT current_setting('transaction_isolation')"
 
-    def look(engine):
+    def isolation_levels(engine):
         return [*engine.connection.query(level), *engine.connection.call(prepare_call("level", level), ())]
 
     async with PostgresStore(leveled) as store:
-        assert await store._opened.do(look) == [("read committed",)] * 2
+        assert await store._opened.do(isolation_levels) == [("read committed",)] * 2
 
 
 # -- encodings ---------------------------------------------------------------------------------------------------------
@@ -157,10 +157,10 @@ def encoded(request):
 async def test_what_broke_a_job_may_hold_any_character_whatever_the_encoding(encoded):
     async with PostgresStore(encoded) as store:
         await accept(store, retry=Retry(attempts=1))
-        broken = await take_one(store)
+        broken = await claim_one(store)
         failure = Failure(message=JAPANESE, kinds=(f"Error{JAPANESE}",), traceback=JAPANESE)
-        assert await end(store, broken, Failed(failure))
-        job = await look(store, broken.job)
+        assert await settle(store, broken, Failed(failure))
+        job = await get_job(store, broken.job)
         assert (job.state, job.failure.message) == (State.FAILED, JAPANESE)
         assert JAPANESE in (await store.history(broken.job))[-1].error
         assert JAPANESE in (await follow(store))[0][-1].error
@@ -175,7 +175,7 @@ async def test_a_name_that_a_database_cannot_keep_is_refused_alone(encoded):
             store.insert_within(db, [spec(id=JAPANESE + "2"), spec(id="last")])
         assert "last" in {job.id for job in await jobs_of(store)}
         plain = await accept(store, task="plain")
-        assert await take_ids(store, 9, tasks=frozenset({("plain", 1)})) == [plain]
+        assert await claim_ids(store, 9, tasks=frozenset({("plain", 1)})) == [plain]
         [(is_latin,)] = sql(encoded, "SELECT current_setting('server_encoding') = 'LATIN1'")
         assert is_latin == any("ENCODING 'UTF8'" in finding.cure for finding in await store.examine())
 
@@ -185,7 +185,7 @@ async def test_a_utf8_database_keeps_every_name_whatever_the_url_says_of_encodin
         async with PostgresStore(f"{url}{'&' if '?' in url else '?'}client_encoding=SQL_ASCII") as store:
             await provide(store, JAPANESE, slots=1)
             job = await accept(store, JAPANESE, id=JAPANESE, queue=JAPANESE, resources=needs(JAPANESE))
-            lease = await take_one(store, queues=(JAPANESE,))
+            lease = await claim_one(store, queues=(JAPANESE,))
             assert (lease.job, lease.spec.task) == (job, JAPANESE)
 
 
@@ -280,7 +280,7 @@ async def test_any_name_will_do_for_a_schema(name):
         async with PostgresStore(with_schema(URL, quote(schema, safe=""))) as store:
             await provide(store, "plecs", slots=1)
             job = await accept(store, resources=needs("plecs"))
-            assert await take_ids(store, 9) == [job]
+            assert await claim_ids(store, 9) == [job]
             with psycopg.connect(URL) as db:
                 [within] = store.insert_within(db, [spec()])
             assert within in {job.id for job in await jobs_of(store)}

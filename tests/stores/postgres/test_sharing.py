@@ -16,7 +16,7 @@ from daybreak.core.model import Done, HandedBack, Outcome, Settlement, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange, Filter
 from daybreak.stores.postgres import PostgresStore, faults
-from daybreak.testing.contract.builders import act, assert_sound, needs, provide, set_gate, spec
+from daybreak.testing.contract.builders import amend, assert_sound, needs, provide, set_gate, spec
 
 LEASE = timedelta(minutes=1)
 ALWAYS_DONE = (Done(),)
@@ -153,11 +153,11 @@ async def test_whatever_people_do_meanwhile_nothing_leaks_and_nothing_deadlocks(
         chance = random.Random(7)
         for _ in range(25):
             some = chance.sample(ids, 6)
-            await act(store, "suspend", *some, now=None)
-            await act(store, "rerank", *chance.sample(ids, 6), now=None, priority=1)
-            await act(store, "resume", *some, now=None)
-            await act(store, "cancel", *chance.sample(ids, 2), now=None)
-            await act(store, "retry", *chance.sample(ids, 2), now=None)
+            await amend(store, "suspend", *some, now=None)
+            await amend(store, "rerank", *chance.sample(ids, 6), now=None, priority=1)
+            await amend(store, "resume", *some, now=None)
+            await amend(store, "cancel", *chance.sample(ids, 2), now=None)
+            await amend(store, "retry", *chance.sample(ids, 2), now=None)
 
     async def govern(store: PostgresStore) -> None:
         for n in range(25):

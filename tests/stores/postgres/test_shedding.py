@@ -16,7 +16,7 @@ from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.connection import Connection
-from daybreak.testing.contract.builders import NOON, act, assert_sound, configure, counted, needs, spec
+from daybreak.testing.contract.builders import NOON, amend, assert_sound, configure, counted, needs, spec
 
 LEASE = timedelta(minutes=1)
 
@@ -78,6 +78,6 @@ async def test_a_shorter_wait_limit_is_told_however_long_the_story_grows(store):
     [first] = await store.history(job.id)
     assert first.note == SHORTENED_NOTE
     for n in range(FOLD_FROM):
-        await act(store, "rerank", job.id, priority=7 + n % 2)
+        await amend(store, "rerank", job.id, priority=7 + n % 2)
     events = await store.history(job.id)
     assert (events[0], events[1].kind) == (first, "folded")

@@ -13,7 +13,7 @@ from daybreak.core.model import Done, Failed, Failure, HandedBack, Retry
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Claim, Exchange, Total
 from daybreak.stores.postgres import PostgresStore, plain_path
-from daybreak.testing.contract.builders import NOON, SECOND, act, counted, exchange, spec, take
+from daybreak.testing.contract.builders import NOON, SECOND, amend, claim_jobs, counted, exchange, spec
 
 LEASE = timedelta(minutes=1)
 AT_ONCE = Retry(strategy="fixed", attempts=3, delay=timedelta())
@@ -41,7 +41,7 @@ async def play_story(store: PostgresStore) -> None:
     await store.insert(jobs, now=NOON)
     for turn, outcomes in enumerate(((Done(ran=1.0), OOPS, HandedBack()), (Done(ran=2.0), Done()), (Done(ran=0.5),))):
         now = NOON + (turn + 1) * SECOND
-        leases = await take(store, 12, now=now)
+        leases = await claim_jobs(store, 12, now=now)
         settlements = [
             settle(lease, outcomes[n % len(outcomes)], chance=0.5, by="w1") for n, lease in enumerate(leases)
         ]
@@ -49,7 +49,7 @@ async def play_story(store: PostgresStore) -> None:
         await exchange(store, now=now, settle=done)
         for one in settlements:
             await exchange(store, now=now, settle=[one])  # repeats those of the first exchange
-    await act(store, "cancel", (await store.insert([spec("a")], now=NOON))[0].job)
+    await amend(store, "cancel", (await store.insert([spec("a")], now=NOON))[0].job)
 
 
 async def test_folding_changes_no_total(store):
@@ -82,7 +82,7 @@ async def test_the_plain_path_counts_as_the_general_path_does(store, monkeypatch
 
 async def test_what_does_not_count_is_no_batch(store):
     await store.insert([spec(), spec(priority=6)], now=NOON)
-    [one, two] = await take(store, 2)
+    [one, two] = await claim_jobs(store, 2)
     silent = replace(settle(one, Done(), chance=0.5, by="w1"), counts_as="")
     loud = settle(two, Done(), chance=0.5, by="w1")
     await exchange(store, settle=[silent, loud])

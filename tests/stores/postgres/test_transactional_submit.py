@@ -17,7 +17,7 @@ from daybreak.core.model import State
 from daybreak.store.protocol import Claim, Exchange, work_topic
 from daybreak.stores.postgres import PostgresStore
 from daybreak.stores.postgres.outbox import encode
-from daybreak.testing.contract.builders import find_all, look, spec
+from daybreak.testing.contract.builders import find_all, get_job, spec
 
 MINUTE = timedelta(minutes=1)
 
@@ -121,7 +121,7 @@ async def test_keys_names_and_delays_apply_after_the_commit(store):
             spec(key="k"), spec(key="k"), spec(unique="u"), spec(unique="u", on_conflict="refuse"), spec(delay=MINUTE),
         ])  # fmt: skip
     await store.advance()
-    found = [await look(store, job) for job in await find_all(store)]
+    found = [await get_job(store, job) for job in await find_all(store)]
     assert sorted(job.state for job in found) == [State.QUEUED, State.QUEUED, State.SCHEDULED]
 
 

@@ -20,15 +20,15 @@ from daybreak.testing.contract.builders import (
     MINUTE,
     NOON,
     accept,
-    act,
+    amend,
     assert_sound,
     beat,
+    claim_one,
     configure,
-    end,
     follow,
     jobs_of,
     run_one,
-    take_one,
+    settle,
 )
 
 LATER = NOON + HOUR
@@ -48,18 +48,18 @@ async def source():
         await run_one(store, FATAL)
         await accept(store, delay=2 * HOUR, expires_in=DAY)
         await accept(store, expires_in=MINUTE)
-        await act(store, "suspend", await accept(store, priority=2), note="why")
+        await amend(store, "suspend", await accept(store, priority=2), note="why")
         await accept(store, key="waits", unique="held", priority=7, tags=("x",))
         checked = await accept(store, priority=0)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         assert lease.job == checked
         await beat(store, lease, progress=0.5, message="half", checkpoint=b"50")
-        await end(store, lease, HandedBack())
-        lease = await take_one(store)
-        await end(store, lease, Suspended("asks", b"half"))
+        await settle(store, lease, HandedBack())
+        lease = await claim_one(store)
+        await settle(store, lease, Suspended("asks", b"half"))
         for _ in range(210):  # long enough to be folded
-            await act(store, "rerank", checked, priority=1)
-            await act(store, "rerank", checked, priority=2)
+            await amend(store, "rerank", checked, priority=1)
+            await amend(store, "rerank", checked, priority=2)
         yield store
 
 
@@ -99,9 +99,9 @@ async def test_a_job_adopted_elsewhere_is_deleted_if_it_has_not_changed_since():
     with fresh() as namespace:
         async with RedisStore(REDIS, namespace=namespace) as store:
             still, changed, running = [await accept(store, key=f"k{n}", unique=f"u{n}") for n in range(3)]
-            await act(store, "rerank", changed, priority=9)
-            await act(store, "rerank", running, priority=0)
-            assert (await take_one(store)).job == running
+            await amend(store, "rerank", changed, priority=9)
+            await amend(store, "rerank", running, priority=0)
+            assert (await claim_one(store)).job == running
             wanted = ((still, 1), (changed, 1), (running, 3), ("nobody", 1), (still, 1))
             purged = await store.purge(Purge(moved=wanted), now=NOON + LEASE)
             assert purged.moved == [True, False, False, False, False]

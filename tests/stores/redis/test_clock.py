@@ -13,7 +13,7 @@ from daybreak.services.reaper import Reaper
 from daybreak.store.protocol import Beat, Claim, Exchange, Reap
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.clock import HandClock
-from daybreak.testing.contract.builders import DAY, HOUR, LEASE, MINUTE, SECOND, accept, look, spec, state_of
+from daybreak.testing.contract.builders import DAY, HOUR, LEASE, MINUTE, SECOND, accept, get_job, spec, state_of
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ async def test_another_reaper_heals_a_jump_back_that_it_did_not_see(moving, name
     async with other.store as store:
         await accept(store, now=None)
         assert await reap(store, SECOND) == []
-        assert (await look(store, lease.job)).leased_until < lease.until - HOUR
+        assert (await get_job(store, lease.job)).leased_until < lease.until - HOUR
 
 
 async def test_a_reap_that_hung_on_its_way_takes_over_nobody_who_could_not_report(namespace):
@@ -156,7 +156,7 @@ async def test_a_dead_workers_job_runs_again_within_two_leases(moving):
         moving.advance(SECOND)
         await reaper.tick()
         await claim(store, worker="w2")
-    assert (await look(store, job)).worker == "w2"
+    assert (await get_job(store, job)).worker == "w2"
 
 
 async def test_a_reaper_that_was_away_gives_holders_one_lease(moving):
@@ -167,7 +167,7 @@ async def test_a_reaper_that_was_away_gives_holders_one_lease(moving):
     [lease] = await claim(store)
     moving.advance(HOUR)
     await reaper.tick()
-    assert (await look(store, job)).fence == lease.fence
+    assert (await get_job(store, job)).fence == lease.fence
     for _ in range(LEASE // SECOND + 1):
         moving.advance(SECOND)
         await reaper.tick()

@@ -20,14 +20,14 @@ from daybreak.testing.contract.builders import (
     NOON,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
+    claim_jobs,
     configure,
     exchange,
-    look,
+    get_job,
     reap,
     spec,
-    take,
 )
 
 
@@ -43,8 +43,8 @@ async def totals_of_a_mixed_batch(store):
     kinds = (("a", 2), ("a", 2), ("b", 2), ("a", 3), ("a", 2))
     specs = [spec(task, id=f"job {n}", priority=priority) for n, (task, priority) in enumerate(kinds)]
     await store.insert(specs, now=NOON)
-    leases = await take(store, 9, now=NOON + MINUTE)
-    await act(store, "cancel", "job 1", now=NOON + MINUTE)
+    leases = await claim_jobs(store, 9, now=NOON + MINUTE)
+    await amend(store, "cancel", "job 1", now=NOON + MINUTE)
     lapsed = await reap(store, limit=1, now=NOON + MINUTE + LEASE)
     assert len(lapsed) == 1
     done = [settle(lease, Done(ran=n + 0.5), chance=0.5, by="w1") for n, lease in enumerate(leases)]
@@ -59,7 +59,7 @@ async def test_a_batch_of_which_not_all_are_accepted_counts_those_that_are(store
 
 async def test_sums_of_microseconds_are_exact_beyond_what_fourteen_digits_can_tell(store):
     await accept_all(store, 3)
-    leases = await take(store, 3)
+    leases = await claim_jobs(store, 3)
     done = [settle(lease, Done(), chance=0.5, by="w1") for lease in leases]
     for settlement, ran in zip(done, (1_234_567_890_123_457, 1, 1_000_000_000_000_002), strict=True):
         await exchange(store, settle=[replace(settlement, ran=ran)])
@@ -87,23 +87,23 @@ async def test_wait_limits_of_a_century_shrink_to_the_microsecond(store):
     await accept_all(store, 6)
     for odd in (1, 3, 5, 27, 1_000_003):
         limit = timedelta(days=36_400) - odd * MICROSECOND
-        job = await look(store, await accept(store, priority=9, expires_in=limit))
+        job = await get_job(store, await accept(store, priority=9, expires_in=limit))
         assert job.expires_at == NOON + shortened_wait(span(limit), 9, 6, 7) * MICROSECOND
-        await act(store, "cancel", job.id)
+        await amend(store, "cancel", job.id)
 
 
 async def test_that_a_limit_was_shortened_is_told_after_hundreds_of_events_and_in_another_store(store):
     await configure(store, capacity=4)
     await accept_all(store, 3)
     await configure(store, capacity=3)
-    first, *_ = await take(store)
+    first, *_ = await claim_jobs(store)
     await configure(store, capacity=2)
     following = spec(priority=9, expires_in=MINUTE)
     await exchange(store, settle=[replace(settle(first, Done(), chance=0.5, by="w1"), inserts=(following,))])
-    assert (await look(store, following.id)).expires_at == NOON + MINUTE / 4
+    assert (await get_job(store, following.id)).expires_at == NOON + MINUTE / 4
     for _ in range(210):
-        await act(store, "suspend", following.id)
-        await act(store, "resume", following.id)
+        await amend(store, "suspend", following.id)
+        await amend(store, "resume", following.id)
     history = await store.history(following.id)
     assert [event.kind for event in history[:2]] == ["submitted", "folded"]
     assert history[0].note == SHORTENED_NOTE
@@ -117,4 +117,4 @@ async def test_that_a_limit_was_shortened_is_told_after_hundreds_of_events_and_i
         async with RedisStore(REDIS, namespace=namespace) as third:
             await third.adopt([back], by="mover", now=NOON)
             assert (await third.history(following.id))[: len(history)] == history
-            assert (await look(third, following.id)).state is State.QUEUED
+            assert (await get_job(third, following.id)).state is State.QUEUED

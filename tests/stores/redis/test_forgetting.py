@@ -10,7 +10,7 @@ from daybreak.core.model import Done, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat
 from daybreak.stores.redis import RedisStore
-from daybreak.testing.contract.builders import NOON, OOPS, SECOND, accept, exchange, look, spec, take_one
+from daybreak.testing.contract.builders import NOON, OOPS, SECOND, accept, claim_one, exchange, get_job, spec
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ async def held_twice(two):
     """A lease, and the lease of another job that got the same seq and fence after the server lost its data."""
     one, other, forget = two
     await accept(one, now=NOON)
-    old = await take_one(one, worker="old", now=NOON)
+    old = await claim_one(one, worker="old", now=NOON)
     forget()
     await accept(one, now=NOON)
-    new = await take_one(other, worker="new", now=NOON)
+    new = await claim_one(other, worker="new", now=NOON)
     assert (old.seq, old.fence) == (new.seq, new.fence)
     assert old.job != new.job
     return old, new
@@ -49,11 +49,11 @@ async def test_an_outcome_is_never_taken_for_that_of_another_job(two, outcome, m
     # With more in it the exchange takes the general path.
     answer = await exchange(one, settle=[late], insert=[spec()] if more else [], now=NOON + SECOND)
     assert answer.settled == [False]
-    assert (await look(one, new.job)).state is State.RUNNING
+    assert (await get_job(one, new.job)).state is State.RUNNING
     assert await one.get([old.job]) == [None]
     own = settle(new, Done(b"new"), chance=0.5, by="new")
     assert (await exchange(other, settle=[own], now=NOON + SECOND)).settled == [True]
-    assert (await look(one, new.job)).result == b"new"
+    assert (await get_job(one, new.job)).result == b"new"
     assert (await exchange(one, settle=[late], now=NOON + SECOND)).settled == [False]
 
 
@@ -63,6 +63,6 @@ async def test_a_heartbeat_is_never_taken_for_that_of_another_job(two):
     beat = Beat(seq=old.seq, fence=old.fence, lease_for=SECOND, checkpoint=b"old", job=old.job)
     [kept] = await one.extend([beat], now=NOON)
     assert not kept.held
-    assert (await look(one, new.job)).checkpoint is None
+    assert (await get_job(one, new.job)).checkpoint is None
     [kept] = await other.extend([Beat(seq=new.seq, fence=new.fence, job=new.job)], now=NOON)
     assert kept.held

@@ -18,7 +18,7 @@ from daybreak.testing.contract.builders import (
     OOPS,
     SECOND,
     TWICE,
-    act,
+    amend,
     configure,
     exchange,
     needs,
@@ -72,7 +72,7 @@ async def story(store, seed, *, shares=False):
         if n in (20, 25):
             await configure(store, "q", max_running=30 if n == 20 else None)
         if held and chance.random() < 0.1:
-            await act(store, "cancel", held[0].job, now=now)
+            await amend(store, "cancel", held[0].job, now=now)
         ended, held = held[: (cut := chance.randrange(len(held) + 1))], held[cut:]
         fates = [OOPS if chance.random() < 0.1 else Done(b"r" * chance.randrange(2) or None) for _ in ended]
         settled = [

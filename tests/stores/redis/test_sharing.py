@@ -11,7 +11,7 @@ import pytest
 from redis_servers import REDIS, connect, fresh, keys_of, need_redis
 
 from daybreak.core.model import Done, HandedBack, Settlement, State
-from daybreak.policy.settle import settle
+from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import Claim, Exchange, job_topic
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.redis import RedisStore
@@ -20,19 +20,19 @@ from daybreak.testing.contract.builders import (
     NOON,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
-    end,
+    claim_jobs,
+    claim_one,
     follow,
+    get_job,
     jobs_of,
-    look,
     needs,
     provide,
     set_gate,
+    settle,
     spec,
     state_of,
-    take,
-    take_one,
     verdicts,
 )
 
@@ -67,7 +67,7 @@ async def work_off(namespace, jobs, clients=8):
             while left:
                 chance.shuffle(held)
                 ending, held = held[:2], held[2:]
-                ends = [settle(lease, Done(), chance=0.5, by=name) for lease in ending]
+                ends = [settlement_of(lease, Done(), chance=0.5, by=name) for lease in ending]
                 claim = Claim(worker=name, limit=chance.randint(1, 4)) if chance.random() < 0.7 else None
                 answer = await client.exchange(Exchange(settle=ends, claim=claim))
                 assert all(answer.settled)
@@ -122,7 +122,7 @@ async def test_one_of_eight_holds_the_lock_under_an_ever_higher_fence(namespace,
             for _ in range(10):
                 job = await accept(client, "lock", queue="locks", resources=needs("lock"), holder=who, now=None)
                 await granted(client, job)
-                assert (await client.exchange(Exchange(settle=[end_of(await look(client, job))]))).settled == [True]
+                assert (await client.exchange(Exchange(settle=[end_of(await get_job(client, job))]))).settled == [True]
 
     async with asyncio.timeout(PATIENCE.total_seconds()):
         await asyncio.gather(*(hold(f"w{n}") for n in range(8)))
@@ -152,12 +152,12 @@ async def test_names_of_any_letters_stay_apart(store):
     for name in ODD:
         await provide(store, name, slots=1)
         await accept_all(store, 2, resources=needs(name))
-    first = await take(store, 50)
+    first = await claim_jobs(store, 50)
     assert {lease.spec.options.resources[0].resource for lease in first} == set(ODD)
     assert [(one.name, one.used, one.waiting) for one in await store.usage()] == [(name, 1, 1) for name in sorted(ODD)]
     for lease in first:
-        await end(store, lease)
-    assert len(await take(store, 50)) == len(ODD)
+        await settle(store, lease)
+    assert len(await claim_jobs(store, 50)) == len(ODD)
     await assert_sound(store)
 
 
@@ -165,8 +165,8 @@ async def test_what_nobody_set_up_and_nobody_uses_leaves_nothing_behind(namespac
     await provide(store, "plecs", slots=1)
     await accept_all(store, 3, resources=needs("other", "plecs"))
     for _ in range(3):
-        [lease] = await take(store, 9)
-        await end(store, lease)
+        [lease] = await claim_jobs(store, 9)
+        await settle(store, lease)
     await provide(store, "plecs")
     with connect() as connection:
         left = {key.decode().split(":")[1] for key in keys_of(connection, namespace)}
@@ -177,12 +177,12 @@ async def test_what_nobody_set_up_and_nobody_uses_leaves_nothing_behind(namespac
 async def test_the_long_history_of_a_job_that_needs_something_folds(store):
     job = await accept(store, resources=needs("plecs"))
     for _ in range(210):
-        await end(store, await take_one(store), HandedBack())
+        await settle(store, await claim_one(store), HandedBack())
     history = await store.history(job)
     assert history[1].kind == "folded"
-    lease = await take_one(store)
+    lease = await claim_one(store)
     assert lease.spec.options.resources == needs("plecs")
-    assert await end(store, lease)
+    assert await settle(store, lease)
     await assert_sound(store)
 
 
@@ -190,7 +190,7 @@ async def test_the_fast_path_does_not_overtake_waiting_jobs(store):
     await accept(store, resources=needs("plecs"))
     await provide(store, "plecs", slots=1, max_waiting=1)
     await accept(store, resources=needs("plecs"))
-    assert len(await take(store, 9)) == 1
+    assert len(await claim_jobs(store, 9)) == 1
     assert await verdicts(store, spec(resources=needs("plecs"))) == ["full"]
 
 
@@ -201,9 +201,9 @@ async def test_waiting_jobs_are_adopted_as_the_memory_store_does_it(store):
     async with MemoryStore() as source, MemoryStore() as expected:
         await provide(source, "plecs", slots=0)
         await accept_all(source, 2, resources=needs("plecs"))
-        assert await take(source) == []
+        assert await claim_jobs(source) == []
         held = await accept(source, "lock", resources=needs("lock", "plecs"), holder="ann", hold_for=MINUTE)
-        await act(source, "suspend", await accept(source, resources=needs("plecs")))
+        await amend(source, "suspend", await accept(source, resources=needs("plecs")))
         jobs = [job.id for job in reversed(await jobs_of(source))]
         moved = await source.pack(jobs)
         for target in (expected, store):

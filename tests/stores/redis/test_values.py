@@ -10,7 +10,7 @@ from redis_servers import REDIS, connect, fresh, need_redis
 
 from daybreak.core.errors import BadInput, TooLarge
 from daybreak.core.model import Done, Options, Put
-from daybreak.policy.settle import settle
+from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import Amend, Beat, Claim, Exchange, Purge, Query, Reap
 from daybreak.stores.redis import RedisStore
 from daybreak.testing.contract.builders import (
@@ -20,15 +20,15 @@ from daybreak.testing.contract.builders import (
     accept_all,
     assert_sound,
     beat,
+    claim_ids,
+    claim_jobs,
+    claim_one,
     configure,
-    end,
     find_all,
-    look,
+    get_job,
     run_one,
+    settle,
     spec,
-    take,
-    take_ids,
-    take_one,
 )
 
 LARGE = b"daybreak " * 5000
@@ -44,14 +44,14 @@ async def store():
 
 async def test_large_values_are_kept_small_and_come_back_whole(store):
     job = await accept(store, args=LARGE)
-    lease = await take_one(store)
+    lease = await claim_one(store)
     assert lease.spec.args == LARGE
     await beat(store, lease, checkpoint=LARGE)
-    assert (await look(store, job)).checkpoint == LARGE
-    await end(store, lease, Done(LARGE))
+    assert (await get_job(store, job)).checkpoint == LARGE
+    await settle(store, lease, Done(LARGE))
     [record] = await store.put([Put(kind="note", name="n", value=LARGE)])
     assert (await store.records("note"))[0] == record
-    assert (await look(store, job)).result == LARGE
+    assert (await get_job(store, job)).result == LARGE
     with connect() as connection:
         kept = connection.call(("HGET", f"{{{store.namespace}}}:result", "0000000000000001"))
     assert len(kept) < len(LARGE) / 10
@@ -60,7 +60,7 @@ async def test_large_values_are_kept_small_and_come_back_whole(store):
 async def test_an_empty_result_is_not_none(store):
     job = await accept(store)
     await run_one(store, Done(b""))
-    assert (await look(store, job)).result == b""
+    assert (await get_job(store, job)).result == b""
 
 
 async def test_sequence_numbers_beyond_what_fourteen_digits_can_tell_stay_exact(store):
@@ -69,9 +69,9 @@ async def test_sequence_numbers_beyond_what_fourteen_digits_can_tell_stay_exact(
     jobs = await accept_all(store, 30)
     single = [await accept(store) for _ in range(3)]
     assert await find_all(store) == [*reversed(single), *reversed(jobs)]
-    leases = await take(store, 40)
+    leases = await claim_jobs(store, 40)
     assert [lease.seq for lease in leases] == list(range(999_999_999_999_991, 999_999_999_999_991 + 33))
-    assert all([await end(store, lease) for lease in leases])
+    assert all([await settle(store, lease) for lease in leases])
     await assert_sound(store, jobs)
 
 
@@ -79,7 +79,7 @@ async def test_aging_tells_microseconds_apart(store):
     await configure(store, discipline="aging", patience=timedelta(microseconds=1))
     later = await accept(store, priority=3, now=NOON)
     sooner = await accept(store, priority=1, now=NOON + timedelta(microseconds=1))
-    assert await take_ids(store, 2) == [sooner, later]
+    assert await claim_ids(store, 2) == [sooner, later]
 
 
 async def test_jobs_of_many_kinds_in_one_call_keep_their_own(store):
@@ -101,7 +101,7 @@ async def test_more_than_one_script_can_hold_goes_all_the_same(store):
     assert {answer.verdict for answer in await store.insert(specs)} == {"new"}
     leases = (await store.exchange(Exchange(claim=Claim(worker="w", limit=1500)))).leases
     assert [lease.spec for lease in leases] == specs[:1500]
-    ends = [settle(lease, Done(b"1"), chance=0.5, by="w") for lease in leases]
+    ends = [settlement_of(lease, Done(b"1"), chance=0.5, by="w") for lease in leases]
     answer = await store.exchange(Exchange(settle=ends, claim=Claim(worker="w", limit=500)))
     assert (answer.settled, len(answer.leases)) == ([True] * 1500, 200)
     assert all(kept.held for kept in await store.extend([Beat(seq=each.seq, fence=1) for each in answer.leases]))

@@ -14,15 +14,15 @@ from daybreak.testing.contract.builders import (
     SECOND,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
+    claim_jobs,
+    claim_one,
     configure,
-    end,
     find_all,
-    look,
+    get_job,
+    settle,
     spec,
-    take,
-    take_one,
     verdicts,
 )
 
@@ -38,35 +38,39 @@ class Acceptance:
             retry=Retry(strategy="linear", attempts=9, transient=("Flaky",)),
         )  # fmt: skip
         await store.insert([said], now=NOON)
-        assert (await look(store, said.id)).spec == said
+        assert (await get_job(store, said.id)).spec == said
 
     async def test_a_new_job_waits_with_nothing_charged(self, store: Store) -> None:
-        job = await look(store, await accept(store, by="ann"))
+        job = await get_job(store, await accept(store, by="ann"))
         assert (job.state, job.attempt, job.fence, job.revision) == (State.QUEUED, 0, 0, 1)
         assert (job.created_at, job.run_at, job.worker, job.finished_at) == (NOON, None, None, None)
 
     async def test_arguments_come_back_byte_for_byte(self, store: Store) -> None:
         args = bytes(range(256)) * 4096
         job = await accept(store, args=args)
-        assert (await look(store, job)).spec.args == args
-        assert (await take_one(store)).spec.args == args
+        assert (await get_job(store, job)).spec.args == args
+        assert (await claim_one(store)).spec.args == args
 
     async def test_jobs_with_different_options_keep_their_own(self, store: Store) -> None:
         short = await accept(store, timeout=SECOND)
         adaptive = Options(timeout=SECOND, adaptive=True, escalate=2.0, escalate_after=3)
         follows = await accept(store, options=adaptive)
         plain = await accept(store)
-        assert (await look(store, short)).spec.options == Options(timeout=SECOND)
-        assert (await look(store, follows)).spec.options == adaptive
-        assert (await look(store, plain)).spec.options == Options()
-        assert [lease.spec.options for lease in await take(store, 3)] == [Options(timeout=SECOND), adaptive, Options()]
+        assert (await get_job(store, short)).spec.options == Options(timeout=SECOND)
+        assert (await get_job(store, follows)).spec.options == adaptive
+        assert (await get_job(store, plain)).spec.options == Options()
+        assert [lease.spec.options for lease in await claim_jobs(store, 3)] == [
+            Options(timeout=SECOND),
+            adaptive,
+            Options(),
+        ]
 
     async def test_submitting_the_same_id_twice_is_one_job(self, store: Store) -> None:
         job = spec()
         [first] = await store.insert([job], now=NOON)
         [again] = await store.insert([job], now=NOON + HOUR)
         assert (again.verdict, again.job, again.seq) == (Verdict.DUPLICATE, job.id, first.seq)
-        assert len(await take(store, 9)) == 1
+        assert len(await claim_jobs(store, 9)) == 1
 
     async def test_the_same_id_twice_in_one_batch_is_one_job(self, store: Store) -> None:
         job = spec()
@@ -122,18 +126,18 @@ class Acceptance:
 
     async def test_concurrent_claims_never_share_a_job(self, store: Store) -> None:
         jobs = await accept_all(store, 30)
-        claims = await asyncio.gather(*(take(store, 4, worker=f"w{n}") for n in range(10)))
+        claims = await asyncio.gather(*(claim_jobs(store, 4, worker=f"w{n}") for n in range(10)))
         assert sorted(lease.job for leases in claims for lease in leases) == sorted(jobs)
 
     async def test_every_job_is_in_exactly_one_state_and_ends_in_a_final_one(self, store: Store) -> None:
         jobs = await accept_all(store, 4) + [await accept(store, delay=MINUTE), await accept(store, priority=0)]
-        await act(store, "suspend", jobs[3])
-        await act(store, "cancel", jobs[2])
-        leases = await take(store, 2)
+        await amend(store, "suspend", jobs[3])
+        await amend(store, "cancel", jobs[2])
+        leases = await claim_jobs(store, 2)
         assert sum(tally.n for tally in await store.count()) == len(jobs)
         await assert_sound(store, jobs)
-        await act(store, "resume", jobs[3])
-        for lease in leases + await take(store, 9, now=NOON + HOUR):
-            assert await end(store, lease, now=NOON + HOUR)
-        assert {(await look(store, job)).state for job in jobs} <= FINAL
+        await amend(store, "resume", jobs[3])
+        for lease in leases + await claim_jobs(store, 9, now=NOON + HOUR):
+            assert await settle(store, lease, now=NOON + HOUR)
+        assert {(await get_job(store, job)).state for job in jobs} <= FINAL
         await assert_sound(store, jobs)

@@ -1,4 +1,4 @@
-"""Short words for what the contract says often. Whatever is not said here is the default of the model."""
+"""Builders and shortcuts for the contract tests. Fields that a test does not give have the defaults of the model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from daybreak.core.model import (
     State,
 )
 from daybreak.policy.admit import digest
-from daybreak.policy.settle import settle
+from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import (
     MAXIMA,
     Action,
@@ -45,7 +45,7 @@ from daybreak.store.protocol import (
     Usage,
     Verdict,
 )
-from daybreak.testing.clock import NOON as NOON  # noqa: PLC0414 - said with the other times
+from daybreak.testing.clock import NOON as NOON  # noqa: PLC0414 - re-exported with the other times
 
 SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)
@@ -63,28 +63,28 @@ _OPTIONS: Final = frozenset(Options.__struct_fields__)
 _ids = itertools.count(1)
 
 
-def spec(task: str = "work", **said: Any) -> JobSpec:
-    """A job to submit, with an id of its own; fields of JobSpec and of Options side by side."""
-    options = {name: said.pop(name) for name in _OPTIONS & said.keys()}
-    said.setdefault("id", f"job-{next(_ids):06d}")
-    made = JobSpec(task=task, options=Options(**options), **said) if options else JobSpec(task=task, **said)
+def spec(task: str = "work", **fields: Any) -> JobSpec:
+    """A job to submit, with a unique id. `fields` are fields of JobSpec and of Options."""
+    options = {name: fields.pop(name) for name in _OPTIONS & fields.keys()}
+    fields.setdefault("id", f"job-{next(_ids):06d}")
+    made = JobSpec(task=task, options=Options(**options), **fields) if options else JobSpec(task=task, **fields)
     return made if made.key is None or made.digest else msgspec.structs.replace(made, digest=digest(made))
 
 
-# -- submit and look ---------------------------------------------------------------------------------------------------
+# -- submit and read ---------------------------------------------------------------------------------------------------
 
 
-async def accept(store: Store, task: str = "work", *, now: datetime = NOON, **said: Any) -> str:
-    """Submit one job that must be new; its id."""
-    job = spec(task, **said)
+async def accept(store: Store, task: str = "work", *, now: datetime = NOON, **fields: Any) -> str:
+    """Submit one job, which must be new, and return its id."""
+    job = spec(task, **fields)
     [answer] = await store.insert([job], now=now)
     assert (answer.verdict, answer.job) == (Verdict.NEW, job.id)
     return job.id
 
 
-async def accept_all(store: Store, count: int, *, now: datetime = NOON, **said: Any) -> list[str]:
-    """Submit so many new jobs of one kind at once; their ids."""
-    jobs = [spec(**said) for _ in range(count)]
+async def accept_all(store: Store, count: int, *, now: datetime = NOON, **fields: Any) -> list[str]:
+    """Submit `count` new jobs of one kind in one call, and return their ids."""
+    jobs = [spec(**fields) for _ in range(count)]
     assert [answer.verdict for answer in await store.insert(jobs, now=now)] == [Verdict.NEW] * count
     return [job.id for job in jobs]
 
@@ -93,14 +93,15 @@ async def verdicts(store: Store, *jobs: JobSpec, now: datetime = NOON) -> list[s
     return [answer.verdict.value for answer in await store.insert(jobs, now=now)]
 
 
-async def look(store: Store, job: str) -> Job:
+async def get_job(store: Store, job: str) -> Job:
+    """Read a job that must exist."""
     [found] = await store.get([job])
     assert found is not None, f"{job} is gone"
     return found
 
 
 async def state_of(store: Store, job: str) -> State:
-    return (await look(store, job)).state
+    return (await get_job(store, job)).state
 
 
 async def find_all(store: Store, limit: int = 100, **where: Any) -> list[str]:
@@ -127,55 +128,60 @@ async def exchange(store: Store, *, now: datetime = NOON, **parts: Any) -> Excha
     return await store.exchange(Exchange(**parts), now=now)
 
 
-async def take(store: Store, limit: int = 1, *, now: datetime = NOON, worker: str = "w1", **said: Any) -> list[Lease]:
-    """Claim up to `limit` jobs; fields of Claim may be said."""
-    said.setdefault("lease_for", LEASE)
-    return (await exchange(store, claim=Claim(worker=worker, limit=limit, **said), now=now)).leases
+async def claim_jobs(
+    store: Store, limit: int = 1, *, now: datetime = NOON, worker: str = "w1", **fields: Any
+) -> list[Lease]:
+    """Claim up to `limit` jobs. `fields` are fields of Claim."""
+    fields.setdefault("lease_for", LEASE)
+    return (await exchange(store, claim=Claim(worker=worker, limit=limit, **fields), now=now)).leases
 
 
-async def take_ids(store: Store, limit: int = 1, *, now: datetime = NOON, **said: Any) -> list[str]:
-    return [lease.job for lease in await take(store, limit, now=now, **said)]
+async def claim_ids(store: Store, limit: int = 1, *, now: datetime = NOON, **fields: Any) -> list[str]:
+    return [lease.job for lease in await claim_jobs(store, limit, now=now, **fields)]
 
 
-async def take_one(store: Store, *, now: datetime = NOON, **said: Any) -> Lease:
-    [lease] = await take(store, now=now, **said)
+async def claim_one(store: Store, *, now: datetime = NOON, **fields: Any) -> Lease:
+    [lease] = await claim_jobs(store, now=now, **fields)
     return lease
 
 
-async def end(store: Store, lease: Lease, outcome: Outcome | None = None, *, now: datetime = NOON, **said: Any) -> bool:
-    """Settle a lease as policy says, by default done; further fields of Settlement may be said. Was it accepted?"""
-    settlement = settle(lease, Done() if outcome is None else outcome, chance=0.5, by=lease.worker)
-    [settled] = (await exchange(store, settle=[msgspec.structs.replace(settlement, **said)], now=now)).settled
+async def settle(
+    store: Store, lease: Lease, outcome: Outcome | None = None, *, now: datetime = NOON, **fields: Any
+) -> bool:
+    """Settle a lease with the settlement that policy decides on; the default outcome is done. `fields` replace fields
+    of the settlement. Returns whether the store accepted it."""
+    settlement = settlement_of(lease, Done() if outcome is None else outcome, chance=0.5, by=lease.worker)
+    [settled] = (await exchange(store, settle=[msgspec.structs.replace(settlement, **fields)], now=now)).settled
     return settled
 
 
-async def beat(store: Store, lease: Lease, *, now: datetime = NOON, **said: Any) -> Extended:
-    said.setdefault("lease_for", lease.lease_for)
-    [answer] = await store.extend([Beat(seq=lease.seq, fence=lease.fence, **said)], now=now)
+async def beat(store: Store, lease: Lease, *, now: datetime = NOON, **fields: Any) -> Extended:
+    fields.setdefault("lease_for", lease.lease_for)
+    [answer] = await store.extend([Beat(seq=lease.seq, fence=lease.fence, **fields)], now=now)
     return answer
 
 
 async def reap(
-    store: Store, *, now: datetime, watched_for: timedelta = HOUR, worker: str = "reaper", **said: Any
+    store: Store, *, now: datetime, watched_for: timedelta = HOUR, worker: str = "reaper", **fields: Any
 ) -> list[Lease]:
-    return await store.reap(Reap(worker=worker, watched_for=watched_for, **said), now=now)
+    return await store.reap(Reap(worker=worker, watched_for=watched_for, **fields), now=now)
 
 
-async def run_one(store: Store, outcome: Outcome | None = None, *, now: datetime = NOON, **said: Any) -> str:
-    """Claim the next job and settle it; its id."""
-    lease = await take_one(store, now=now, **said)
-    assert await end(store, lease, outcome, now=now)
+async def run_one(store: Store, outcome: Outcome | None = None, *, now: datetime = NOON, **fields: Any) -> str:
+    """Claim the next job, settle it, and return its id."""
+    lease = await claim_one(store, now=now, **fields)
+    assert await settle(store, lease, outcome, now=now)
     return lease.job
 
 
 # -- people ------------------------------------------------------------------------------------------------------------
 
 
-async def act(
-    store: Store, action: Action, *jobs: str, now: datetime = NOON, by: str = "ann", **said: Any
+async def amend(
+    store: Store, action: Action, *jobs: str, now: datetime = NOON, by: str = "ann", **fields: Any
 ) -> list[str]:
-    """A person's change to these jobs; the verdicts in the order asked."""
-    amended = await store.amend(Amend(action=action, by=by, jobs=jobs, **said), now=now)
+    """Change these jobs as a person does, and return the verdicts in the order of the jobs."""
+    amended = await store.amend(Amend(action=action, by=by, jobs=jobs, **fields), now=now)
     assert [amendment.job for amendment in amended.amendments] == list(jobs)
     return [amendment.verdict for amendment in amended.amendments]
 
@@ -198,7 +204,7 @@ async def set_gate(store: Store, resource: str, *, now: datetime = NOON, **gate:
 
 
 def needs(*resources: str, **slots: int) -> tuple[Need, ...]:
-    """One slot of each, or so many: `needs("a", b=2)`."""
+    """Needs of one slot of each resource, or of a given number: `needs("a", b=2)`."""
     return tuple(Need(name, slots.get(name, 1)) for name in sorted({*resources, *slots}))
 
 

@@ -12,17 +12,17 @@ from daybreak.testing.contract.builders import (
     MINUTE,
     NOON,
     accept,
-    act,
+    amend,
     assert_sound,
     beat,
-    end,
+    claim_jobs,
+    claim_one,
+    get_job,
     kinds_of,
-    look,
     reap,
     run_one,
+    settle,
     state_of,
-    take,
-    take_one,
 )
 from daybreak.testing.contract.limits import EVERY_OUTCOME
 
@@ -30,77 +30,77 @@ from daybreak.testing.contract.limits import EVERY_OUTCOME
 class Cancelling:
     async def test_cancelled_before_start_never_starts(self, store: Store) -> None:
         queued, delayed, held = await accept(store), await accept(store, delay=MINUTE), await accept(store)
-        await act(store, "suspend", held)
-        assert await act(store, "cancel", queued, delayed, held, note="why") == ["done"] * 3
+        await amend(store, "suspend", held)
+        assert await amend(store, "cancel", queued, delayed, held, note="why") == ["done"] * 3
         await store.advance(now=NOON + DAY)
-        assert await take(store, 9, now=NOON + DAY) == []
+        assert await claim_jobs(store, 9, now=NOON + DAY) == []
         for job in (queued, delayed, held):
-            found = await look(store, job)
+            found = await get_job(store, job)
             assert (found.state, found.finished_at, found.note) == (State.CANCELLED, NOON, "why")
             assert "started" not in await kinds_of(store, job)
-        assert await act(store, "resume", held) == ["refused"]
+        assert await amend(store, "resume", held) == ["refused"]
 
     async def test_cancelling_a_running_job_is_a_request_and_says_so(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         amended = await store.amend(Amend(action="cancel", by="ann", jobs=(job,)), now=NOON)
         assert amended.amendments == [Amendment(job, "requested", State.RUNNING)]
-        assert (await look(store, job)).cancelling
+        assert (await get_job(store, job)).cancelling
         answer = await beat(store, lease)
         assert (answer.held, answer.cancel) == (True, True)
 
     async def test_a_running_job_asked_to_cancel_ends_cancelled(self, store: Store) -> None:
         for outcome in EVERY_OUTCOME:
             job = await accept(store)
-            lease = await take_one(store)
-            await act(store, "cancel", job, by="ann")
-            assert await end(store, lease, outcome)
-            found = await look(store, job)
+            lease = await claim_one(store)
+            await amend(store, "cancel", job, by="ann")
+            assert await settle(store, lease, outcome)
+            found = await get_job(store, job)
             assert (found.state, found.reason, found.result) == (State.CANCELLED, None, None), outcome
             assert (found.cancelling, found.leased_until, found.finished_at) == (False, None, NOON)
             assert (await store.history(job))[-1].by == "ann"
-        assert await take(store, now=NOON + DAY) == []
+        assert await claim_jobs(store, now=NOON + DAY) == []
         await assert_sound(store)
 
     async def test_a_cancelled_job_whose_worker_died_ends_cancelled(self, store: Store) -> None:
         job = await accept(store)
-        await take_one(store)
-        await act(store, "cancel", job)
+        await claim_one(store)
+        await amend(store, "cancel", job)
         [taken] = await reap(store, now=NOON + LEASE)
-        assert await end(store, taken, Lost(), now=NOON + LEASE)
+        assert await settle(store, taken, Lost(), now=NOON + LEASE)
         assert await state_of(store, job) is State.CANCELLED
 
     async def test_asking_twice_to_cancel_is_one_request(self, store: Store) -> None:
         job = await accept(store)
-        await take_one(store)
-        assert await act(store, "cancel", job, by="ann") == ["requested"]
-        assert await act(store, "cancel", job, by="bob") == ["requested"]
+        await claim_one(store)
+        assert await amend(store, "cancel", job, by="ann") == ["requested"]
+        assert await amend(store, "cancel", job, by="bob") == ["requested"]
         assert await kinds_of(store, job) == ["submitted", "started", "cancel_requested"]
 
     async def test_a_request_to_cancel_does_not_reach_the_next_attempt(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
-        await act(store, "cancel", job)
-        await end(store, lease)
-        await act(store, "retry", job)
-        again = await take_one(store)
+        lease = await claim_one(store)
+        await amend(store, "cancel", job)
+        await settle(store, lease)
+        await amend(store, "retry", job)
+        again = await claim_one(store)
         assert not (await beat(store, again)).cancel
-        await end(store, again)
+        await settle(store, again)
         assert await state_of(store, job) is State.COMPLETED
 
     async def test_final_is_final(self, store: Store) -> None:
         completed, failed, cancelled = await accept(store), await accept(store), await accept(store)
         await run_one(store)
-        lease = await take_one(store)
-        await end(store, lease, FATAL)
-        await act(store, "cancel", cancelled)
+        lease = await claim_one(store)
+        await settle(store, lease, FATAL)
+        await amend(store, "cancel", cancelled)
         jobs = (completed, failed, cancelled)
         before = await store.get(jobs)
         for action in ("cancel", "suspend", "resume", "rerank"):
-            assert await act(store, action, *jobs, now=NOON + HOUR, priority=0) == ["refused"] * 3
+            assert await amend(store, action, *jobs, now=NOON + HOUR, priority=0) == ["refused"] * 3
         await store.advance(now=NOON + DAY)
-        assert await end(store, lease, now=NOON + DAY)
+        assert await settle(store, lease, now=NOON + DAY)
         assert not (await beat(store, lease, now=NOON + DAY)).held
         assert await reap(store, now=NOON + DAY) == []
-        assert await take(store, 9, now=NOON + DAY) == []
+        assert await claim_jobs(store, 9, now=NOON + DAY) == []
         assert await store.get(jobs) == before

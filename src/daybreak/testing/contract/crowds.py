@@ -11,18 +11,18 @@ from daybreak.testing.contract.builders import (
     SECOND,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
+    claim_ids,
+    claim_jobs,
     configure,
     counted,
+    get_job,
     kinds_of,
-    look,
     needs,
     provide,
     spec,
     state_of,
-    take,
-    take_ids,
     verdicts,
 )
 
@@ -36,12 +36,12 @@ class Shedding:
         urgent = spec(priority=2, by="ann")
         [answer] = await store.insert([urgent], now=NOON)
         assert (answer.verdict, answer.evicted) == ("new", third)
-        job = await look(store, third)
+        job = await get_job(store, third)
         assert (job.state, job.reason, job.note) == (State.FAILED, Reason.SHED, f"pushed out by {urgent.id}")
         assert job.finished_at == NOON
         [*_, told] = await store.history(third)
         assert (told.kind, told.by, told.reason) == ("shed", "ann", Reason.SHED)
-        assert await take_ids(store, 9) == [urgent.id, first, second]
+        assert await claim_ids(store, 9) == [urgent.id, first, second]
         assert (await counted(store))["failed shed"] == (1, 0)
         await assert_sound(store)
 
@@ -57,9 +57,9 @@ class Shedding:
     async def test_only_queued_jobs_of_the_same_queue_are_shed(self, store: Store) -> None:
         await configure(store, capacity=4, when_full="shed")
         await accept(store, priority=9)
-        assert len(await take(store)) == 1
+        assert len(await claim_jobs(store)) == 1
         held = await accept(store, priority=9)
-        await act(store, "suspend", held)
+        await amend(store, "suspend", held)
         later = await accept(store, priority=9, delay=HOUR)
         queued = await accept(store, priority=8)
         elsewhere = await accept(store, queue="other", priority=10)
@@ -96,19 +96,19 @@ class Shedding:
         await configure(store, queue="small", capacity=1, when_full="shed")
         await provide(store, "plecs", slots=1)
         holder = await accept(store, resources=needs("plecs"))
-        [lease] = await take(store, 9)
+        [lease] = await claim_jobs(store, 9)
         assert lease.job == holder
         small = await accept(store, queue="small", priority=9, resources=needs("plecs"))
         other = await accept(store, resources=needs("plecs"))
-        assert await take(store, 9, queues=("default", "small")) == []
-        await act(store, "cancel", holder)
+        assert await claim_jobs(store, 9, queues=("default", "small")) == []
+        await amend(store, "cancel", holder)
         await accept(store, queue="elsewhere")
         assert await state_of(store, small) is State.BLOCKED
         await provide(store, "plecs", slots=2)
         assert await state_of(store, small) is State.QUEUED
         await accept(store, queue="small", priority=1)
         assert await state_of(store, small) is State.FAILED
-        assert await take_ids(store, 9) == [other]
+        assert await claim_ids(store, 9) == [other]
         await assert_sound(store)
 
 
@@ -117,7 +117,7 @@ class Shortening:
         await configure(store, capacity=10)
         limits = []
         for _ in range(10):
-            job = await look(store, await accept(store, priority=7, expires_in=100 * SECOND))
+            job = await get_job(store, await accept(store, priority=7, expires_in=100 * SECOND))
             assert job.expires_at is not None
             limits.append((job.expires_at - NOON).total_seconds())
         assert limits == [100.0] * 9 + [62.5]
@@ -126,10 +126,10 @@ class Shortening:
     async def test_it_is_linear_down_to_a_quarter(self, store: Store) -> None:
         await configure(store, capacity=100)
         await accept_all(store, 80)
-        job = await look(store, await accept(store, priority=10, expires_in=100 * SECOND))
+        job = await get_job(store, await accept(store, priority=10, expires_in=100 * SECOND))
         assert job.expires_at == NOON + 100 * SECOND
         await accept_all(store, 18)
-        job = await look(store, await accept(store, priority=10, expires_in=100 * SECOND))
+        job = await get_job(store, await accept(store, priority=10, expires_in=100 * SECOND))
         assert job.expires_at == NOON + 28.75 * SECOND
         [told] = await store.history(job.id)
         assert told.note == "its wait limit is shorter: the queue is nearly full"
@@ -137,13 +137,13 @@ class Shortening:
     async def test_urgent_jobs_and_those_without_a_limit_wait_as_long_as_ever(self, store: Store) -> None:
         await configure(store, capacity=20)
         await accept_all(store, 18)
-        job = await look(store, await accept(store, priority=6, expires_in=MINUTE))
+        job = await get_job(store, await accept(store, priority=6, expires_in=MINUTE))
         assert job.expires_at == NOON + MINUTE
-        job = await look(store, await accept(store, priority=10))
+        job = await get_job(store, await accept(store, priority=10))
         assert job.expires_at is None
         assert "shortened" not in await counted(store)
 
     async def test_a_queue_without_a_capacity_shortens_nothing(self, store: Store) -> None:
         await accept_all(store, 50)
-        job = await look(store, await accept(store, priority=10, expires_in=MINUTE))
+        job = await get_job(store, await accept(store, priority=10, expires_in=MINUTE))
         assert job.expires_at == NOON + MINUTE

@@ -14,18 +14,18 @@ from daybreak.testing.contract.builders import (
     NOON,
     SECOND,
     accept,
-    act,
+    amend,
     assert_sound,
     beat,
-    end,
+    claim_jobs,
     exchange,
+    get_job,
     kinds_of,
-    look,
     needs,
     provide,
     reap,
+    settle,
     state_of,
-    take,
     used,
 )
 
@@ -38,7 +38,7 @@ class Holders:
     async def test_a_free_lock_is_held_by_its_submitter_at_once(self, store: Store) -> None:
         await provide(store, "lock:a", slots=1)
         job = await _want(store, "ann", "lock:a")
-        held = await look(store, job)
+        held = await get_job(store, job)
         assert (held.state, held.worker, held.fence, held.attempt) == (State.RUNNING, "ann", 1, 1)
         assert held.leased_until == NOON + LEASE
         assert await kinds_of(store, job) == ["submitted", "started"]
@@ -47,7 +47,7 @@ class Holders:
     async def test_no_claim_finds_it(self, store: Store) -> None:
         await provide(store, "lock:a", slots=0)
         job = await _want(store, "ann", "lock:a")
-        assert await take(store, 9, queues=("lock",)) == []
+        assert await claim_jobs(store, 9, queues=("lock",)) == []
         assert await state_of(store, job) is State.BLOCKED
 
     async def test_what_is_freed_goes_to_the_best_ranked_of_those_who_wait(self, store: Store) -> None:
@@ -59,7 +59,7 @@ class Holders:
         assert (await state_of(store, bob), await state_of(store, cyd)) == (State.BLOCKED, State.RUNNING)
         assert await _give_back(store, cyd)
         assert await state_of(store, bob) is State.RUNNING
-        assert (await look(store, bob)).worker == "bob"
+        assert (await get_job(store, bob)).worker == "bob"
         await assert_sound(store)
 
     async def test_one_who_gave_up_is_never_granted(self, store: Store) -> None:
@@ -67,7 +67,7 @@ class Holders:
         ann = await _want(store, "ann", "lock:a")
         bob = await _want(store, "bob", "lock:a")
         cyd = await _want(store, "cyd", "lock:a")
-        assert await act(store, "cancel", bob) == ["done"]
+        assert await amend(store, "cancel", bob) == ["done"]
         assert await _give_back(store, ann)
         assert await state_of(store, cyd) is State.RUNNING
         assert await state_of(store, bob) is State.CANCELLED
@@ -85,13 +85,13 @@ class Holders:
         await provide(store, "lock:a", slots=1)
         ann = await _want(store, "ann", "lock:a")
         bob = await _want(store, "bob", "lock:a")
-        held = await look(store, ann)
+        held = await get_job(store, ann)
         later = NOON + HOUR
         [taken] = await reap(store, now=later)
         assert await state_of(store, bob) is State.BLOCKED
-        assert await end(store, taken, Lost(), now=later)
+        assert await settle(store, taken, Lost(), now=later)
         assert await state_of(store, ann) is State.FAILED
-        assert (await look(store, bob)).state is State.RUNNING
+        assert (await get_job(store, bob)).state is State.RUNNING
         assert not await _give_back(store, ann, fence=held.fence, now=later)
 
     async def test_every_holder_has_a_higher_fence_than_all_before(self, store: Store) -> None:
@@ -101,7 +101,7 @@ class Holders:
         for n, locks in enumerate((["lock:a"], ["lock:a"], ["lock:a", "lock:b"], ["lock:b"], ["lock:a"], ["lock:b"])):
             job = await _want(store, f"w{n}", *locks)
             for name in locks:
-                fences[name].append((await look(store, job)).fence)
+                fences[name].append((await get_job(store, job)).fence)
             assert await _give_back(store, job)
         for name, given in fences.items():
             assert given == sorted(set(given)), name
@@ -117,7 +117,7 @@ class Holders:
         cyd = await _want(store, "cyd", "lock:a")
         assert await state_of(store, cyd) is State.RUNNING
         assert await _give_back(store, ann)
-        assert (await look(store, both)).blocked_on == "lock:a"
+        assert (await get_job(store, both)).blocked_on == "lock:a"
         assert await _give_back(store, cyd)
         assert await state_of(store, both) is State.RUNNING
         assert (await used(store, "lock:a"), await used(store, "lock:b")) == (1, 1)
@@ -154,7 +154,7 @@ class Holders:
         await provide(store, "lock:a", slots=1)
         await _want(store, "ann", "lock:a")
         waiters = [await _want(store, f"w{n}", "lock:a") for n in range(3)]
-        assert await act(store, "rerank", waiters[2], priority=0) == ["done"]
+        assert await amend(store, "rerank", waiters[2], priority=0) == ["done"]
         for job, ahead in ((waiters[2], 0), (waiters[0], 1), (waiters[1], 2)):
             position = await store.position(job)
             assert position is not None
@@ -162,7 +162,7 @@ class Holders:
 
     async def test_a_holder_keeps_it_by_its_heartbeat(self, store: Store) -> None:
         await provide(store, "lock:a", slots=1)
-        job = await look(store, await _want(store, "ann", "lock:a"))
+        job = await get_job(store, await _want(store, "ann", "lock:a"))
         lease = await _lease_of(store, job.id)
         assert (await beat(store, lease, now=NOON + 5 * SECOND)).held
         assert await reap(store, now=NOON + 14 * SECOND) == []
@@ -171,16 +171,16 @@ class Holders:
         await provide(store, "lock:a", slots=1)
         ann = await _want(store, "ann", "lock:a")
         assert await _give_back(store, ann)
-        assert await act(store, "retry", ann) == ["refused"]
+        assert await amend(store, "retry", ann) == ["refused"]
 
     async def test_a_suspended_waiter_is_passed_over_until_it_is_resumed(self, store: Store) -> None:
         await provide(store, "lock:a", slots=1)
         ann = await _want(store, "ann", "lock:a")
         bob = await _want(store, "bob", "lock:a")
-        assert await act(store, "suspend", bob) == ["done"]
+        assert await amend(store, "suspend", bob) == ["done"]
         assert await _give_back(store, ann)
         assert await state_of(store, bob) is State.SUSPENDED
-        assert await act(store, "resume", bob) == ["done"]
+        assert await amend(store, "resume", bob) == ["done"]
         assert await state_of(store, bob) is State.RUNNING
 
 
@@ -189,7 +189,7 @@ async def _want(store: Store, who: str, *locks: str, **said: Any) -> str:
 
 
 async def _lease_of(store: Store, job: str) -> Lease:
-    held = await look(store, job)
+    held = await get_job(store, job)
     assert held.worker
     assert held.leased_until
     assert held.started_at
@@ -208,9 +208,9 @@ async def _lease_of(store: Store, job: str) -> Lease:
 
 
 async def _give_back(store: Store, job: str, *, fence: int | None = None, now: datetime = NOON) -> bool:
-    held = await look(store, job)
+    held = await get_job(store, job)
     if held.state is State.RUNNING:
-        return await end(store, await _lease_of(store, job), now=now)
+        return await settle(store, await _lease_of(store, job), now=now)
     settlement = Settlement(
         seq=held.seq, job=job, fence=fence or held.fence, state=State.COMPLETED, attempt=held.attempt
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from daybreak.core.model import Done, Lease, State
-from daybreak.policy.settle import settle
+from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import Claim, Store
 from daybreak.testing.contract.builders import (
     HOUR,
@@ -16,16 +16,16 @@ from daybreak.testing.contract.builders import (
     accept,
     accept_all,
     assert_sound,
+    claim_ids,
+    claim_jobs,
+    claim_one,
     configure,
-    end,
     exchange,
     needs,
     provide,
+    settle,
     spec,
     state_of,
-    take,
-    take_ids,
-    take_one,
     used,
 )
 
@@ -37,14 +37,14 @@ class Keeping:
     async def test_what_is_freed_after_long_goes_to_the_first_in_rank(self, store: Store) -> None:
         await provide(store, "plecs", slots=3)
         await accept(store, resources=needs(plecs=3))
-        holder = await take_one(store)
+        holder = await claim_one(store)
         first, second = await accept_all(store, 2, resources=TWO)
-        assert await take(store, 9) == []
-        await end(store, holder, now=LATE)
-        lease = await take_one(store, limit=9, now=LATE)
+        assert await claim_jobs(store, 9) == []
+        await settle(store, holder, now=LATE)
+        lease = await claim_one(store, limit=9, now=LATE)
         assert lease.job == first
-        await end(store, lease, now=LATE + SECOND)
-        assert await take_ids(store, 9, now=LATE + SECOND) == [second]
+        await settle(store, lease, now=LATE + SECOND)
+        assert await claim_ids(store, 9, now=LATE + SECOND) == [second]
         await assert_sound(store)
 
     async def test_three_slots_stay_busy_with_jobs_of_two_and_three(self, store: Store) -> None:
@@ -57,7 +57,7 @@ class Keeping:
         while left:
             over = [lease for ends, lease in running if ends <= now]
             running = [(ends, lease) for ends, lease in running if ends > now]
-            settlements = [settle(lease, Done(), chance=0.5, by=lease.worker) for lease in over]
+            settlements = [settlement_of(lease, Done(), chance=0.5, by=lease.worker) for lease in over]
             left -= len(over)
             for worker in ("w1", "w2"):
                 claim = Claim(worker=worker, limit=2, lease_for=HOUR)
@@ -76,55 +76,55 @@ class Keeping:
         """The first claim knows only the task of the second in rank."""
         await provide(store, "plecs", slots=3)
         await accept_all(store, 3, resources=needs("plecs"))
-        running = await take(store, 3)
+        running = await claim_jobs(store, 3)
         first = await accept(store, "one", resources=needs(plecs=3))
         second = await accept(store, "other", resources=TWO)
         small = await accept(store, "small", resources=needs("plecs"))
-        assert await take(store, 9) == []
-        await end(store, running[0], now=LATE)
-        assert await take(store, 9, tasks=frozenset({("other", 1)}), now=LATE) == []
-        assert await take(store, 9, now=LATE) == []
+        assert await claim_jobs(store, 9) == []
+        await settle(store, running[0], now=LATE)
+        assert await claim_jobs(store, 9, tasks=frozenset({("other", 1)}), now=LATE) == []
+        assert await claim_jobs(store, 9, now=LATE) == []
         for lease in running[1:]:
-            await end(store, lease, now=LATE)
-        lease = await take_one(store, limit=9, now=LATE)
+            await settle(store, lease, now=LATE)
+        lease = await claim_one(store, limit=9, now=LATE)
         assert lease.job == first
-        await end(store, lease, now=LATE)
-        assert await take_ids(store, 9, now=LATE) == [second, small]
+        await settle(store, lease, now=LATE)
+        assert await claim_ids(store, 9, now=LATE) == [second, small]
 
     async def test_what_is_kept_holds_up_nobody_who_goes_before(self, store: Store) -> None:
         await provide(store, "plecs", slots=5)
         await accept_all(store, 5, resources=needs("plecs"))
-        running = await take(store, 5)
+        running = await claim_jobs(store, 5)
         first = await accept(store, "one", resources=needs(plecs=3))
         second = await accept(store, "other", resources=needs(plecs=4))
-        assert await take(store, 9) == []
+        assert await claim_jobs(store, 9) == []
         for lease in running[:3]:
-            await end(store, lease, now=LATE)
-        assert await take(store, 9, tasks=frozenset({("other", 1)}), now=LATE) == []
-        assert await take_ids(store, 9, tasks=frozenset({("one", 1)}), now=LATE) == [first]
+            await settle(store, lease, now=LATE)
+        assert await claim_jobs(store, 9, tasks=frozenset({("other", 1)}), now=LATE) == []
+        assert await claim_ids(store, 9, tasks=frozenset({("one", 1)}), now=LATE) == [first]
         assert await state_of(store, second) is State.BLOCKED
 
     async def test_a_more_urgent_job_takes_over_what_is_kept(self, store: Store) -> None:
         """Else those between the two could pass over both for ever."""
         await provide(store, "plecs", slots=2)
         await accept_all(store, 2, resources=needs("plecs"))
-        running = await take(store, 2)
+        running = await claim_jobs(store, 2)
         await accept(store, resources=TWO, priority=7)
-        assert await take(store) == []
+        assert await claim_jobs(store) == []
         now = LATE
-        await end(store, running.pop(), now=now)
-        assert await take(store, 9, now=now) == []
+        await settle(store, running.pop(), now=now)
+        assert await claim_jobs(store, 9, now=now) == []
         urgent = await accept(store, resources=TWO, priority=1, now=now)
         started: list[str] = []
         for _ in range(20):
             await accept(store, resources=needs("plecs"), priority=4, now=now)
-            running += (leases := await take(store, 9, now=now))
+            running += (leases := await claim_jobs(store, 9, now=now))
             started += [lease.job for lease in leases]
             if urgent in started:
                 break
             now += 3 * SECOND
             if running:
-                await end(store, running.pop(0), now=now)
+                await settle(store, running.pop(0), now=now)
         assert urgent in started
         assert now - LATE < timedelta(seconds=40)
         await assert_sound(store)
@@ -136,33 +136,33 @@ class Keeping:
         await provide(store, "b", slots=2)
         await accept_all(store, 1, resources=needs("a", "b"))
         await accept_all(store, 1, resources=needs("a"))
-        both, only_a = await take(store, 2)
+        both, only_a = await claim_jobs(store, 2)
         first = await accept(store, "one", resources=needs(a=2))
         second = await accept(store, "other", resources=needs(a=2, b=2))
-        assert await take(store, 9) == []
-        await end(store, only_a, now=LATE)
-        assert await take(store, 9, tasks=frozenset({("other", 1)}), now=LATE) == []
+        assert await claim_jobs(store, 9) == []
+        await settle(store, only_a, now=LATE)
+        assert await claim_jobs(store, 9, tasks=frozenset({("other", 1)}), now=LATE) == []
         small = await accept(store, "small", resources=needs("b"), now=LATE)
-        assert await take(store, 9, tasks=frozenset({("small", 1)}), now=LATE) == []
-        assert await take(store, 9, tasks=frozenset({("one", 1)}), now=LATE) == []
-        assert await take_ids(store, 9, tasks=frozenset({("small", 1)}), now=LATE) == [small]
-        await end(store, both, now=LATE)
-        assert await take_ids(store, 9, now=LATE) == [first]
+        assert await claim_jobs(store, 9, tasks=frozenset({("small", 1)}), now=LATE) == []
+        assert await claim_jobs(store, 9, tasks=frozenset({("one", 1)}), now=LATE) == []
+        assert await claim_ids(store, 9, tasks=frozenset({("small", 1)}), now=LATE) == [small]
+        await settle(store, both, now=LATE)
+        assert await claim_ids(store, 9, now=LATE) == [first]
         assert await state_of(store, second) is State.BLOCKED
 
     async def test_nothing_is_kept_for_a_paused_queue(self, store: Store) -> None:
         await provide(store, "plecs", slots=2)
         await accept_all(store, 2, queue="other", resources=needs("plecs"))
-        running = await take(store, 2, queues=("other",))
+        running = await claim_jobs(store, 2, queues=("other",))
         await accept_all(store, 3, queue="held", resources=TWO, priority=0)
         small = await accept_all(store, 3, queue="other", resources=needs("plecs"))
         both = ("held", "other")
-        assert await take(store, 9, queues=both) == []
+        assert await claim_jobs(store, 9, queues=both) == []
         await configure(store, "held", paused=True)
         started: list[str] = []
         for lease in running:
-            await end(store, lease, now=LATE)
-            started += await take_ids(store, 9, queues=both, now=LATE)
+            await settle(store, lease, now=LATE)
+            started += await claim_ids(store, 9, queues=both, now=LATE)
         assert started == small[:2]
 
     async def test_nothing_is_kept_for_a_task_that_nobody_knows(self, store: Store) -> None:
@@ -170,35 +170,37 @@ class Keeping:
         mine = frozenset({("mine", 1)})
         for _ in range(2):
             await accept(store, "mine", resources=needs("plecs"))
-        running = await take(store, 2)
+        running = await claim_jobs(store, 2)
         for _ in range(3):
             await accept(store, "theirs", resources=TWO, priority=0)
         small = [await accept(store, "mine", resources=needs("plecs")) for _ in range(2)]
-        assert await take(store, 9) == []
+        assert await claim_jobs(store, 9) == []
         started: list[str] = []
         for lease in running:
-            await end(store, lease, now=LATE)
-            started += await take_ids(store, 9, tasks=mine, now=LATE)
+            await settle(store, lease, now=LATE)
+            started += await claim_ids(store, 9, tasks=mine, now=LATE)
         assert started == small
 
     async def test_what_is_kept_is_given_up_when_nobody_may_claim_the_job_any_more(self, store: Store) -> None:
         """Slots are kept for it while another job still runs; then its queue is paused."""
         await provide(store, "plecs", slots=2)
         await accept_all(store, 2, queue="other", resources=needs("plecs"))
-        short, _ = await take(store, 2, queues=("other",))
+        short, _ = await claim_jobs(store, 2, queues=("other",))
         big = await accept(store, queue="held", resources=TWO, priority=0)
         small = await accept(store, queue="other", resources=needs("plecs"))
         both = ("held", "other")
-        assert await take(store, 9, queues=both) == []
-        await end(store, short, now=LATE)
-        assert await take(store, 9, queues=both, now=LATE) == [], "kept for the big one"
+        assert await claim_jobs(store, 9, queues=both) == []
+        await settle(store, short, now=LATE)
+        assert await claim_jobs(store, 9, queues=both, now=LATE) == [], "kept for the big one"
         for seconds in range(0, 60, 5):
-            assert await take(store, 9, queues=both, now=LATE + seconds * SECOND) == [], "and as long as it may start"
+            assert await claim_jobs(store, 9, queues=both, now=LATE + seconds * SECOND) == [], (
+                "and as long as it may start"
+            )
         await configure(store, "held", paused=True)
         now, started = LATE + MINUTE, list[str]()
         while not started:
             now += 5 * SECOND
-            started = await take_ids(store, 9, queues=both, now=now, lease_for=LEASE)
+            started = await claim_ids(store, 9, queues=both, now=now, lease_for=LEASE)
             assert now - LATE < 2 * MINUTE
         assert started == [small]
         assert await state_of(store, big) is State.QUEUED

@@ -17,17 +17,17 @@ from daybreak.testing.contract.builders import (
     NOON,
     SECOND,
     accept,
-    act,
+    amend,
     assert_sound,
+    claim_ids,
+    claim_one,
     configure,
-    end,
     find_all,
-    look,
+    get_job,
     run_one,
+    settle,
     spec,
     state_of,
-    take_ids,
-    take_one,
     verdicts,
 )
 
@@ -66,8 +66,8 @@ class Keys:
 
     async def test_removing_a_job_frees_its_key(self, store: Store) -> None:
         job = await accept(store, key="k")
-        await act(store, "cancel", job)
-        await act(store, "remove", job, now=NOON + HOUR)
+        await amend(store, "cancel", job)
+        await amend(store, "remove", job, now=NOON + HOUR)
         assert (await store.purge(Purge(keys_for=timedelta()), now=NOON + HOUR)).keys == 0
         new = spec(key="k", args=OTHER)
         assert await verdicts(store, new, now=NOON + HOUR) == ["new"]
@@ -87,7 +87,7 @@ class Keys:
             "new", "duplicate", "duplicate",
         ]  # fmt: skip
         await run_one(store)
-        await act(store, "remove", first.id)
+        await amend(store, "remove", first.id)
         assert await verdicts(store, spec(key="k"), spec(key="l"), spec(key="m")) == ["new", "new", "new"]
 
     async def test_a_purged_job_leaves_its_key_spent(self, store: Store) -> None:
@@ -161,14 +161,14 @@ class Keys:
         spent, known = KnownKey(gone, digest, is_spent=True), KnownKey(job, digest)
         assert await store.known_keys(["k", "free", "gone", "k"], now=NOON + HOUR) == [known, None, spent, known]
         assert await store.known_keys(["gone", "k"], now=NOON + DAY) == [None, known]
-        await act(store, "cancel", job)
-        await act(store, "remove", job)
+        await amend(store, "cancel", job)
+        await amend(store, "remove", job)
         assert await store.known_keys(["k"], now=NOON + HOUR) == [None]
 
     async def test_a_key_says_by_what_code_its_job_was_submitted(self, store: Store) -> None:
         asked = spec(key="k", code="3.11-old")
         assert await verdicts(store, asked, spec(key="l")) == ["new", "new"]
-        assert (await look(store, asked.id)).spec.code == "3.11-old"
+        assert (await get_job(store, asked.id)).spec.code == "3.11-old"
         answers = await store.insert([spec(key="k", code="3.11-new"), spec(key="l", code="3.11-new")], now=NOON)
         assert [(a.verdict, a.code) for a in answers] == [("duplicate", "3.11-old"), ("duplicate", "")]
         [answer] = await store.insert([spec(key="k", args=OTHER, code="3.11-new")], now=NOON)
@@ -195,7 +195,7 @@ class Uniques:
         job = await accept(store, unique="u", priority=5)
         [answer] = await store.insert([spec("other", unique="u", priority=0)], now=NOON)
         assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, job)
-        assert (await look(store, job)).priority == 5
+        assert (await get_job(store, job)).priority == 5
 
     async def test_unique_refuse_is_a_conflict(self, store: Store) -> None:
         job = await accept(store, unique="u")
@@ -206,35 +206,35 @@ class Uniques:
         job = await accept(store, unique="u", priority=7)
         first = await accept(store, priority=5)
         assert await verdicts(store, spec(unique="u", priority=9, on_conflict="raise")) == ["duplicate"]
-        assert (await look(store, job)).priority == 7
+        assert (await get_job(store, job)).priority == 7
         [answer] = await store.insert([spec(unique="u", priority=2, on_conflict="raise", by="bob")], now=NOON)
         assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, job)
-        assert (await look(store, job)).priority == 2
+        assert (await get_job(store, job)).priority == 2
         assert [(e.kind, e.by) for e in await store.history(job)][1:] == [("reprioritised", "bob")]
-        assert await take_ids(store, 2) == [job, first]
+        assert await claim_ids(store, 2) == [job, first]
 
     async def test_unique_raise_leaves_a_running_job_alone(self, store: Store) -> None:
         job = await accept(store, unique="u", priority=7)
-        await take_one(store)
+        await claim_one(store)
         assert await verdicts(store, spec(unique="u", priority=0, on_conflict="raise")) == ["duplicate"]
-        assert (await look(store, job)).priority == 7
+        assert (await get_job(store, job)).priority == 7
 
     async def test_unique_replace_cancels_the_waiting_job_and_takes_its_name(self, store: Store) -> None:
         queued = await accept(store, unique="u")
         delayed = await accept(store, unique="u", on_conflict="replace", delay=MINUTE, by="bob")
         suspended = await accept(store, unique="u", on_conflict="replace", by="bob")
-        await act(store, "suspend", suspended)
+        await amend(store, "suspend", suspended)
         last = await accept(store, unique="u", on_conflict="replace", by="bob")
         for replaced in (queued, delayed, suspended):
-            job = await look(store, replaced)
+            job = await get_job(store, replaced)
             assert (job.state, job.note, job.finished_at) == (State.CANCELLED, "replaced", NOON)
             assert (await store.history(replaced))[-1].by == "bob"
-        assert await take_ids(store, 9, now=NOON + HOUR) == [last]
+        assert await claim_ids(store, 9, now=NOON + HOUR) == [last]
         await assert_sound(store)
 
     async def test_unique_replace_leaves_a_running_job_alone(self, store: Store) -> None:
         job = await accept(store, unique="u")
-        await take_one(store)
+        await claim_one(store)
         assert await verdicts(store, spec(unique="u", on_conflict="replace")) == ["duplicate"]
         assert await state_of(store, job) is State.RUNNING
 
@@ -255,7 +255,7 @@ class Uniques:
         first = await accept(store, unique="u")
         assert await run_one(store) == first
         second = await accept(store, unique="u")
-        await act(store, "cancel", second)
+        await amend(store, "cancel", second)
         third = await accept(store, unique="u", expires_in=MINUTE)
         await store.advance(now=NOON + MINUTE)
         assert await state_of(store, third) is State.FAILED
@@ -265,9 +265,9 @@ class Uniques:
         first = await accept(store, unique="u")
         await run_one(store)
         second = await accept(store, unique="u")
-        assert await act(store, "retry", first) == ["refused"]
-        await act(store, "cancel", second)
-        assert await act(store, "retry", first, second) == ["done", "refused"]
+        assert await amend(store, "retry", first) == ["refused"]
+        await amend(store, "cancel", second)
+        assert await amend(store, "retry", first, second) == ["done", "refused"]
         assert await verdicts(store, spec(unique="u")) == ["duplicate"]
 
 
@@ -276,7 +276,7 @@ class UniquesWhileWaiting:
 
     async def test_a_running_job_can_be_submitted_again_under_its_unique_name(self, store: Store) -> None:
         running = await accept(store, **WAITING_ONCE)
-        await take_one(store)
+        await claim_one(store)
         waiting = await accept(store, **WAITING_ONCE)
         [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
         assert (answer.verdict, answer.job, answer.same) == (Verdict.DUPLICATE, waiting, "unique")
@@ -289,36 +289,36 @@ class UniquesWhileWaiting:
         for on_conflict, verdict in options:
             asked = spec(**WAITING_ONCE, priority=2, on_conflict=on_conflict)
             assert await verdicts(store, asked) == [verdict]
-        assert (await look(store, job)).priority == 2
+        assert (await get_job(store, job)).priority == 2
         new = await accept(store, **WAITING_ONCE, on_conflict="replace")
         assert [await state_of(store, job), await state_of(store, new)] == [State.CANCELLED, State.QUEUED]
 
     async def test_scheduled_and_suspended_jobs_wait_too(self, store: Store) -> None:
         job = await accept(store, **WAITING_ONCE, delay=MINUTE)
         assert await verdicts(store, spec(**WAITING_ONCE)) == ["duplicate"]
-        await act(store, "suspend", job)
+        await amend(store, "suspend", job)
         assert await verdicts(store, spec(**WAITING_ONCE)) == ["duplicate"]
 
     async def test_a_running_job_is_never_replaced_nor_refused_for(self, store: Store) -> None:
         running = await accept(store, **WAITING_ONCE)
-        await take_one(store)
+        await claim_one(store)
         new = await accept(store, **WAITING_ONCE, on_conflict="replace")
-        await take_one(store)
+        await claim_one(store)
         last = await accept(store, **WAITING_ONCE, on_conflict="refuse")
         states = [await state_of(store, job) for job in (running, new, last)]
         assert states == [State.RUNNING, State.RUNNING, State.QUEUED]
 
     async def test_without_it_a_running_job_keeps_its_name(self, store: Store) -> None:
         job = await accept(store, **WAITING_ONCE)
-        await take_one(store)
+        await claim_one(store)
         [answer] = await store.insert([spec(unique="u")], now=NOON)
         assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, job)
 
     async def test_the_end_of_a_job_does_not_free_a_name_it_gave_up(self, store: Store) -> None:
         await accept(store, **WAITING_ONCE)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         waiting = await accept(store, **WAITING_ONCE)
-        assert await end(store, lease)
+        assert await settle(store, lease)
         [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
         assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, waiting)
         await run_one(store)
@@ -326,17 +326,17 @@ class UniquesWhileWaiting:
 
     async def test_a_retried_job_waits_beside_the_one_that_has_its_name(self, store: Store) -> None:
         first = await accept(store, **WAITING_ONCE)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         second = await accept(store, **WAITING_ONCE)
-        assert await end(store, lease, Failed(Failure(message="busy", verdict="transient")))
+        assert await settle(store, lease, Failed(Failure(message="busy", verdict="transient")))
         [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
         assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, second)
-        assert set(await take_ids(store, 9, now=NOON + HOUR)) == {first, second}
+        assert set(await claim_ids(store, 9, now=NOON + HOUR)) == {first, second}
         await assert_sound(store, [first, second])
 
     async def test_a_retried_job_keeps_a_name_that_nobody_took(self, store: Store) -> None:
         job = await accept(store, **WAITING_ONCE)
-        assert await end(store, await take_one(store), Failed(Failure(message="busy", verdict="transient")))
+        assert await settle(store, await claim_one(store), Failed(Failure(message="busy", verdict="transient")))
         [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
         assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, job)
 
@@ -344,14 +344,14 @@ class UniquesWhileWaiting:
         first = await accept(store, **WAITING_ONCE)
         await run_one(store)
         second = await accept(store, **WAITING_ONCE)
-        assert await act(store, "retry", first) == ["refused"]
-        await take_one(store)
-        assert await act(store, "retry", first) == ["done"]
+        assert await amend(store, "retry", first) == ["refused"]
+        await claim_one(store)
+        assert await amend(store, "retry", first) == ["done"]
         [answer] = await store.insert([spec(**WAITING_ONCE)], now=NOON)
         assert (answer.verdict, answer.job) == (Verdict.DUPLICATE, first)
         assert await state_of(store, second) is State.RUNNING
 
     async def test_its_kind_of_uniqueness_is_kept_with_the_job(self, store: Store) -> None:
         job = await accept(store, **WAITING_ONCE)
-        assert (await look(store, job)).spec.unique_while == "waiting"
-        assert (await take_one(store)).spec.unique_while == "waiting"
+        assert (await get_job(store, job)).spec.unique_while == "waiting"
+        assert (await claim_one(store)).spec.unique_while == "waiting"

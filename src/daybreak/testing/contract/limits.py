@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from daybreak.core.model import Cancelled, Done, HandedBack, Lost, Outcome, State, Suspended, TimedOut
-from daybreak.policy.settle import settle
+from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import Claim, Store
 from daybreak.testing.contract.builders import (
     DAY,
@@ -17,18 +17,18 @@ from daybreak.testing.contract.builders import (
     OOPS,
     accept,
     accept_all,
-    act,
+    amend,
+    claim_ids,
+    claim_jobs,
+    claim_one,
     configure,
-    end,
     exchange,
     find_all,
     reap,
     run_one,
+    settle,
     spec,
     state_of,
-    take,
-    take_ids,
-    take_one,
     verdicts,
 )
 
@@ -43,76 +43,76 @@ class MaxRunning:
         await accept_all(store, 30)
         now = NOON
         for outcome in EVERY_OUTCOME:
-            leases = await take(store, 9, now=now)
+            leases = await claim_jobs(store, 9, now=now)
             assert len(leases) == 2, outcome
-            assert await take(store, 9, now=now, worker="w2") == []
+            assert await claim_jobs(store, 9, now=now, worker="w2") == []
             for lease in leases:
-                assert await end(store, lease, outcome, now=now)
+                assert await settle(store, lease, outcome, now=now)
             now += MINUTE
 
     async def test_max_running_counts_a_lease_that_ran_out_until_it_is_settled(self, store: Store) -> None:
         await configure(store, max_running=1)
         first, second = await accept_all(store, 2)
-        await take_one(store)
-        assert await take(store, now=NOON + HOUR) == []
+        await claim_one(store)
+        assert await claim_jobs(store, now=NOON + HOUR) == []
         [taken] = await reap(store, now=NOON + HOUR)
-        assert await take(store, now=NOON + HOUR) == []
-        await end(store, taken, Lost(), now=NOON + HOUR)
-        assert await take_ids(store, 9, now=NOON + HOUR) == [first]
+        assert await claim_jobs(store, now=NOON + HOUR) == []
+        await settle(store, taken, Lost(), now=NOON + HOUR)
+        assert await claim_ids(store, 9, now=NOON + HOUR) == [first]
         assert await state_of(store, second) is State.QUEUED
 
     async def test_max_running_holds_under_concurrent_claims(self, store: Store) -> None:
         await configure(store, max_running=3)
         await accept_all(store, 20)
-        claims = await asyncio.gather(*(take(store, 2, worker=f"w{n}") for n in range(8)))
+        claims = await asyncio.gather(*(claim_jobs(store, 2, worker=f"w{n}") for n in range(8)))
         assert sum(map(len, claims)) == 3
 
     async def test_max_running_of_one_queue_is_no_limit_for_another(self, store: Store) -> None:
         await configure(store, "small", max_running=1)
         small = await accept_all(store, 3, queue="small", priority=0)
         big = await accept_all(store, 3, queue="big", priority=9)
-        assert await take_ids(store, 9, queues=("small", "big")) == [small[0], *big]
+        assert await claim_ids(store, 9, queues=("small", "big")) == [small[0], *big]
 
     async def test_max_running_counts_all_tasks_of_the_queue(self, store: Store) -> None:
         await configure(store, max_running=2)
         for task in ("a", "b", "c"):
             await accept(store, task)
-        assert len(await take(store, 9, tasks=frozenset({("a", 1)}))) == 1
-        assert len(await take(store, 9, tasks=frozenset({("b", 1), ("c", 1)}))) == 1
+        assert len(await claim_jobs(store, 9, tasks=frozenset({("a", 1)}))) == 1
+        assert len(await claim_jobs(store, 9, tasks=frozenset({("b", 1), ("c", 1)}))) == 1
 
     async def test_a_settlement_makes_room_for_the_claim_it_travels_with(self, store: Store) -> None:
         await configure(store, max_running=1)
         first, second = await accept_all(store, 2)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         assert lease.job == first
-        done = settle(lease, Done(), chance=0, by="w1")
+        done = settlement_of(lease, Done(), chance=0, by="w1")
         answer = await exchange(store, settle=[done], claim=Claim(worker="w1", limit=5))
         assert [lease.job for lease in answer.leases] == [second]
 
     async def test_a_lowered_limit_stops_claims_until_enough_have_ended(self, store: Store) -> None:
         await accept_all(store, 9)
-        leases = await take(store, 3)
+        leases = await claim_jobs(store, 3)
         await configure(store, max_running=2)
         for left in (3, 2):
-            assert await take(store, 9) == [], left
-            await end(store, leases.pop())
-        assert len(await take(store, 9)) == 1
+            assert await claim_jobs(store, 9) == [], left
+            await settle(store, leases.pop())
+        assert len(await claim_jobs(store, 9)) == 1
 
     async def test_max_running_zero_runs_nothing(self, store: Store) -> None:
         await configure(store, max_running=0)
         await accept(store)
-        assert await take(store, 9) == []
+        assert await claim_jobs(store, 9) == []
 
     async def test_a_paused_queue_gives_nothing_and_what_runs_goes_on(self, store: Store) -> None:
         first, second = await accept_all(store, 2)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         await configure(store, paused=True)
-        assert await take(store, 9) == []
-        assert await end(store, lease)
+        assert await claim_jobs(store, 9) == []
+        assert await settle(store, lease)
         assert await state_of(store, first) is State.COMPLETED
         await accept(store)
         await configure(store, paused=False)
-        assert (await take_ids(store, 9))[0] == second
+        assert (await claim_ids(store, 9))[0] == second
 
 
 class Capacity:
@@ -126,8 +126,8 @@ class Capacity:
         await accept_all(store, 2)
         await accept(store, delay=MINUTE)
         suspended = await accept(store)
-        await act(store, "suspend", suspended)
-        await take_one(store)
+        await amend(store, "suspend", suspended)
+        await claim_one(store)
         assert await verdicts(store, spec()) == ["full"]
 
     async def test_capacity_is_free_again_after_every_kind_of_end(self, store: Store) -> None:
@@ -136,7 +136,7 @@ class Capacity:
             await accept(store)
             await run_one(store, outcome)
         cancelled = await accept(store)
-        await act(store, "cancel", cancelled)
+        await amend(store, "cancel", cancelled)
         await accept(store, expires_in=MINUTE)
         await store.advance(now=NOON + MINUTE)
         await accept(store, now=NOON + HOUR)
@@ -147,7 +147,7 @@ class Capacity:
         job = await accept(store)
         for outcome in (OOPS, HandedBack(), Suspended()):
             await run_one(store, outcome, now=NOON + HOUR)
-            await act(store, "resume", job, now=NOON + HOUR)
+            await amend(store, "resume", job, now=NOON + HOUR)
             await store.advance(now=NOON + DAY)
             assert await verdicts(store, spec(), now=NOON + HOUR) == ["full"]
         await reap(store, now=NOON + DAY + LEASE)
@@ -157,12 +157,12 @@ class Capacity:
         await configure(store, capacity=2)
         await accept_all(store, 2)
         done = await run_one(store)
-        await act(store, "remove", done)
+        await amend(store, "remove", done)
         assert await verdicts(store, spec(), spec()) == ["new", "full"]
 
     async def test_a_retried_job_counts_again(self, store: Store) -> None:
         await configure(store, capacity=1)
         await accept(store)
         done = await run_one(store)
-        await act(store, "retry", done)
+        await amend(store, "retry", done)
         assert await verdicts(store, spec()) == ["full"]

@@ -21,20 +21,20 @@ from daybreak.testing.contract.builders import (
     SECOND,
     TWICE,
     accept,
-    act,
+    amend,
     assert_sound,
     beat,
-    end,
+    claim_ids,
+    claim_jobs,
+    claim_one,
     find_all,
     follow,
+    get_job,
     kinds_of,
-    look,
     run_one,
+    settle,
     spec,
     state_of,
-    take,
-    take_ids,
-    take_one,
     verdicts,
 )
 
@@ -73,7 +73,7 @@ class Moving:
         await run_one(store, Done(b"42"), now=NOON + SECOND)
         moved = await uprooted(store, job)
         await adopted(store, moved)
-        found = await look(store, job)
+        found = await get_job(store, job)
         new = {"seq": found.seq, "fence": moved.job.fence + 1, "revision": moved.job.revision + 1}
         assert found == replace(moved.job, **new)
         told = (await store.history(job))[-1]
@@ -88,44 +88,44 @@ class Moving:
         await run_one(store, FATAL)
         moved = await uprooted(store, job)
         await adopted(store, moved)
-        assert (await look(store, job)).failure == moved.job.failure is not None
-        assert await act(store, "retry", job, now=LATER) == ["done"]
-        assert await take_ids(store, now=LATER) == [job]
+        assert (await get_job(store, job)).failure == moved.job.failure is not None
+        assert await amend(store, "retry", job, now=LATER) == ["done"]
+        assert await claim_ids(store, now=LATER) == [job]
 
     async def test_a_waiting_job_is_claimed_in_its_place_under_a_higher_fence(self, store: Store) -> None:
         first, second = await accept(store, retry=TWICE), await accept(store, priority=2)
-        assert await end(store, await take_one(store, queues=("default",)))  # the urgent one
-        lease = await take_one(store)
-        assert await end(store, lease, OOPS)
+        assert await settle(store, await claim_one(store, queues=("default",)))  # the urgent one
+        lease = await claim_one(store)
+        assert await settle(store, lease, OOPS)
         await store.advance(now=LATER)
         moved = await uprooted(store, first)
         assert (moved.job.state, moved.job.attempt) == (State.QUEUED, 1)
         await adopted(store, moved)
-        again = await take_one(store, now=LATER)
+        again = await claim_one(store, now=LATER)
         assert (again.job, again.attempt, again.spec) == (first, 2, lease.spec)
         assert again.fence > moved.job.fence
-        assert not await end(store, lease, now=LATER)
-        assert await end(store, again, now=LATER)
+        assert not await settle(store, lease, now=LATER)
+        assert await settle(store, again, now=LATER)
         assert await state_of(store, second) is State.COMPLETED
 
     async def test_rank_is_by_priority_also_among_adopted_ones(self, store: Store) -> None:
         low, high = await accept(store, priority=5), await accept(store, priority=8)
-        await act(store, "rerank", high, priority=1)
+        await amend(store, "rerank", high, priority=1)
         parted = [await uprooted(store, low), await uprooted(store, high)]
         here = await accept(store, priority=3, now=LATER)
         for moved in parted:
             await adopted(store, moved)
-        assert await take_ids(store, 3, now=LATER) == [high, here, low]
+        assert await claim_ids(store, 3, now=LATER) == [high, here, low]
 
     async def test_a_scheduled_job_is_due_when_it_was(self, store: Store) -> None:
         job = await accept(store, run_at=NOON + HOUR)
         await adopted(store, await uprooted(store, job))
-        assert (await look(store, job)).run_at == NOON + HOUR
+        assert (await get_job(store, job)).run_at == NOON + HOUR
         told = (await store.history(job))[-1]
         assert (told.kind, told.state, told.run_at) == ("moved", State.SCHEDULED, NOON + HOUR)
         assert (await follow(store))[0][-1] == told
-        assert await take(store, now=NOON + HOUR - SECOND) == []
-        assert await take_ids(store, now=NOON + HOUR) == [job]
+        assert await claim_jobs(store, now=NOON + HOUR - SECOND) == []
+        assert await claim_ids(store, now=NOON + HOUR) == [job]
 
     async def test_what_cannot_be_adopted_is_refused_before_anything_is_written(self, store: Store) -> None:
         good, late = await accept(store), await accept(store, run_at=NOON + HOUR)
@@ -150,31 +150,31 @@ class Moving:
         odd = replace(changed(moved, note="\udcff", message="\udcff", progress=0.5), history=told)
         [answer] = await store.adopt([odd], by="\udcff", now=LATER)
         assert answer.verdict is Verdict.NEW
-        found = await look(store, moved.job.id)
+        found = await get_job(store, moved.job.id)
         assert (found.note, found.message) == ("\\udcff", "\\udcff")
         assert (await store.history(moved.job.id))[-1].by == "\\udcff"
 
     async def test_a_suspended_job_waits_on_when_it_is_resumed(self, store: Store) -> None:
         job = await accept(store, run_at=NOON + HOUR)
-        assert await act(store, "suspend", job) == ["done"]
-        assert (await look(store, job)).run_at is None
+        assert await amend(store, "suspend", job) == ["done"]
+        assert (await get_job(store, job)).run_at is None
         moved = await uprooted(store, job)
         assert (moved.job.state, moved.job.run_at) == (State.SUSPENDED, NOON + HOUR)
         await adopted(store, moved)
-        assert await act(store, "resume", job, now=LATER) == ["done"]
+        assert await amend(store, "resume", job, now=LATER) == ["done"]
         assert await state_of(store, job) is State.SCHEDULED
-        assert await take_ids(store, now=NOON + HOUR) == [job]
+        assert await claim_ids(store, now=NOON + HOUR) == [job]
 
     async def test_what_was_held_brings_its_checkpoint(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         assert (await beat(store, lease, checkpoint=b"half", progress=0.5)).held
-        assert await act(store, "suspend", job) == ["requested"]
-        assert await end(store, lease, OOPS)
+        assert await amend(store, "suspend", job) == ["requested"]
+        assert await settle(store, lease, OOPS)
         await adopted(store, await uprooted(store, job))
         assert await state_of(store, job) is State.SUSPENDED
-        assert await act(store, "resume", job, now=LATER) == ["done"]
-        assert (await take_one(store, now=LATER + HOUR)).checkpoint == b"half"
+        assert await amend(store, "resume", job, now=LATER) == ["done"]
+        assert (await claim_one(store, now=LATER + HOUR)).checkpoint == b"half"
 
     async def test_a_wait_that_has_a_limit_keeps_it(self, store: Store) -> None:
         job = await accept(store, expires_in=HOUR)
@@ -213,7 +213,7 @@ class Moving:
         await store.purge(Purge(), now=NOON + 8 * DAY)
         await adopted(store, moved, now=NOON + 8 * DAY)
         assert (await store.pack([first.id]))[0].keys == moved.keys  # type: ignore[union-attr]
-        await act(store, "cancel", first.id, now=NOON + 8 * DAY)
+        await amend(store, "cancel", first.id, now=NOON + 8 * DAY)
         [answer] = await store.insert([replace(second, id="another")], now=NOON + 8 * DAY)
         assert (answer.verdict, answer.job, answer.same) == (Verdict.DUPLICATE, first.id, "key")
 
@@ -263,9 +263,9 @@ class Moving:
     async def test_a_job_that_gave_up_its_unique_name_moves_without_it(self, store: Store) -> None:
         first, second = (spec(unique="u", unique_while="waiting") for _ in range(2))
         assert await verdicts(store, first) == ["new"]
-        lease = await take_one(store)
+        lease = await claim_one(store)
         assert await verdicts(store, second) == ["new"]
-        assert await end(store, lease, OOPS)
+        assert await settle(store, lease, OOPS)
         assert [(await packed(store, job)).holds_name for job in (first.id, second.id)] == [False, True]
         moved = [await uprooted(store, job) for job in (first.id, second.id)]
         assert moved[0].job.spec.unique_while == "waiting"
@@ -281,7 +281,7 @@ class Moving:
         [answer] = await store.adopt([moved], by="mover", now=LATER)
         assert (answer.verdict, answer.job, answer.same) == (Verdict.CONFLICT, taken, "unique")
         assert await store.get([job]) == [None]
-        await act(store, "cancel", taken)
+        await amend(store, "cancel", taken)
         await adopted(store, moved)
         assert await verdicts(store, spec(unique="u", on_conflict="refuse")) == ["conflict"]
 
@@ -304,10 +304,10 @@ class Moving:
 
     async def test_only_what_has_not_changed_since_is_dropped(self, store: Store) -> None:
         running, changed = await accept(store, priority=0), await accept(store)
-        before = await look(store, changed)
-        await take_one(store)
-        await act(store, "rerank", changed, priority=1)
-        asked = ((running, (await look(store, running)).revision), (changed, before.revision), ("nobody", 1))
+        before = await get_job(store, changed)
+        await claim_one(store)
+        await amend(store, "rerank", changed, priority=1)
+        asked = ((running, (await get_job(store, running)).revision), (changed, before.revision), ("nobody", 1))
         assert (await store.purge(Purge(moved=asked), now=LATER)).moved == [False, False, False]
         assert set(await find_all(store)) == {running, changed}
         await assert_sound(store, [running, changed])
@@ -315,10 +315,10 @@ class Moving:
     async def test_a_long_history_stays_whole(self, store: Store) -> None:
         job = await accept(store)
         for n in range(450):
-            await act(store, "rerank", job, priority=n % 9)
+            await amend(store, "rerank", job, priority=n % 9)
         moved = await uprooted(store, job)
         await adopted(store, moved)
         for n in range(250):
-            await act(store, "rerank", job, priority=n % 9 + 1, now=LATER)
+            await amend(store, "rerank", job, priority=n % 9 + 1, now=LATER)
         await assert_sound(store, [job])
         assert (await store.history(job))[0] == moved.history[0]

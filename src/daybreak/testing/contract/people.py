@@ -14,72 +14,72 @@ from daybreak.testing.contract.builders import (
     OOPS,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
     beat,
-    end,
+    claim_ids,
+    claim_jobs,
+    claim_one,
     find_all,
+    get_job,
     kinds_of,
-    look,
     run_one,
+    settle,
     state_of,
-    take,
-    take_ids,
-    take_one,
 )
 
 
 class Holding:
     async def test_a_suspended_job_is_held_until_it_is_resumed(self, store: Store) -> None:
         job = await accept(store)
-        assert await act(store, "suspend", job, note="wait for ann") == ["done"]
-        assert (await look(store, job)).note == "wait for ann"
-        assert await take(store, now=NOON + DAY) == []
-        assert await act(store, "suspend", job) == ["refused"]
-        assert await act(store, "resume", job) == ["done"]
-        assert await take_ids(store) == [job]
+        assert await amend(store, "suspend", job, note="wait for ann") == ["done"]
+        assert (await get_job(store, job)).note == "wait for ann"
+        assert await claim_jobs(store, now=NOON + DAY) == []
+        assert await amend(store, "suspend", job) == ["refused"]
+        assert await amend(store, "resume", job) == ["done"]
+        assert await claim_ids(store) == [job]
 
     async def test_a_resumed_job_still_waits_for_its_time(self, store: Store) -> None:
         job = await accept(store, delay=HOUR)
-        await act(store, "suspend", job)
-        await act(store, "resume", job, now=NOON + MINUTE)
-        found = await look(store, job)
+        await amend(store, "suspend", job)
+        await amend(store, "resume", job, now=NOON + MINUTE)
+        found = await get_job(store, job)
         assert (found.state, found.run_at) == (State.SCHEDULED, NOON + HOUR)
-        await act(store, "suspend", job, now=NOON + MINUTE)
+        await amend(store, "suspend", job, now=NOON + MINUTE)
         await store.advance(now=NOON + 2 * HOUR)
         assert await state_of(store, job) is State.SUSPENDED
-        await act(store, "resume", job, now=NOON + 2 * HOUR)
+        await amend(store, "resume", job, now=NOON + 2 * HOUR)
         assert await state_of(store, job) is State.QUEUED
 
     async def test_a_running_job_asked_to_suspend_is_held_when_it_comes_back(self, store: Store) -> None:
         for outcome in (HandedBack(b"half"), OOPS):
             job = await accept(store)
-            lease = await take_one(store)
-            assert await act(store, "suspend", job) == ["requested"]
-            assert await act(store, "suspend", job) == ["requested"]
-            assert (await look(store, job)).suspending
+            lease = await claim_one(store)
+            assert await amend(store, "suspend", job) == ["requested"]
+            assert await amend(store, "suspend", job) == ["requested"]
+            assert (await get_job(store, job)).suspending
             assert (await beat(store, lease)).suspend
-            await end(store, lease, outcome)
-            found = await look(store, job)
+            await settle(store, lease, outcome)
+            found = await get_job(store, job)
             assert (found.state, found.suspending) == (State.SUSPENDED, False), outcome
-            assert await take(store, now=NOON + DAY) == []
+            assert await claim_jobs(store, now=NOON + DAY) == []
         await assert_sound(store)
 
     async def test_a_job_asked_to_suspend_may_still_finish(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
-        await act(store, "suspend", job)
-        await end(store, lease, Done(b"1"))
+        lease = await claim_one(store)
+        await amend(store, "suspend", job)
+        await settle(store, lease, Done(b"1"))
         assert await state_of(store, job) is State.COMPLETED
 
     async def test_resuming_withdraws_a_request_to_suspend(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
-        assert await act(store, "resume", job) == ["refused"]
-        await act(store, "suspend", job)
-        assert await act(store, "resume", job) == ["done"]
+        lease = await claim_one(store)
+        assert await amend(store, "resume", job) == ["refused"]
+        await amend(store, "suspend", job)
+        assert await amend(store, "resume", job) == ["done"]
         assert not (await beat(store, lease)).suspend
-        await end(store, lease, HandedBack())
+        await settle(store, lease, HandedBack())
         assert await state_of(store, job) is State.QUEUED
         await assert_sound(store)
 
@@ -88,27 +88,27 @@ class Amending:
     async def test_only_finished_jobs_can_be_removed(self, store: Store) -> None:
         running, queued, held = await accept_all(store, 3)
         delayed = await accept(store, delay=MINUTE)
-        lease = await take_one(store)
-        await act(store, "suspend", held)
-        assert await act(store, "remove", running, queued, delayed, held) == ["refused"] * 4
-        await end(store, lease)
-        assert await act(store, "remove", running) == ["done"]
+        lease = await claim_one(store)
+        await amend(store, "suspend", held)
+        assert await amend(store, "remove", running, queued, delayed, held) == ["refused"] * 4
+        await settle(store, lease)
+        assert await amend(store, "remove", running) == ["done"]
         assert await store.get([running]) == [None]
-        assert await act(store, "remove", running) == ["missing"]
+        assert await amend(store, "remove", running) == ["missing"]
         await assert_sound(store)
 
     async def test_removing_a_job_twice_at_once_is_harmless(self, store: Store) -> None:
         job = await accept(store)
         await run_one(store)
-        assert await act(store, "remove", job, job) == ["done", "missing"]
+        assert await amend(store, "remove", job, job) == ["done", "missing"]
 
     async def test_only_finished_jobs_can_be_retried(self, store: Store) -> None:
         running, queued, delayed = *await accept_all(store, 2), await accept(store, delay=MINUTE)
-        await take_one(store)
-        assert await act(store, "retry", running, queued, delayed) == ["refused"] * 3
-        await act(store, "cancel", queued)
-        assert await act(store, "retry", queued) == ["done"]
-        assert await take_ids(store) == [queued]
+        await claim_one(store)
+        assert await amend(store, "retry", running, queued, delayed) == ["refused"] * 3
+        await amend(store, "cancel", queued)
+        assert await amend(store, "retry", queued) == ["done"]
+        assert await claim_ids(store) == [queued]
 
     async def test_each_job_is_answered_for_in_the_order_asked(self, store: Store) -> None:
         queued = await accept(store)
@@ -124,21 +124,21 @@ class Amending:
 
     async def test_a_running_job_cannot_be_reprioritised(self, store: Store) -> None:
         job = await accept(store, priority=5)
-        await take_one(store)
-        assert await act(store, "rerank", job, priority=0) == ["refused"]
-        assert (await look(store, job)).priority == 5
+        await claim_one(store)
+        assert await amend(store, "rerank", job, priority=0) == ["refused"]
+        assert (await get_job(store, job)).priority == 5
 
     async def test_scheduled_and_suspended_jobs_can_be_reprioritised(self, store: Store) -> None:
         delayed, held, urgent = await accept(store, delay=MINUTE), await accept(store), await accept(store, priority=2)
-        await act(store, "suspend", held)
-        assert await act(store, "rerank", delayed, held, priority=1) == ["done", "done"]
-        await act(store, "resume", held)
-        assert await take_ids(store, 9, now=NOON + MINUTE) == [delayed, held, urgent]
+        await amend(store, "suspend", held)
+        assert await amend(store, "rerank", delayed, held, priority=1) == ["done", "done"]
+        await amend(store, "resume", held)
+        assert await claim_ids(store, 9, now=NOON + MINUTE) == [delayed, held, urgent]
         await assert_sound(store)
 
     async def test_re_ranking_to_the_same_priority_is_no_event(self, store: Store) -> None:
         job = await accept(store, priority=5)
-        assert await act(store, "rerank", job, priority=5) == ["done"]
+        assert await amend(store, "rerank", job, priority=5) == ["done"]
         assert await kinds_of(store, job) == ["submitted"]
 
 
@@ -155,11 +155,11 @@ class Bulk:
 
     async def test_a_bulk_change_does_not_touch_later_arrivals(self, store: Store) -> None:
         await accept_all(store, 5)
-        amend = Amend(action="cancel", by="ann", filter=Filter(states=frozenset({State.QUEUED})), limit=2)
-        first = await store.amend(amend, now=NOON)
+        request = Amend(action="cancel", by="ann", filter=Filter(states=frozenset({State.QUEUED})), limit=2)
+        first = await store.amend(request, now=NOON)
         assert first.cursor is not None
         late = await accept_all(store, 5)
-        changed, _ = await amend_all(store, msgspec.structs.replace(amend, cursor=first.cursor))
+        changed, _ = await amend_all(store, msgspec.structs.replace(request, cursor=first.cursor))
         assert len(first.amendments) + len(changed) == 5
         assert await find_all(store, states=frozenset({State.QUEUED})) == late
 
@@ -169,12 +169,12 @@ class Bulk:
             await run_one(store)
         changed, _ = await amend_all(store, Amend(action="retry", by="ann", filter=Filter(), limit=2))
         assert sorted(amendment.job for amendment in changed) == jobs
-        assert await take_ids(store, 9) == jobs
+        assert await claim_ids(store, 9) == jobs
 
     async def test_a_bulk_change_answers_only_for_what_it_changed(self, store: Store) -> None:
         running, done, queued = await accept_all(store, 3)
-        leases = await take(store, 2)
-        await end(store, leases[1])
+        leases = await claim_jobs(store, 2)
+        await settle(store, leases[1])
         changed, _ = await amend_all(store, Amend(action="cancel", by="ann", filter=Filter(), limit=2))
         assert {(a.job, a.verdict) for a in changed} == {(running, "requested"), (queued, "done")}
         assert await state_of(store, done) is State.COMPLETED
@@ -192,15 +192,15 @@ class Bulk:
         assert await find_all(store) == [queued]
 
 
-async def amend_all(store: Store, amend: Amend) -> tuple[list[Amendment], list[int]]:
+async def amend_all(store: Store, request: Amend) -> tuple[list[Amendment], list[int]]:
     """Follow a bulk change to its end: all amendments, and how many there were in each chunk."""
     changed: list[Amendment] = []
     chunks: list[int] = []
     for _ in range(1000):
-        amended = await store.amend(amend, now=NOON)
+        amended = await store.amend(request, now=NOON)
         changed += amended.amendments
         chunks.append(len(amended.amendments))
         if amended.cursor is None:
             return changed, chunks
-        amend = msgspec.structs.replace(amend, cursor=amended.cursor)
+        request = msgspec.structs.replace(request, cursor=amended.cursor)
     raise AssertionError("a bulk change does not end")

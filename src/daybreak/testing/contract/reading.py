@@ -13,12 +13,12 @@ from daybreak.testing.contract.builders import (
     NOON,
     accept,
     accept_all,
-    act,
+    amend,
+    claim_one,
     find_all,
+    get_job,
     jobs_of,
-    look,
     run_one,
-    take_one,
 )
 
 QUEUED = frozenset({State.QUEUED})
@@ -53,8 +53,8 @@ class Finding:
             jobs = await accept_all(store, 8)
             page = await store.find(Query(limit=3, cursor=None, filter=Filter(states=states)))
             seen = [job.id for job in page.jobs]
-            await act(store, "cancel", seen[0], page.jobs[-1].id)  # the very job the cursor stands on goes, too
-            await act(store, "remove", seen[0], page.jobs[-1].id)
+            await amend(store, "cancel", seen[0], page.jobs[-1].id)  # the very job the cursor stands on goes, too
+            await amend(store, "remove", seen[0], page.jobs[-1].id)
             await accept(store, priority=10)
             while page.cursor is not None:
                 page = await store.find(Query(limit=3, cursor=page.cursor, filter=Filter(states=states)))
@@ -62,16 +62,16 @@ class Finding:
             assert len(seen) == len(set(seen))
             assert set(jobs) <= set(seen)
             for job in await find_all(store):
-                await act(store, "cancel", job)
-                await act(store, "remove", job)
+                await amend(store, "cancel", job)
+                await amend(store, "remove", job)
 
     async def test_a_page_shows_the_same_job_as_get(self, store: Store) -> None:
         await accept_all(store, 3, owner="ann", tags=("x",))
         await accept(store, delay=MINUTE)
         await run_one(store, FATAL)
-        await take_one(store)
+        await claim_one(store)
         jobs = await jobs_of(store)
-        assert jobs == [await look(store, job.id) for job in jobs]
+        assert jobs == [await get_job(store, job.id) for job in jobs]
 
     async def test_every_filter_means_what_it_says(self, store: Store) -> None:
         said: dict[str, Any] = {"queue": "q", "task": "t", "run": "r", "owner": "o", "key": "k"}
@@ -84,8 +84,8 @@ class Finding:
     async def test_filters_by_state_reason_priority_and_tag(self, store: Store) -> None:
         failed, running, tagged = await accept(store), await accept(store), await accept(store, tags=("x", "y"))
         assert await run_one(store, FATAL) == failed
-        assert (await take_one(store)).job == running
-        await act(store, "rerank", tagged, priority=3)
+        assert (await claim_one(store)).job == running
+        await amend(store, "rerank", tagged, priority=3)
         assert await find_all(store, states=frozenset({State.FAILED})) == [failed]
         assert await find_all(store, states=frozenset({State.RUNNING, State.FAILED})) == [running, failed]
         assert await find_all(store, reason="error") == [failed]
@@ -105,11 +105,11 @@ class Finding:
     async def test_reading_changes_nothing(self, store: Store) -> None:
         job = await accept(store, delay=MINUTE)
         await accept(store, expires_in=MINUTE)
-        before = await look(store, job), (await store.events()).cursor
+        before = await get_job(store, job), (await store.events()).cursor
         await find_all(store)
         await store.count()
         await store.position(job)
         await store.history(job)
         await store.records("queue")
-        assert (await look(store, job), (await store.events()).cursor) == before
+        assert (await get_job(store, job), (await store.events()).cursor) == before
         assert (await store.advance(now=NOON + HOUR)).due == 1

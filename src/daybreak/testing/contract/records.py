@@ -6,9 +6,19 @@ import pytest
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Done, Put, State
-from daybreak.policy.settle import settle
+from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import LATEST, Claim, Store
-from daybreak.testing.contract.builders import NOON, accept, end, exchange, find_all, follow, spec, state_of, take_one
+from daybreak.testing.contract.builders import (
+    NOON,
+    accept,
+    claim_one,
+    exchange,
+    find_all,
+    follow,
+    settle,
+    spec,
+    state_of,
+)
 
 
 def note(value: bytes | None, *, expect: int | None = None, name: str = "n", kind: str = "note") -> Put:
@@ -45,8 +55,8 @@ class Records:
         told = Put(kind="note", name="n", value=b"1", tells="breaker_closed")
         await exchange(store, put=[told])
         await accept(store)
-        lease = await take_one(store)
-        await end(store, lease, puts=(told,))
+        lease = await claim_one(store)
+        await settle(store, lease, puts=(told,))
         kinds = [event.kind for event in (await follow(store, before))[0]]
         assert kinds.count("breaker_closed") == 2
 
@@ -113,14 +123,14 @@ class Records:
 
     async def test_settings_that_are_none_are_refused_and_nothing_of_the_call_is_written(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         bad = note(b'{"max_running":"many"}', kind="queue", name="default")
         with pytest.raises(BadInput):
             await store.put([note(b"1"), bad])
         with pytest.raises(BadInput):
             await exchange(
                 store,
-                settle=[settle(lease, Done(), chance=0, by="w1")],
+                settle=[settlement_of(lease, Done(), chance=0, by="w1")],
                 insert=[spec()],
                 put=[note(b"1"), bad],
                 claim=Claim(worker="w1"),

@@ -15,16 +15,16 @@ from daybreak.testing.contract.builders import (
     NOON,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
     beat,
-    end,
+    claim_jobs,
+    claim_one,
     find_all,
-    look,
+    get_job,
     reap,
     run_one,
-    take,
-    take_one,
+    settle,
 )
 
 
@@ -44,11 +44,11 @@ class Retention:
         expired = await accept(store, expires_in=HOUR, **said)
         await run_one(store)
         await run_one(store, FATAL)
-        await act(store, "cancel", cancelled)
+        await amend(store, "cancel", cancelled)
         await store.advance(now=NOON + HOUR)
         assert (await store.purge(Purge(), now=NOON + DAY)).jobs == 2
         assert set(await find_all(store)) == {failed, expired}
-        assert (await look(store, expired)).reason is Reason.EXPIRED
+        assert (await get_job(store, expired)).reason is Reason.EXPIRED
         assert (await store.purge(Purge(), now=NOON + 3 * DAY)).jobs == 1
         assert await find_all(store) == [expired]
         assert completed not in await find_all(store)
@@ -61,8 +61,8 @@ class Retention:
 
     async def test_unfinished_jobs_are_never_purged(self, store: Store) -> None:
         held, running, queued = await accept_all(store, 3)
-        await act(store, "suspend", held)
-        await take_one(store)
+        await amend(store, "suspend", held)
+        await claim_one(store)
         delayed = await accept(store, delay=MINUTE)
         assert (await store.purge(Purge(), now=NOON + 9999 * DAY)).jobs == 0
         assert set(await find_all(store)) == {held, running, queued, delayed}
@@ -70,7 +70,7 @@ class Retention:
     async def test_a_retried_job_is_kept_from_its_new_end_on(self, store: Store) -> None:
         job = await accept(store, keep_completed=DAY)
         await run_one(store)
-        await act(store, "retry", job, now=NOON + HOUR)
+        await amend(store, "retry", job, now=NOON + HOUR)
         assert (await store.purge(Purge(), now=NOON + 9 * DAY)).jobs == 0
         await run_one(store, now=NOON + 9 * DAY)
         assert (await store.purge(Purge(), now=NOON + 10 * DAY)).jobs == 1
@@ -89,14 +89,14 @@ class Retention:
 
     async def test_a_lease_of_a_removed_job_can_do_nothing(self, store: Store) -> None:
         job = await accept(store, unique="u")
-        slow = await take_one(store)
+        slow = await claim_one(store)
         [taken] = await reap(store, now=NOON + LEASE)
-        assert await end(store, taken, now=NOON + LEASE)
-        assert await act(store, "remove", job) == ["done"]
+        assert await settle(store, taken, now=NOON + LEASE)
+        assert await amend(store, "remove", job) == ["done"]
         for lease in (slow, taken):
-            assert not await end(store, lease)
+            assert not await settle(store, lease)
             assert not (await beat(store, lease)).held
         assert await reap(store, now=NOON + DAY) == []
-        assert await take(store, 9) == []
+        assert await claim_jobs(store, 9) == []
         await accept(store, unique="u")
         await assert_sound(store)

@@ -17,20 +17,20 @@ from daybreak.testing.contract.builders import (
     SECOND,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
+    claim_ids,
+    claim_jobs,
+    claim_one,
     counted,
-    end,
     exchange,
+    get_job,
     kinds_of,
-    look,
     needs,
     provide,
     set_gate,
+    settle,
     state_of,
-    take,
-    take_ids,
-    take_one,
     waiting,
 )
 
@@ -46,27 +46,27 @@ async def spare(store: Store, resource: str = "server", *, spare_for: timedelta 
 async def fail(store: Store, count: int, *, now: datetime = NOON) -> list[str]:
     """So many jobs that have failed once and wait to be tried again."""
     jobs = await accept_all(store, count, now=now, resources=SERVER, retry=AT_ONCE)
-    await fail_all(store, await take(store, count, now=now), now=now)
+    await fail_all(store, await claim_jobs(store, count, now=now), now=now)
     return jobs
 
 
 async def fail_all(store: Store, leases: list[Lease], *, now: datetime = NOON) -> None:
     for lease in leases:
-        assert await end(store, lease, OOPS, now=now)
+        assert await settle(store, lease, OOPS, now=now)
 
 
 class Sparing:
     async def test_retries_are_a_tenth_of_first_tries_while_a_resource_fails(self, store: Store) -> None:
         failed = await fail(store, 3)
         await spare(store)
-        assert await take(store, 9) == []
-        job = await look(store, failed[0])
+        assert await claim_jobs(store, 9) == []
+        job = await get_job(store, failed[0])
         assert (job.state, job.blocked_on, job.attempt) == (State.BLOCKED, "retries of server", 1)
         assert await waiting(store, "retries of server") == 3
         fresh = await accept_all(store, 25, resources=SERVER, retry=AT_ONCE)
         taken: list[str] = []
         for _ in range(12):
-            taken += await take_ids(store, 5)
+            taken += await claim_ids(store, 5)
         assert sorted(taken) == sorted([*fresh, *failed[:2]])
         assert taken.index(failed[0]) >= 10
         assert taken.index(failed[1]) >= 21
@@ -77,9 +77,9 @@ class Sparing:
     async def test_retries_go_on_when_it_works_again(self, store: Store) -> None:
         failed = await fail(store, 3)
         await spare(store)
-        assert await take(store, 9) == []
+        assert await claim_jobs(store, 9) == []
         await spare(store, spare_for=timedelta())
-        assert await take_ids(store, 9) == failed
+        assert await claim_ids(store, 9) == failed
         await assert_sound(store)
 
     async def test_sparing_ends_by_itself(self, store: Store) -> None:
@@ -87,14 +87,14 @@ class Sparing:
         await spare(store, spare_for=0.5 * SECOND)
         answer = await exchange(store, claim=Claim(worker="w1", limit=20, lease_for=LEASE))
         assert (answer.leases, answer.next_in) == ([], 0.5 * SECOND)
-        assert sorted(await take_ids(store, 20, now=NOON + 0.5 * SECOND)) == failed
+        assert sorted(await claim_ids(store, 20, now=NOON + 0.5 * SECOND)) == failed
 
     async def test_where_no_first_tries_come_one_retry_goes_every_second(self, store: Store) -> None:
         failed = await fail(store, 5)
         await spare(store)
         now, taken = NOON, []
         for _ in range(17):
-            taken += await take_ids(store, 9, now=now)
+            taken += await claim_ids(store, 9, now=now)
             now += SECOND / 4
         assert sorted(taken) == failed[:4]
         assert await waiting(store, "retries of server") == 1
@@ -105,47 +105,47 @@ class Sparing:
         now, retried = NOON, 0
         for _ in range(40):
             await accept(store, now=now, resources=SERVER)
-            retried += len(set(await take_ids(store, 9, now=now)) & set(failed))
+            retried += len(set(await claim_ids(store, 9, now=now)) & set(failed))
             now += 0.9 * SECOND
         assert retried == 3
-        assert await take(store, 9, now=now) == []
+        assert await claim_jobs(store, 9, now=now) == []
 
     async def test_what_was_tried_beyond_the_budget_is_owed(self, store: Store) -> None:
         failed = await fail(store, 3)
         await spare(store)
-        assert await take(store, 9) == []
-        assert await take_ids(store, 9, now=NOON + SECOND) == failed[:1]
+        assert await claim_jobs(store, 9) == []
+        assert await claim_ids(store, 9, now=NOON + SECOND) == failed[:1]
         now = NOON + 1.5 * SECOND
         fresh = await accept_all(store, 19, now=now, resources=SERVER)
-        assert sorted(await take_ids(store, 30, now=now)) == sorted(fresh)
-        assert await take(store, 9, now=now) == []
+        assert sorted(await claim_ids(store, 30, now=now)) == sorted(fresh)
+        assert await claim_jobs(store, 9, now=now) == []
         await accept(store, now=now, resources=SERVER)
-        assert len(await take(store, 9, now=now)) == 1
-        assert await take_ids(store, 9, now=now) == failed[1:2]
+        assert len(await claim_jobs(store, 9, now=now)) == 1
+        assert await claim_ids(store, 9, now=now) == failed[1:2]
 
     async def test_first_tries_never_wait_for_it(self, store: Store) -> None:
         await spare(store)
         fresh = await accept_all(store, 30, resources=SERVER)
-        assert await take_ids(store, 50) == fresh
+        assert await claim_ids(store, 50) == fresh
 
     async def test_retries_that_use_nothing_else_do_not_hold_up_others(self, store: Store) -> None:
         await provide(store, "server", slots=2)
         failed = await fail(store, 2)
         await spare(store)
         fresh = await accept_all(store, 4, resources=SERVER)
-        first = await take(store, 9)
+        first = await claim_jobs(store, 9)
         assert [lease.job for lease in first] == fresh[:2]
         await fail_all(store, first)
-        assert await take_ids(store, 9) == fresh[2:]
+        assert await claim_ids(store, 9) == fresh[2:]
         assert await state_of(store, failed[0]) is State.BLOCKED
 
     async def test_a_retry_that_waits_can_be_cancelled_and_reranked(self, store: Store) -> None:
         one, two, three = await fail(store, 3)
         await spare(store)
-        assert await take(store, 9) == []
-        assert await act(store, "cancel", one) == ["done"]
-        assert await act(store, "rerank", three, priority=0) == ["done"]
-        assert await take_ids(store, 9, now=NOON + SECOND) == [three]
+        assert await claim_jobs(store, 9) == []
+        assert await amend(store, "cancel", one) == ["done"]
+        assert await amend(store, "rerank", three, priority=0) == ["done"]
+        assert await claim_ids(store, 9, now=NOON + SECOND) == [three]
         assert await state_of(store, two) is State.BLOCKED
         assert await waiting(store, "retries of server") == 1
         await assert_sound(store)
@@ -153,17 +153,17 @@ class Sparing:
     async def test_an_offer_that_is_not_taken_goes_to_the_next(self, store: Store) -> None:
         one, two = await fail(store, 2)
         await spare(store)
-        assert await take(store, 9) == []
+        assert await claim_jobs(store, 9) == []
         await store.advance(now=NOON + SECOND)
         assert await state_of(store, one) is State.QUEUED
-        await act(store, "suspend", one, now=NOON + SECOND)
-        assert await take_ids(store, 9, now=NOON + SECOND) == [two]
+        await amend(store, "suspend", one, now=NOON + SECOND)
+        assert await claim_ids(store, 9, now=NOON + SECOND) == [two]
 
     async def test_what_is_handed_back_before_it_began_is_a_first_try_again(self, store: Store) -> None:
         job = await accept(store, resources=SERVER)
-        await end(store, await take_one(store), HandedBack())
+        await settle(store, await claim_one(store), HandedBack())
         await spare(store)
-        assert await take_ids(store, 9) == [job]
+        assert await claim_ids(store, 9) == [job]
 
 
 class Haste:
@@ -171,8 +171,8 @@ class Haste:
         await set_gate(store, "server", state="open", shut_for=MINUTE, probes=1)
         job = await accept(store, resources=SERVER, fail_fast=True)
         patient = await accept(store, resources=SERVER)
-        assert await take(store, 9) == []
-        found = await look(store, job)
+        assert await claim_jobs(store, 9) == []
+        found = await get_job(store, job)
         assert (found.state, found.reason) == (State.FAILED, Reason.ERROR)
         assert found.note == "the breaker of resource server is open"
         assert (found.attempt, found.failure) == (0, None)
@@ -185,7 +185,7 @@ class Haste:
         await provide(store, "server", slots=1)
         holder, patient = await accept_all(store, 2, resources=SERVER)
         hasty = await accept(store, resources=SERVER, fail_fast=True)
-        assert await take_ids(store, 9) == [holder]
+        assert await claim_ids(store, 9) == [holder]
         assert await state_of(store, hasty) is State.BLOCKED
         await set_gate(store, "server", state="open", shut_for=MINUTE, probes=1)
         assert await state_of(store, hasty) is State.FAILED
@@ -195,7 +195,7 @@ class Haste:
     async def test_it_waits_for_slots_and_for_a_probe_like_others(self, store: Store) -> None:
         await provide(store, "server", slots=1)
         first, second = await accept_all(store, 2, resources=SERVER, fail_fast=True)
-        assert await take_ids(store, 9) == [first]
+        assert await claim_ids(store, 9) == [first]
         assert await state_of(store, second) is State.BLOCKED
         await set_gate(store, "server", state="open", probes=1)
         assert await state_of(store, second) is State.BLOCKED

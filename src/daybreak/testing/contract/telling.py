@@ -20,21 +20,21 @@ from daybreak.testing.contract.builders import (
     TWICE,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
     beat,
+    claim_jobs,
+    claim_one,
     configure,
-    end,
     folded,
     follow,
+    get_job,
     jobs_of,
     kinds_of,
-    look,
     reap,
     run_one,
+    settle,
     spec,
-    take,
-    take_one,
 )
 
 
@@ -42,7 +42,7 @@ class Events:
     async def test_events_fold_to_the_stored_state(self, store: Store) -> None:
         await live(store)
         for job in [job.id for job in await jobs_of(store)]:
-            assert fold(await store.history(job)) == folded(await look(store, job)), await kinds_of(store, job)
+            assert fold(await store.history(job)) == folded(await get_job(store, job)), await kinds_of(store, job)
 
     async def test_events_are_numbered_without_gaps(self, store: Store) -> None:
         await live(store)
@@ -58,13 +58,13 @@ class Events:
 
     async def test_every_change_says_who_made_it(self, store: Store) -> None:
         job = await accept(store, by="ann")
-        await act(store, "suspend", job, by="bob", note="why")
-        await act(store, "resume", job, by="cid")
-        await act(store, "rerank", job, by="dan", priority=2)
-        lease = await take_one(store, worker="w1")
-        await act(store, "cancel", job, by="eve")
-        await end(store, lease)
-        await act(store, "retry", job, by="fay")
+        await amend(store, "suspend", job, by="bob", note="why")
+        await amend(store, "resume", job, by="cid")
+        await amend(store, "rerank", job, by="dan", priority=2)
+        lease = await claim_one(store, worker="w1")
+        await amend(store, "cancel", job, by="eve")
+        await settle(store, lease)
+        await amend(store, "retry", job, by="fay")
         told = [(event.kind, event.by) for event in await store.history(job)]
         assert told == [
             ("submitted", "ann"), ("suspended", "bob"), ("resumed", "cid"), ("reprioritised", "dan"), ("started", "w1"),
@@ -74,37 +74,37 @@ class Events:
 
     async def test_a_finished_job_names_the_worker_that_held_it_last(self, store: Store) -> None:
         never, done, lost, odd = await accept_all(store, 4, retry=TWICE, deaths=1)
-        await act(store, "cancel", never)
-        first, *_ = await take(store, 3, worker="w1")
-        await end(store, first, OOPS)
-        assert (await look(store, done)).worker is None  # it waits for its second attempt
+        await amend(store, "cancel", never)
+        first, *_ = await claim_jobs(store, 3, worker="w1")
+        await settle(store, first, OOPS)
+        assert (await get_job(store, done)).worker is None  # it waits for its second attempt
         [taken, other] = await reap(store, worker="r1", now=NOON + HOUR)
-        await end(store, taken, Lost(alone=True), now=NOON + HOUR)
-        await end(store, other, Suspended('","kind":"started","by":"nobody"'), now=NOON + HOUR)
-        assert (await look(store, odd)).worker is None  # held by nobody
-        await act(store, "cancel", odd)
+        await settle(store, taken, Lost(alone=True), now=NOON + HOUR)
+        await settle(store, other, Suspended('","kind":"started","by":"nobody"'), now=NOON + HOUR)
+        assert (await get_job(store, odd)).worker is None  # held by nobody
+        await amend(store, "cancel", odd)
         await run_one(store, worker="w2", now=NOON + HOUR)
         found = [(job.state, job.worker) for job in await jobs_of(store)]
         assert found == [  # newest first
             (State.CANCELLED, "w1"), (State.FAILED, "w1"), (State.COMPLETED, "w2"), (State.CANCELLED, None),
         ]  # fmt: skip
-        assert [(await look(store, job)).worker for job in (never, done, lost, odd)] == [None, "w2", "w1", "w1"]
-        await act(store, "retry", done)
-        assert (await look(store, done)).worker is None
-        assert (await take_one(store, worker="w3", now=NOON + HOUR)).job == done
-        assert (await look(store, done)).worker == "w3"
+        assert [(await get_job(store, job)).worker for job in (never, done, lost, odd)] == [None, "w2", "w1", "w1"]
+        await amend(store, "retry", done)
+        assert (await get_job(store, done)).worker is None
+        assert (await claim_one(store, worker="w3", now=NOON + HOUR)).job == done
+        assert (await get_job(store, done)).worker == "w3"
 
     async def test_events_tell_when_and_what(self, store: Store) -> None:
         job = await accept(store, "report", queue="mail", priority=2, delay=MINUTE, by="ann")
-        lease = await take_one(store, queues=("mail",), now=NOON + HOUR)
-        await end(store, lease, OOPS, now=NOON + HOUR + SECOND)
+        lease = await claim_one(store, queues=("mail",), now=NOON + HOUR)
+        await settle(store, lease, OOPS, now=NOON + HOUR + SECOND)
         submitted, due, started, retrying = await store.history(job)
         assert (submitted.at, submitted.task, submitted.queue, submitted.priority) == (NOON, "report", "mail", 2)
         assert (submitted.state, submitted.run_at) == (State.SCHEDULED, NOON + MINUTE)
         assert (due.at, due.state) == (NOON + HOUR, State.QUEUED)
         assert (started.attempt, started.fence, started.state) == (1, 1, State.RUNNING)
         assert (retrying.kind, retrying.error, retrying.attempt) == ("retrying", "OSError: oops", 1)
-        assert retrying.run_at == (await look(store, job)).run_at
+        assert retrying.run_at == (await get_job(store, job)).run_at
 
     async def test_the_first_event_names_run_and_owner(self, store: Store) -> None:
         """Also where jobs of several runs and owners are inserted in one batch, and their events share a row."""
@@ -122,8 +122,8 @@ class Events:
     async def test_a_reader_who_stops_behind_any_event_goes_on_with_the_next(self, store: Store) -> None:
         """Also when it stopped inside a page, and more was committed before it goes on."""
         await accept_all(store, 5)
-        for lease in await take(store, 3):
-            await end(store, lease)
+        for lease in await claim_jobs(store, 3):
+            await settle(store, lease)
         whole = await store.events(None, 100)
         assert len(whole.cursors) == len(whole.events) == 11
         await accept_all(store, 2)
@@ -139,8 +139,8 @@ class Events:
         assert seen == []
         for round_ in range(4):
             await accept_all(store, 3)
-            for lease in await take(store, 2):
-                await end(store, lease, HandedBack() if round_ % 2 else None)
+            for lease in await claim_jobs(store, 2):
+                await settle(store, lease, HandedBack() if round_ % 2 else None)
             page = await store.events(cursor, 2)  # a little, and go on with more written meanwhile
             seen += page.events
             cursor = page.cursor
@@ -183,30 +183,30 @@ class Events:
         await run_one(store)
         await store.purge(Purge(events_for=HOUR), now=NOON + DAY)
         assert await kinds_of(store, job) == ["submitted", "started", "completed"]
-        await act(store, "remove", job, now=NOON + DAY)
+        await amend(store, "remove", job, now=NOON + DAY)
         assert await store.history(job) == []
         assert (await follow(store))[0][-1].kind == "removed"
 
     async def test_progress_is_told_in_the_feed_and_takes_no_number(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         cursor = (await store.events(LATEST)).cursor
         await beat(store, lease, progress=0.5, message="half")
         [event] = (await follow(store, cursor))[0]
         assert (event.kind, event.job, event.progress, event.note, event.by) == ("progress", job, 0.5, "half", "w1")
         assert await kinds_of(store, job) == ["submitted", "started"]
-        await end(store, lease)
+        await settle(store, lease)
         await assert_sound(store)
 
     async def test_a_refused_change_tells_nothing(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         await reap(store, now=NOON + LEASE)
         cursor = (await store.events(LATEST)).cursor
-        await end(store, lease, now=NOON + LEASE)
+        await settle(store, lease, now=NOON + LEASE)
         await beat(store, lease, progress=0.5, now=NOON + LEASE)
-        await act(store, "remove", job)
-        await act(store, "retry", job)
+        await amend(store, "remove", job)
+        await amend(store, "retry", job)
         await store.insert([spec(id=job)], now=NOON)
         assert (await follow(store, cursor))[0] == []
 
@@ -216,26 +216,26 @@ class Events:
     async def test_a_long_history_stays_bounded_and_still_folds(self, store: Store) -> None:
         job = await accept(store)
         for _ in range(450):
-            await end(store, await take_one(store), HandedBack())
+            await settle(store, await claim_one(store), HandedBack())
         history = await store.history(job)
         assert len(history) < 450
         assert [event.kind for event in history[:2]] == ["submitted", "folded"]
         assert history[-1].n == 901
-        assert fold(history) == folded(await look(store, job))
+        assert fold(history) == folded(await get_job(store, job))
 
     async def test_text_that_no_encoding_can_carry_harms_nobody(self, store: Store) -> None:
         odd, plain = await accept_all(store, 2)
-        leases = await take(store, 2)
+        leases = await claim_jobs(store, 2)
         answers = await store.extend(
             [Beat(seq=leases[0].seq, fence=1, progress=0.5, message="caf\udce9.wav"), Beat(seq=leases[1].seq, fence=1)],
             now=NOON,
         )
         assert [answer.held for answer in answers] == [True, True]
-        assert "caf" in (await look(store, odd)).message
+        assert "caf" in (await get_job(store, odd)).message
         failure = Failure(message="no such file: caf\udce9.wav", kinds=("FileNotFoundError",), traceback="\udcff")
-        assert await end(store, leases[0], Failed(failure))
-        assert await end(store, leases[1])
-        assert [(await look(store, job)).state for job in (odd, plain)] == [State.FAILED, State.COMPLETED]
+        assert await settle(store, leases[0], Failed(failure))
+        assert await settle(store, leases[1])
+        assert [(await get_job(store, job)).state for job in (odd, plain)] == [State.FAILED, State.COMPLETED]
         await assert_sound(store)
 
 
@@ -247,7 +247,7 @@ class Tallies:
     async def test_tallies_count_by_queue_task_version_priority_and_state(self, store: Store) -> None:
         await accept_all(store, 2, task="a", queue="q", priority=2)
         await accept(store, "a", queue="q", version=2)
-        await take(store, queues=("q",))
+        await claim_jobs(store, queues=("q",))
         assert await store.count() == [
             Tally("q", "a", 1, 2, State.QUEUED, 1),
             Tally("q", "a", 1, 2, State.RUNNING, 1),
@@ -269,7 +269,7 @@ class Tallies:
         removed, purged = await accept_all(store, 2)
         await run_one(store)
         await run_one(store)
-        await act(store, "remove", removed)
+        await amend(store, "remove", removed)
         assert [tally.n for tally in await store.count()] == [1]
         await store.purge(Purge(), now=NOON + 100 * DAY)
         assert await store.get([purged]) == [None]
@@ -285,22 +285,22 @@ async def live(store: Store) -> None:
     await store.insert([spec(unique="u", on_conflict="raise", priority=1, by="ann")], now=NOON)
     await accept(store, expires_in=MINUTE, queue="nobody")
     held, delayed, *plain = await accept_all(store, 8)
-    await act(store, "suspend", held, delayed)
-    await act(store, "resume", delayed)
+    await amend(store, "suspend", held, delayed)
+    await amend(store, "resume", delayed)
     await accept(store, delay=MINUTE)
-    await act(store, "rerank", plain[0], priority=9)
+    await amend(store, "rerank", plain[0], priority=9)
     now = NOON + HOUR
-    leases = await take(store, 9, queues=("default", "limited"), now=now)
+    leases = await claim_jobs(store, 9, queues=("default", "limited"), now=now)
     await beat(store, leases[0], progress=0.5, now=now)
-    await act(store, "cancel", leases[1].job, now=now)
-    await act(store, "suspend", leases[2].job, leases[3].job, now=now)
-    await act(store, "resume", leases[3].job, now=now)
+    await amend(store, "cancel", leases[1].job, now=now)
+    await amend(store, "suspend", leases[2].job, leases[3].job, now=now)
+    await amend(store, "resume", leases[3].job, now=now)
     for lease, outcome in zip(leases, (None, HandedBack(), HandedBack(), OOPS, FATAL, Lost()), strict=False):
-        assert await end(store, lease, outcome, now=now, puts=(Put(kind="note", name="n", value=b"1"),))
+        assert await settle(store, lease, outcome, now=now, puts=(Put(kind="note", name="n", value=b"1"),))
     now += HOUR
     await store.advance(now=now)
     for lease in await reap(store, now=now):
-        await end(store, lease, Lost(), now=now)
-    await act(store, "cancel", plain[0], now=now)
-    await act(store, "retry", plain[0], leases[4].job, now=now)
-    await take(store, 3, queues=("default", "limited"), now=now)
+        await settle(store, lease, Lost(), now=now)
+    await amend(store, "cancel", plain[0], now=now)
+    await amend(store, "retry", plain[0], leases[4].job, now=now)
+    await claim_jobs(store, 3, queues=("default", "limited"), now=now)

@@ -22,43 +22,43 @@ from daybreak.testing.contract.builders import (
     TWICE,
     accept,
     accept_all,
-    act,
+    amend,
     assert_sound,
+    claim_ids,
+    claim_jobs,
+    claim_one,
     exchange,
+    get_job,
     kinds_of,
-    look,
     run_one,
     spec,
     state_of,
-    take,
-    take_ids,
-    take_one,
 )
 
 
 class Delays:
     async def test_a_delayed_job_starts_at_its_time_and_not_before(self, store: Store) -> None:
         job = await accept(store, delay=MINUTE)
-        found = await look(store, job)
+        found = await get_job(store, job)
         assert (found.state, found.run_at) == (State.SCHEDULED, NOON + MINUTE)
-        assert await take(store, now=NOON + MINUTE - SECOND) == []
-        assert await take_ids(store, now=NOON + MINUTE) == [job]
+        assert await claim_jobs(store, now=NOON + MINUTE - SECOND) == []
+        assert await claim_ids(store, now=NOON + MINUTE) == [job]
         assert await kinds_of(store, job) == ["submitted", "due", "started"]
-        assert (await look(store, job)).run_at is None
+        assert (await get_job(store, job)).run_at is None
 
     async def test_a_job_scheduled_for_an_instant_starts_then_and_not_before(self, store: Store) -> None:
         job = await accept(store, run_at=NOON + HOUR)
-        found = await look(store, job)
+        found = await get_job(store, job)
         assert (found.state, found.run_at) == (State.SCHEDULED, NOON + HOUR)
-        assert await take(store, now=NOON + HOUR - SECOND) == []
-        assert await take_ids(store, now=NOON + HOUR) == [job]
+        assert await claim_jobs(store, now=NOON + HOUR - SECOND) == []
+        assert await claim_ids(store, now=NOON + HOUR) == [job]
 
     async def test_an_instant_that_has_passed_is_now(self, store: Store) -> None:
         late, none = await accept(store, run_at=NOON - HOUR), await accept(store, delay=SECOND * 0)
         for job in (late, none):
-            found = await look(store, job)
+            found = await get_job(store, job)
             assert (found.state, found.run_at) == (State.QUEUED, None)
-        assert await take_ids(store, 2) == [late, none]
+        assert await claim_ids(store, 2) == [late, none]
 
     async def test_an_empty_claim_says_when_the_next_job_falls_due(self, store: Store) -> None:
         claim = Claim(worker="w1", limit=5)
@@ -87,7 +87,7 @@ class Delays:
 
     async def test_a_claim_needs_no_scheduler_to_find_due_jobs(self, store: Store) -> None:
         jobs = await accept_all(store, 3, delay=MINUTE) + [await accept(store, run_at=NOON + MINUTE)]
-        assert await take_ids(store, 9, now=NOON + MINUTE) == jobs
+        assert await claim_ids(store, 9, now=NOON + MINUTE) == jobs
 
     async def test_a_claim_queues_a_bounded_number_of_due_jobs_and_asks_to_be_repeated(self, store: Store) -> None:
         await store.insert([spec(delay=MINUTE) for _ in range(PROMOTED_PER_CLAIM + 5)], now=NOON)
@@ -102,12 +102,12 @@ class Expiry:
     async def test_a_job_that_waited_too_long_expires(self, store: Store) -> None:
         queued, delayed = await accept(store, expires_in=MINUTE), await accept(store, expires_in=MINUTE, delay=HOUR)
         held = await accept(store, expires_in=MINUTE)
-        await act(store, "suspend", held)
-        assert (await look(store, queued)).expires_at == NOON + MINUTE
+        await amend(store, "suspend", held)
+        assert (await get_job(store, queued)).expires_at == NOON + MINUTE
         assert (await store.advance(now=NOON + MINUTE - SECOND)).expired == 0
         assert (await store.advance(now=NOON + MINUTE)).expired == 3
         for job in (queued, delayed, held):
-            found = await look(store, job)
+            found = await get_job(store, job)
             assert (found.state, found.reason, found.attempt) == (State.FAILED, Reason.EXPIRED, 0)
             assert (found.finished_at, found.expires_at) == (NOON + MINUTE, None)
             assert (await kinds_of(store, job))[-1] == "expired"
@@ -116,19 +116,19 @@ class Expiry:
     async def test_an_expired_job_never_starts(self, store: Store) -> None:
         job = await accept(store, expires_in=MINUTE, priority=0)
         fresh = await accept(store)
-        assert await take_ids(store, 9, now=NOON + MINUTE) == [fresh]
-        assert (await look(store, job)).reason is Reason.EXPIRED
+        assert await claim_ids(store, 9, now=NOON + MINUTE) == [fresh]
+        assert (await get_job(store, job)).reason is Reason.EXPIRED
 
     async def test_expiry_limits_only_the_wait_for_the_first_start(self, store: Store) -> None:
         job = await accept(store, expires_in=MINUTE, retry=TWICE)
         await run_one(store, OOPS, now=NOON + SECOND)
-        assert (await look(store, job)).expires_at is None
+        assert (await get_job(store, job)).expires_at is None
         assert (await store.advance(now=NOON + HOUR)).expired == 0
-        assert await take_ids(store, now=NOON + HOUR) == [job]
+        assert await claim_ids(store, now=NOON + HOUR) == [job]
 
     async def test_a_running_job_does_not_expire(self, store: Store) -> None:
         job = await accept(store, expires_in=MINUTE)
-        await take_one(store)
+        await claim_one(store)
         assert (await store.advance(now=NOON + HOUR)).expired == 0
         assert await state_of(store, job) is State.RUNNING
 
@@ -140,7 +140,7 @@ class Expiry:
 
     async def test_a_cancelled_job_does_not_expire(self, store: Store) -> None:
         job = await accept(store, expires_in=MINUTE)
-        await act(store, "cancel", job)
+        await amend(store, "cancel", job)
         assert (await store.advance(now=NOON + HOUR)).expired == 0
         assert await state_of(store, job) is State.CANCELLED
 
@@ -225,7 +225,7 @@ class TwoClocks:
         job = await _submit(store, clock)
         [lease] = await _claim(store)
         await _end(store, lease, Done())
-        found = await look(store, job)
+        found = await get_job(store, job)
         shown = [found.created_at, found.started_at, found.finished_at, lease.started_at]
         shown += [event.at for event in await store.history(job)]
         assert all(abs(at - clock.now) < MINUTE for at in shown if at is not None)
@@ -260,7 +260,7 @@ class TwoClocks:
             clock.advance(SECOND)
             await reaper.tick()
             await _claim(store, worker="w2")
-        assert (await look(store, job)).worker == "w2"
+        assert (await get_job(store, job)).worker == "w2"
 
     async def test_a_reaper_that_was_away_gives_holders_one_lease(self, store: Store, clock: HandClock) -> None:
         job = await _submit(store, clock)
@@ -270,7 +270,7 @@ class TwoClocks:
         clock.advance(HOUR)
         await reaper.tick()
         assert await state_of(store, job) is State.RUNNING
-        assert (await look(store, job)).fence == lease.fence
+        assert (await get_job(store, job)).fence == lease.fence
         for _ in range(10):
             clock.advance(SECOND)
             await reaper.tick()

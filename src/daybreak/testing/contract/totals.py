@@ -6,7 +6,7 @@ import asyncio
 
 from daybreak.core.model import Cancelled, Done, Failed, Failure, HandedBack, Lost, Suspended, TimedOut
 from daybreak.core.units import micros
-from daybreak.policy.settle import settle
+from daybreak.policy.settle import settle as settlement_of
 from daybreak.store.protocol import Claim, Purge, Store
 from daybreak.testing.contract.builders import (
     DAY,
@@ -21,16 +21,16 @@ from daybreak.testing.contract.builders import (
     TWICE,
     accept,
     accept_all,
-    act,
+    amend,
+    claim_jobs,
+    claim_one,
     configure,
     counted,
-    end,
     exchange,
     reap,
     run_one,
+    settle,
     spec,
-    take,
-    take_one,
     verdicts,
 )
 
@@ -43,7 +43,7 @@ class Totals:
             await accept(store, retry=ONCE, deaths=1)
             await run_one(store, outcome)
         cancelled = await accept(store)
-        await act(store, "cancel", cancelled)
+        await amend(store, "cancel", cancelled)
         await accept(store, expires_in=MINUTE)
         await store.advance(now=NOON + MINUTE)
         assert await counted(store) == {
@@ -75,9 +75,9 @@ class Totals:
 
     async def test_a_death_counts_as_an_attempt(self, store: Store) -> None:
         await accept(store)
-        await take_one(store)
+        await claim_one(store)
         [lapsed] = await reap(store, now=NOON + LEASE)
-        await end(store, lapsed, Lost(), now=NOON + LEASE)
+        await settle(store, lapsed, Lost(), now=NOON + LEASE)
         found = await counted(store)
         assert found["lost"] == (1, 0)
         assert found["waited"] == (1, 0)
@@ -87,26 +87,26 @@ class Totals:
         await accept(store, run_at=NOON + HOUR)
         await accept(store)
         now = NOON + HOUR + SECOND
-        for lease in await take(store, 3, now=now):
-            await end(store, lease, now=now)
+        for lease in await claim_jobs(store, 3, now=now):
+            await settle(store, lease, now=now)
         assert (await counted(store))["waited"] == (3, (1 + 1 + 3601) * MILLION)
 
     async def test_a_settlement_that_is_refused_or_repeated_counts_nothing(self, store: Store) -> None:
         await accept(store)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         [taken_over] = await reap(store, now=NOON + LEASE)
-        assert not await end(store, lease, now=NOON + LEASE)
-        assert await end(store, taken_over, Lost(), now=NOON + LEASE)
-        assert await end(store, taken_over, Lost(), now=NOON + LEASE)
+        assert not await settle(store, lease, now=NOON + LEASE)
+        assert await settle(store, taken_over, Lost(), now=NOON + LEASE)
+        assert await settle(store, taken_over, Lost(), now=NOON + LEASE)
         assert {what: n for what, (n, _) in (await counted(store)).items()} == {
             "submitted": 1, "lost": 1, "waited": 1, "batches": 1, "last": micros(NOON + LEASE),
         }  # fmt: skip
 
     async def test_a_job_cancelled_while_it_ran_counts_as_cancelled(self, store: Store) -> None:
         job = await accept(store)
-        lease = await take_one(store)
-        await act(store, "cancel", job)
-        await end(store, lease, Done(ran=1.0))
+        lease = await claim_one(store)
+        await amend(store, "cancel", job)
+        await settle(store, lease, Done(ran=1.0))
         assert await counted(store) == {"submitted": (1, 0), "cancelled": (1, 0)}
 
     async def test_duplicates_and_refused_jobs_are_not_submitted(self, store: Store) -> None:
@@ -119,8 +119,8 @@ class Totals:
     async def test_one_exchange_is_one_batch_of_each_kind(self, store: Store) -> None:
         await accept_all(store, 3)
         await accept(store, "other")
-        leases = await take(store, 4)
-        done = [settle(lease, Done(), chance=0.5, by="w1") for lease in leases]
+        leases = await claim_jobs(store, 4)
+        done = [settlement_of(lease, Done(), chance=0.5, by="w1") for lease in leases]
         await exchange(store, settle=done[:2])
         await exchange(store, settle=done[2:])
         assert (await counted(store, task="work"))["batches"] == (2, 0)
@@ -129,7 +129,7 @@ class Totals:
     async def test_totals_are_kept_by_queue_task_version_and_priority(self, store: Store) -> None:
         await accept(store, queue="a", priority=2)
         job = await accept(store, queue="b", version=3)
-        await act(store, "rerank", job, priority=9)
+        await amend(store, "rerank", job, priority=9)
         await run_one(store, queues=("b",))
         told = [(t.queue, t.task, t.version, t.priority, t.what) for t in await store.totals()]
         assert told == sorted(told)
@@ -144,7 +144,7 @@ class Totals:
         await run_one(store)
         removed = await accept(store)
         await run_one(store)
-        await act(store, "remove", removed)
+        await amend(store, "remove", removed)
         before = await store.totals()
         await store.purge(Purge(), now=NOON + DAY)
         assert await store.totals() == before
@@ -153,7 +153,7 @@ class Totals:
     async def test_a_job_that_is_retried_by_hand_can_end_twice(self, store: Store) -> None:
         job = await accept(store)
         await run_one(store)
-        await act(store, "retry", job)
+        await amend(store, "retry", job)
         await run_one(store)
         found = await counted(store)
         assert (found["submitted"], found["completed"]) == ((1, 0), (2, 0))
@@ -162,8 +162,8 @@ class Totals:
         await accept_all(store, 60)
 
         async def work(name: str) -> None:
-            while leases := await take(store, 4, worker=name):
-                done = [settle(lease, Done(ran=1.0), chance=0.5, by=name) for lease in leases]
+            while leases := await claim_jobs(store, 4, worker=name):
+                done = [settlement_of(lease, Done(ran=1.0), chance=0.5, by=name) for lease in leases]
                 await exchange(store, settle=done, claim=Claim(worker="nobody", queues=("none",), limit=1))
                 await accept(store, queue="other")
 

@@ -17,14 +17,14 @@ from daybreak.testing.contract.builders import (
     accept_all,
     assert_sound,
     beat,
-    end,
+    claim_ids,
+    claim_one,
     follow,
-    look,
+    get_job,
     needs,
     run_one,
+    settle,
     state_of,
-    take_ids,
-    take_one,
 )
 
 
@@ -58,34 +58,34 @@ class Versions:
         programs = _expected(store, programs)
         jobs = await accept_all(store, 6)
         resourceful = await accept(store, resources=needs("plecs"))
-        held = await take_one(store, worker="old")
+        held = await claim_one(store, worker="old")
         async with programs.newer(serves_older=True) as newer:
             for program in (store, newer):
                 assert (await beat(program, held)).held, "a lease lives on over the upgrade"
             assert await run_one(newer, worker="new") == jobs[1]
             assert await run_one(store, worker="old") == jobs[2]
-            taken = await take_one(newer, worker="new")
-            assert await end(store, held)
-            assert await end(newer, taken)
+            taken = await claim_one(newer, worker="new")
+            assert await settle(store, held)
+            assert await settle(newer, taken)
             jobs.append(await accept(newer))
             jobs.append(await accept(store))
             async with programs.current() as started_later:
-                assert await take_ids(started_later, 2, worker="old") == jobs[4:6]
-                assert await take_ids(newer, 9, worker="new") == [resourceful, *jobs[6:]]
+                assert await claim_ids(started_later, 2, worker="old") == jobs[4:6]
+                assert await claim_ids(newer, 9, worker="new") == [resourceful, *jobs[6:]]
             for program in (store, newer):
                 await assert_sound(program, [*jobs, resourceful])
 
     async def test_an_upgrade_keeps_what_the_store_holds(self, store: Store, programs: Programs | None) -> None:
         programs = _expected(store, programs)
         jobs = await accept_all(store, 3)
-        lease = await take_one(store)
+        lease = await claim_one(store)
         finished = await run_one(store)
-        before = [await look(store, job) for job in jobs]
+        before = [await get_job(store, job) for job in jobs]
         events, _ = await follow(store)
         async with programs.newer(serves_older=False) as newer:
-            assert [await look(newer, job) for job in jobs] == before
+            assert [await get_job(newer, job) for job in jobs] == before
             assert (await follow(newer))[0] == events
-            assert await end(newer, lease)
+            assert await settle(newer, lease)
             assert await state_of(newer, finished) is State.COMPLETED
             assert await run_one(newer, now=NOON + LEASE) == jobs[2]
             await assert_sound(newer, jobs)
@@ -111,19 +111,19 @@ class Versions:
     ) -> None:
         programs = _expected(store, programs)
         jobs = await accept_all(store, 2)
-        held = await take_one(store)
+        held = await claim_one(store)
         async with programs.newer(serves_older=False) as newer:
             await programs.look_again(store)
             with pytest.raises(StoreTooNew, match="upgrade this installation"):
-                await end(store, held)
+                await settle(store, held)
             with pytest.raises(StoreTooNew, match="upgrade this installation"):
                 await accept(store)
             with pytest.raises(StoreTooNew, match="upgrade this installation"):
-                await take_one(store)
+                await claim_one(store)
             with pytest.raises(StoreTooNew, match="upgrade this installation"):
-                await look(store, jobs[0])
+                await get_job(store, jobs[0])
             assert [await state_of(newer, job) for job in jobs] == [State.RUNNING, State.QUEUED]
-            assert await end(newer, held)
+            assert await settle(newer, held)
             await assert_sound(newer, jobs)
 
 

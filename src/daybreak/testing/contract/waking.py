@@ -15,14 +15,14 @@ from daybreak.testing.contract.builders import (
     NOON,
     OOPS,
     accept,
-    act,
+    amend,
     beat,
+    claim_jobs,
+    claim_one,
     configure,
-    end,
     reap,
+    settle,
     spec,
-    take,
-    take_one,
 )
 
 # A wake-up ends the wait at once; only a store that sleeps through a change takes all of it.
@@ -45,7 +45,7 @@ async def wakes(store: Store, topic: str, change: Callable[[], Awaitable[object]
 class Waking:
     async def test_a_wake_up_between_look_and_wait_is_not_lost(self, store: Store) -> None:
         watch = store.watch([work_topic("default")])
-        assert await take(store) == []
+        assert await claim_jobs(store) == []
         await accept(store)
         assert await watch.wait(PATIENCE)
         watch.close()
@@ -93,24 +93,24 @@ class Waking:
     async def test_new_work_wakes_those_who_wait_for_the_queue(self, store: Store) -> None:
         topic = work_topic("default")
         assert await wakes(store, topic, lambda: accept(store))
-        lease = await take_one(store)
-        assert await wakes(store, topic, lambda: end(store, lease, HandedBack()))
-        parent = await take_one(store)
-        assert await wakes(store, topic, lambda: end(store, parent, inserts=(spec(),)))
+        lease = await claim_one(store)
+        assert await wakes(store, topic, lambda: settle(store, lease, HandedBack()))
+        parent = await claim_one(store)
+        assert await wakes(store, topic, lambda: settle(store, parent, inserts=(spec(),)))
 
     async def test_whatever_makes_a_job_claimable_wakes_its_queue(self, store: Store) -> None:
         topic = work_topic("default")
         job = await accept(store)
-        await act(store, "suspend", job)
-        assert await wakes(store, topic, lambda: act(store, "resume", job))
-        await act(store, "cancel", job)
-        assert await wakes(store, topic, lambda: act(store, "retry", job))
-        lease = await take_one(store)
-        assert await wakes(store, topic, lambda: end(store, lease, OOPS))  # due later: plan anew
+        await amend(store, "suspend", job)
+        assert await wakes(store, topic, lambda: amend(store, "resume", job))
+        await amend(store, "cancel", job)
+        assert await wakes(store, topic, lambda: amend(store, "retry", job))
+        lease = await claim_one(store)
+        assert await wakes(store, topic, lambda: settle(store, lease, OOPS))  # due later: plan anew
         assert await wakes(store, topic, lambda: store.advance(now=NOON + HOUR))
-        await take_one(store, now=NOON + HOUR)
+        await claim_one(store, now=NOON + HOUR)
         [taken] = await reap(store, now=NOON + HOUR + LEASE)
-        assert await wakes(store, topic, lambda: end(store, taken, Lost(), now=NOON + HOUR + LEASE))
+        assert await wakes(store, topic, lambda: settle(store, taken, Lost(), now=NOON + HOUR + LEASE))
 
     async def test_a_job_with_a_delay_wakes_its_queue_so_that_idle_workers_plan_anew(self, store: Store) -> None:
         assert await wakes(store, work_topic("default"), lambda: accept(store, delay=MINUTE))
@@ -119,8 +119,8 @@ class Waking:
         await configure(store, max_running=1)
         for _ in range(2):
             await accept(store)
-        lease = await take_one(store)
-        assert await wakes(store, work_topic("default"), lambda: end(store, lease))
+        lease = await claim_one(store)
+        assert await wakes(store, work_topic("default"), lambda: settle(store, lease))
 
     async def test_changed_settings_wake_the_queue(self, store: Store) -> None:
         await configure(store, paused=True)
@@ -128,22 +128,22 @@ class Waking:
 
     async def test_the_end_of_a_job_wakes_those_who_wait_for_it(self, store: Store) -> None:
         first, second = await accept(store), await accept(store)
-        lease = await take_one(store)
-        assert await wakes(store, job_topic(first), lambda: end(store, lease))
-        assert await wakes(store, job_topic(second), lambda: act(store, "cancel", second))
+        lease = await claim_one(store)
+        assert await wakes(store, job_topic(first), lambda: settle(store, lease))
+        assert await wakes(store, job_topic(second), lambda: amend(store, "cancel", second))
         third = await accept(store, expires_in=MINUTE)
         assert await wakes(store, job_topic(third), lambda: store.advance(now=NOON + MINUTE))
 
     async def test_a_request_wakes_the_worker_that_holds_the_job(self, store: Store) -> None:
         first, second = await accept(store), await accept(store)
-        await take(store, 2, worker="w7")
-        assert await wakes(store, worker_topic("w7"), lambda: act(store, "cancel", first))
-        assert await wakes(store, worker_topic("w7"), lambda: act(store, "suspend", second))
+        await claim_jobs(store, 2, worker="w7")
+        assert await wakes(store, worker_topic("w7"), lambda: amend(store, "cancel", first))
+        assert await wakes(store, worker_topic("w7"), lambda: amend(store, "suspend", second))
 
     async def test_events_wake_those_who_follow_them(self, store: Store) -> None:
         job = await accept(store)
         assert await wakes(store, EVENTS_TOPIC, lambda: accept(store))
-        lease = await take_one(store)
+        lease = await claim_one(store)
         assert lease.job == job
         assert await wakes(store, EVENTS_TOPIC, lambda: beat(store, lease, progress=0.5))
-        assert await wakes(store, EVENTS_TOPIC, lambda: end(store, lease))
+        assert await wakes(store, EVENTS_TOPIC, lambda: settle(store, lease))
