@@ -61,7 +61,7 @@ def test_case_03_priorities_map_and_order_and_a_bad_one_is_rejected(worker):
     ]
     note.using(queue="case-03-names", priority=Priority.HIGH).submit(n=2)
     for bad in ("urgent", 11, -1, 2.5, None, True):
-        with pytest.raises(BadInput, match="is no priority"):
+        with pytest.raises(BadInput, match="is not a priority"):
             note.using(priority=bad).submit()
     app.queue("case-03").resume()
     app.queue("case-03-names").resume()

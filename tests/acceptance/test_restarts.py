@@ -62,7 +62,7 @@ def test_case_12_a_lost_lease_is_freed_and_a_late_completion_refused(place, bega
 def test_case_17_without_a_worker_nothing_is_lost(place, capsys):
     """No executor: nothing lost."""
     jobs = [unheard_of.submit(n) for n in range(20)]
-    with pytest.raises(ResultTimeout, match="is queued after"):
+    with pytest.raises(ResultTimeout, match="is still queued after"):
         jobs[0].result(timeout="2200ms")
     assert "no live worker knows the task 'unheard_of'; start one with: daybreak worker" in capsys.readouterr().err
     app.close()

@@ -47,7 +47,7 @@ def test_it_follows_what_others_have_seen(app):
 
 async def test_a_block_that_waits_too_long_is_ended(app):
     began = time.monotonic()
-    with pytest.raises(TooLate, match=r"operation of db: not done within its limit of 0\.05 s") as late:
+    with pytest.raises(TooLate, match=r"operation of db: not finished within its limit of 0\.05 s") as late:
         async with app.limit_time("operation", "db", base="50ms"):
             await asyncio.sleep(30)
     assert time.monotonic() - began < 10

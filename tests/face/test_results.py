@@ -117,7 +117,7 @@ def test_waiting_ends_with_its_time_and_changes_nothing(app):
     def slow() -> None: ...
 
     job = slow.submit()
-    with pytest.raises(ResultTimeout, match=r"is queued after 0\.05 s"):
+    with pytest.raises(ResultTimeout, match=r"is still queued after 0\.05 s"):
         job.result(timeout="50ms")
     with pytest.raises(TimeoutError):
         job.wait(timeout="50ms")

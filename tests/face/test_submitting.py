@@ -54,7 +54,7 @@ def test_a_misspelt_option_is_named(add):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"priority": "hihg"}, "no priority"),
+        ({"priority": "hihg"}, "not a priority"),
         ({"delay": 5}, "write '5s'"),
         ({"run_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
         ({"tags": "t"}, "no list"),

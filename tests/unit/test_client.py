@@ -69,13 +69,13 @@ def test_ids_rise_also_when_the_clock_is_set_back(client, world):
 @pytest.mark.parametrize(
     ("said", "error", "why"),
     [
-        ({"priority": "urgent"}, BadInput, "is no priority"),
+        ({"priority": "urgent"}, BadInput, "is not a priority"),
         ({"delay": 5}, BadInput, "delay: a bare number has no unit; write '5s'"),
-        ({"timeout": "soon"}, BadInput, "timeout: 'soon' is no duration"),
+        ({"timeout": "soon"}, BadInput, "timeout: 'soon' is not a duration"),
         ({"expires_in": 60}, BadInput, "expires_in: a bare number"),
         ({"keep": 7}, BadInput, "keep: a bare number"),
         ({"run_at": datetime(2026, 1, 31)}, BadInput, "run_at: .* has no time zone"),  # noqa: DTZ001 - the point
-        ({"run_at": "tomorrow"}, BadInput, "run_at: 'tomorrow' is no datetime"),
+        ({"run_at": "tomorrow"}, BadInput, "run_at: 'tomorrow' is not a datetime"),
         ({"delay": "1s", "run_at": datetime(2026, 1, 31, tzinfo=UTC)}, BadInput, "give delay or run_at, not both"),
         ({"retry": "eager"}, BadInput, "no such preset"),
         ({"tags": "urgent"}, BadInput, "tags: 'urgent' is no list of texts"),
@@ -210,7 +210,7 @@ async def test_the_jobs_of_a_run_are_kept_until_it_is_deleted(client):
 
 @pytest.mark.parametrize("ask", ["get", "history", "cancel", "suspend", "resume", "retry", "remove"])
 async def test_a_job_that_is_not_there_is_named(client, ask):
-    with pytest.raises(JobNotFound, match="no job ghost: never submitted here, or removed since"):
+    with pytest.raises(JobNotFound, match="no job ghost: it was never submitted to this store, or it was removed"):
         await getattr(client, ask)("ghost")
 
 
@@ -306,7 +306,7 @@ async def test_reprioritise_reads_names_and_refuses_nonsense(client):
     job = await client.submit("t")
     assert (await client.reprioritise(job, "high")).verdict == "done"
     assert (await client.get(job)).priority == 2
-    with pytest.raises(BadInput, match="is no priority"):
+    with pytest.raises(BadInput, match="is not a priority"):
         await client.reprioritise(job, "now")
 
 

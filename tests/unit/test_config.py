@@ -302,7 +302,7 @@ def test_a_wrong_url_says_where_it_was_written(folder):
         ("[worker]\nqueues = 'mail'", "worker.queues = 'mail': write a list of names"),
         ("[worker]\nqueues = ['mail', 3]", "write a list of names"),
         ("[worker]\ngrace = 10", "worker.grace: a bare number has no unit"),
-        ("[worker]\nlease = 'soon'", "worker.lease: 'soon' is no duration"),
+        ("[worker]\nlease = 'soon'", "worker.lease: 'soon' is not a duration"),
         ("[worker]\nmemory_limit = 'much'", "worker.memory_limit = 'much': write a size"),
         ("[worker]\nmemory_limit = -1", "more than nothing"),
         ("[worker]\nisolation = 'fork'", "worker.isolation = 'fork': write"),
@@ -339,7 +339,7 @@ def test_a_file_that_is_no_text(folder):
         ("DAYBREAK_WORKER_PROCESSES", "four", "DAYBREAK_WORKER_PROCESSES = 'four': write a whole number"),
         ("DAYBREAK_WORKER_PROCESSES", "-1", "write a whole number from 1"),
         ("DAYBREAK_WORKER_ALLOW_COMMANDS", "perhaps", "write true or false"),
-        ("DAYBREAK_WORKER_GRACE", "10", "is no duration"),
+        ("DAYBREAK_WORKER_GRACE", "10", "is not a duration"),
         ("DAYBREAK_WORKER_QUEUES", ",", "write a list of names"),
     ],
 )

@@ -27,7 +27,7 @@ def test_a_priority_is_a_member_a_name_in_any_case_or_an_integer(written, meant)
     "written", [True, False, 5.0, None, "NORMAL ", " normal", "", "5", "urgent", -1, 11, b"normal", [5], Priority]
 )
 def test_anything_else_is_no_priority_and_never_normal(written):
-    with pytest.raises(BadInput, match=r"is no priority: use a name .*NORMAL 5.*lower runs first"):
+    with pytest.raises(BadInput, match=r"is not a priority: use a name .*NORMAL 5.*lower runs first"):
         priority(written)
 
 
@@ -79,7 +79,7 @@ def test_a_bare_number_is_refused_with_the_right_spelling(written, right):
     "written", ["", " ", "s", "90", "5 minutes", "30m1h", "1.s", "-5s", "1h-5m", "1e3s", None, True, []]
 )
 def test_what_is_no_duration_is_refused_by_name(written):
-    with pytest.raises(BadInput, match=r"wait: .* is no duration; write '90s', '10m', '1h30m'"):
+    with pytest.raises(BadInput, match=r"wait: .* is not a duration; write '90s', '10m', '1h30m'"):
         duration(written, "wait")
 
 
@@ -102,7 +102,7 @@ def test_a_naive_datetime_is_refused_and_told_how_to_cure_it():
 
 @pytest.mark.parametrize("written", ["2026-01-31", 0, None, timedelta()])
 def test_what_is_no_datetime_is_refused(written):
-    with pytest.raises(BadInput, match="is no datetime"):
+    with pytest.raises(BadInput, match="is not a datetime"):
         instant(written)
 
 

@@ -1,43 +1,43 @@
 """Every error Daybreak raises on purpose.
 
 DaybreakError
-├── BadInput (ValueError)          what was asked cannot be right; says the right spelling
+├── BadInput (ValueError)          the call is wrong and can never succeed; the message shows the right spelling
 │   ├── TooLarge                   over a stated limit of size or depth
-│   ├── NotEncodable               a value that would not come back equal
-│   ├── BadArguments               arguments that do not fit the task's function; names the parameter
-│   ├── UnknownTask                no task of this name; says what comes closest
-│   ├── TargetNotFound             no app where the worker was told to look
-│   ├── NotImportable              a task that a child process could not find again
-│   └── Unsupported                right, but not on this store
-├── Refused                        right, but not now
+│   ├── NotEncodable               a value that would not be equal after encoding and decoding
+│   ├── BadArguments               arguments that do not fit the task's function; the message names the parameter
+│   ├── UnknownTask                no task has this name; the message suggests the closest one
+│   ├── TargetNotFound             the module that a worker was given has no app
+│   ├── NotImportable              a task that a child process cannot import
+│   └── Unsupported                the call is right, but this store does not support it
+├── Refused                        the call is right, but cannot be accepted now
 │   ├── QueueFull                  the queue is at its capacity
-│   ├── KeyConflict                idempotency key in use for other content
+│   ├── KeyConflict                the idempotency key belongs to a job with other content
 │   ├── KeySpent                   a job ran under this idempotency key and was purged
 │   ├── UniqueConflict             an unfinished job holds this unique name
-│   ├── WrongState                 the job's state does not allow it
-│   ├── NotAllowed                 raised by an app's own rules: this job is not let in
-│   ├── LockTimeout (TimeoutError) the lock was not free within the time one would wait
-│   └── LockCycle                  those who wait for one another would wait for ever; the youngest is refused
-├── JobNotFound (LookupError)
+│   ├── WrongState                 the state of the job does not allow the change
+│   ├── NotAllowed                 raised by an app's own rules: the job is not admitted
+│   ├── LockTimeout (TimeoutError) the lock was not free within the wait limit
+│   └── LockCycle                  a deadlock: the lock requests wait for one another; the youngest is refused
+├── JobNotFound (LookupError)      no job has this id
 ├── JobFailed                      raised by result(): the job failed, with its reason and remote traceback
-├── JobCancelled                   raised by result()
-├── ResultTimeout (TimeoutError)   raised by result(): not final yet; the job goes on
-├── TooLate (TimeoutError)         raised by limit_time(): it took longer than it may
-├── CalledDuringImport             work was asked for while a worker imports this module
-├── LeaseLost                      someone else holds the job now; drop the result, go on
-├── RecordChanged                  compare-and-set lost the race; read again
-├── CursorExpired                  events older than what is kept
+├── JobCancelled                   raised by result(): the job was cancelled
+├── ResultTimeout (TimeoutError)   raised by result(): the job is not final yet, and continues
+├── TooLate (TimeoutError)         raised by limit_time(): the block ran longer than its limit
+├── CalledDuringImport             a job or a worker was started while a worker imports the module
+├── LeaseLost                      another worker holds the job now; drop the result and go on
+├── RecordChanged                  a compare-and-set lost the race; read the record again
+├── CursorExpired                  the events after this cursor were purged
 └── StoreError
-    ├── StoreUnavailable           cannot be reached now; asking again may help
-    │   └── OutcomeUnknown         the commit may or may not have happened; repeat is safe
+    ├── StoreUnavailable           the store cannot be reached now; a retry may help
+    │   └── OutcomeUnknown         the commit may or may not have happened; repeating the call is safe
     ├── StoreFull                  no space left; nothing of this call was written
-    ├── StoreReadOnly
-    ├── StoreCorrupt
-    ├── StoreTooNew                written by a newer Daybreak
-    └── StoreUnsuitable            a library or file system that cannot keep the promises, or a server that answers
-                                   and refuses this user, password or database
+    ├── StoreReadOnly              the store does not accept writes
+    ├── StoreCorrupt               the stored data is damaged
+    ├── StoreTooNew                the store was written by a newer version of Daybreak
+    └── StoreUnsuitable            a library or file system that cannot keep the promises, or a server that refuses
+                                   this user, password or database
 
-Raised by tasks to say what an error means:
+Raised by tasks to classify an error:
 Permanent · Transient · Suspend
 """
 
@@ -49,72 +49,81 @@ from typing import Any
 
 
 class DaybreakError(Exception):
-    """Root of everything Daybreak raises on purpose. Each can be copied, and sent to another process."""
+    """The base class of all errors that Daybreak raises on purpose. Every one can be copied and pickled."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.__module__ == __name__:
-            cls.__module__ = "daybreak.errors"  # where users import it from, and what tracebacks show
+            cls.__module__ = "daybreak.errors"  # where users import it from; tracebacks show this name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Not by calling the class: what it was made of is not what its message says.
-        made = super().__reduce__()
-        assert isinstance(made, tuple)
-        return _restored, (type(self), made[1]), *made[2:]
+        # Unpickling must not call __init__: its parameters differ from `args`, which hold the finished message.
+        reduced = super().__reduce__()
+        assert isinstance(reduced, tuple)
+        return _restore, (type(self), reduced[1]), *reduced[2:]
 
 
-def _restored(kind: type[DaybreakError], args: tuple[Any, ...]) -> DaybreakError:
+def _restore(kind: type[DaybreakError], args: tuple[Any, ...]) -> DaybreakError:
     error = kind.__new__(kind, *args)
-    # What Python itself keeps of it, as the number of an OSError, is set by the first base that is Python's.
-    own = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-    own.__init__(error, *args)  # type: ignore[misc]
+    # The first built-in base sets what Python itself keeps, such as the errno of an OSError.
+    builtin = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    builtin.__init__(error, *args)  # type: ignore[misc]
     return error
 
 
 class BadInput(DaybreakError, ValueError):
-    pass
+    """The call is wrong and can never succeed. The message shows the right spelling."""
 
 
 class TooLarge(BadInput):
-    pass
+    """A value is over a stated limit of size or depth."""
 
 
 class NotEncodable(BadInput):
-    pass
+    """A value would not be equal after it was encoded and decoded."""
 
 
 class BadArguments(BadInput):
-    pass
+    """Arguments do not fit the task's function. The message names the parameter."""
 
 
 class UnknownTask(BadInput):
+    """No task has this name."""
+
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         from difflib import get_close_matches  # noqa: PLC0415 - takes longer to import than this whole module
 
         known = sorted(known)
         close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known[:20]) or 'none'}"
+        if close:
+            hint = f"did you mean {close[0]!r}?"
+        elif known:
+            hint = f"the tasks are {', '.join(known[:20])}"
+        else:
+            hint = "no task is registered"
         super().__init__(f"no task named {name!r}; {hint}")
         self.name = name
 
 
 class TargetNotFound(BadInput):
-    pass
+    """The module or file that a worker was given has no app."""
 
 
 class NotImportable(BadInput):
-    pass
+    """A child process cannot import the task's function."""
 
 
 class Unsupported(BadInput):
-    pass
+    """The call is right, but this store or this version does not support it."""
 
 
 class Refused(DaybreakError):
-    pass
+    """The call is right, but cannot be accepted now."""
 
 
 class QueueFull(Refused):
+    """The queue is at its capacity, or one of the job's resources at its `max_waiting`. Try again `retry_after`."""
+
     def __init__(
         self,
         queue: str,
@@ -124,7 +133,7 @@ class QueueFull(Refused):
     ) -> None:
         super().__init__(
             f"{note + ': ' if note else ''}queue {queue!r} is full: "
-            f"it holds as many unfinished jobs as its capacity allows{_or_waiting(resources)}; "
+            f"it has as many unfinished jobs as its capacity allows{_or_waiting(resources)}; "
             f"try again in {retry_after.total_seconds():g} s, or raise the limit"
         )
         self.queue = queue
@@ -137,36 +146,47 @@ def _or_waiting(resources: Iterable[str]) -> str:
 
 
 class KeyConflict(Refused):
-    """`job` is the job that has the key; empty where two rows of one call have it."""
+    """The idempotency key belongs to another job, `job`. It is empty if two rows of one call have the same key."""
 
     def __init__(self, key: str, job: str, note: str = "") -> None:
+        message = note
         if job:
-            told = f"idempotency key {key!r} belongs to job {job}, which was submitted with other content"
-            note = f"{note}: {told}" if note else told
-        super().__init__(f"{note}; use a new key for new content")
+            message = f"idempotency key {key!r} belongs to job {job}, which was submitted with other content"
+            if note:
+                message = f"{note}: {message}"
+        super().__init__(f"{message}; use a new key for new content")
         self.key = key
         self.job = job
 
 
 class KeySpent(Refused):
+    """A job with the same content ran under this idempotency key and was purged."""
+
     def __init__(self, key: str, job: str, note: str = "") -> None:
         super().__init__(
-            f"{note + ': ' if note else ''}job {job} ran under idempotency key {key!r} and has left the store since: "
-            "its result is gone. To run it again use a new key, or wait: a key is free 24 hours after its submit. "
-            "To keep results longer, submit with keep=..."
+            f"{note + ': ' if note else ''}job {job} ran under idempotency key {key!r} and was purged from the store: "
+            "its result is gone. To run it again, use a new key, or wait: a key is free 24 hours after it was "
+            "submitted. To keep results longer, submit with keep=..."
         )
         self.key = key
         self.job = job
 
 
 class UniqueConflict(Refused):
+    """An unfinished job, `job`, holds this unique name."""
+
     def __init__(self, unique: str, job: str) -> None:
-        super().__init__(f"job {job} is unfinished and holds the unique name {unique!r}")
+        super().__init__(
+            f"job {job} is unfinished and holds the unique name {unique!r}; "
+            "wait for it, cancel it, or submit with on_conflict='return' or 'replace'"
+        )
         self.unique = unique
         self.job = job
 
 
 class WrongState(Refused):
+    """The state of the job does not allow the change."""
+
     def __init__(self, job: str, state: str, wanted: str) -> None:
         super().__init__(f"job {job} is {state}: {wanted}")
         self.job = job
@@ -178,39 +198,52 @@ class NotAllowed(Refused):
 
 
 class LockTimeout(Refused, TimeoutError):
+    """The lock was not free within the wait limit."""
+
     def __init__(self, names: str, waited: str, holder: str = "") -> None:
         held = f"; it is held by {holder}" if holder else ""
         super().__init__(f"lock {names} was not free within {waited}{held}; wait longer with wait=..., or try later")
 
 
 class LockCycle(Refused):
-    def __init__(self, story: str) -> None:
+    """A deadlock: this request for a lock waits for itself, through the locks named in `cycle`."""
+
+    def __init__(self, cycle: str) -> None:
         super().__init__(
-            f"waiting for this lock would never end: {story}; take nested locks in one call, app.lock(a, b), "
-            "or everywhere in the same order"
+            f"deadlock: waiting for this lock would never end: {cycle}; take nested locks in one call, "
+            "app.lock(a, b), or everywhere in the same order"
         )
 
 
 class TooLate(DaybreakError, TimeoutError):
+    """A block under `limit_time` ran longer than its limit, `seconds`."""
+
     def __init__(self, kind: str, resource: str, seconds: float, base: float) -> None:
         super().__init__(
-            f"{kind} of {resource}: not done within its limit of {seconds:.3g} s (adaptive, base {base:.3g} s)"
+            f"{kind} of {resource}: not finished within its limit of {seconds:.3g} s (adaptive, base {base:.3g} s)"
         )
         self.seconds = seconds
 
 
 class JobNotFound(DaybreakError, LookupError):
+    """No job in the store has this id."""
+
     def __init__(self, job: str) -> None:
-        super().__init__(f"no job {job}: never submitted here, or removed since")
+        super().__init__(f"no job {job}: it was never submitted to this store, or it was removed")
         self.job = job
 
 
 class JobFailed(DaybreakError):
-    """`reason` is why (error, exhausted, timeout, expired, shed, lost, upstream), `traceback` is where it happened."""
+    """The job failed. `reason` is error, exhausted, timeout, expired, shed, lost or upstream; `traceback` is the remote
+    traceback."""
 
     def __init__(self, job: str, task: str, reason: str, error: str, attempt: int, traceback: str = "") -> None:
-        told = f"job {job} ({task}) failed ({reason}, attempt {attempt})" + (f": {error}" if error else "")
-        super().__init__(f"{told}\n\n{traceback.rstrip()}" if traceback else told)
+        message = f"job {job} ({task}) failed ({reason}, attempt {attempt})"
+        if error:
+            message += f": {error}"
+        if traceback:
+            message += f"\n\n{traceback.rstrip()}"
+        super().__init__(message)
         self.job = job
         self.task = task
         self.reason = reason
@@ -220,27 +253,37 @@ class JobFailed(DaybreakError):
 
 
 class JobCancelled(DaybreakError):
+    """The job was cancelled, so it has no result."""
+
     def __init__(self, job: str, task: str) -> None:
         super().__init__(f"job {job} ({task}) was cancelled")
         self.job = job
 
 
 class ResultTimeout(DaybreakError, TimeoutError):
+    """The job was not final within the time that `result()` waited. The job continues."""
+
     def __init__(self, job: str, state: str, waited_for: timedelta) -> None:
-        super().__init__(f"job {job} is {state} after {waited_for.total_seconds():g} s; it goes on, ask again later")
+        super().__init__(
+            f"job {job} is still {state} after {waited_for.total_seconds():g} s; the job continues, ask again later"
+        )
         self.job = job
         self.state = state
 
 
 class CalledDuringImport(DaybreakError):
+    """A function that must not run while a worker imports the module was called there."""
+
     def __init__(self, what: str, where: str) -> None:
         super().__init__(
-            f"{what} was called at {where} while a worker imports this module; every child would do it again. "
-            'Put it under: if __name__ == "__main__":'
+            f"{what} was called at {where} while a worker imports this module; every child would call it again. "
+            'Put the call under: if __name__ == "__main__":'
         )
 
 
 class LeaseLost(DaybreakError):
+    """The lease with this fence has ended: another worker holds the job, or it is final. Nothing was written."""
+
     def __init__(self, job: str, fence: int) -> None:
         super().__init__(f"job {job} is no longer held under fence {fence}: its result is dropped")
         self.job = job
@@ -248,53 +291,59 @@ class LeaseLost(DaybreakError):
 
 
 class RecordChanged(DaybreakError):
+    """A compare-and-set lost the race against another writer."""
+
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"{kind} {name!r} was changed by someone else meanwhile: read it again and decide anew")
+        super().__init__(
+            f"{kind} {name!r} was changed by someone else meanwhile: read it again, then repeat the change"
+        )
 
 
 class CursorExpired(DaybreakError):
+    """The events after this cursor were purged, so a reader would miss some."""
+
     def __init__(self, cursor: str) -> None:
         super().__init__(f"events after {cursor!r} were purged: start again from the oldest (cursor None)")
 
 
 class StoreError(DaybreakError):
-    pass
+    """The store could not do what was asked."""
 
 
 class StoreUnavailable(StoreError):
-    pass
+    """The store cannot be reached now; a retry may help."""
 
 
 class OutcomeUnknown(StoreUnavailable):
-    pass
+    """The commit may or may not have happened; repeating the call is safe."""
 
 
 class StoreFull(StoreError):
-    pass
+    """No space is left; nothing of this call was written."""
 
 
 class StoreReadOnly(StoreError):
-    pass
+    """The store does not accept writes."""
 
 
 class StoreCorrupt(StoreError):
-    pass
+    """The stored data is damaged."""
 
 
 class StoreTooNew(StoreError):
-    pass
+    """The store was written by a newer version of Daybreak."""
 
 
 class StoreUnsuitable(StoreError):
-    pass
+    """The store cannot keep Daybreak's promises here, or the server refuses this user, password or database."""
 
 
 class Permanent(DaybreakError):
-    """Raised by a task: trying again cannot help."""
+    """Raised by a task: a retry cannot help, so the job fails at once."""
 
 
 class Transient(DaybreakError):
-    """Raised by a task: trying again may help, not before `retry_after` has passed, a timedelta or text as "90s"."""
+    """Raised by a task: a retry may help, but not before `retry_after`, a timedelta or text such as "90s"."""
 
     def __init__(self, *args: object, retry_after: timedelta | str | None = None) -> None:
         super().__init__(*args)
@@ -304,4 +353,4 @@ class Transient(DaybreakError):
 
 
 class Suspend(DaybreakError):
-    """Raised by a task: hold this job until someone resumes it."""
+    """Raised by a task: suspend this job until a person resumes it."""

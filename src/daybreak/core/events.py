@@ -1,6 +1,6 @@
 """Events: facts about a job, numbered without gaps, and the fold that gives its state back.
 
-Each event carries what it changed and nothing else, so the events of a job, folded, are its stored state.
+Each event carries what it changed and nothing else, so folding the events of a job gives its stored state.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ KINDS: Final = (
 
 
 class Event(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """One fact about a job. `n` is its number, without gaps per job, and `by` is who caused it.
+
+    The other fields are the values after the event; None means that it did not change the value. `note` and `error` are
+    texts for people."""
+
     n: int
     kind: str
     job: str
@@ -43,7 +48,7 @@ class Event(Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
 
 
 class Folded(Struct, frozen=True, kw_only=True):
-    """What the events of a job say of it."""
+    """The part of a job's state that follows from its events."""
 
     state: State | None = None
     reason: Reason | None = None
@@ -54,16 +59,16 @@ class Folded(Struct, frozen=True, kw_only=True):
 
 
 def fold(events: Iterable[Event], start: Folded | None = None) -> Folded:
-    """The state that a job's events tell of. Raises ValueError on a gap in their numbers."""
+    """The state of a job after these events. Raises ValueError on a gap in their numbers."""
     now = start or Folded()
     for event in events:
-        if event.kind == "progress":  # tells of the running attempt and takes no number of its own
+        if event.kind == "progress":  # describes the running attempt, and has no number of its own
             continue
         if event.n != now.n + 1 and event.kind != "folded":
             raise ValueError(f"event {event.n} of job {event.job} follows {now.n}: the numbers have a gap")
         now = Folded(
             state=event.state or now.state,
-            # A reason belongs to the failed state alone; whatever leaves that state leaves the reason behind.
+            # Only the failed state has a reason: an event that sets another state clears it.
             reason=event.reason if event.state else now.reason,
             priority=now.priority if event.priority is None else event.priority,
             attempt=now.attempt if event.attempt is None else event.attempt,
@@ -81,12 +86,12 @@ def submitted(spec: JobSpec, state: State, at: datetime, run_at: datetime | None
 
 
 def record_event(put: Put, at: datetime) -> Event:
-    """Of a record that was written: it belongs to no job, has no number, and its note names the record."""
+    """The event of a record that was written. It belongs to no job, has no number, and its note names the record."""
     return Event(n=0, kind=put.tells, job="", at=at, by=put.by, note=put.name)
 
 
 def settled(settlement: Settlement, n: int, at: datetime, run_at: datetime | None) -> Event:
-    """The event that tells of a settlement, the same on every store."""
+    """The event of a settlement, the same on every store."""
     return Event(
         n=n, kind=_kind(settlement), job=settlement.job, at=at, by=settlement.by, state=settlement.state,
         reason=settlement.reason, attempt=settlement.attempt, run_at=run_at, note=settlement.note,
@@ -94,36 +99,39 @@ def settled(settlement: Settlement, n: int, at: datetime, run_at: datetime | Non
     )  # fmt: skip
 
 
-_HELD: Final = {state: state.value for state in (*FINAL, State.SUSPENDED)}  # where nobody comes for it again
+# The states in which no worker will claim the job again by itself; their events have the same names.
+_RESTING: Final = {state: state.value for state in (*FINAL, State.SUSPENDED)}
 
 
 def _kind(settlement: Settlement) -> str:
-    if (held := _HELD.get(settlement.state)) is not None:
-        return held
+    resting = _RESTING.get(settlement.state)
+    if resting is not None:
+        return resting
     return "retrying" if settlement.failure else "released"
 
 
 def last_holder(history: Sequence[Event]) -> str | None:
-    """The worker of a job's latest attempt; None if it was never started. A reaper that only took the lease over in
-    order to end it did not run the job."""
+    """The worker of a job's latest attempt; None if the job was never started. A reaper that took the lease over only
+    to end it does not count: it did not run the job."""
     return next((event.by for event in reversed(history) if event.kind == "started"), None)
 
 
-FOLD_FROM: Final = 400
-KEPT_UNFOLDED: Final = 200
+FOLD_FROM: Final = 400  # events; shorter histories are kept whole
+KEPT_UNFOLDED: Final = 200  # the latest events, which are never folded
 
 
 def shorten_history(history: list[Event]) -> list[Event]:
-    """A history that stays bounded: every 200 events from the 400th on, all but the latest 200 fold into one."""
+    """Keep a history bounded: from the 400th event on, every 200 events, all but the first and the latest 200 are
+    folded into one event."""
     if history[-1].n < FOLD_FROM or history[-1].n % KEPT_UNFOLDED:
         return history
     first, old, kept = history[0], history[1:-KEPT_UNFOLDED], history[-KEPT_UNFOLDED:]
     so_far = fold([first, *old])
-    told = Event(
+    folded = Event(
         n=so_far.n, kind="folded", job=first.job, at=old[-1].at, state=so_far.state, reason=so_far.reason,
         priority=so_far.priority, attempt=so_far.attempt, fence=so_far.fence, note=f"{so_far.n - 1} events in one",
     )  # fmt: skip
-    return [first, told, *kept]
+    return [first, folded, *kept]
 
 
 _encoder = msgspec.json.Encoder()
@@ -133,17 +141,20 @@ encode = _encoder.encode
 
 
 def decode_lines(lines: bytes) -> list[Event]:
-    """The events of one stored blob: one JSON object a line, as `encode` wrote them."""
+    """The events of one stored blob: one JSON object per line, as `encode` wrote them."""
     return _decoder.decode_lines(lines)
 
 
-_STARTED: Final = b'"kind":"started"'  # inside a text its quotes would be escaped
+_STARTED: Final = b'"kind":"started"'  # cannot occur inside a string, where the quotes would be escaped
 
 
 def last_holder_in(lines: bytes) -> str | None:
-    """`last_holder` of one stored blob, decoding only the line that tells it."""
+    """`last_holder` of one stored blob. Decodes only the line that holds the answer."""
     at = lines.rfind(_STARTED)
     if at < 0:
         return None
+    start = lines.rfind(b"\n", 0, at) + 1
     end = lines.find(b"\n", at)
-    return _decoder.decode(lines[lines.rfind(b"\n", 0, at) + 1 : len(lines) if end < 0 else end]).by
+    if end < 0:
+        end = len(lines)
+    return _decoder.decode(lines[start:end]).by

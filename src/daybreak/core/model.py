@@ -1,4 +1,4 @@
-"""The nouns: frozen data that every layer shares.
+"""The nouns: frozen data types that every layer shares.
 
 Life of a job:   JobSpec -> (insert) -> Job -> (claim) -> Lease -> (run) -> Outcome -> (policy.settle) -> Settlement
 """
@@ -16,7 +16,7 @@ from daybreak.core.units import Priority, counted, duration
 
 
 class _Bytes:
-    """Stands for bytes where they are printed."""
+    """Shown instead of bytes: says only how many there are."""
 
     def __init__(self, data: bytes) -> None:
         self._count = len(data)
@@ -26,18 +26,20 @@ class _Bytes:
 
 
 class RedactedStruct(Struct, frozen=True):
-    """What holds arguments, results or checkpoints: printed, it says how many bytes they are, for some of them may be
-    secret."""
+    """A struct that holds encoded arguments, results or checkpoints. Its repr shows only their size, because they may
+    contain secrets."""
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        found = [(name, getattr(self, name)) for name in self.__struct_fields__]
-        return [(name, _Bytes(value) if isinstance(value, bytes) else value) for name, value in found]
+        fields = [(name, getattr(self, name)) for name in self.__struct_fields__]
+        return [(name, _Bytes(value) if isinstance(value, bytes) else value) for name, value in fields]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 class State(StrEnum):
+    """The state of a job. The last three are final."""
+
     SCHEDULED = "scheduled"
     BLOCKED = "blocked"
     QUEUED = "queued"
@@ -66,8 +68,11 @@ class Reason(StrEnum):
 
 
 class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """When to try again: `attempts` counts all tries, the first included. `delay` and `cap` may be written as text,
-    such as "90s"."""
+    """When a failed attempt is retried. `attempts` counts all attempts, the first included. `delay` and `cap` may be
+    given as text, such as "90s".
+
+    `unknown` says what happens after an error that is neither transient nor permanent. `transient` and `permanent` are
+    names of exception classes."""
 
     strategy: Literal["fixed", "linear", "exponential", "jittered", "adaptive"] = "jittered"
     attempts: int = 3
@@ -79,7 +84,7 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     transient: tuple[str, ...] = ()
     permanent: tuple[str, ...] = ()
 
-    if TYPE_CHECKING:  # what people may write is more than what is kept of it
+    if TYPE_CHECKING:  # the constructor accepts more types than the fields hold
 
         def __init__(
             self,
@@ -97,16 +102,17 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("delay", "cap"):
-            if not isinstance(said := getattr(self, name), timedelta):
-                force_setattr(self, name, duration(said, f"retry: {name}"))
+            value = getattr(self, name)
+            if not isinstance(value, timedelta):
+                force_setattr(self, name, duration(value, f"retry: {name}"))
 
 
 class Adaptive(Struct, frozen=True):
-    """An execution limit that follows how long the jobs of a task take: `timeout=Adaptive("4s")`.
+    """An execution limit that adapts to how long the jobs of a task take: `timeout=Adaptive("4s")`.
 
-    The limit starts at `base` and stays between half of it and three times it. From the `escalate_after`th attempt of a
-    job that timed out on, each further attempt gets `escalate` times as long, at most five times over. `base` may be
-    written as text, such as "90s"."""
+    The limit starts at `base` and stays between half of it and three times it. Once `escalate_after` attempts of a job
+    have timed out, each further attempt gets `escalate` times as long, raised at most five times. `base` may be given
+    as text, such as "90s"."""
 
     base: timedelta
     escalate: float = 1.5
@@ -122,22 +128,24 @@ class Adaptive(Struct, frozen=True):
 
 
 class Need(Struct, frozen=True, omit_defaults=True):
-    """Slots of one resource that a job holds while it runs, and one start of its pace. A job's needs stand in the order
-    of their names, each name once."""
+    """The slots of one resource that a job holds while it runs; its start also uses one token of the resource's rate.
+
+    The needs of a job are sorted by resource name, and each name occurs once."""
 
     resource: str
     slots: int = 1
 
 
 class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a job is run. Jobs of one task share one value, so stores encode and decode it once.
+    """How a job is run. Jobs of one task share one instance, so stores encode and decode it once.
 
-    An execution `timeout` is the limit of every attempt, exactly as written. Only where it is `adaptive` is it a base
-    that the limit starts from, and only then do `escalate` and `escalate_after` count: see `Adaptive`. `hang` is how
-    long it may show no sign of life.
+    `timeout` is the execution limit of every attempt, exactly as given. With `adaptive` it is the base that the limit
+    starts from, and only then do `escalate` and `escalate_after` apply: see `Adaptive`. `hang` is how long an attempt
+    may show no activity. `deaths` is how many times the job may crash its process while it runs alone.
 
-    `keep_*` say how long a job stays after it ended; None is for ever. Cancelled jobs stay as completed ones do. One
-    that should `fail_fast` does not wait for a resource whose breaker is open."""
+    `expires_in` is how long the job may wait for its first start. `keep_completed` and `keep_failed` are how long a
+    job is kept after it ended; None is for ever. Cancelled jobs are kept as long as completed ones. A job with
+    `fail_fast` fails instead of waiting for a resource whose breaker is open."""
 
     retry: Retry = Retry()
     timeout: timedelta | None = None
@@ -157,14 +165,15 @@ DEFAULT_OPTIONS: Final = Options()
 
 
 class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One piece of work as accepted. Its id is made by whoever submits, so that asking twice is harmless.
+    """A job as it was submitted. The client makes its id, so that repeating an insert is harmless.
 
-    One with a `holder` is run by whoever submitted it, as a lock is: no claim finds it. Whatever frees what it needs
-    leases it to the holder, at first for `hold_for`.
+    A job with a `holder` is run by the process that submitted it, as a lock is: no claim returns it. When the resources
+    it needs are free, the store leases it to the holder, at first for `hold_for`.
 
     A `unique` name belongs to one unfinished job at a time; with `unique_while="waiting"`, a running job gives the name
-    up to the next job that is submitted under it. `code` is the digest of the task's code at the submit: it is said of
-    jobs with a key, and is no part of the content that the key stands for."""
+    up to the next job that is submitted under it. `digest` is the digest of the content that the idempotency `key`
+    stands for. `code` is the digest of the task's code at the time of submission; it is set for jobs with a key, and is
+    not part of that content."""
 
     id: str
     task: str
@@ -195,10 +204,10 @@ class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What went wrong in an attempt, in a form that outlives the process in which it happened.
+    """What went wrong in an attempt, as plain data that outlives the process in which it happened.
 
-    `kinds` are the names of the exception's class and its bases, most special first.
-    """
+    `kinds` are the names of the exception's class and its bases, most specific first. `verdict` is set if the task
+    itself classified the error."""
 
     message: str
     kinds: tuple[str, ...] = ()
@@ -210,6 +219,7 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def kind(self) -> str:
+        """The name of the exception's class, without its module."""
         return self.kinds[0].rsplit(".", 1)[-1] if self.kinds else "Error"
 
     def __str__(self) -> str:
@@ -217,8 +227,10 @@ class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
-    """All that is known of a job at one instant. `revision` is the number of its latest event. `worker` is who holds
-    it; once it is final, who held it last."""
+    """Everything the store knows about a job at one instant.
+
+    `revision` is the number of its latest event. `worker` holds its lease or, once the job is final, held the last one.
+    `attempt` counts attempts, of which `lost` ended with their process and `timeouts` ran into their limit."""
 
     spec: JobSpec
     seq: int
@@ -257,11 +269,11 @@ class Job(RedactedStruct, frozen=True, gc=False, kw_only=True):
 
 
 class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
-    """The right to run a job until an instant. Every write under it carries the fence.
+    """The right to run a job until an instant. Every write under the lease carries its fence.
 
-    `alone` says that its holder runs nothing else beside it that could be to blame if it dies (`Beat.alone`).
-    `begun` is False from a claim that took it ahead of time (`Claim.begins`) until its holder says that the work begins
-    (`Beat.begun`): a holder that dies before that costs the job nothing."""
+    `alone` means that the holder runs nothing else in the same process, so that a crash is this job's fault
+    (`Beat.alone`). `begun` is False if the lease was prefetched (`Claim.begins`), until a heartbeat says that the work
+    begins (`Beat.begun`): if the holder dies before that, the job is not charged an attempt."""
 
     seq: int
     spec: JobSpec
@@ -287,20 +299,22 @@ class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
 
 
 class Done(RedactedStruct, frozen=True, gc=False):
-    """The work ended and this is its encoded result; `ran` are the seconds it took."""
+    """The attempt succeeded. `result` is its encoded result, and `ran` is how many seconds it took."""
 
     result: bytes | None = None
     ran: float = 0.0
 
 
 class Failed(Struct, frozen=True, gc=False):
+    """The attempt raised an error, after `ran` seconds."""
+
     failure: Failure
     ran: float = 0.0
 
 
 class TimedOut(Struct, frozen=True):
-    """The attempt ran longer than it may and was ended. `story` says why, where it is another reason than its limit,
-    and `stack` where it stood."""
+    """The attempt was ended because it ran too long. `story` gives the reason if that was not its execution limit, and
+    `stack` is its stack at that moment."""
 
     after: timedelta
     story: str = ""
@@ -308,24 +322,30 @@ class TimedOut(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """Whoever ran the attempt died, or was not heard of for a whole lease. Only one that ran `alone` is to blame."""
+    """The process that ran the attempt died, or sent no heartbeat for a whole lease. Only a job that ran `alone` is to
+    blame for that."""
 
     detail: str = ""
     alone: bool = False
 
 
 class Cancelled(Struct, frozen=True):
+    """The attempt stopped because the job was cancelled."""
+
     by: str = ""
 
 
 class Suspended(RedactedStruct, frozen=True):
+    """The attempt stopped because the job was suspended, by a person or by the task itself."""
+
     note: str = ""
     checkpoint: bytes | None = None
 
 
 class HandedBack(RedactedStruct, frozen=True):
-    """The worker could not go on through no fault of the job (shutdown, preemption): nothing is charged. With a `delay`
-    nobody may claim it before that time has passed. `unused` says that the job certainly never began."""
+    """The worker returned the job for a reason that is not the job's fault (shutdown, preemption): no attempt is
+    charged. With a `delay`, no worker may claim it before that time has passed. `unused` means that the job certainly
+    never began."""
 
     checkpoint: bytes | None = None
     delay: timedelta | None = None
@@ -336,9 +356,11 @@ Outcome = Done | Failed | TimedOut | Lost | Cancelled | Suspended | HandedBack
 
 
 class Put(Struct, frozen=True, kw_only=True):
-    """Write a record. `expect` is the revision it must have (0: must not exist); None writes whatever is there.
+    """A request to write a record. `expect` is the revision that the record must have (0: it must not exist); with None
+    it is written unconditionally.
 
-    A value of None deletes. With a `tells` the feed tells of it, by an event of this kind that belongs to no job."""
+    A value of None deletes the record. If `tells` is set, the write also adds an event of this kind to the feed; the
+    event belongs to no job."""
 
     kind: str
     name: str
@@ -349,6 +371,8 @@ class Put(Struct, frozen=True, kw_only=True):
 
 
 class Record(Struct, frozen=True, kw_only=True):
+    """A small named value in the store: queue settings, workers, cursors. Every write increases its revision."""
+
     kind: str
     name: str
     value: bytes
@@ -356,16 +380,16 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 class Settlement(RedactedStruct, frozen=True, gc=False, kw_only=True):
-    """The fate of one lease, as numbers and data only; stores write it and decide nothing.
+    """How one lease ends, as plain data: policy decides it, and stores write it without deciding anything.
 
-    `attempt`, `lost` and `timeouts` are the values after it. `delay` counts from the store's own now.
-    `inserts` and `puts` happen with it, or not at all.
+    `attempt`, `lost` and `timeouts` are the values after the settlement. `delay` counts from the store's own clock.
+    `inserts` and `puts` are written in the same transaction, or not at all.
 
-    `counts_as` is how it is added to the totals (empty: not at all), with the microseconds that the attempt `ran`, and,
-    of a first attempt, those for which the job had `waited`.
+    `counts_as` is the label under which the totals count the attempt (empty: not counted), with the microseconds that
+    the attempt `ran` and, for a first attempt, the microseconds that the job had `waited`.
 
-    `unused` says that the job never began under this lease: the starts that it took of rate-limited resources are given
-    back where that is exact (see `Gauge.give_start`)."""
+    `unused` means that the job never began under this lease: the rate tokens it took are returned where that is exact
+    (see `Gauge.give_start`)."""
 
     seq: int
     job: str
@@ -391,10 +415,11 @@ class Settlement(RedactedStruct, frozen=True, gc=False, kw_only=True):
 
 
 class QueueSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a person may change of a queue while it runs; kept as a record of kind `queue`.
+    """The settings of a queue, which a person may change while it is in use; stored as a record of kind `queue`.
 
-    A queue is full when `capacity` of its jobs are unfinished. One that should `shed` then lets a more urgent job push
-    out the one that would be claimed last."""
+    A queue is full when `capacity` of its jobs are unfinished. With `when_full="shed"` a more urgent job is then
+    accepted, and the job that would be claimed last fails with the reason `shed`. `ranked` is False while the waiting
+    jobs are being moved to the ranks of a new discipline."""
 
     paused: bool = False
     max_running: int | None = None
@@ -410,8 +435,8 @@ DEFAULT_QUEUE: Final = QueueSettings()
 
 
 class Breaker(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """When a failing resource is left alone: after so many transient failures in a row, for `open_for`; then `probes`
-    jobs at a time may try, and so many successes close it again. One more failure opens it anew."""
+    """The circuit breaker of a resource. It opens after so many consecutive transient `failures`, for `open_for`; then
+    `probes` jobs at a time may try the resource, and so many `successes` close it. Another failure opens it again."""
 
     failures: int = 5
     successes: int = 2
@@ -420,11 +445,11 @@ class Breaker(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ResourceSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a person may change of a resource while it is in use; kept as a record of kind `resource`. Without one, and
-    with every number left out, nothing is limited.
+    """The limits of a resource, which a person may change while it is in use; stored as a record of kind `resource`.
+    A resource without a record, and a limit of None, limits nothing.
 
-    The pace: one start each `every`, and up to `burst` of them at once after a rest. `set_by` is the person who set it;
-    empty where it is as the code declares it."""
+    The rate allows one start per `every`, and up to `burst` starts at once after a pause. `set_by` is the person who
+    set the limits; it is empty if they are those that the code declares."""
 
     slots: int | None = None
     every: timedelta | None = None
@@ -435,8 +460,8 @@ class ResourceSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the breaker of a resource has seen and decided; kept as a record of kind `gate`. Stores read two numbers of
-    it: nothing starts for `shut_for` after it was put, and from then on at most `probes` slots are given."""
+    """The state of a resource's breaker; stored as a record of kind `gate`. Stores use two of its fields: no job starts
+    for `shut_for` after the record was written, and after that at most `probes` slots are in use."""
 
     state: Literal["closed", "open"] = "closed"
     shut_for: timedelta = timedelta()
@@ -448,9 +473,9 @@ class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a resource did lately, by all who used it: successes and transient failures, the older the less, as they
-    weighed `at` that time. Kept as a record of kind `health`. Stores read one number of it: for `spare_for` after it
-    was put, retries are at most a tenth of first tries."""
+    """How a resource did lately, over all workers: exponentially decayed counts of successes (`good`) and transient
+    failures (`bad`), as of the time `at`. Stored as a record of kind `health`. Stores use one of its fields: for
+    `spare_for` after the record was written, retries are limited to 10 % of first attempts."""
 
     good: float = 0.0
     bad: float = 0.0

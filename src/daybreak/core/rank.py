@@ -1,9 +1,9 @@
-"""The one order in which the jobs of a queue are claimed, and the one in which queues take turns.
+"""Rank: the one order in which the jobs of a queue are claimed; and the order in which queues take turns.
 
-fifo    band = priority, then the sequence the store gave at insert: strict, most urgent first.
-aging   one band, order = arrival + priority x patience: a job that has waited `patience` longer stands level with
-        one that is a priority more urgent, so nothing starves. The order never changes while a job waits, which keeps
-        the index static: a job of priority p is passed over only by jobs of priority q < p that arrive within
+fifo    band = priority, then the sequence number that the store gave at insert: strict, most urgent first.
+aging   one band, order = arrival + priority x patience: a job that has waited `patience` longer ranks equal to a job
+        that is one priority more urgent, so nothing starves. The order of a job never changes while it waits, which
+        keeps the index static: a job of priority p is overtaken only by jobs of priority q < p that arrive within
         (p - q) x patience after it, never later.
 """
 
@@ -17,35 +17,38 @@ from daybreak.core.units import span
 
 
 class Rank(NamedTuple):
+    """The position of a job in its queue. Jobs with smaller ranks are claimed first."""
+
     band: int
     order: int
     seq: int
 
 
 def rank_of(settings: QueueSettings, priority: int, arrived: int, seq: int) -> Rank:
-    """Where a job stands in its queue. `arrived` is the store's steady time, so a clock set back reorders nothing."""
+    """The rank of a job. `arrived` is in the store's steady time, so a clock that is set back reorders nothing."""
     if settings.discipline == "aging":
         return Rank(0, arrived + priority * span(settings.patience), seq)
     return Rank(priority, 0, seq)
 
 
 def urgency(settings: QueueSettings, priority: int, order: int, steady: int) -> int:
-    """How urgent the head of a queue is beside the heads of other queues: its priority, less what it has aged."""
+    """The urgency of a queue's first job compared with other queues' first jobs: its priority, less its aging."""
     if settings.discipline == "aging":
         return max(0, -((steady - order) // max(1, span(settings.patience))))
     return priority
 
 
 def passed_over_for(patience: timedelta, priority: int, by: int = 0) -> timedelta:
-    """The bound that `aging` states: how long after it a more urgent job may still arrive and go first."""
+    """The bound of `aging`: a job of priority `by` that arrives later than this after a job of `priority` does not
+    overtake it."""
     return max(0, priority - by) * patience
 
 
-# Weighted round-robin between queues whose heads are equally urgent: the k-th job taken from a queue of weight w has
-# the virtual time k / w, smallest goes first. The scale makes every weight up to 16 divide exactly.
-_TURN_SCALE = 720_720
+# Weighted round-robin between queues whose first jobs are equally urgent: the k-th job taken from a queue of weight w
+# has the virtual time k / w, and the smallest goes first. With this scale every weight up to 16 divides exactly.
+_TIME_SCALE = 720_720
 
 
 def virtual_time(served: int, weight: int) -> int:
-    """The virtual time of a queue's next job, `served` being how many the claimant has had from it."""
-    return (served + 1) * _TURN_SCALE // max(1, weight)
+    """The virtual time of a queue's next job, of which the claimant has already had `served` jobs."""
+    return (served + 1) * _TIME_SCALE // max(1, weight)

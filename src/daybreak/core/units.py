@@ -1,4 +1,4 @@
-"""What people write for priorities, durations and instants, read strictly; and what stores keep of them."""
+"""Strict parsers for priorities, durations and instants, and the integers in which stores keep times."""
 
 from __future__ import annotations
 
@@ -36,16 +36,19 @@ _NAMES: Final = ", ".join(f"{p.name} {p.value}" for p in Priority)
 
 
 def priority(value: object) -> int:
-    """The integer meant by an enum member, a name in any case, or an int; anything else is an error, never NORMAL."""
-    if isinstance(value, str) and (named := _BY_NAME.get(value.upper())) is not None:
-        return named
+    """The priority as an integer, from an enum member, a name in any case, or an int. Anything else is an error; there
+    is no default."""
+    if isinstance(value, str):
+        named = _BY_NAME.get(value.upper())
+        if named is not None:
+            return named
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10:
         return int(value)
-    raise BadInput(f"{value!r} is no priority: use a name ({_NAMES}) or an integer from 0 to 10, lower runs first")
+    raise BadInput(f"{value!r} is not a priority: use a name ({_NAMES}) or an integer from 0 to 10; lower runs first")
 
 
 def bucket(value: int) -> Priority:
-    """The name under which a priority is counted."""
+    """The named priority under which statistics count this one."""
     return _BUCKETS[value]
 
 
@@ -56,20 +59,19 @@ _DURATION: Final = re.compile(
 
 
 def duration(value: object, what: str = "duration") -> timedelta:
-    """A timedelta, or text such as "90s", "10m", "1h30m"; never a bare number, whose unit nobody can see."""
-    match value:
-        case timedelta():
-            found = value
-        case str() if parts := _DURATION.fullmatch(value.strip().lower()):
-            found = _sum(parts)
-        case bool():
-            raise BadInput(f"{what}: {value!r} is no duration; write '90s', '10m', '1h30m' or a timedelta")
-        case int() | float():
-            raise BadInput(f"{what}: a bare number has no unit; write '{value}s' or timedelta(seconds={value})")
-        case _:
-            raise BadInput(f"{what}: {value!r} is no duration; write '90s', '10m', '1h30m' or a timedelta")
+    """The duration given as a timedelta or as text, such as "90s", "10m" or "1h30m". A bare number is an error, because
+    its unit is not visible. `what` names the value in an error."""
+    if isinstance(value, timedelta):
+        found = value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        raise BadInput(f"{what}: a bare number has no unit; write '{value}s' or timedelta(seconds={value})")
+    else:
+        parts = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+        if parts is None:
+            raise BadInput(f"{what}: {value!r} is not a duration; write '90s', '10m', '1h30m' or a timedelta")
+        found = _sum(parts)
     if not ZERO <= found <= MAX_DURATION:
-        raise BadInput(f"{what}: {value!r} is out of range; it must lie between 0 and 100 years")
+        raise BadInput(f"{what}: {value!r} is out of range; a duration is from 0 to 100 years")
     return found
 
 
@@ -77,40 +79,40 @@ def _sum(parts: re.Match[str]) -> timedelta:
     try:
         return timedelta(**{unit: float(n) for unit, n in parts.groupdict().items() if n is not None})
     except OverflowError:
-        return timedelta.max  # refused by the caller, as any other that is too long
+        return timedelta.max  # the caller refuses it as out of range
 
 
 def instant(value: object, what: str = "instant") -> datetime:
-    """An aware datetime, in UTC; a naive one could mean any hour and is refused."""
+    """The datetime in UTC. A naive one is an error, because its time zone is unknown."""
     if not isinstance(value, datetime):
-        raise BadInput(f"{what}: {value!r} is no datetime; write datetime(2026, 1, 31, 18, 0, tzinfo=UTC)")
+        raise BadInput(f"{what}: {value!r} is not a datetime; write datetime(2026, 1, 31, 18, 0, tzinfo=UTC)")
     if value.tzinfo is None or value.utcoffset() is None:
         raise BadInput(f"{what}: {value.isoformat()} has no time zone; add one, e.g. value.astimezone() for local time")
     try:
         return value.astimezone(UTC)
     except OverflowError:
         raise BadInput(
-            f"{what}: {value.isoformat()} is out of range; in UTC it lies outside the years 1 to 9999"
+            f"{what}: {value.isoformat()} is out of range; in UTC it is outside the years 1 to 9999"
         ) from None
 
 
 def clean(text: str) -> str:
-    """Text that every encoding can carry: half a surrogate pair (an undecodable file name, say) is spelt out."""
+    """The text with unpaired surrogates (from an undecodable file name, say) escaped, so that it can be encoded."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def micros(value: datetime) -> int:
-    """An instant as stores keep it: microseconds since 1970 in UTC, exact."""
+    """An instant as stores keep it: exact microseconds since 1970 in UTC."""
     return (value - EPOCH) // MICROSECOND
 
 
-@functools.lru_cache(maxsize=512)  # a batch names the same few instants again and again
+@functools.lru_cache(maxsize=512)  # the jobs of a batch share a few instants
 def moment(value: int) -> datetime:
-    """The instant that a store kept as microseconds."""
+    """The instant that a store keeps as microseconds; the inverse of `micros`."""
     return EPOCH + timedelta(microseconds=value)
 
 
-@functools.lru_cache(maxsize=512)  # most are settings, the same for job after job
+@functools.lru_cache(maxsize=512)  # most durations are settings, the same for many jobs
 def span(value: timedelta) -> int:
     """A duration as stores keep it: whole microseconds."""
     return value // MICROSECOND
@@ -118,16 +120,17 @@ def span(value: timedelta) -> int:
 
 @functools.lru_cache(maxsize=512)
 def period(value: int) -> timedelta:
-    """The duration that a store kept as microseconds."""
+    """The duration that a store keeps as microseconds; the inverse of `span`."""
     return timedelta(microseconds=value)
 
 
 def counted(n: int, one: str, many: str | None = None) -> str:
-    """`1 job`, `2 jobs`; `many` where an s would not do."""
+    """A number with its noun: `1 job`, `2 jobs`. `many` is the plural if it is not formed with an s."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def bytes_text(n: float) -> str:
+    """A size for people, such as `512 bytes` or `1.5 MiB`."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if n < 1024:
             return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"

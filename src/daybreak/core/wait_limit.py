@@ -1,16 +1,18 @@
-"""The arithmetic of queues that are nearly full; stores do it inside the transaction that accepts a job."""
+"""Shorter wait limits for nearly full queues. Stores do this arithmetic in the transaction that accepts a job."""
 
 from __future__ import annotations
 
 from typing import Final
 
-SHORTENED_FROM: Final = 7  # from this priority on wait limits shrink
+SHORTENED_FROM: Final = 7  # jobs of this priority and less urgent ones get shorter wait limits
 SHORTENED_NOTE: Final = "its wait limit is shorter: the queue is nearly full"
 
 
 def shortened_wait(expires_in: int, priority: int, unfinished: int, capacity: int | None) -> int:
-    """The wait limit, in microseconds, of a job for a queue that has so many unfinished: what is not urgent waits less
-    from four fifths of the capacity on, and a quarter where the queue is full."""
+    """The wait limit, in microseconds, of a job for a queue with so many unfinished jobs.
+
+    Jobs that are not urgent get a shorter limit once the queue is 80 % full, falling linearly to a quarter of
+    `expires_in` when it is full."""
     if capacity is None or priority < SHORTENED_FROM:
         return expires_in
     over = min(max(5 * unfinished - 4 * capacity, 0), capacity)

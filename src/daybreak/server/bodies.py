@@ -715,7 +715,7 @@ EXAMPLES: Final[dict[type[Struct], Any]] = {
         "type": "urn:daybreak:problem:not-found",
         "title": "There is no such thing",
         "status": 404,
-        "detail": f"no job {EXAMPLE_ID}: never submitted here, or removed since",
+        "detail": f"no job {EXAMPLE_ID}: it was never submitted to this store, or it was removed",
     },
     Health: {"status": "pass"},
     Readiness: {
