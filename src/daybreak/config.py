@@ -1,10 +1,10 @@
-"""Frozen settings: which store, which app, how a worker runs; and where each of them was said.
+"""The settings: which store, which app, how a worker runs; and where each value came from.
 
 command line > argument in code > environment (DAYBREAK_*) > daybreak.toml, or [tool.daybreak] in pyproject.toml
 > default
 
-The settings file is looked for from the current folder upwards; the folder it lies in is the project folder, from which
-relative paths count. Without one, that is the current folder.
+The settings file is searched for from the current folder upwards. Its folder is the project folder, and relative paths
+are relative to it. Without a settings file the project folder is the current folder.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ COMMAND_LINE: Final = "the command line"
 IN_CODE: Final = "an argument in code"
 BY_DEFAULT: Final = "the default"
 
-# Known by name, so that the error says "not yet" and not "no such thing".
+# Schemes of planned stores, so that the error says "not yet" instead of "unknown".
 _NOT_YET: Final = {"directory": "directory", "sqs": "SQS"}
-# What people write, and the scheme that stands for it in full.
+# The accepted schemes, and the one under which the store is known.
 _SERVERS: Final = {
     "postgresql": "postgresql", "postgres": "postgresql", "redis": "redis", "rediss": "rediss", "valkey": "redis",
     "valkeys": "rediss", "redis+unix": "redis+unix", "unix": "redis+unix",
@@ -42,10 +42,10 @@ _SERVERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`url` names a store in full, whatever it was written as; `app` is a target such as `tasks.py:app`.
+    """The settings of a process. `url` is the full URL of the store; `app` is a target such as `tasks.py:app`.
 
-    `worker` holds what was said of workers, by the names of WorkerSettings; `alerts` is the table of that name
-    (`api/alerts/settings.py` reads it). `origins` says where each came from."""
+    `worker` holds the settings of workers, under the names of WorkerSettings. `alerts` is the table of that name, which
+    `api/alerts/settings.py` reads. `origins` says where each value came from."""
 
     url: str
     folder: Path
@@ -57,12 +57,12 @@ class Settings:
 
     @property
     def path(self) -> Path | None:
-        """The store's file, where it is one."""
+        """The store's file; None if the store is not a file."""
         return path_of(self.url)
 
     @property
     def store(self) -> str:
-        """The store and where it was named, for people."""
+        """The store and where its URL came from, as text for people."""
         return f"{self.path or shown(self.url)} (from {self.origins.get('url', BY_DEFAULT)})"
 
 
@@ -73,7 +73,8 @@ _command_line: dict[str, str | None] = {}
 
 @contextlib.contextmanager
 def command_line(*, url: str | None = None, app: str | None = None) -> Iterator[None]:
-    """What the command line says outranks what code says, also in apps that are loaded meanwhile, in any thread."""
+    """Within this context, the options of the command line override the arguments in code, also those of apps that are
+    loaded meanwhile, in any thread."""
     before = dict(_command_line)
     _command_line.update({key: value for key, value in (("url", url), ("app", app)) if value})
     try:
@@ -90,11 +91,12 @@ def resolve(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings that hold here; `url` and `app` are what the code says."""
+    """The settings from all sources; `url` and `app` are the arguments in code."""
     environ = os.environ if environ is None else environ
-    file, said = _find(here() if cwd is None else cwd)
-    folder = file.parent if file else (here() if cwd is None else cwd)
-    from_file, from_environment = _of_file(said, file), _of_environment(environ)
+    cwd = here() if cwd is None else cwd
+    file, table = _find(cwd)
+    folder = file.parent if file else cwd
+    from_file, from_environment = _of_file(table, file), _of_environment(environ)
     layers: list[tuple[str, Mapping[str, Any]]] = [
         (COMMAND_LINE, _command_line),
         (IN_CODE, {"url": url, "app": app}),
@@ -105,7 +107,8 @@ def resolve(
     origins: dict[str, str] = {}
     for key in ("url", "app", *(f"worker.{name}" for name in _WORKER)):
         for origin, layer in layers:
-            if (value := layer.get(key)) is not None:
+            value = layer.get(key)
+            if value is not None:
                 found[key] = value
                 origins[key] = _variable(key) if origin == "environment" else origin
                 break
@@ -118,7 +121,7 @@ def resolve(
         folder=folder,
         app=found.get("app"),
         worker={_WORKER[name][0]: found[f"worker.{name}"] for name in _WORKER if f"worker.{name}" in found},
-        alerts=_table(said.get("alerts", {}), file, "alerts") if file else {},
+        alerts=_table(table.get("alerts", {}), file, "alerts") if file else {},
         file=file,
         origins=origins,
     )
@@ -129,111 +132,114 @@ def here() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        raise BadInput("the current folder was deleted: go to another one first") from None
+        raise BadInput("the current folder was deleted: change to another folder first") from None
 
 
 def from_folder(app: str, folder: Path) -> str:
-    """A target whose file lies relative to a folder; a module has none."""
+    """The target with its file made absolute, relative to `folder`; a target that names a module is unchanged."""
     name, colon, attribute = app.rpartition(":")
-    place = name if colon and attribute.isidentifier() and name else app
-    return str(folder / place) + app[len(place) :] if place.endswith(".py") else app
+    file = name if colon and attribute.isidentifier() and name else app
+    if not file.endswith(".py"):
+        return app
+    return str(folder / file) + app[len(file) :]
 
 
 # -- stores by URL -----------------------------------------------------------------------------------------------------
 
 
 def url_of(text: str, folder: Path, origin: str = "") -> str:
-    """What people write for a store, in full: `sqlite:////abs/jobs.db`, `postgresql://...`, `redis://...` or
-    `memory://`. Relative paths count from `folder`."""
-    told = f" (from {origin})" if origin else ""
+    """The full URL of a store: `sqlite:////abs/jobs.db`, `postgresql://...`, `redis://...` or `memory://`. A relative
+    path is relative to `folder`. `origin` says in errors where the text came from."""
+    source = f" (from {origin})" if origin else ""
     if not isinstance(text, str):
-        raise BadInput(f"{text!r}{told} is no store: write a path such as jobs.db, or a URL such as sqlite:///jobs.db")
+        raise BadInput(
+            f"{text!r}{source} is not a store: write a path such as jobs.db, or a URL such as sqlite:///jobs.db"
+        )
     scheme, separator, rest = text.partition("://")
     if text == "memory://":
         return text
     if not separator:
-        _refuse_short(text, told)
-    if separator and scheme.lower() == "sqlite":
-        return _sqlite(unquote(_file_part(rest, text, told)), folder, told)
-    if separator and (server := _SERVERS.get(scheme.lower())) is not None:
-        return _server(server, rest, told)
-    if separator:
-        # Only the scheme is repeated: the rest may hold a password.
-        kind = _NOT_YET.get(scheme.lower())
-        if kind is not None:
-            raise Unsupported(
-                f"{scheme}://{told}: there is no {kind} store yet in this version; "
-                "use a SQLite file, such as sqlite:///daybreak.db"
+        _refuse_missing_slashes(text, source)
+        if not text.endswith(SUFFIXES):
+            raise BadInput(
+                f"{text!r}{source} is not a store: write a path that ends in {', '.join(SUFFIXES)}, or a URL such as "
+                "sqlite:///jobs.db"
             )
-        raise BadInput(
-            f"{scheme}://{told} is no store that Daybreak knows: write sqlite:///jobs.db, postgresql://host/database, "
-            "redis://host or memory://"
+        return _sqlite(text, folder, source)
+    known = scheme.lower()
+    if known == "sqlite":
+        return _sqlite(unquote(_file_part(rest, text, source)), folder, source)
+    if known in _SERVERS:
+        return _server(_SERVERS[known], rest, source)
+    # The errors repeat only the scheme, because the rest may contain a password.
+    if known in _NOT_YET:
+        raise Unsupported(
+            f"{scheme}://{source}: there is no {_NOT_YET[known]} store yet in this version; "
+            "use a SQLite file, such as sqlite:///daybreak.db"
         )
-    if not text.endswith(SUFFIXES):
-        raise BadInput(
-            f"{text!r}{told} is no store: write a path that ends in {', '.join(SUFFIXES)}, or a URL such as "
-            "sqlite:///jobs.db"
-        )
-    return _sqlite(text, folder, told)
+    raise BadInput(
+        f"{scheme}://{source} is not a store that Daybreak knows: write sqlite:///jobs.db, "
+        "postgresql://host/database, redis://host or memory://"
+    )
 
 
-def _refuse_short(text: str, told: str) -> None:
-    """A scheme without its slashes: taken for a path, it would name a file that nobody meant."""
+def _refuse_missing_slashes(text: str, source: str) -> None:
+    """Refuse a scheme without its slashes: taken as a path, it would name a file that nobody meant."""
     scheme, colon, rest = text.partition(":")
     known = scheme.lower()
     if colon and known == "sqlite":
-        raise BadInput(f"{text!r}{told}: a URL of a file has three slashes, write sqlite:///{rest or 'jobs.db'}")
+        raise BadInput(f"{text!r}{source}: the URL of a file has three slashes; write sqlite:///{rest or 'jobs.db'}")
     if colon and (known == "memory" or known in _SERVERS or known in _NOT_YET):
-        # The rest may hold a password.
-        raise BadInput(f"{scheme}:{told} is no URL of a store: write {scheme}:// and what follows")
+        # The error repeats only the scheme, because the rest may contain a password.
+        raise BadInput(f"{scheme}:{source} is not the URL of a store: write {scheme}:// and what follows")
 
 
-def _file_part(rest: str, text: str, told: str) -> str:
+def _file_part(rest: str, text: str, source: str) -> str:
     if not rest.startswith("/"):
         raise BadInput(
-            f"{text!r}{told}: a file on this machine has three slashes, sqlite:///{rest or 'jobs.db'}, "
-            "and a fourth before a path from the root"
+            f"{text!r}{source}: the URL of a file has three slashes, sqlite:///{rest or 'jobs.db'}, "
+            "and a fourth before an absolute path"
         )
-    place, question, _ = rest[1:].partition("?")
+    file, question, _ = rest[1:].partition("?")
     if question:
-        raise BadInput(f"{text!r}{told}: a sqlite URL takes no options after '?'; write %3F if the name has one")
-    return place
+        raise BadInput(f"{text!r}{source}: a sqlite URL takes no options after '?'; write %3F if the name has one")
+    return file
 
 
-def _sqlite(place: str, folder: Path, told: str) -> str:
-    if not place or "\0" in place:
-        raise BadInput(f"{place!r}{told} names no file: write sqlite:///jobs.db")
+def _sqlite(file: str, folder: Path, source: str) -> str:
+    if not file or "\0" in file:
+        raise BadInput(f"{file!r}{source} names no file: write sqlite:///jobs.db")
     try:
-        named = Path(place).expanduser()
+        named = Path(file).expanduser()
     except RuntimeError:
         raise BadInput(
-            f"{clean(place)!r}{told}: nobody knows the home folder of {clean(Path(place).parts[0])}; "
+            f"{clean(file)!r}{source}: the home folder of {clean(Path(file).parts[0])} is unknown; "
             "write the path in full"
         ) from None
-    path = Path(os.path.abspath(folder / named))  # noqa: PTH100 - links stay as they were written
-    check_path(path, told)
+    path = Path(os.path.abspath(folder / named))  # noqa: PTH100 - symbolic links are not resolved
+    check_path(path, source)
     return "sqlite:///" + quote(path.as_posix(), safe="/:")
 
 
-def check_path(path: Path, told: str = "") -> None:
-    """Refuse a path at which no store can ever be. What may be there later, or is not there, is not judged."""
+def check_path(path: Path, source: str = "") -> None:
+    """Refuse a path that can never hold a store. A path that does not exist yet is accepted."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
         raise BadInput(
-            f"{clean(str(path))}{told} cannot be used: SQLite opens only paths that are UTF-8 text; "
-            "rename it, or name one elsewhere"
+            f"{clean(str(path))}{source} cannot be used: SQLite opens only paths that are UTF-8 text; "
+            "rename it, or use another path"
         ) from None
     try:
         path.stat()
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise BadInput(
-                f"{_short(str(path))}{told}: the name is longer than this system allows; write a shorter one"
+                f"{_short(str(path))}{source}: the name is longer than this system allows; use a shorter one"
             ) from None
         if error.errno == errno.ELOOP:
             raise StoreUnavailable(
-                f"{path}{told} leads over a link that leads back to itself: mend it, or name another store"
+                f"{path}{source} contains a symbolic link that leads back to itself: repair it, or use another path"
             ) from None
 
 
@@ -241,25 +247,25 @@ def _short(text: str, limit: int = 100) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
-def _server(scheme: str, rest: str, told: str) -> str:
+def _server(scheme: str, rest: str, source: str) -> str:
     if any(not char.isprintable() or char.isspace() for char in rest):
-        raise BadInput(f"{scheme}://{told}: a URL has no spaces: write them as %20")
+        raise BadInput(f"{scheme}://{source}: a URL has no spaces: write them as %20")
     try:
-        urlsplit(f"{scheme}://{rest}").port  # noqa: B018 - raises if it is none
+        urlsplit(f"{scheme}://{rest}").port  # noqa: B018 - raises if the port is not valid
     except ValueError as error:
-        # What stands in the URL may be a password that was not quoted.
-        what = "its port is no number" if "ort" in str(error) else "it is no URL"
+        # The error does not repeat the URL: what looks like a port may be part of an unquoted password.
+        what = "its port is not a number" if "ort" in str(error) else "it is not a URL"
         raise BadInput(
-            f"{scheme}://{told}: {what}; write special characters of a password as %XX, such as %40 for @"
+            f"{scheme}://{source}: {what}; write special characters of a password as %XX, such as %40 for @"
         ) from None
     return f"{scheme}://{rest}"
 
 
 def shown(url: str) -> str:
-    """A URL as people may see it: without its password."""
+    """A URL for people: without its password."""
     scheme, separator, rest = url.partition("://")
     rest = re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", rest, flags=re.IGNORECASE)
-    # A password may hold a ?, a / or an @ that nobody has spelt as it should be: only what looks like options is none.
+    # A password may contain a ?, a / or an @ that was not quoted, so only what looks like options counts as options.
     options = re.search(r"\?\w+=[^?]*$", rest)
     end = len(rest) if options is None else options.start()
     if "@" not in rest[:end] and "/" not in rest[:end]:
@@ -271,8 +277,10 @@ def shown(url: str) -> str:
 
 
 def path_of(url: str) -> Path | None:
-    """The file behind a URL that `url_of` gave; None for a store that is no file."""
-    return Path(unquote(url.removeprefix("sqlite:///"))) if url.startswith("sqlite:///") else None
+    """The file of a URL that `url_of` returned; None for a store that is not a file."""
+    if not url.startswith("sqlite:///"):
+        return None
+    return Path(unquote(url.removeprefix("sqlite:///")))
 
 
 # -- the settings file -------------------------------------------------------------------------------------------------
@@ -284,7 +292,7 @@ def _find(start: Path) -> tuple[Path | None, dict[str, Any]]:
         if _is_usable(own, folder, start):
             return own, _read(own)
         shared = folder / "pyproject.toml"
-        # A pyproject.toml that never mentions us may be broken: that is not for us to say.
+        # A broken pyproject.toml is an error only if it mentions Daybreak.
         if _is_usable(shared, folder, start) and b"daybreak" in _bytes(shared):
             tools = _read(shared).get("tool")
             if isinstance(tools, dict) and "daybreak" in tools:
@@ -293,7 +301,8 @@ def _find(start: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def _is_usable(path: Path, folder: Path, start: Path) -> bool:
-    """A settings file names code to load: one that a stranger could lay into a shared folder above us is not ours."""
+    """Whether a settings file can be trusted. It names code to load, so a file that another user could have put into a
+    shared folder above the current one is ignored."""
     try:
         about = path.stat()
     except OSError:
@@ -316,9 +325,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(_bytes(path).decode())
     except UnicodeDecodeError:
-        raise BadInput(f"{path} is no UTF-8 text: save it as such") from None
+        raise BadInput(f"{path} is not UTF-8 text: save it in UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{path} is no valid TOML: {error}") from None
+        raise BadInput(f"{path} is not valid TOML: {error}") from None
 
 
 def _table(value: object, file: Path, name: str) -> dict[str, Any]:
@@ -327,12 +336,12 @@ def _table(value: object, file: Path, name: str) -> dict[str, Any]:
     return value
 
 
-def _of_file(said: dict[str, Any], file: Path | None) -> dict[str, Any]:
+def _of_file(table: dict[str, Any], file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
-    _refuse_unknown(said, ("url", "app", "worker", "alerts"), str(file), "")
-    found: dict[str, Any] = {key: _text(said[key], f"{file}: {key}") for key in ("url", "app") if key in said}
-    worker = _table(said.get("worker", {}), file, "worker")
+    _refuse_unknown(table, ("url", "app", "worker", "alerts"), str(file), "")
+    found: dict[str, Any] = {key: _text(table[key], f"{file}: {key}") for key in ("url", "app") if key in table}
+    worker = _table(table.get("worker", {}), file, "worker")
     _refuse_unknown(worker, _WORKER, str(file), "worker.")
     for key, value in worker.items():
         found[f"worker.{key}"] = _WORKER[key][1](value, f"{file}: worker.{key}")
@@ -340,11 +349,12 @@ def _of_file(said: dict[str, Any], file: Path | None) -> dict[str, Any]:
 
 
 def _of_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What the environment says. Names that are not ours are left alone: others may use the prefix too."""
+    """The settings of the environment. Unknown names are ignored: other programs may use the prefix too."""
     found: dict[str, Any] = {key: environ.get(_variable(key)) or None for key in ("url", "app")}
     for key, (_, reader) in _WORKER.items():
         variable = _variable(f"worker.{key}")
-        if text := environ.get(variable):
+        text = environ.get(variable)
+        if text:
             found[f"worker.{key}"] = reader(_from_text(text, reader), variable)
     return found
 
@@ -353,16 +363,20 @@ def _variable(key: str) -> str:
     return "DAYBREAK_" + key.replace(".", "_").upper()
 
 
-def _refuse_unknown(said: Mapping[str, Any], known: Any, file: str, prefix: str) -> None:
-    for key in said:
-        if key not in known:
-            hint = closest(key, known)
-            told = f"did you mean {prefix}{hint}?" if hint else f"there are {', '.join(prefix + k for k in known)}"
-            raise BadInput(f"{file}: no setting named {prefix}{key!s}; {told}")
+def _refuse_unknown(table: Mapping[str, Any], known: Any, file: str, prefix: str) -> None:
+    for key in table:
+        if key in known:
+            continue
+        close = closest(key, known)
+        if close:
+            hint = f"did you mean {prefix}{close}?"
+        else:
+            hint = f"the settings are {', '.join(prefix + name for name in known)}"
+        raise BadInput(f"{file}: no setting named {prefix}{key!s}; {hint}")
 
 
 def closest(word: str, known: Any) -> str | None:
-    """The known word that a misspelt one most likely means."""
+    """The known name that is closest to a misspelt one."""
     from difflib import get_close_matches  # noqa: PLC0415 - only where something is misspelt
 
     found = get_close_matches(word.lower(), [str(one) for one in known], n=1)
@@ -412,8 +426,8 @@ def _names(value: object, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def duration_said(value: object, what: str) -> timedelta:
-    """A duration as people write it where there is no Python: in the settings, on a command line."""
+def duration_setting(value: object, what: str) -> timedelta:
+    """A duration from the settings or from a command line, where a timedelta cannot be written."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise BadInput(f"{what}: a bare number has no unit; write '{value}s', '{value}m' or '{value}h'")
     try:
@@ -433,7 +447,7 @@ _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmg]i?|)b?")
 
 
 def size(value: object, what: str = "size") -> int:
-    """Bytes: "512MiB", "2GB", or a number of bytes."""
+    """A number of bytes, from "512MiB", "2GB" or an integer."""
     if isinstance(value, str) and (parts := _SIZE.fullmatch(value.strip().lower())):
         found = int(float(parts[1]) * _UNITS[parts[2]])
     elif isinstance(value, int) and not isinstance(value, bool):
@@ -441,12 +455,12 @@ def size(value: object, what: str = "size") -> int:
     else:
         raise BadInput(f"{what} = {value!r}: write a size such as '512MiB' or '2GB'")
     if found < 1:
-        raise BadInput(f"{what} = {value!r}: it must be more than nothing")
+        raise BadInput(f"{what} = {value!r}: it must be at least 1 byte")
     return found
 
 
 def _from_text(text: str, reader: Callable[..., Any]) -> object:
-    """A value of the environment, which is text, as the settings file would have it."""
+    """The text of an environment variable, converted to the type that the settings file would have."""
     if reader is _whole:
         return int(text) if text.isascii() and text.isdigit() else text
     if reader is _flag:
@@ -460,9 +474,9 @@ _WORKER: Final[dict[str, tuple[str, Callable[[object, str], Any]]]] = {
     "queues": ("queues", _names),
     "processes": ("processes", _whole),
     "async_jobs": ("async_jobs", _whole),
-    "lease": ("lease_for", duration_said),
-    "grace": ("grace", duration_said),
-    "cancel_grace": ("cancel_grace", duration_said),
+    "lease": ("lease_for", duration_setting),
+    "grace": ("grace", duration_setting),
+    "cancel_grace": ("cancel_grace", duration_setting),
     "recycle_after": ("recycle_after", _whole),
     "memory_limit": ("memory_limit", size),
     "isolation": ("isolation", _isolation),

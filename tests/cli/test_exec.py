@@ -39,7 +39,7 @@ def test_a_folder_that_was_deleted_or_has_no_text_for_a_name_is_told(cli, tmp_pa
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert "the current folder was deleted: go to another one first" in cli("exec", "ls", code=2).stderr
+    assert "the current folder was deleted: change to another folder first" in cli("exec", "ls", code=2).stderr
     monkeypatch.chdir(tmp_path)
     assert r"l\udce9tin: the path is not valid UTF-8" in cli("exec", "--cwd", "l\udce9tin", "ls", code=2).stderr
 

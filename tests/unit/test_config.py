@@ -240,7 +240,7 @@ def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, sche
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("mysql://ann:hunter2@db", "mysql:// .* is no store that Daybreak knows"),
+        ("mysql://ann:hunter2@db", "mysql:// .* is not a store that Daybreak knows"),
         ("jobs", "write a path that ends in .db"),
         (":memory:", "write a path that ends in .db"),
         ("sqlite://jobs.db", "three slashes, sqlite:///jobs.db"),
@@ -249,15 +249,15 @@ def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, sche
         ("sqlite:///a.db?mode=ro", "takes no options"),
         ("sqlite:///a%00.db", "names no file"),
         ("a\0.db", "names no file"),
-        ("memory://x", "is no store that Daybreak knows"),
+        ("memory://x", "is not a store that Daybreak knows"),
         ("", "write a path that ends in .db"),
         ("sqlite:jobs.db", "three slashes, write sqlite:///jobs.db"),
         ("SQLite:/srv/jobs.db", "write sqlite:////srv/jobs.db"),
         ("redis:ann:hunter2@db/x.db", "write redis:// and what follows"),
-        ("~nobody-of-this-name/x.db", "nobody knows the home folder of ~nobody-of-this-name; write the path in full"),
-        ("x" * 300 + ".db", r"xxx\.\.\. .*longer than this system allows; write a shorter one"),
+        ("~nobody-of-this-name/x.db", "the home folder of ~nobody-of-this-name is unknown; write the path in full"),
+        ("x" * 300 + ".db", r"xxx\.\.\. .*longer than this system allows; use a shorter one"),
         ("l\udce9tin.db", r"l\\udce9tin\.db .*SQLite opens only paths that are UTF-8 text"),
-        (3, "is no store"),
+        (3, "is not a store"),
     ],
 )
 def test_what_is_no_store_is_refused_with_the_right_spelling(folder, said, told):
@@ -287,10 +287,10 @@ def test_a_wrong_url_says_where_it_was_written(folder):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("url = ", "is no valid TOML"),
-        ("a = " + "[" * 100_000, "is no valid TOML"),
+        ("url = ", "is not valid TOML"),
+        ("a = " + "[" * 100_000, "is not valid TOML"),
         ("urll = 'x.db'", "no setting named urll; did you mean url?"),
-        ("zzz = 1", "no setting named zzz; there are url, app, worker"),
+        ("zzz = 1", "no setting named zzz; the settings are url, app, worker"),
         ("url = 3", "url = 3: write text"),
         ("url = ''", "url = '': write text"),
         ("app = true", "app = True: write text"),
@@ -304,7 +304,7 @@ def test_a_wrong_url_says_where_it_was_written(folder):
         ("[worker]\ngrace = 10", "worker.grace: a bare number has no unit"),
         ("[worker]\nlease = 'soon'", "worker.lease: 'soon' is not a duration"),
         ("[worker]\nmemory_limit = 'much'", "worker.memory_limit = 'much': write a size"),
-        ("[worker]\nmemory_limit = -1", "more than nothing"),
+        ("[worker]\nmemory_limit = -1", "at least 1 byte"),
         ("[worker]\nisolation = 'fork'", "worker.isolation = 'fork': write"),
         ("[worker]\nallow_commands = 'yes'", "worker.allow_commands = 'yes': write true or false"),
         ("[worker]\nname = 3", "worker.name = 3: write text"),
@@ -329,7 +329,7 @@ def test_the_same_in_pyproject(folder):
 
 def test_a_file_that_is_no_text(folder):
     (folder / "daybreak.toml").write_bytes(b"url = '\xff'")
-    with pytest.raises(BadInput, match="is no UTF-8 text"):
+    with pytest.raises(BadInput, match="is not UTF-8 text"):
         resolve(folder)
 
 

@@ -1,4 +1,4 @@
-"""What is let in: every job is judged here before a store sees it."""
+"""Admission: every job is checked here before a store sees it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from daybreak.core.errors import BadInput, TooLarge, Unsupported
 from daybreak.core.model import DEFAULT_OPTIONS, JobSpec, Need, Options
-from daybreak.core.resource_gauge import spared_resource
+from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, spared_resource
 from daybreak.core.units import duration, instant
 from daybreak.policy.retry import parse_retry
 
@@ -22,7 +22,7 @@ SHORTEST_HANG: Final = timedelta(seconds=1)
 
 
 def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
-    """The spec, if a store with these features can keep every word of it; otherwise an error that names the trouble."""
+    """The spec, if it is valid and a store with these features can keep all of it; otherwise an error that says why."""
     check_name("task", spec.task)
     check_name("queue", spec.queue)
     check_name("by", spec.by)
@@ -34,16 +34,20 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
     for name, value in spec.meta.items():
         check_name("meta", name)
         if not isinstance(value, str):
-            raise BadInput(f"meta {name!r}: {value!r} is no text")
+            raise BadInput(f"meta {name!r}: {value!r} is not text; convert it with str()")
         if any(unicodedata.category(c) == "Cs" for c in value):
-            raise BadInput(f"meta {name!r}: the text holds half a surrogate pair, which no encoding can carry")
+            raise BadInput(f"meta {name!r}: the text contains an unpaired surrogate, which cannot be encoded")
     if len(spec.tags) > TAGS_LIMIT or len(spec.meta) > TAGS_LIMIT:
-        raise TooLarge(f"job {spec.task!r}: at most {TAGS_LIMIT} tags and {TAGS_LIMIT} meta entries")
-    if not spec.task or not spec.queue or not spec.id:
-        raise BadInput("a job needs a task, a queue and an id: one of them is empty")
+        raise TooLarge(
+            f"job {spec.task!r} has {len(spec.tags)} tags and {len(spec.meta)} meta entries; "
+            f"the limit is {TAGS_LIMIT} each"
+        )
+    for what in ("task", "queue", "id"):
+        if not getattr(spec, what):
+            raise BadInput(f"job {spec.task!r}: its {what} is empty; a job needs a task, a queue and an id")
     check_size(spec.task, spec.args)
     if not _is_whole(spec.priority) or not 0 <= spec.priority <= 10:
-        raise BadInput(f"job {spec.task!r}: priority {spec.priority!r} is no integer from 0 to 10")
+        raise BadInput(f"job {spec.task!r}: priority {spec.priority!r} is not an integer from 0 to 10")
     check_version(f"job {spec.task!r}", spec.version)
     if spec.delay is not None and spec.run_at is not None:
         raise BadInput(f"job {spec.task!r}: give delay or run_at, not both")
@@ -60,81 +64,89 @@ def admit(spec: JobSpec, features: frozenset[str]) -> JobSpec:
 
 
 def check_size(task: str, args: bytes) -> bytes:
+    """The encoded arguments, unless they are too large."""
     if len(args) > ARGS_LIMIT:
         raise TooLarge(
-            f"job {task!r}: its arguments take {len(args):,} bytes, the limit is {ARGS_LIMIT:,}; "
-            "pass a file or a reference instead of the data"
+            f"job {task!r}: its arguments have {len(args):,} bytes, the limit is {ARGS_LIMIT:,}; "
+            "pass the name of a file instead of the data"
         )
     return args
 
 
 def check_version(who: str, version: int) -> None:
+    """Refuse a version that no store can keep."""
     if not _is_whole(version) or not 0 <= version < 2**31:
         raise BadInput(f"{who}: version {version!r} must be an integer from 0 to 2,147,483,647")
 
 
 def check_options(who: str, options: Options) -> None:
-    """`who` is the job or the task that has them, as a message names it."""
+    """Refuse options that are out of range. `who` names the job or the task in errors."""
     parse_retry(options.retry)
     for kind in (*options.retry.transient, *options.retry.permanent):
         check_name("retry", kind)
     for what in ("timeout", "expires_in", "keep_completed", "keep_failed", "hang"):
-        if (value := getattr(options, what)) is not None:
+        value = getattr(options, what)
+        if value is not None:
             duration(value, f"{who}: {what}")
     _check_needs(who, options.resources)
     if not _is_whole(options.escalate_after) or not 1 <= options.escalate_after <= 1000:
         raise BadInput(f"{who}: escalate_after={options.escalate_after!r} must be an integer from 1 to 1000")
     if options.hang is not None and options.hang < SHORTEST_HANG:
-        raise BadInput(f"{who}: hang={options.hang.total_seconds():g} s is too short to tell: write 1s or more")
+        raise BadInput(f"{who}: hang={options.hang.total_seconds():g} s is too short to detect: write 1s or more")
     if not _is_number(options.escalate) or not 1 <= options.escalate <= 100:
         raise BadInput(f"{who}: escalate={options.escalate!r} must be a number from 1 to 100")
     if not _is_whole(options.deaths) or options.deaths < 1:
-        raise BadInput(f"{who}: deaths={options.deaths!r} must be an integer from 1")
+        raise BadInput(f"{who}: deaths={options.deaths!r} must be an integer of 1 or more")
     for what in ("timeout", "expires_in"):
-        if (value := getattr(options, what)) is not None and value <= timedelta():
-            raise BadInput(f"{who}: {what} must be longer than nothing; leave it out for no limit")
+        value = getattr(options, what)
+        if value is not None and value <= timedelta():
+            raise BadInput(f"{who}: {what} must be longer than 0; leave it out for no limit")
     for what in ("adaptive", "fail_fast"):
-        if not isinstance(value := getattr(options, what), bool):
+        value = getattr(options, what)
+        if not isinstance(value, bool):
             raise BadInput(f"{who}: {what}={value!r} must be True or False")
 
 
 def _check_needs(who: str, needs: tuple[Need, ...]) -> None:
     for need in needs:
         if not need.resource:
-            raise BadInput(f"{who}: a resource without a name")
+            raise BadInput(f"{who}: one of its resources has an empty name; name it")
         check_name("resource", need.resource)
         if spared_resource(need.resource) is not None:
-            raise BadInput(f"{who}: {need.resource!r} is no resource, but what waits while one fails")
+            raise BadInput(
+                f"{who}: a resource cannot be named {need.resource!r}: names that begin with {RETRY_CAUSE_PREFIX!r} "
+                "are reserved"
+            )
         if not _is_whole(need.slots) or not 1 <= need.slots <= MAX_SLOTS:
-            raise BadInput(f"{who}: {need.slots!r} slots of {need.resource!r}; write 1 or more")
+            raise BadInput(f"{who} needs {need.slots!r} slots of {need.resource!r}; write an integer of 1 or more")
     if len(needs) > NEEDS_LIMIT:
-        raise TooLarge(f"{who}: {len(needs)} resources; at most {NEEDS_LIMIT}")
+        raise TooLarge(f"{who} needs {len(needs)} resources; the limit is {NEEDS_LIMIT}")
     if [need.resource for need in needs] != sorted({need.resource for need in needs}):
-        raise BadInput(f"{who}: its resources must stand in the order of their names, each once")
+        raise BadInput(f"{who}: its resources must be sorted by name, and each must occur once")
 
 
 def _check_holder(spec: JobSpec) -> None:
     check_name("holder", spec.holder)
     if not spec.holder or not spec.options.resources:
-        raise BadInput(f"job {spec.task!r}: a holder needs a name, and something to hold: resources")
+        raise BadInput(f"job {spec.task!r}: a job with a holder needs the holder's name and at least one resource")
     if spec.delay is not None or spec.run_at is not None:
-        raise BadInput(f"job {spec.task!r}: what is run by its own holder cannot be put off")
+        raise BadInput(f"job {spec.task!r}: a job with a holder cannot have a delay or a run_at")
     duration(spec.hold_for, f"job {spec.task!r}: hold_for")
 
 
 def _check_features(spec: JobSpec, features: frozenset[str]) -> None:
     if not (spec.after or spec.batch or spec.flight or spec.deadline or spec.options.resources):
         return
-    asked = {
+    needed = {
         "resources": spec.options.resources,
         "dependencies": spec.after,
         "batches": spec.batch,
         "cache": spec.flight,
         "deadlines": spec.deadline,
     }
-    for feature, value in asked.items():
+    for feature, value in needed.items():
         if value and feature not in features:
-            raise Unsupported(f"job {spec.task!r} asks for {feature}, which this store does not offer")
+            raise Unsupported(f"job {spec.task!r} needs {feature}, which this store does not support")
 
 
 def _is_whole(value: object) -> bool:
@@ -145,25 +157,27 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# Names come back by the million and are few: what was found good need not be looked at again.
-_good: set[str] = set()
+# Millions of jobs share a few names, so names that were found valid are not checked again.
+_valid_names: set[str] = set()
 
 
 def check_name(what: str, value: str | None) -> None:
-    """Names are printable text of bounded length, wherever they come from."""
-    if value is None or value in _good:
+    """Refuse a name that is too long or contains control characters. `what` says in errors what it names."""
+    if value is None or value in _valid_names:
         return
     if not isinstance(value, str):
-        raise BadInput(f"{what}: {value!r} is no text")
+        raise BadInput(f"{what}: {value!r} is not text; a name is a str")
     if len(value) > NAME_LIMIT:
-        raise TooLarge(f"{what}: {len(value)} characters, the limit is {NAME_LIMIT}")
-    if not value.isprintable() and (bad := next((c for c in value if unicodedata.category(c) in ("Cc", "Cs")), None)):
-        raise BadInput(f"{what}: {value!r} holds the control character {bad!r}; names are printable text")
-    if len(_good) < 10_000 and what in ("task", "queue", "by"):
-        _good.add(value)
+        raise TooLarge(f"{what}: the name has {len(value)} characters, the limit is {NAME_LIMIT}")
+    if not value.isprintable():
+        for char in value:
+            if unicodedata.category(char) in ("Cc", "Cs"):
+                raise BadInput(f"{what}: {value!r} contains the control character {char!r}; a name is printable text")
+    if len(_valid_names) < 10_000 and what in ("task", "queue", "by"):
+        _valid_names.add(value)
 
 
 def digest(spec: JobSpec) -> str:
-    """What "same content" means under an idempotency key: the task, its version, its queue and its arguments."""
+    """The digest of what "same content" means under an idempotency key: task, version, queue and arguments."""
     content = b"\0".join((spec.task.encode(), str(spec.version).encode(), spec.queue.encode(), spec.args))
     return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,7 +1,7 @@
-"""When a failing resource is left alone, and when it is trusted again.
+"""The circuit breaker of a resource.
 
-closed   counts transient failures in a row; at the limit it opens
-open     nothing starts for a while; then some may try, and what becomes of them decides
+closed   counts consecutive transient failures; at the limit it opens
+open     no job starts for `open_for`; then probes may start, and their outcomes close it or keep it open
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from daybreak.policy.retry import classify
 
 
 class Signal(NamedTuple):
-    """What one attempt says of a resource that it used."""
+    """What one attempt tells about a resource that it used."""
 
     is_good: bool
     started_at: datetime
 
 
 def signal_of(lease: Lease, outcome: Outcome) -> Signal | None:
-    """None if it says nothing: a wrong argument, a cancelled job or a dead worker are not the resource's fault."""
+    """The signal of an ended attempt; None if it tells nothing about the resource: a wrong argument, a cancelled job or
+    a dead worker are not the resource's fault."""
     match outcome:
         case Done():
             return Signal(True, lease.started_at)
@@ -34,28 +35,28 @@ def signal_of(lease: Lease, outcome: Outcome) -> Signal | None:
             return None
 
 
-def next_gate(gate: Gate, breaker: Breaker, heard: Iterable[Signal], now: datetime) -> Gate:
-    """The gate once these were heard, in order."""
-    for one in heard:
+def next_gate(gate: Gate, breaker: Breaker, signals: Iterable[Signal], now: datetime) -> Gate:
+    """The state of the breaker after these signals, in order."""
+    for signal in signals:
         if gate.state == "closed":
-            gate = _closed(gate, breaker, now, is_good=one.is_good)
-        elif _is_probe(one, gate, breaker):
-            gate = _open(gate, breaker, now, is_good=one.is_good)
+            gate = _after_signal_while_closed(gate, breaker, now, is_good=signal.is_good)
+        elif _is_probe(signal, gate, breaker):
+            gate = _after_probe(gate, breaker, now, is_good=signal.is_good)
     return gate
 
 
-def _closed(gate: Gate, breaker: Breaker, now: datetime, *, is_good: bool) -> Gate:
+def _after_signal_while_closed(gate: Gate, breaker: Breaker, now: datetime, *, is_good: bool) -> Gate:
     if is_good:
         return Gate(opened=gate.opened) if gate.opened else NO_GATE
     failures = gate.failures + 1
     if failures < breaker.failures:
         return Gate(failures=failures, opened=gate.opened)
-    return _opened(gate, breaker, failures, now)
+    return _reopened(gate, breaker, failures, now)
 
 
-def _open(gate: Gate, breaker: Breaker, now: datetime, *, is_good: bool) -> Gate:
+def _after_probe(gate: Gate, breaker: Breaker, now: datetime, *, is_good: bool) -> Gate:
     if not is_good:
-        return _opened(gate, breaker, gate.failures + 1, now)
+        return _reopened(gate, breaker, gate.failures + 1, now)
     successes = gate.successes + 1
     if successes >= breaker.successes:
         return Gate(opened=gate.opened)
@@ -65,14 +66,14 @@ def _open(gate: Gate, breaker: Breaker, now: datetime, *, is_good: bool) -> Gate
     )  # fmt: skip
 
 
-def _opened(gate: Gate, breaker: Breaker, failures: int, now: datetime) -> Gate:
+def _reopened(gate: Gate, breaker: Breaker, failures: int, now: datetime) -> Gate:
     return Gate(
         state="open", shut_for=breaker.open_for, probes=breaker.probes, failures=failures, opened=gate.opened + 1,
         opened_at=now,
     )  # fmt: skip
 
 
-def _is_probe(heard: Signal, gate: Gate, breaker: Breaker) -> bool:
-    """Whether it began after the gate had opened again; those that were under way when it shut tell nothing new. Half
-    the time is left for clocks that differ: nothing begins in between."""
-    return gate.opened_at is None or heard.started_at >= gate.opened_at + breaker.open_for / 2
+def _is_probe(signal: Signal, gate: Gate, breaker: Breaker) -> bool:
+    """Whether the attempt started as a probe. An attempt that was already running when the breaker opened tells nothing
+    new. The bound is half of `open_for`, because the clocks may differ; no attempt starts within `open_for`."""
+    return gate.opened_at is None or signal.started_at >= gate.opened_at + breaker.open_for / 2

@@ -1,7 +1,7 @@
-"""How long something takes: a sketch of durations that many workers fill together, a day long, an hour at a time.
+"""A sketch of durations over the last 24 hours, in hourly parts, that many workers fill together.
 
-Durations fall into classes, each a tenth longer than the one before, so a quantile is right within a twentieth, however
-many there were; and two sketches are one by adding their classes.
+Durations are counted in classes, each 10 % longer than the one before, so a quantile has an error of at most 5 % however
+many durations there are; and two sketches are merged by adding the counts of their classes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WINDOW: Final = timedelta(hours=24)
 HOUR: Final = timedelta(hours=1)
 _GROWTH: Final = math.log(1.1)
 _SHORTEST: Final = 1e-6
-_MOST: Final = 1e13  # seconds, in all
-_CLASSES: Final = 300  # to either side of a second
+_MAX_SECONDS: Final = 1e13  # of any sum
+_MAX_CLASS: Final = 300  # classes above, and below, one second
 
 
 class Hour(Struct, frozen=True, omit_defaults=True):
-    """`classes` counts durations by their class, `late` those that ran into their limit, which are in them as well.
-    `longest` is the longest of those that came to their end."""
+    """The durations of one hour. `classes` counts them by class, including the `late` ones that ran into their limit.
+    `longest` is the longest one that was not late."""
 
     classes: dict[int, int] = {}
     seconds: float = 0.0
@@ -35,9 +35,9 @@ class Hour(Struct, frozen=True, omit_defaults=True):
 
 
 class Durations(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What was seen in each hour of the last day, and in all: how many, how many ran into their limit, and how often
-    the limit that follows from it has moved. `limit` is `multiple` times the `base` it was told with. Kept as a record
-    of kind `durations`."""
+    """The durations of each hour of the last day, and totals: how many were `seen`, how many were `late` (ran into
+    their limit), and how often the limit derived from them has `moved`. `limit` is `multiple` times the `base`. Stored
+    as a record of kind `durations`."""
 
     hours: dict[int, Hour] = {}
     seen: int = 0
@@ -53,31 +53,34 @@ NO_DURATIONS: Final = Durations()
 
 
 def is_sound(durations: Durations) -> bool:
-    """Whether these are numbers that can have been seen; what comes from elsewhere may be anything."""
+    """Whether all numbers are in range. A record that another program wrote may contain anything."""
     hours = durations.hours.values()
     counts = [durations.seen, durations.late, durations.moved, *(hour.late for hour in hours)]
     amounts = [durations.seconds, durations.base, durations.limit, durations.multiple]
     return (
         min(counts) >= 0
-        and all(0 <= amount < _MOST for amount in (*amounts, *(hour.longest for hour in hours)))
-        and all(abs(at) < _CLASSES and n > 0 for hour in hours for at, n in hour.classes.items())
+        and all(0 <= amount < _MAX_SECONDS for amount in (*amounts, *(hour.longest for hour in hours)))
+        and all(abs(at) < _MAX_CLASS and n > 0 for hour in hours for at, n in hour.classes.items())
     )
 
 
 def class_of(seconds: float) -> int:
+    """The class in which a duration is counted."""
     return math.ceil(math.log(max(seconds, _SHORTEST)) / _GROWTH)
 
 
 def longest_in(of_class: int) -> float:
+    """The longest duration of a class, in seconds."""
     return math.exp(of_class * _GROWTH)
 
 
 def hour_of(now: datetime) -> int:
+    """The number of the hour, counted from 1970."""
     return micros(now) // (HOUR // timedelta(microseconds=1))
 
 
 def with_hour(durations: Durations, fresh: Hour, now: datetime) -> Durations:
-    """With what was seen since, and without what is older than a day."""
+    """The sketch with new durations added, and without the hours that are older than a day."""
     hour, seen = hour_of(now), sum(fresh.classes.values())
     hours = {at: kept for at, kept in durations.hours.items() if hour - at <= WINDOW // HOUR}
     hours[hour] = add_hours(hours.get(hour, Hour()), fresh)
@@ -91,6 +94,7 @@ def with_hour(durations: Durations, fresh: Hour, now: datetime) -> Durations:
 
 
 def add_hours(one: Hour, other: Hour) -> Hour:
+    """Both hours merged into one."""
     classes = dict(one.classes)
     for at, n in other.classes.items():
         classes[at] = classes.get(at, 0) + n
@@ -98,22 +102,25 @@ def add_hours(one: Hour, other: Hour) -> Hour:
 
 
 def hour_with(seconds: float, *, late: bool = False) -> Hour:
+    """An hour that contains this one duration."""
     return Hour({class_of(seconds): 1}, seconds, int(late), 0.0 if late else seconds)
 
 
 def longest_of(durations: Durations) -> float:
-    """The longest that came to its end, over all hours, in seconds; 0 where there is none."""
+    """The longest duration that was not late, over all hours, in seconds; 0 if there is none."""
     return max(map(_longest, durations.hours.values()), default=0.0)
 
 
 def _longest(hour: Hour) -> float:
-    # Records of before do not say it: there it is told from the classes, unless some of them were late.
+    # Older records have no `longest`: derive it from the classes, unless some durations were late.
     seen = [at for at, n in hour.classes.items() if n]
-    return hour.longest if hour.longest or hour.late or not seen else longest_in(max(seen))
+    if hour.longest or hour.late or not seen:
+        return hour.longest
+    return longest_in(max(seen))
 
 
 def classes_of(durations: Durations) -> dict[int, int]:
-    """Over all hours."""
+    """The counts by class, over all hours."""
     found: dict[int, int] = {}
     for hour in durations.hours.values():
         for at, n in hour.classes.items():
@@ -122,7 +129,7 @@ def classes_of(durations: Durations) -> dict[int, int]:
 
 
 def quantile(classes: Mapping[int, int], share: float) -> float:
-    """What so large a share took at most, in seconds; 0 where there is none."""
+    """The quantile in seconds: this share of the durations took at most so long; 0 if there are none."""
     wanted = share * sum(classes.values())
     so_far = 0
     for at in sorted(classes):
@@ -133,8 +140,9 @@ def quantile(classes: Mapping[int, int], share: float) -> float:
 
 
 def smooth_quantile(classes: Mapping[int, int], share: float, *, at_most: float) -> float:
-    """The mean of all quantiles around this one, half way to the end and as far to the other side, in seconds; each
-    counts up to `at_most`. Where a quantile jumps as one duration more passes its rank, this one moves on a little."""
+    """The mean of the quantiles around this one, in seconds: half way to the nearer end, and as far to the other side.
+    Each duration counts as at most `at_most`. A plain quantile jumps when one more duration passes its rank; this one
+    moves a little."""
     seen, reach = sum(classes.values()), min(share, 1 - share) / 2
     first, last = (share - reach) * seen, (share + reach) * seen
     so_far, seconds = 0, 0.0

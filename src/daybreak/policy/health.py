@@ -1,6 +1,7 @@
-"""How a resource did lately, and when its retries must be few.
+"""The health of a resource: how it did lately, and when its retries must be limited.
 
-The older an outcome, the less it weighs: half after ten seconds, and less for all that came since. Nobody keeps a list.
+Outcomes are counted with exponential decay: the weight of an outcome halves every ten seconds, and shrinks further when
+many newer ones arrive. No list of outcomes is kept.
 """
 
 from __future__ import annotations
@@ -14,47 +15,50 @@ import msgspec
 from daybreak.core.model import NO_HEALTH, Health
 
 HALF_LIFE: Final = timedelta(seconds=10)
-MAX_WEIGHT: Final = 100.0  # outcomes, by weight: what failed a thousand times is soon trusted again, too
-SPARE_FOR: Final = timedelta(seconds=30)  # and again with every outcome that is told, while it fails
-ENOUGH: Final = 10.0  # failures, by weight: fewer say nothing
-FAILS_BELOW: Final = 0.8
+MAX_WEIGHT: Final = 100.0  # the total weight of all outcomes, so that a resource that failed 1,000 times recovers soon
+SPARE_FOR: Final = timedelta(seconds=30)  # renewed with every report while the resource fails
+MIN_FAILURES: Final = 10.0  # the weight of failures below which a resource never counts as failing
+FAILS_BELOW: Final = 0.8  # the share of successes
 WORKS_FROM: Final = 0.9
-# What is believed of one that nobody has used: two successes and a failure. Retries then wait as long as they say.
+# The prior of a resource that nobody has used: two successes and one failure. Retry delays are then as written.
 _UNKNOWN: Final = (2.0, 1.0)
 
 
-def next_health(health: Health, heard: Iterable[bool], now: datetime) -> Health:
-    """Its health once these were heard: True for a success, False for a transient failure."""
-    faded = _faded(health, now)
-    outcomes = list(heard)
-    good = faded.good + sum(outcomes)
-    bad = faded.bad + len(outcomes) - sum(outcomes)
+def next_health(health: Health, outcomes: Iterable[bool], now: datetime) -> Health:
+    """The health after these outcomes: True for a success, False for a transient failure."""
+    decayed = _decayed(health, now)
+    outcomes = list(outcomes)
+    good = decayed.good + sum(outcomes)
+    bad = decayed.bad + len(outcomes) - sum(outcomes)
     scale = min(1.0, MAX_WEIGHT / (good + bad)) if good + bad else 1.0
-    told = Health(good=round(good * scale, 3), bad=round(bad * scale, 3), at=now)
-    return msgspec.structs.replace(told, spare_for=SPARE_FOR) if _fails(told, health) else told
+    after = Health(good=round(good * scale, 3), bad=round(bad * scale, 3), at=now)
+    if _is_failing(after, health):
+        return msgspec.structs.replace(after, spare_for=SPARE_FOR)
+    return after
 
 
 def success(health: Health, now: datetime) -> float:
-    """The share of tries that succeed, between 0 and 1, as far as it is known."""
-    faded = _faded(health, now)
-    good, bad = faded.good + _UNKNOWN[0], faded.bad + _UNKNOWN[1]
+    """The estimated share of attempts that succeed, between 0 and 1."""
+    decayed = _decayed(health, now)
+    good, bad = decayed.good + _UNKNOWN[0], decayed.bad + _UNKNOWN[1]
     return good / (good + bad)
 
 
 def is_calm(health: Health) -> bool:
-    """Whether nothing failed lately: then successes need not be told."""
+    """Whether nothing failed lately: then successes need not be reported."""
     return health.bad < 0.1 and not health.spare_for
 
 
-def _fails(told: Health, before: Health) -> bool:
-    """Once it fails it must do well, not only a little better, before it is trusted again."""
-    if told.bad < ENOUGH:
+def _is_failing(after: Health, before: Health) -> bool:
+    """Whether the resource counts as failing. The bound has hysteresis: a failing resource must succeed clearly more
+    often, not only a little, before it counts as working again."""
+    if after.bad < MIN_FAILURES:
         return False
     bound = WORKS_FROM if before.spare_for else FAILS_BELOW
-    return told.good < bound * (told.good + told.bad)
+    return after.good < bound * (after.good + after.bad)
 
 
-def _faded(health: Health, now: datetime) -> Health:
+def _decayed(health: Health, now: datetime) -> Health:
     if health.at is None:
         return NO_HEALTH
     left = 0.5 ** (max(now - health.at, timedelta()) / HALF_LIFE)

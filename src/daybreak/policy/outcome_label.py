@@ -1,9 +1,9 @@
-"""What the totals call an attempt that was settled: words, so that whoever reads them can ask for one of them.
+"""The label under which the totals count a settled attempt. It consists of words, so that a reader can look for one:
 
-completed | failed REASON | cancelled | retrying STRATEGY | lost      how it ended
-again                                                                 it was not the first
-late | hung                                                           it ran into its time limit, or showed no life
-escalated                                                             its limit was longer than usual
+completed | failed REASON | cancelled | retrying STRATEGY | lost      how the attempt ended
+again                                                                 it was not the first attempt
+late | hung                                                           it ran into its time limit, or showed no activity
+escalated                                                             its limit was raised after earlier timeouts
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ Word = Literal["", "late", "hung"]
 
 
 def outcome_label(lease: Lease, state: State, reason: Reason | None, word: Word) -> str:
+    """The label of an attempt that ended in this state."""
     words = [state.value if reason is None else f"{state} {reason}"]
     options = lease.spec.options
     if state is State.SCHEDULED:
@@ -38,8 +39,8 @@ def outcome_label(lease: Lease, state: State, reason: Reason | None, word: Word)
 
 
 def waited_for(lease: Lease) -> int | None:
-    """Microseconds from when it could have begun until it did; None where that is not known, because it was in
-    someone's hands before and came back uncharged, or a person let it begin anew."""
+    """The microseconds from when the job could have started until it did; None if that is not known, because the job
+    was leased before and returned uncharged, or a person retried it."""
     spec, since = lease.spec, lease.created_at
     if lease.fence > 1 + lease.reaped and spec.holder is None:
         return None

@@ -1,4 +1,4 @@
-"""The seam: what every store does. `protocol` defines it, `sanitize` prepares what a store is given."""
+"""The seam between Daybreak and its stores. `protocol` defines it; `sanitize` cleans what a store is given."""
 
 from daybreak.store.protocol import (
     EVENTS_TOPIC,

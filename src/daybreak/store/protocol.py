@@ -1,9 +1,10 @@
-"""The seam: what a store does, at the height of jobs, in batches; lists in, lists out, same order.
+"""The seam: the operations of a store. They work on batches of jobs: a list in, a list out, in the same order.
 
-Every operation is one atomic transaction. Times: `now=None` is the store's own clock, which has two hands: wall
-time decides only `run_at`; steady time, which never jumps nor goes back, decides leases, delays and expiry. A given
-`now` sets both. What runs inside is arithmetic on numbers that policy wrote: the memory store specifies it, the others
-are proven equal.
+Every operation is one atomic transaction. `now=None` means the store's own two clocks: wall time decides only `run_at`;
+steady time, which never jumps and never goes back, decides leases, delays and expiry. A given `now` sets both clocks.
+
+A store does not decide what becomes of a job: it does arithmetic on numbers that `policy` computed. The memory store is
+the specification of that arithmetic, and property tests compare the other stores with it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from daybreak.core.units import micros, span
 
 POSITION_EXACT_TO: Final = 10_000
 SCANNED_PER_PAGE: Final = 10_000
-SCANNED_PER_CHUNK: Final = 1000  # of a bulk change, which holds up writers while it looks
-PROMOTED_PER_CLAIM: Final = 100
+SCANNED_PER_CHUNK: Final = 1000  # per chunk of a bulk change; writers wait while it scans
+PROMOTED_PER_CLAIM: Final = 100  # scheduled jobs that one claim queues because they are due
 
 
 class Traits(Struct, frozen=True, kw_only=True):
-    """What a store can and cannot promise; what is not listed in `features` is refused when a job asks for it."""
+    """What a store can promise. A job that needs a feature which is not in `features` is refused.
+
+    `durable` says in words when an accepted job survives a crash; `shared` says whether several processes can use the
+    store."""
 
     name: str
     durable: str
@@ -38,7 +42,14 @@ class Traits(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(StrEnum):
-    """What became of one submitted job."""
+    """The answer to one submitted job.
+
+    NEW         the job was accepted
+    DUPLICATE   the same job was accepted before, by id, idempotency key or unique name
+    CONFLICT    the key or the unique name belongs to another job
+    SPENT       a job with the same content ran under this key and was purged
+    FULL        the queue, or a resource that the job needs, accepts no more jobs
+    FOLLOWS, CACHED   reserved for later features"""
 
     NEW = "new"
     DUPLICATE = "duplicate"
@@ -50,13 +61,13 @@ class Verdict(StrEnum):
 
 
 class Inserted(Struct, frozen=True, gc=False):
-    """`job` is the id that now stands for the submission; on a conflict, the id of the job in the way.
+    """The answer to one submitted job. `job` is the id that now stands for the submission: its own, or that of the
+    earlier job. On a conflict it is the job that holds the key or the unique name; with SPENT, the job that was purged.
+    Only NEW inserts anything.
 
-    SPENT: a job with the same content ran under this key and was purged; `job` is its id, and nothing was inserted.
-
-    `same` says by what it was known: its id, its idempotency key or its unique name. `evicted` is the job that a full
-    queue has shed for it. Where the job was known by its key, `code` is the digest of the code it was submitted by; it
-    is empty if the job is gone or has none."""
+    `same` says what identified an earlier job: its id, its idempotency key or its unique name. `evicted` is the job
+    that a full queue shed to make room. If the key identified the job, `code` is the digest of the code with which that
+    job was submitted; it is empty if the job is gone or has none."""
 
     verdict: Verdict
     job: str
@@ -68,8 +79,8 @@ class Inserted(Struct, frozen=True, gc=False):
 
 
 class KnownKey(Struct, frozen=True, gc=False):
-    """What an idempotency key stands for: a job, and the digest of the content it was submitted with. A key whose job
-    was purged is spent."""
+    """The job that an idempotency key stands for, and the digest of the content it was submitted with. `is_spent` means
+    that the job was purged."""
 
     job: str
     digest: str
@@ -80,17 +91,17 @@ class KnownKey(Struct, frozen=True, gc=False):
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """Ask for up to `limit` jobs of these queues, of these (task, version) pairs; None takes any task.
+    """A request for up to `limit` jobs of these queues, of these (task, version) pairs; None accepts any task.
 
-    `served` says how many jobs this claimant has had from each queue: the store gives turns by it (rank.turn). A queue
-    is named once.
+    Each queue is named once. `served` is how many jobs this claimant has already had from each queue: the store uses it
+    for the weighted round-robin between queues (`rank.virtual_time`).
 
-    `call` names this asking. One that `repeats` is asked again because its answer was lost: what it took the first time
-    and still holds is answered once more, in the order of seq, before anything new, so that no lease is left unknown
-    to its holder.
+    `call` identifies this request. With `repeats` the request is a retry because the answer was lost: the leases that
+    the first request took, and that are still held, are returned again, ordered by seq, before any new ones. So the
+    claimant learns of every lease that it holds.
 
-    `begins` is how many of the leases, in the order of the answer, begin as soon as they are given. Those behind them
-    are claimed ahead of time and have not begun until a heartbeat says so (`Beat.begun`). None: all begin at once."""
+    `begins` is how many of the leases, in the order of the answer, begin at once. The others are prefetched, and have
+    not begun until a heartbeat says so (`Beat.begun`). None: all begin at once."""
 
     worker: str
     queues: tuple[str, ...] = ("default",)
@@ -104,7 +115,8 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Exchange(Struct, frozen=True, kw_only=True):
-    """Settle these, insert those, put these records, then claim those: one transaction, any part may be empty."""
+    """Settle leases, insert jobs, write records, then claim jobs, in this order and in one transaction. Any part may be
+    empty."""
 
     settle: Sequence[Settlement] = ()
     insert: Sequence[JobSpec] = ()
@@ -113,9 +125,13 @@ class Exchange(Struct, frozen=True, kw_only=True):
 
 
 class Exchanged(Struct, frozen=True, kw_only=True):
-    """`settled`: False means the lease was lost and nothing was written for it. Repeating a settlement answers True.
+    """The answer to an exchange, each list in the order of the request.
 
-    `next_in` is when the next delayed job falls due; `again` says that more may be there at once."""
+    `settled`: False means that the lease was lost, and nothing was written for it. A repeated settlement answers True.
+
+    `next_in` is the time until the next scheduled job of the store is due, or a resource may be free; None if neither
+    is known, or the claim got all it asked for. `again` means that another claim may return more at once, because this
+    one reached a limit of work per transaction."""
 
     settled: list[bool] = []
     inserted: list[Inserted] = []
@@ -129,14 +145,16 @@ class Exchanged(Struct, frozen=True, kw_only=True):
 
 
 class Beat(Struct, frozen=True, gc=False, kw_only=True):
-    """One heartbeat, with what the running job wants kept. `job` is its id: a store that may lose its last writes gives
-    seqs and fences again, and compares it. Where it is empty those two decide.
+    """One heartbeat, with what the running job wants to store: progress, a message, a checkpoint.
 
-    `alone` is said of the lease, before the work begins, and stays until it is said otherwise or the lease ends: the
-    job runs where its death would be nobody else's fault. None leaves it as it is.
+    `job` is the job's id. A store that may lose its last writes can give the same seq and fence to another job, so it
+    compares the id too; if it is empty, seq and fence decide.
 
-    `begun` is said likewise, before the work begins: whether the job may have run under this lease. A lease that is
-    taken over before it began is handed back uncharged."""
+    `alone` is set before the work begins, and holds until another heartbeat changes it or the lease ends: nothing else
+    runs in the process, so that a crash is this job's fault. None leaves it unchanged.
+
+    `begun` is also set before the work begins: it says whether the job may have run under this lease. A lease that is
+    taken over before it began is returned without charging an attempt."""
 
     seq: int
     fence: int
@@ -150,7 +168,8 @@ class Beat(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Extended(Struct, frozen=True, gc=False):
-    """`held` is False when the lease was lost; the rest are requests that the holder should follow."""
+    """The answer to one heartbeat. `held` is False if the lease was lost. The other fields are requests that the holder
+    should follow."""
 
     held: bool
     cancel: bool = False
@@ -159,8 +178,10 @@ class Extended(Struct, frozen=True, gc=False):
 
 
 class Reap(Struct, frozen=True, kw_only=True):
-    """Take over leases that ran out. A lease is given up only if its own length fits into `watched_for`, the time in
-    which this reaper had unbroken contact: after an outage every holder gets one lease to report."""
+    """A request to take over up to `limit` expired leases.
+
+    A lease is taken over only if its length is at most `watched_for`, the time for which this reaper has had unbroken
+    contact with the store: after an outage every holder gets one lease to report."""
 
     worker: str
     watched_for: timedelta
@@ -169,7 +190,10 @@ class Reap(Struct, frozen=True, kw_only=True):
 
 
 class Advanced(Struct, frozen=True, kw_only=True):
-    """What time alone has done: delayed jobs that became due, waiting ones that expired."""
+    """What the passing of time did: `due` scheduled jobs were queued, and `expired` waiting jobs failed.
+
+    `next_in` is the time until the next scheduled job is due, or a resource may be free; `again` means that more can be
+    done at once."""
 
     due: int = 0
     expired: int = 0
@@ -181,7 +205,7 @@ class Advanced(Struct, frozen=True, kw_only=True):
 
 
 class Filter(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Which jobs are meant. Empty means every job."""
+    """Which jobs are meant: those that match all given fields. Without any field, every job matches."""
 
     states: frozenset[State] = frozenset()
     reason: str | None = None
@@ -195,9 +219,11 @@ class Filter(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Query(Struct, frozen=True, kw_only=True):
-    """One page. Queued jobs alone are listed in rank order, scheduled ones alone as they fall due, anything else newest
-    first. Filters without an index look at a bounded number of jobs a page, so a page may be short and yet not the
-    last: only a cursor of None means the end."""
+    """A request for one page of jobs. If the filter selects only queued jobs, they are in rank order; if only scheduled
+    jobs, in the order in which they are due; otherwise newest first.
+
+    A filter without an index scans a bounded number of jobs per page, so a page may be short without being the last:
+    only a cursor of None means the end."""
 
     filter: Filter = Filter()
     limit: int = 100
@@ -205,11 +231,15 @@ class Query(Struct, frozen=True, kw_only=True):
 
 
 class Page(Struct, frozen=True):
+    """One page of jobs, and the cursor of the next page; None means that this is the last."""
+
     jobs: list[Job]
     cursor: str | None
 
 
 class Tally(Struct, frozen=True, order=True):
+    """How many jobs, `n`, of one queue, task, version and priority are in one state now."""
+
     queue: str
     task: str
     version: int
@@ -219,18 +249,18 @@ class Tally(Struct, frozen=True, order=True):
 
 
 class Total(Struct, frozen=True, order=True):
-    """What has happened, since the store was made, to jobs of one queue, task, version and priority: `n` times this,
-    which `took` so many microseconds together.
+    """A counter since the store was created, for the jobs of one queue, task, version and priority: `what` happened `n`
+    times and `took` so many microseconds in total.
 
     submitted           accepted as new
     shortened           accepted with a shorter wait limit, because the queue was nearly full
-    spared              retries that had to wait because their resource fails
-    waited              first attempts that were settled, and how long their jobs had waited for them
-    batches             exchanges that settled some of them
-    last                the latest settlement: n is when, in microseconds since 1970; took is how long that attempt ran
-    attempts            n is the highest number of attempts that was settled, where it was above one
-    cancelled, failed expired, failed shed, failed error    ended without an attempt of their own
-    anything else       attempts settled, as policy calls them: Settlement.counts_as"""
+    spared              retries that had to wait because their resource is failing
+    waited              first attempts that were settled; `took` is how long their jobs had waited
+    batches             exchanges that settled at least one of these jobs
+    last                the latest settlement: `n` is its time, in microseconds since 1970; `took` is how long it ran
+    attempts            `n` is the highest attempt number that was settled, if above one
+    cancelled, failed expired, failed shed, failed error    jobs that ended without running then
+    anything else       settled attempts, under the label that policy gave them: Settlement.counts_as"""
 
     queue: str
     task: str
@@ -241,19 +271,19 @@ class Total(Struct, frozen=True, order=True):
     took: int = 0
 
 
-MAXIMA: Final = frozenset({"last", "attempts"})  # of these the greatest counts, by n and then by took; others add up
+MAXIMA: Final = frozenset({"last", "attempts"})  # counters that keep the greatest (n, took); all others add up
 
 
 class Position(Struct, frozen=True):
-    """How many jobs of its queue are claimed before it; `exact` up to 10,000, beyond that a lower bound."""
+    """How many jobs are claimed before a job. Beyond 10,000 the number is a lower bound, and `exact` is False."""
 
     ahead: int
     exact: bool = True
 
 
 class Usage(Struct, frozen=True, order=True, kw_only=True):
-    """A resource as it is now: `used` slots are held by running jobs, `waiting` jobs are blocked on it. `shut_until` is
-    when its gate lets the next one try."""
+    """The use of a resource now: running jobs hold `used` slots, and `waiting` jobs are blocked on it. `shut_until` is
+    when its breaker lets the next job try."""
 
     name: str
     used: int = 0
@@ -265,10 +295,13 @@ Action = Literal["cancel", "suspend", "resume", "retry", "remove", "rerank"]
 
 
 class Amend(Struct, frozen=True, kw_only=True):
-    """A person's change, to these ids or to a chunk of those that match the filter.
+    """A change that a person makes, to the jobs with these ids or to one chunk of the jobs that match the filter.
 
-    rerank   to `priority`, or, without one, to where the queue's present discipline puts the job.
-    retry    a final job, with a fresh budget of attempts; its history and fence go on.
+    cancel   a running job is only asked to stop; any other unfinished job is cancelled at once.
+    suspend  a running job is only asked to stop; a waiting one is suspended at once.
+    resume   a suspended job waits again.
+    rerank   to `priority` or, without one, to the rank that the queue's present discipline gives.
+    retry    a final job runs again with a new budget of attempts; its history and its fence continue.
     remove   final jobs only: unfinished ones must be cancelled first. Their idempotency keys are free at once."""
 
     action: Action
@@ -282,7 +315,8 @@ class Amend(Struct, frozen=True, kw_only=True):
 
 
 class Amendment(Struct, frozen=True):
-    """`done`, `requested` (a running job was asked), `refused` (its state does not allow it) or `missing`."""
+    """What became of a change to one job: `done`, `requested` (a running job was asked to stop), `refused` (the state
+    of the job does not allow it) or `missing` (no such job). `state` is the job's state after it."""
 
     job: str
     verdict: Literal["done", "requested", "refused", "missing"]
@@ -290,14 +324,16 @@ class Amendment(Struct, frozen=True):
 
 
 class Amended(Struct, frozen=True):
+    """The answer to a change. With a filter, `cursor` continues with the next chunk; None means that it was the last."""
+
     amendments: list[Amendment]
     cursor: str | None = None
 
 
 class Feed(Struct, frozen=True):
-    """A page of events, and the cursor behind the last of them. An empty page means: nothing more yet.
+    """A page of events, and the cursor behind the last of them. An empty page means that there are no more events yet.
 
-    `cursors` has one cursor for each event: a reader who stops behind that event goes on there, and sees each later
+    `cursors` has one cursor for each event: a reader that stops behind that event continues there, and sees each later
     event exactly once, whatever was committed meanwhile."""
 
     events: list[Event]
@@ -306,11 +342,12 @@ class Feed(Struct, frozen=True):
 
 
 class Moved(Struct, frozen=True):
-    """A job as another store kept it, in nobody's hands, with its history and the idempotency keys it answers for,
-    each with its digest. The `run_at` of a suspended one is the time it waits for when it is resumed. An unfinished job
-    that gave its unique name up to another (JobSpec.unique_while) says so by `holds_name`.
+    """A job as another store kept it: not running, with its history and its idempotency keys, each with the digest of
+    its content.
 
-    From the adoption on, all its keys count as submitted when the job was."""
+    The `run_at` of a suspended job is the time that it will wait for after it is resumed. `holds_name` is False for an
+    unfinished job that gave its unique name up to another (`JobSpec.unique_while`). Once adopted, all keys count as
+    submitted when the job was created."""
 
     job: Job
     history: list[Event]
@@ -319,11 +356,12 @@ class Moved(Struct, frozen=True):
 
 
 class Purge(Struct, frozen=True, kw_only=True):
-    """Retention, one bounded chunk. `moved` are jobs (id, revision) that another store has adopted: they are dropped if
-    nothing has happened to them since.
+    """A request to delete what retention no longer keeps, one bounded chunk.
 
-    An idempotency key of a job that goes is spent for a while: until `keys_for` after the submit under it, or, of a job
-    that was moved, after it went. Then the key is free, and the next purge deletes its record."""
+    `moved` are jobs (id, revision) that another store has adopted: they are deleted if they have not changed since.
+
+    The idempotency key of a deleted job stays spent until `keys_for` after it was submitted or, if the job was moved,
+    after the deletion. Then the key is free, and the next purge deletes its record."""
 
     limit: int = 500
     events_for: timedelta = timedelta(days=2)
@@ -332,6 +370,8 @@ class Purge(Struct, frozen=True, kw_only=True):
 
 
 class Purged(Struct, frozen=True, kw_only=True):
+    """How much was deleted. `moved` answers in the order of the request; `again` means that more is due for deletion."""
+
     jobs: int = 0
     events: int = 0
     keys: int = 0
@@ -340,198 +380,236 @@ class Purged(Struct, frozen=True, kw_only=True):
 
 
 def clock_jump(wall: int, steady: int) -> int:
-    """By how much the wall clock has jumped; less than a second is how two clocks are read one after the other."""
+    """By how much the wall clock differs from the steady clock. A difference under a second counts as 0: it comes from
+    reading the two clocks one after the other."""
     return wall - steady if abs(wall - steady) > 1_000_000 else 0
 
 
 def keep_until(job: Job, wall: int, steady: int) -> int | None:
-    """When a job that ended elsewhere is to be forgotten, by a store's steady hand."""
+    """When a store deletes a job that ended in another store, in its own steady time; None is never."""
     options = job.spec.options
     keep = options.keep_failed if job.state is State.FAILED else options.keep_completed
+    if keep is None:
+        return None
     ended_for = 0 if job.finished_at is None else max(0, wall - micros(job.finished_at))
-    return None if keep is None else steady + max(0, span(keep) - ended_for)
+    return steady + max(0, span(keep) - ended_for)
 
 
 class Watch(Protocol):
-    """Open it, look, then wait: what changes after it was opened wakes it, so nothing falls between look and wait."""
+    """Wake-ups for a set of topics. Open the watch, read the state, then wait: a change after the opening wakes it, so
+    no change between the read and the wait is missed."""
 
     async def wait(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - a store wakes as it can
-        """True when something of its topics may have changed; False when the time ran out. Waking for nothing is
-        allowed, sleeping through a change is not."""
+        """Return True when something in the topics may have changed, False after the timeout. A wake-up without a
+        change is allowed; a missed change is not."""
         ...
 
     def on_wake(self, call: Callable[[], None]) -> None:
-        """Call this at every wake-up, on the loop that opened the watch and before `wait` comes round."""
+        """Have `call` called at every wake-up, on the event loop that opened the watch, before `wait` returns."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop watching. Nothing is called after this."""
+        ...
 
 
 def work_topic(queue: str) -> str:
-    """This queue has work."""
+    """The topic for: this queue has work."""
     return f"work:{queue}"
 
 
 def worker_topic(worker: str) -> str:
-    """This worker has a request about a job it holds."""
+    """The topic for: there is a request about a job that this worker holds."""
     return f"worker:{worker}"
 
 
 def job_topic(job: str) -> str:
-    """This job is final, or its holder has got it."""
+    """The topic for: this job is final, or was leased to its holder."""
     return f"job:{job}"
 
 
 EVENTS_TOPIC: Final = "events"
-LATEST: Final = "latest"  # the event cursor that stands after everything there is now
+LATEST: Final = "latest"  # the event cursor after all events there are now
 
 
 class Store(Protocol):
-    """Where all state lives; the only thing that is shared between processes."""
+    """All state of Daybreak, and the only thing that processes share.
+
+    If an operation raises OutcomeUnknown, its commit may or may not have happened. If it raises any other
+    StoreUnavailable, nothing was written."""
 
     @property
-    def traits(self) -> Traits: ...
+    def traits(self) -> Traits:
+        """What this store can promise."""
+        ...
 
     async def insert(self, specs: Sequence[JobSpec], *, now: datetime | None = None) -> list[Inserted]:
-        """Accept jobs, each answering for itself. What is answered NEW is durable."""
+        """Accept jobs. Each job has its own answer, so a refused one does not affect the others. A job that is answered
+        NEW is durable."""
         ...
 
     async def exchange(self, exchange: Exchange, *, now: datetime | None = None) -> Exchanged:
-        """The one transaction by which workers live. A job's attempt is counted here, before its work starts."""
+        """Settle, insert, put and claim in one transaction: the operation that workers live by. A claim charges the
+        job's attempt here, durably, before the work starts."""
         ...
 
     async def extend(self, beats: Sequence[Beat], *, now: datetime | None = None) -> list[Extended]:
-        """Keep leases alive, each only if its fence still holds; one that ran out but was not taken over is revived."""
+        """Extend leases, each only if its fence still matches. A lease that has expired but was not taken over is
+        extended too."""
         ...
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        """Take over leases that ran out, under a new fence, uncharged; what becomes of the jobs, policy says."""
+        """Take over expired leases, each under a new fence and without charging an attempt. Policy decides what becomes
+        of the jobs."""
         ...
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
-        """Do what time alone decides: queue delayed jobs that are due, fail those that waited longer than they may."""
+        """Apply what time alone decides: queue scheduled jobs that are due, and fail waiting jobs that have expired."""
         ...
 
     async def amend(self, amend: Amend, *, now: datetime | None = None) -> Amended:
-        """Change jobs on a person's behalf, guarded by their state. By filter: one chunk, and a cursor for the rest."""
+        """Change jobs for a person, each only if its state allows it. With a filter: one chunk, and a cursor for the
+        rest."""
         ...
 
-    async def get(self, jobs: Sequence[str]) -> list[Job | None]: ...
+    async def get(self, jobs: Sequence[str]) -> list[Job | None]:
+        """The jobs with these ids; None for an unknown id."""
+        ...
 
     async def known_keys(self, keys: Sequence[str], *, now: datetime | None = None) -> list[KnownKey | None]:
-        """What idempotency keys stand for at one instant; None where one is free."""
+        """What these idempotency keys stand for, all at one instant; None for a key that is free."""
         ...
 
     async def find(self, query: Query) -> Page:
-        """A page of jobs. Paging on never skips or repeats a job that did not change meanwhile."""
+        """One page of jobs. Following the cursor never skips or repeats a job that does not change meanwhile."""
         ...
 
     async def count(self, where: Filter = Filter()) -> list[Tally]:  # noqa: B008 - frozen
-        """How many jobs there are, by queue, task, version, priority and state; equal to a recount at any time."""
+        """How many jobs there are, by queue, task, version, priority and state. Always equal to a recount."""
         ...
 
     async def totals(self, queue: str | None = None) -> list[Total]:
-        """What has happened so far, in order; kept with the changes, so it equals a recount of all there ever were."""
+        """All counters since the store was created, sorted. They are written in the transactions that they count, so
+        they equal a recount of everything that ever happened."""
         ...
 
     async def position(self, job: str) -> Position | None:
-        """Where a job stands in its queue or, if it is blocked, among those of its queue that wait for the same; None
-        if it does neither."""
+        """The position of a queued job in its queue, or of a blocked job among the jobs of its queue that wait for the
+        same resource; None if the job is neither queued nor blocked."""
         ...
 
     async def usage(self, name: str | None = None) -> list[Usage]:
-        """Every resource that is in use, waited for or set up, by name; equal to a recount at any time."""
+        """Every resource that is in use, waited for or configured, sorted by name. Always equal to a recount."""
         ...
 
     async def events(self, after: str | None = None, limit: int = 1000) -> Feed:
-        """Events in the order of commits: following the cursor shows each exactly once. CursorExpired on a gap."""
+        """Events in commit order. A reader that follows the cursor sees every event exactly once. Raises CursorExpired
+        if events after the cursor were purged."""
         ...
 
     async def history(self, job: str) -> list[Event]:
-        """All events of one job, kept as long as the job."""
+        """All events of one job. They are kept as long as the job."""
         ...
 
-    async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged: ...
+    async def purge(self, purge: Purge, *, now: datetime | None = None) -> Purged:
+        """Delete one chunk of what retention no longer keeps: final jobs, old events, spent keys."""
+        ...
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
-        """Jobs with all that another store needs to adopt them, each as it was at one instant; None where there is
-        none."""
+        """Jobs with everything that another store needs to adopt them, each as of one instant; None for an unknown id."""
         ...
 
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
-        """Take over jobs that another store kept, under their own ids and a higher fence: state, attempts, result,
-        history and keys stay. Known ids answer DUPLICATE, so that a mover can ask again; keys and unique names that
-        stand for others answer CONFLICT. A full queue takes them all the same. BadInput where one of them is running
-        or cannot be kept: then none was adopted."""
+        """Accept jobs that another store kept, under their own ids and a higher fence: state, attempts, result, history
+        and keys stay. A known id is answered DUPLICATE, so that the call can be repeated; a key or unique name that
+        belongs to another job is answered CONFLICT. A full queue accepts them too. Raises BadInput if one of the jobs
+        is running or cannot be stored: then none was adopted."""
         ...
 
     async def put(self, puts: Sequence[Put], *, now: datetime | None = None) -> list[Record | None]:
-        """Write records, each compared by revision; None where it had changed, and then nothing was written for it."""
+        """Write records, each by compare-and-set on its revision; None for a record that had changed, for which nothing
+        was written."""
         ...
 
-    async def records(self, kind: str, name: str | None = None) -> list[Record]: ...
+    async def records(self, kind: str, name: str | None = None) -> list[Record]:
+        """The records of a kind, sorted by name, or only the one with this name."""
+        ...
 
-    def watch(self, topics: Iterable[str]) -> Watch: ...
+    def watch(self, topics: Iterable[str]) -> Watch:
+        """Open a watch for wake-ups. A change that is committed after this call wakes it."""
+        ...
 
-    async def open(self) -> Self: ...
+    async def open(self) -> Self:
+        """Prepare the store for use: connect, and create or migrate its tables."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release all connections, threads and files."""
+        ...
 
 
 class ConnectLimit(Protocol):
-    """How long a store may try to open a connection to its server: asked before each, and told how long it took. From
-    any thread; neither waits."""
+    """How long a store may take to open a connection to its server. The store asks before each connection, and reports
+    how long it took. Both methods may be called from any thread, and neither blocks."""
 
     def seconds(self, base: timedelta) -> float:
-        """`base` is what the store was told to be usual."""
+        """The limit for the next connection. `base` is the limit that the store was configured with."""
         ...
 
     def took(self, base: timedelta, seconds: float, *, late: bool = False) -> None:
-        """`late`: it was given up then, and would have taken longer. What failed by itself is not told."""
+        """Report a connection. `late` means that the store gave up after this time. A connection that failed for any
+        other reason is not reported."""
         ...
 
 
 class FixedLimit:
-    """The base, whatever is seen: of a store that nobody gave another."""
+    """A limit that is always the base; the default of a store."""
 
     def seconds(self, base: timedelta) -> float:
+        """The base, in seconds."""
         return base.total_seconds()
 
-    def took(self, base: timedelta, seconds: float, *, late: bool = False) -> None: ...
+    def took(self, base: timedelta, seconds: float, *, late: bool = False) -> None:
+        """Nothing is learned."""
 
 
 @runtime_checkable
 class InsertsNow(Protocol):
-    """An optional operation: stores that accept jobs also without a loop, for callers who would only wait for it."""
+    """Optional: a store that can insert from a plain thread, without an event loop."""
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        """As `insert`, from any thread, which waits: where nobody else writes, it does the work itself."""
+        """As `insert`, but blocks the calling thread. If no other write is in progress, the calling thread itself does
+        the work."""
         ...
 
 
 @runtime_checkable
 class InsertsWithin(Protocol):
-    """An optional operation: stores that accept jobs in a transaction of the caller's own, on the caller's connection.
+    """Optional: a store that can insert in a transaction of the caller, on the caller's own connection.
 
-    They are there if it commits. Verdicts are found afterwards, so none is answered; a full queue takes them all the
-    same."""
+    The jobs exist once the caller commits. Their verdicts are determined after that, so none is returned; a full queue
+    accepts them too."""
 
-    def insert_within(self, connection: object, specs: Sequence[JobSpec]) -> list[str]: ...
+    def insert_within(self, connection: object, specs: Sequence[JobSpec]) -> list[str]:
+        """Insert through a blocking connection; returns the ids of the jobs."""
+        ...
 
-    async def insert_within_async(self, connection: object, specs: Sequence[JobSpec]) -> list[str]: ...
+    async def insert_within_async(self, connection: object, specs: Sequence[JobSpec]) -> list[str]:
+        """Insert through an async connection; returns the ids of the jobs."""
+        ...
 
 
 @runtime_checkable
 class OwnLoop(Protocol):
-    """An optional operation: stores that work faster for callers whose loop serves nothing but Daybreak."""
+    """Optional: a store that works faster for a caller whose event loop runs nothing but Daybreak."""
 
     def own_loop(self) -> None:
-        """From now on short work may be done on the loop that asks, instead of in a thread beside it."""
+        """From now on the store may do short work on the calling event loop instead of in a thread."""
         ...
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at. `is_well` is False for what is wrong; then `cure` says what to do."""
+    """One result of an examination. If `is_well` is False, `what` is wrong, and `cure` says what to do."""
 
     what: str
     is_well: bool = False
@@ -539,13 +617,14 @@ class Finding(Struct, frozen=True):
 
 
 def ok_finding(what: str) -> Finding:
+    """A finding that nothing is wrong."""
     return Finding(what, is_well=True)
 
 
 @runtime_checkable
 class Examines(Protocol):
-    """An optional operation: stores that can say how they are, what they would lose, and what should be changed."""
+    """Optional: a store that can report its own condition: what it would lose in a crash, and what to change."""
 
     async def examine(self) -> list[Finding]:
-        """Also of a store that could not be opened, as far as it can be seen from outside."""
+        """The findings. Works also on a store that could not be opened, as far as that is possible from outside."""
         ...

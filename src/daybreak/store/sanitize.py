@@ -1,4 +1,4 @@
-"""What a store is given, as every store can keep it: half a surrogate pair goes, and what cannot be kept is refused."""
+"""Clean what a store is given: text is made encodable, and what no store can keep is refused."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from daybreak.core.units import clean
 from daybreak.store.protocol import Amend, Beat, Moved
 
 
-def cleaned_settlement(said: Settlement) -> Settlement:
-    """With text that every store can keep: what broke a job must not break the batch that says so."""
-    failure = said.failure
-    if failure is None and said.note.isascii():
-        return said
-    return replace(said, note=clean(said.note), failure=failure and _cleaned_failure(failure))
+def cleaned_settlement(settlement: Settlement) -> Settlement:
+    """The settlement with text that every store can encode: the error text of one job must not fail the whole batch."""
+    failure = settlement.failure
+    if failure is None and settlement.note.isascii():
+        return settlement
+    return replace(settlement, note=clean(settlement.note), failure=failure and _cleaned_failure(failure))
 
 
 def _cleaned_failure(failure: Failure) -> Failure:
@@ -30,33 +30,42 @@ def _cleaned_failure(failure: Failure) -> Failure:
     )
 
 
-def cleaned_beat(said: Beat) -> Beat:
-    return said if said.message.isascii() else replace(said, message=clean(said.message))
+def cleaned_beat(beat: Beat) -> Beat:
+    """The heartbeat with text that every store can encode."""
+    if beat.message.isascii():
+        return beat
+    return replace(beat, message=clean(beat.message))
 
 
-def cleaned_amend(said: Amend) -> Amend:
-    return replace(said, note=clean(said.note), by=clean(said.by))
+def cleaned_amend(amend: Amend) -> Amend:
+    """The change with text that every store can encode."""
+    return replace(amend, note=clean(amend.note), by=clean(amend.by))
 
 
-def cleaned_moved(said: Moved) -> Moved:
-    """As a store can take it over, all its keys named; BadInput for what none can keep. Every store asks this of all
-    jobs of an `adopt` before it writes the first."""
-    job, spec = said.job, said.job.spec
+def cleaned_moved(moved: Moved) -> Moved:
+    """The job as any store can adopt it, with its own key among its keys. Raises BadInput for a job that no store can
+    keep. A store calls this for all jobs of an `adopt` before it writes the first."""
+    job, spec = moved.job, moved.job.spec
     if job.state is State.RUNNING:
-        raise BadInput(f"job {spec.id!r} is running: it can be moved when its attempt has ended")
+        raise BadInput(f"job {spec.id!r} is running; move it when its attempt has ended")
     if job.state is State.SCHEDULED and job.run_at is None:
-        raise BadInput(f"job {spec.id!r} is scheduled, but nobody says for when: give its run_at")
+        raise BadInput(f"job {spec.id!r} is scheduled but has no run_at; give the time it waits for")
     if job.is_final and job.finished_at is None:
-        raise BadInput(f"job {spec.id!r} has ended, but nobody says when: give its finished_at")
-    if not 0 <= job.priority <= 10 or not 0 <= spec.version < 1 << 31 or not 0 <= job.fence < 1 << 30:
-        raise BadInput(f"job {spec.id!r}: priority, version or fence is out of range")
-    keys = said.keys if spec.key is None else {spec.key: spec.digest, **said.keys}
+        raise BadInput(f"job {spec.id!r} is {job.state} but has no finished_at; give the time it ended")
+    if not 0 <= job.priority <= 10:
+        raise BadInput(f"job {spec.id!r}: priority {job.priority} is out of range; it is from 0 to 10")
+    if not 0 <= spec.version < 1 << 31:
+        raise BadInput(f"job {spec.id!r}: version {spec.version} is out of range; it is from 0 to 2,147,483,647")
+    if not 0 <= job.fence < 1 << 30:
+        raise BadInput(f"job {spec.id!r}: fence {job.fence} is out of range; it is from 0 to 1,073,741,823")
+    keys = moved.keys if spec.key is None else {spec.key: spec.digest, **moved.keys}
     names = (spec.id, spec.task, spec.queue, spec.by, spec.unique, spec.run, spec.owner, *spec.tags, *spec.meta.items())
-    if odd := next((name for name in _flat((*names, *keys.items())) if clean(name) != name), None):
-        raise BadInput(f"job {spec.id!r}: {odd!r} holds half a surrogate pair, which no encoding can carry")
+    for name in _flat((*names, *keys.items())):
+        if clean(name) != name:
+            raise BadInput(f"job {spec.id!r}: {name!r} contains an unpaired surrogate, which cannot be encoded")
     failure = job.failure and _cleaned_failure(job.failure)
     job = replace(job, note=clean(job.note), message=clean(job.message), failure=failure)
-    return Moved(job, [_cleaned_event(event) for event in said.history], keys, said.holds_name)
+    return Moved(job, [_cleaned_event(event) for event in moved.history], keys, moved.holds_name)
 
 
 def _flat(names: Iterable[str | tuple[str, str] | None]) -> Iterator[str]:
@@ -67,7 +76,7 @@ def _flat(names: Iterable[str | tuple[str, str] | None]) -> Iterator[str]:
             yield from name
 
 
-def _cleaned_event(told: Event) -> Event:
-    if told.by.isascii() and told.note.isascii() and told.error.isascii():
-        return told
-    return replace(told, by=clean(told.by), note=clean(told.note), error=clean(told.error))
+def _cleaned_event(event: Event) -> Event:
+    if event.by.isascii() and event.note.isascii() and event.error.isascii():
+        return event
+    return replace(event, by=clean(event.by), note=clean(event.note), error=clean(event.error))

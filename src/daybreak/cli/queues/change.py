@@ -18,7 +18,7 @@ from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import lasted, number, safe
 from daybreak.client.client import Client
-from daybreak.config import closest, duration_said
+from daybreak.config import closest, duration_setting
 from daybreak.core.errors import BadInput
 from daybreak.core.model import QueueSettings
 
@@ -100,7 +100,7 @@ def _setting(key: str, text: str) -> Any:
     if key in _LEAST:
         return _whole(key, text)
     if key == "patience":
-        return duration_said(text, key)
+        return duration_setting(text, key)
     if key == "paused":
         if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
             raise BadInput(f"paused={text}: write true or false")
