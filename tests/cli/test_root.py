@@ -215,7 +215,7 @@ def test_a_store_beside_us_is_not_the_one_of_the_project(cli, tmp_path, monkeypa
     [
         ("sqs://queue", 2, "no SQS store yet in this version"),
         ("postgresql://ann:p@ss@db:port/x", 2, "its port is not a number"),
-        ("ftp://x", 2, "no store that Daybreak knows"),
+        ("ftp://x", 2, "not a store that Daybreak knows"),
         ("jobs", 2, "write a path that ends in .db"),
         ("memory://", 2, "is in the memory of one process"),
         ("missing/x.db", 3, "there is no store at"),

@@ -88,7 +88,7 @@ def test_an_id_of_another_queue_is_refused(app, queue):
         ({"max_attempts": 0}, "attempts"),
         ({"priority": 11}, "not a priority"),
         ({"delay": 5}, "write '5s'"),
-        ({"metadata": {"n": 1}}, "no text"),
+        ({"metadata": {"n": 1}}, "is not text"),
         ({"id": ""}, "id"),
     ],
 )

@@ -251,7 +251,7 @@ def test_stores_to_come_are_refused_as_such_and_keep_their_password(folder, sche
         ("a\0.db", "names no file"),
         ("memory://x", "is not a store that Daybreak knows"),
         ("", "write a path that ends in .db"),
-        ("sqlite:jobs.db", "three slashes, write sqlite:///jobs.db"),
+        ("sqlite:jobs.db", "three slashes; write sqlite:///jobs.db"),
         ("SQLite:/srv/jobs.db", "write sqlite:////srv/jobs.db"),
         ("redis:ann:hunter2@db/x.db", "write redis:// and what follows"),
         ("~nobody-of-this-name/x.db", "the home folder of ~nobody-of-this-name is unknown; write the path in full"),
@@ -269,7 +269,7 @@ def test_what_is_no_store_is_refused_with_the_right_spelling(folder, said, told)
 
 def test_a_link_that_leads_back_to_itself_is_no_store(folder):
     (folder / "loop.db").symlink_to("loop.db")
-    with pytest.raises(StoreUnavailable, match="leads back to itself: mend it"):
+    with pytest.raises(StoreUnavailable, match="leads back to itself: repair it"):
         resolve(folder, "loop.db")
 
 

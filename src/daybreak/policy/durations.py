@@ -1,7 +1,7 @@
 """A sketch of durations over the last 24 hours, in hourly parts, that many workers fill together.
 
-Durations are counted in classes, each 10 % longer than the one before, so a quantile has an error of at most 5 % however
-many durations there are; and two sketches are merged by adding the counts of their classes.
+Durations are counted in classes, each 10 % longer than the one before, so a quantile is right within 5 % however many
+durations there are; and two sketches are merged by adding the counts of their classes.
 """
 
 from __future__ import annotations

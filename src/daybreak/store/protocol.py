@@ -324,7 +324,8 @@ class Amendment(Struct, frozen=True):
 
 
 class Amended(Struct, frozen=True):
-    """The answer to a change. With a filter, `cursor` continues with the next chunk; None means that it was the last."""
+    """The answer to a change. With a filter, `cursor` continues with the next chunk; None means that this was the last
+    one."""
 
     amendments: list[Amendment]
     cursor: str | None = None
@@ -516,7 +517,8 @@ class Store(Protocol):
         ...
 
     async def pack(self, jobs: Sequence[str]) -> list[Moved | None]:
-        """Jobs with everything that another store needs to adopt them, each as of one instant; None for an unknown id."""
+        """Jobs with everything that another store needs to adopt them, each as of one instant; None for an unknown
+        id."""
         ...
 
     async def adopt(self, moved: Sequence[Moved], *, by: str, now: datetime | None = None) -> list[Inserted]:
