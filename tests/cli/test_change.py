@@ -149,7 +149,7 @@ def test_json_tells_what_was_done(ask, place):
         (["cancel", MISSING, "--queue", "mail"], "give either ids or a filter, not both"),
         (["remove", "--state", "queued"], "queued jobs cannot be removed, only cancelled, completed or failed ones"),
         (["retry", "--state", "running"], "running jobs cannot be retried"),
-        (["priority", MISSING], "is no priority"),
+        (["priority", MISSING], "is not a priority"),
         (["priority", "high"], "select jobs"),
         (["resume", "--state", "failed"], "failed jobs cannot be resumed"),
     ],

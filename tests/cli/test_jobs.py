@@ -246,7 +246,7 @@ def test_a_job_that_waits_says_where_it_stands(cli, place):
 def test_a_job_that_is_not_there_is_exit_4(cli, place, words):
     place.submit()
     assert "write ids in full" in cli("jobs", *words, "01a1", code=4).stderr
-    assert "never submitted here" in cli("jobs", *words, "01a1e293-ba6c-7a1c-8063-f5022d90ca6d", code=4).stderr
+    assert "never submitted to this store" in cli("jobs", *words, "01a1e293-ba6c-7a1c-8063-f5022d90ca6d", code=4).stderr
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_a_result_that_is_not_there(cli, place):
     assert (
         f"is queued. Wait for it with: daybreak jobs result {job} --wait" in cli("jobs", "result", job, code=5).stderr
     )
-    assert "is queued after" in cli("jobs", "result", job, "--timeout-wait", "1ms", code=5).stderr
+    assert "is still queued after" in cli("jobs", "result", job, "--timeout-wait", "1ms", code=5).stderr
 
 
 # -- a time ------------------------------------------------------------------------------------------------------------

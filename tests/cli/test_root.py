@@ -329,11 +329,11 @@ def test_an_empty_variable_of_the_environment_is_one_that_is_not_set(cli, tmp_pa
     ("words", "told"),
     [
         (["lock", "x", "--lease", "0s", "--", "true"], "--lease: the shortest lease is 200 ms"),
-        (["queues", "set", "mail", "patience=10"], "patience: '10' is no duration; write '90s', '10m', '1h30m'\n"),
-        (["resources", "set", "x", "breaker=on", "open_for=soon"], "is no duration; write '90s', '10m', '1h30m'\n"),
+        (["queues", "set", "mail", "patience=10"], "patience: '10' is not a duration; write '90s', '10m', '1h30m'\n"),
+        (["resources", "set", "x", "breaker=on", "open_for=soon"], "is not a duration; write '90s', '10m', '1h30m'\n"),
         (["resources", "set", "x", "slots=" + "9" * 20], "write a whole number from 0 to 1,000,000,000, or none"),
         (["resources", "set", "x", "breaker=on", "failures=none"], "write a whole number from 1 to 1,000,000,000\n"),
-        (["submit", "mail", "--delay", "soon"], "is no duration; write '90s', '10m', '1h30m'\n"),
+        (["submit", "mail", "--delay", "soon"], "is not a duration; write '90s', '10m', '1h30m'\n"),
     ],
 )
 def test_errors_speak_the_language_of_the_shell(cli, words, told):

@@ -188,16 +188,16 @@ def test_json_shows_the_job(ask):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--priority", "urgent"], "is no priority"),
+        (["--priority", "urgent"], "is not a priority"),
         (["--priority", "-1"], "integer from 0 to 10"),
-        (["--priority", "5.5"], "is no priority"),
+        (["--priority", "5.5"], "is not a priority"),
         (["--delay", "90"], "has no unit; write 90s"),
-        (["--delay", "soon"], "is no duration"),
+        (["--delay", "soon"], "is not a duration"),
         (["--delay", "200000d"], "out of range"),
-        (["--timeout", "0s"], "timeout must be longer than nothing"),
-        (["--timeout", "adaptive:0s"], "timeout must be longer than nothing"),
+        (["--timeout", "0s"], "timeout must be longer than 0"),
+        (["--timeout", "adaptive:0s"], "timeout must be longer than 0"),
         (["--timeout", "adaptive:4"], "has no unit; write 4s"),
-        (["--timeout", "adaptive"], "is no duration"),
+        (["--timeout", "adaptive"], "is not a duration"),
         (["--run-at", "2026-01-31T18:00"], "has no time zone; write 2026-01-31T18:00+00:00"),
         (["--run-at", "tomorrow"], "is not a date and time"),
         (["--run-at", "9999-12-31T23:59-12:00"], "out of range"),
@@ -407,7 +407,7 @@ def test_waiting_too_long_is_exit_5_and_the_job_goes_on(cli, place):
     assert result.stdout == ""
     [job] = place.do(lambda client: client.find()).jobs
     assert f"submitted {job.id}" in result.stderr
-    assert "is queued after 0.01 s" in result.stderr
+    assert "is still queued after 0.01 s" in result.stderr
 
 
 @pytest.fixture

@@ -61,7 +61,11 @@ def test_what_can_be_kept_is_let_in_unchanged(said):
         ({"meta": {"n": None}}, BadInput, "meta 'n': None is not text"),
         ({"meta": {7: "n"}}, BadInput, "meta: 7 is not text"),
         ({"meta": {"n": "\ud800"}}, BadInput, "meta 'n': .* unpaired surrogate"),
-        ({"args": b"x" * (ARGS_LIMIT + 1)}, TooLarge, "have 1,048,577 bytes, the limit is 1,048,576; pass the name of a file"),
+        (
+            {"args": b"x" * (ARGS_LIMIT + 1)},
+            TooLarge,
+            "have 1,048,577 bytes, the limit is 1,048,576; pass the name of a file",
+        ),
         ({"priority": 11}, BadInput, "priority 11 is not an integer from 0 to 10"),
         ({"priority": -1}, BadInput, "priority -1 is not an integer from 0 to 10"),
         ({"priority": "high"}, BadInput, "priority 'high' is not an integer from 0 to 10"),

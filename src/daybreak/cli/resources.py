@@ -17,7 +17,7 @@ from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import counted, lasted, local, number, safe
 from daybreak.client.client import Client
-from daybreak.config import closest, duration_said
+from daybreak.config import closest, duration_setting
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Breaker, State
 from daybreak.policy.admit import MAX_SLOTS
@@ -236,7 +236,7 @@ async def _breaker_of(client: Client, name: str, word: str | None, given: dict[s
         raise BadInput(f"breaker={word}: write on or off")
     before = await settings_in(client, name)
     changes: dict[str, Any] = {
-        key: duration_said(text, key) if key == "open_for" else _whole(key, text) for key, text in given.items()
+        key: duration_setting(text, key) if key == "open_for" else _whole(key, text) for key, text in given.items()
     }
     return msgspec.structs.replace(before.breaker or Breaker(), **changes)
 

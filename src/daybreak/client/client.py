@@ -498,5 +498,5 @@ def _settings(name: str, before: QueueSettings, changes: Mapping[str, Any]) -> Q
         if value is not None and not least <= value <= 2**31:
             raise BadInput(f"queue {name!r}: {what}={value} must be at least {least}")
     if after.patience <= timedelta():
-        raise BadInput(f"queue {name!r}: patience must be longer than nothing")
+        raise BadInput(f"queue {name!r}: patience must be longer than 0")
     return after
