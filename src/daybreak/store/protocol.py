@@ -371,7 +371,7 @@ class Purge(Struct, frozen=True, kw_only=True):
 
 
 class Purged(Struct, frozen=True, kw_only=True):
-    """How much was deleted. `moved` answers in the order of the request; `again` means that more is due for deletion."""
+    """How much was deleted. `moved` answers in the order of the request; `again` means that more must be deleted."""
 
     jobs: int = 0
     events: int = 0
