@@ -387,20 +387,21 @@ def test_a_file_that_is_no_store(ask, tmp_path):
     (tmp_path / "daybreak.db").write_text("no database " * 1000)
     (tmp_path / "daybreak.db").chmod(0o600)
     [(what, _)] = wrong(ask, 3)
-    assert "is no SQLite file" in what
+    assert "is not a SQLite file" in what
 
 
 def test_a_file_that_others_can_read(ask, place):
     place.worker("mail")
     place.path.chmod(0o644)
     assert wrong(ask) == [
-        (f"others on this machine can read {place.path}, arguments and results included", f"chmod 600 {place.path}")
+        (
+            f"other users of this machine can read {place.path}, including arguments and results",
+            f"chmod 600 {place.path}",
+        )
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "told"), [("nfs4", "network file system (nfs4)"), ("tmpfs", "lies in memory (tmpfs)")]
-)
+@pytest.mark.parametrize(("kind", "told"), [("nfs4", "network file system (nfs4)"), ("tmpfs", "is in memory (tmpfs)")])
 def test_a_file_system_that_does_not_keep_its_promises(place, monkeypatch, kind, told):
     place.submit()
     monkeypatch.setattr(platform, "file_system", lambda _: kind)
@@ -410,10 +411,10 @@ def test_a_file_system_that_does_not_keep_its_promises(place, monkeypatch, kind,
 def test_a_disk_that_is_nearly_full_and_a_log_that_has_grown(place, monkeypatch):
     place.submit()
     Path(f"{place.path}-wal").write_bytes(b"x" * 100)
-    monkeypatch.setattr(about_place, "LEAST_SPACE", 1 << 60)
-    monkeypatch.setattr(about_place, "LARGE_LOG", 10)
+    monkeypatch.setattr(about_place, "MIN_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(about_place, "MAX_LOG_BYTES", 10)
     found = [one.what for one in about_place.examine(place.path) if not one.is_well]
-    assert "are free on the disk" in found[0]
+    assert "has only" in found[0]
     assert "has grown to 100 bytes" in found[1]
 
 

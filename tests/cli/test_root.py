@@ -220,8 +220,8 @@ def test_a_store_beside_us_is_not_the_one_of_the_project(cli, tmp_path, monkeypa
         ("memory://", 2, "is in the memory of one process"),
         ("missing/x.db", 3, "there is no store at"),
         ("folder.db", 3, "is a folder"),
-        ("text.db", 3, "is no SQLite file"),
-        ("other.db", 3, "SQLite file with other tables"),
+        ("text.db", 3, "is not a SQLite file"),
+        ("other.db", 3, "SQLite file with tables of another program"),
     ],
 )
 def test_what_is_no_store_is_said_plainly(cli, tmp_path, url, code, told):

@@ -79,7 +79,7 @@ def test_a_backup_is_a_store_with_the_same_jobs(cli, ask, place, tmp_path):
 def test_a_backup_overwrites_only_when_told_to(cli, place, tmp_path):
     place.submit()
     (tmp_path / "copy.db").write_text("precious")
-    assert "is there already" in cli("backup", "copy.db", code=2).stderr
+    assert "exists already" in cli("backup", "copy.db", code=2).stderr
     assert (tmp_path / "copy.db").read_text() == "precious"
     cli("backup", "copy.db", "--force")
     assert "1 job" in cli("jobs", "--url", "copy.db").stdout
@@ -122,7 +122,7 @@ def test_only_a_regular_file_is_overwritten(cli, place, tmp_path, kind, words):
         pointed.write_text("precious")
     before = target.lstat()
     told = cli("backup", "copy.db", *words, code=2).stderr
-    assert f"{target} is a {kind.removesuffix(' to nothing').replace('socket', 'device or the like')}" in told
+    assert f"{target} is a {kind.removesuffix(' to nothing').replace('socket', 'device or other special file')}" in told
     assert (target.lstat().st_ino, target.lstat().st_mode) == (before.st_ino, before.st_mode)
     assert pointed.exists() == (kind == "symbolic link")
 
@@ -131,7 +131,7 @@ def test_what_was_put_there_while_the_copy_was_made_is_not_overwritten_either(pl
     place.submit()
     target = tmp_path / "copy.db"
     with pytest.raises(BadInput, match="is a symbolic link"):
-        backup(place.path, target, overwrite=True, tell=lambda _: target.is_symlink() or target.symlink_to("x"))
+        backup(place.path, target, overwrite=True, on_progress=lambda _: target.is_symlink() or target.symlink_to("x"))
     assert target.is_symlink()
 
 
@@ -157,7 +157,7 @@ def test_a_backup_taken_while_others_write_is_consistent(place, tmp_path):
     try:
         told = []
         for n in range(5):
-            backup(place.path, tmp_path / f"copy{n}.db", tell=told.append)
+            backup(place.path, tmp_path / f"copy{n}.db", on_progress=told.append)
     finally:
         stop.set()
         writer.join()
@@ -188,7 +188,7 @@ def test_a_damaged_store_is_not_copied(place, tmp_path):
 @pytest.mark.parametrize(
     ("content", "error", "told"),
     [
-        ("no database " * 1000, StoreCorrupt, "is no SQLite file"),
+        ("no database " * 1000, StoreCorrupt, "is not a SQLite file"),
         ("", StoreUnavailable, "is empty"),
         (None, StoreUnavailable, "no store"),
     ],

@@ -251,7 +251,7 @@ def test_watches_on_a_second_loop_are_woken_too(tmp_path):
 
 
 def test_watches_on_two_loops_are_both_woken_and_stay_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("daybreak.stores.sqlite.store.SLOW_LOOK", timedelta(hours=1))
+    monkeypatch.setattr("daybreak.stores.sqlite.store.POLL_INTERVAL", timedelta(hours=1))
     portal = Portal()
     store = portal.run(SqliteStore(tmp_path / "jobs.db").open())
     begun, heard = threading.Event(), threading.Semaphore(0)
@@ -418,8 +418,8 @@ async def test_a_reap_that_waited_for_its_turn_takes_no_lease_that_lapsed_meanwh
     async with SqliteStore(tmp_path / "jobs.db", world=world) as store:
         await Client(store).submit("t")
         await store.exchange(Exchange(claim=Claim(worker="w", lease_for=SECOND)))
-        turn = store._opened._turn
-        with turn.here, turn:  # someone is stopped inside a write, and everyone waits
+        lock = store._opened._write_lock
+        with lock.in_process, lock:  # someone is stopped inside a write, and everyone waits
             reaping = asyncio.ensure_future(store.reap(Reap(worker="r", watched_for=timedelta(days=1))))
             await asyncio.sleep(0)
             world.ticks += 60_000_000

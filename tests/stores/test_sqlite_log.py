@@ -29,20 +29,20 @@ def until(true):
 def test_a_log_in_use_has_its_length_from_early_on_and_a_small_one_stays_small(store, client, tmp_path):
     wal = tmp_path / "jobs.db-wal"
     store.insert_now([client.spec("t")])
-    assert wal.stat().st_size < wal_module.GROWN_AT * 4120
-    while log_of(store)._pages < wal_module.GROWN_AT:
+    assert wal.stat().st_size < wal_module.PREALLOCATE_AT * 4120
+    while log_of(store)._pages < wal_module.PREALLOCATE_AT:
         store.insert_now([client.spec("t")])
-    until(lambda: wal.stat().st_size == wal_module.ROOM)
+    until(lambda: wal.stat().st_size == wal_module.PREALLOCATED_BYTES)
     written = log_of(store)._pages
     store.insert_now([client.spec("t")])
     assert log_of(store)._pages > written
-    assert wal.stat().st_size == wal_module.ROOM
+    assert wal.stat().st_size == wal_module.PREALLOCATED_BYTES
 
 
 def test_a_file_whose_log_was_lengthened_is_whole_after_a_death(store, client, portal, tmp_path):
     wal, copied = tmp_path / "jobs.db-wal", tmp_path / "after" / "jobs.db"
     accepted = 0
-    while not (wal.exists() and wal.stat().st_size == wal_module.ROOM):
+    while not (wal.exists() and wal.stat().st_size == wal_module.PREALLOCATED_BYTES):
         accepted += len(store.insert_now([client.spec("t")]))
     accepted += len(store.insert_now([client.spec("t") for _ in range(10)]))
     copied.parent.mkdir()
@@ -58,7 +58,7 @@ def test_a_disk_without_room_for_a_longer_log_keeps_it_short(store, client, tmp_
         raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(wal_module.os, "fsync", full)
-    while log_of(store)._grow_at is not None:
+    while log_of(store)._preallocate_at is not None:
         store.insert_now([client.spec("t")])
-    assert (tmp_path / "jobs.db-wal").stat().st_size < wal_module.ROOM
+    assert (tmp_path / "jobs.db-wal").stat().st_size < wal_module.PREALLOCATED_BYTES
     store.insert_now([client.spec("t")])

@@ -243,7 +243,7 @@ def test_whoever_watches_is_woken(portal, store, client):
 
 
 async def test_another_process_is_woken(tmp_path, monkeypatch):
-    monkeypatch.setattr("daybreak.stores.sqlite.store.SLOW_LOOK", timedelta(hours=1))
+    monkeypatch.setattr("daybreak.stores.sqlite.store.POLL_INTERVAL", timedelta(hours=1))
     async with SqliteStore(tmp_path / "jobs.db") as store, SqliteStore(tmp_path / "jobs.db") as other:
         watch = other.watch([work_topic("default")])
         await watch.wait(SECOND / 10)  # whatever the first look at the file says
@@ -264,19 +264,19 @@ def test_a_failed_wake_up_fails_no_insert(portal, store, client, monkeypatch, ca
 
 
 def test_the_log_is_moved_into_the_file_and_the_caller_does_not_wait_for_it(store, client, monkeypatch):
-    tended = []
+    maintained_by = []
     using = store._opened._engine
-    real = using.tend
+    real = using.maintain
 
-    def tend():
-        tended.append(threading.current_thread().name)
+    def maintain():
+        maintained_by.append(threading.current_thread().name)
         real()
 
-    monkeypatch.setattr(using, "tend", tend)
+    monkeypatch.setattr(using, "maintain", maintain)
     while using._log._pages < wal.CHECKPOINT_PAGES:
         store.insert_now([client.spec("t") for _ in range(100)])
     until(lambda: using._log._checkpoint_at > wal.CHECKPOINT_PAGES)
-    assert set(tended) == {"daybreak-writer"}
+    assert set(maintained_by) == {"daybreak-writer"}
 
 
 # -- when it cannot be -------------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_ctrl_c_in_a_transaction_leaves_neither_lock_nor_transaction(portal, sto
         store.insert_now([client.spec("t")])
     assert torn.was_torn
     assert using._roll_back == real
-    until(lambda: using._is_whole)
+    until(lambda: using._is_clean)
     assert not torn.db.in_transaction
     assert turn_is_free(store.path.parent)
     assert not using.using.locked()
@@ -394,7 +394,7 @@ def test_ctrl_c_while_the_turn_is_given_back_leaves_it_free(portal, store, clien
     monkeypatch.setattr(platform, "unlock_byte", unlock)
     with pytest.raises(KeyboardInterrupt):
         store.insert_now([client.spec("t")])
-    until(lambda: store._opened._engine._is_whole)
+    until(lambda: store._opened._engine._is_clean)
     assert turn_is_free(store.path.parent)
     store.insert_now([client.spec("t")])
 
@@ -463,7 +463,7 @@ INTERRUPTED = """
             accepted.append(spec.id)
     assert interrupted > 40, interrupted
     with engine.using:
-        engine.mend()
+        engine.recover()
         assert not engine._db.in_transaction
     assert all(portal.run(store.get(accepted))), "what was answered is there"
     print("whole", flush=True)
@@ -539,9 +539,9 @@ async def test_whoever_has_a_loop_of_their_own_writes_on_it(tmp_path, by_whom):
 async def test_nobody_is_waited_for_on_a_loop(tmp_path, by_whom):
     async with SqliteStore(tmp_path / "jobs.db") as store, SqliteStore(tmp_path / "jobs.db") as other:
         store.own_loop()
-        turn = store._opened._turn
-        assert turn is other._opened._turn, "one turn for both, in one process"
-        with turn.here:
+        lock = store._opened._write_lock
+        assert lock is other._opened._write_lock, "one lock for both, in one process"
+        with lock.in_process:
             asked = asyncio.create_task(Client(store).submit("t"))
             await asyncio.sleep(0.05)  # the loop goes round meanwhile
             assert not asked.done()
@@ -599,8 +599,8 @@ async def test_trouble_on_the_loop_is_told_and_leaves_nothing_half_done(tmp_path
 
 
 async def test_who_asked_on_the_loop_goes_on_before_others_are_told(tmp_path, monkeypatch):
-    """He may be about to start a job; those who are told have time."""
-    monkeypatch.setattr(writer, "QUICK", math.inf)  # else, after a slow commit, the thread does the work
+    """The caller may be about to start a job; wake-ups can wait."""
+    monkeypatch.setattr(writer, "MAX_TIME_ON_LOOP", math.inf)  # else, after a slow commit, the thread does the work
     async with SqliteStore(tmp_path / "jobs.db") as store:
         store.own_loop()
         job = await Client(store).submit("t")

@@ -23,7 +23,7 @@ from story import Story, retell
 from daybreak.client.client import Client
 from daybreak.core.model import FINAL
 from daybreak.stores.sqlite import SqliteStore
-from daybreak.stores.sqlite.write_lock import ROOM
+from daybreak.stores.sqlite.write_lock import WRITE_BYTE
 from daybreak.system import platform
 
 pytestmark = pytest.mark.torture
@@ -108,7 +108,7 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
                 busy_wait(chance.random() * 0.05)
                 victim.freeze()
             stopped = time.monotonic()
-            inside += platform.lock_holder(turn, ROOM) == victim.pid
+            inside += platform.lock_holder(turn, WRITE_BYTE) == victim.pid
             time.sleep(LEASE.total_seconds() * (1.2 + chance.random() * 0.8))
             wait_for_others(herd, victim.called, stopped)
             stops.append((victim.called, stopped, time.monotonic()))
@@ -235,7 +235,7 @@ async def test_stores_of_one_process_and_its_children_share_the_file(db, tmp_pat
 def catch_writing(turn: int, pids: list[int]) -> int:
     """Stop whoever has the turn to write at this instant; the index of the caught."""
     while True:
-        holder = platform.lock_holder(turn, ROOM)
+        holder = platform.lock_holder(turn, WRITE_BYTE)
         if holder in pids:
             os.kill(holder, signal.SIGSTOP)
             return pids.index(holder)

@@ -297,7 +297,7 @@ def test_a_forked_process_does_not_disturb_the_wake_ups_of_its_parent(tmp_path, 
 
         import daybreak.stores.sqlite.store
         from datetime import timedelta
-        daybreak.stores.sqlite.store.SLOW_LOOK = timedelta(hours=1)
+        daybreak.stores.sqlite.store.POLL_INTERVAL = timedelta(hours=1)
         begun, again = threading.Event(), threading.Event()
         app.submit("before")
         store = app.store

@@ -63,4 +63,4 @@ def _with_progress(source: Path, target: Path, *, force: bool) -> int:
 
     with Progress(console=console(err=True), transient=True) as bar:
         task = bar.add_task("copying", total=1.0)
-        return backup(source, target, overwrite=force, tell=lambda done: bar.update(task, completed=done))
+        return backup(source, target, overwrite=force, on_progress=lambda done: bar.update(task, completed=done))

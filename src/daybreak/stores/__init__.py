@@ -1,4 +1,4 @@
-"""Where jobs are kept. Stores are strangers to one another; only `store_for` knows which there are."""
+"""The stores: memory, SQLite, PostgreSQL, Redis. No store imports another; only `store_for` knows all of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["store_for"]
 
 
 def store_for(url: str, connect_limit: ConnectLimit | None = None) -> Store:
-    """The store that a URL in full names (as settings give it), not yet open. `connect_limit` is for those that have a
-    server; without one their base holds."""
+    """The store for a complete URL (as the settings give it), not yet open. `connect_limit` sets how long a store with
+    a server may take to connect; without it, the URL's fixed limit applies."""
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite" and rest.startswith("/"):
-        from daybreak.stores.sqlite import SqliteStore  # noqa: PLC0415 - only the library of the store in use is loaded
+        from daybreak.stores.sqlite import SqliteStore  # noqa: PLC0415 - load only the library of the store in use
 
         return SqliteStore(Path(unquote(rest[1:])))
     if url == "memory://":
@@ -32,6 +32,5 @@ def store_for(url: str, connect_limit: ConnectLimit | None = None) -> Store:
 
         return RedisStore(url, connect_limit=connect_limit)
     raise Unsupported(
-        f"there is no store for {scheme}:// in this version; there are sqlite:///jobs.db, postgresql://, redis:// and "
-        "memory://"
+        f"this version has no store for {scheme}://; use sqlite:///jobs.db, postgresql://, redis:// or memory://"
     )

@@ -1,5 +1,5 @@
-"""Inserts of threads that wait. Whoever finds nobody at it asks the store himself; who comes meanwhile is gathered, and
-one of those asks for all of them: one question, one commit."""
+"""Group commit for blocking inserts. The first thread inserts directly; threads that arrive meanwhile queue up, and one
+of them inserts for the whole group: one call, one commit."""
 
 from __future__ import annotations
 
@@ -13,37 +13,42 @@ from daybreak.core.model import JobSpec
 from daybreak.store.protocol import Inserted
 from daybreak.system import patience
 
-GLANCE: Final = 0.5  # seconds; where a wait cannot be interrupted by a signal, Ctrl-C is heard this late
+# Seconds. Where a signal cannot interrupt a wait on a lock, Ctrl-C takes effect after at most this long.
+SIGNAL_CHECK_INTERVAL: Final = 0.5
 
 
 class GroupMember:
-    """One call that waits: to be asked for with others, or to ask for them."""
+    """One call that waits: the leader of its group inserts for it, or it becomes the leader itself."""
 
-    __slots__ = ("answers", "changed", "specs", "trouble")
+    __slots__ = ("answers", "changed", "error", "specs")
 
     def __init__(self, specs: Sequence[JobSpec]) -> None:
         self.specs = specs
         self.answers: list[Inserted] | None = None
-        self.trouble: BaseException | None = None
-        self.changed = threading.Lock()  # let go of when it is answered, or when it is its turn to lead
+        self.error: BaseException | None = None
+        self.changed = threading.Lock()  # released when the call has its answer, or when it becomes the leader
         self.changed.acquire()
 
     def wait(self, until: float | None = None) -> bool:
-        """False if nothing happened until then."""
-        while not self.changed.acquire(timeout=_glance(until)):
+        """Wait until `changed` is released. False if that did not happen by `until` (monotonic seconds)."""
+        while not self.changed.acquire(timeout=_next_timeout(until)):
             if until is not None and time.monotonic() >= until:
                 return False
         return True
 
 
-def _glance(until: float | None) -> float:
-    return GLANCE if until is None else max(min(GLANCE, until - time.monotonic()), 0.0)
+def _next_timeout(until: float | None) -> float:
+    if until is None:
+        return SIGNAL_CHECK_INTERVAL
+    return max(min(SIGNAL_CHECK_INTERVAL, until - time.monotonic()), 0.0)
 
 
 class GroupInsert:
-    """`insert` asks the store for up to `most` jobs together. `interrupted` makes what those are told for whom another
-    asked who was interrupted in the midst of it. `late`, if given, makes the error of a caller whose patience ended
-    while it waited, told whether its jobs may have been sent; without it, callers wait for as long as it takes."""
+    """Calls `insert` for up to `most` jobs at a time.
+
+    `interrupted` makes the error for members whose leader was interrupted during the call. `late`, if given, makes the
+    error for a caller whose patience ended while it waited; its argument says whether the jobs may have been sent.
+    Without `late`, callers wait for as long as it takes."""
 
     def __init__(
         self,
@@ -54,7 +59,7 @@ class GroupInsert:
         late: Callable[[bool], BaseException] | None = None,
     ) -> None:
         self._insert = insert
-        self._most = most
+        self._max_jobs = most
         self._interrupted = interrupted
         self._late = late
         self._lock = threading.Lock()
@@ -62,79 +67,83 @@ class GroupInsert:
         self._leader: GroupMember | None = None
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        turn = GroupMember(specs)
+        """Insert these jobs, alone or together with those of other threads."""
+        member = GroupMember(specs)
         try:
             with self._lock:
                 if self._leader is None:
-                    self._leader = turn
+                    self._leader = member
                 else:
-                    self._waiting.append(turn)
-            if self._leader is not turn:
-                self._wait(turn)
-            if self._leader is turn:
-                self._lead(turn)
-        except BaseException:  # interrupted, perhaps when it had just become the one to lead
-            self._leave(turn)
+                    self._waiting.append(member)
+            if self._leader is not member:
+                self._wait(member)
+            if self._leader is member:
+                self._lead(member)
+        except BaseException:  # interrupted, perhaps when it had just become the leader
+            self._leave(member)
             raise
-        if turn.trouble is not None:
-            raise turn.trouble
-        assert turn.answers is not None
-        return turn.answers
+        if member.error is not None:
+            raise member.error
+        assert member.answers is not None
+        return member.answers
 
-    def _wait(self, turn: GroupMember) -> None:
-        if turn.wait(None if self._late is None else patience.ends_at()) or self._late is None:
+    def _wait(self, member: GroupMember) -> None:
+        until = None
+        if self._late is not None:
+            until = patience.ends_at()
+        if member.wait(until) or self._late is None:
             return
         with self._lock:
-            if turn.changed.acquire(blocking=False):  # in the last moment
+            if member.changed.acquire(blocking=False):  # answered at the last moment
                 return
-            was_sent = turn not in self._waiting
+            was_sent = member not in self._waiting
             if not was_sent:
-                self._waiting.remove(turn)  # here, or the one who leads could still take it along
+                self._waiting.remove(member)  # under the lock, else the leader could still take it along
         raise self._late(was_sent)
 
-    def _lead(self, turn: GroupMember) -> None:
-        group = [turn, *self._others(len(turn.specs))]
+    def _lead(self, leader: GroupMember) -> None:
+        group = [leader, *self._take_waiting(len(leader.specs))]
         try:
-            self._ask(group)
+            self._insert_group(group)
         finally:
-            self._leave(turn)
-            for other in group[1:]:
-                other.changed.release()
+            self._leave(leader)
+            for member in group[1:]:
+                member.changed.release()
 
-    def _others(self, jobs: int) -> list[GroupMember]:
-        """Those who came meanwhile, as many as fit."""
-        others: list[GroupMember] = []
+    def _take_waiting(self, jobs: int) -> list[GroupMember]:
+        """The members that wait now, as many as fit beside `jobs`."""
+        members: list[GroupMember] = []
         with self._lock:
-            while self._waiting and jobs + len(self._waiting[0].specs) <= self._most:
-                others.append(self._waiting.pop(0))
-                jobs += len(others[-1].specs)
-        return others
+            while self._waiting and jobs + len(self._waiting[0].specs) <= self._max_jobs:
+                members.append(self._waiting.pop(0))
+                jobs += len(members[-1].specs)
+        return members
 
-    def _leave(self, turn: GroupMember) -> None:
-        """It waits no more, and if it led, the next one does. Leaving twice is fine."""
+    def _leave(self, member: GroupMember) -> None:
+        """Remove a member; if it was the leader, the next one becomes leader. Safe to repeat."""
         with self._lock:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-            elif self._leader is turn and self._waiting:
+            if member in self._waiting:
+                self._waiting.remove(member)
+            elif self._leader is member and self._waiting:
                 self._leader = self._waiting.pop(0)
                 self._leader.changed.release()
-            elif self._leader is turn:
+            elif self._leader is member:
                 self._leader = None
 
-    def _ask(self, group: list[GroupMember]) -> None:
-        for turn in group:  # so that nobody is left without an answer, whatever happens
-            turn.trouble = self._interrupted()
+    def _insert_group(self, group: list[GroupMember]) -> None:
+        for member in group:  # so that every member has a result, whatever interrupts this thread
+            member.error = self._interrupted()
         try:
-            found = self._insert([spec for turn in group for spec in turn.specs])
-        except Exception as error:  # noqa: BLE001 - each gets its own
+            inserted = self._insert([spec for member in group for spec in member.specs])
+        except Exception as error:  # noqa: BLE001 - raised again in each member's own thread
             if len(group) > 1 and not isinstance(error, StoreUnavailable):
-                for turn in group:  # one of them may be to blame, and nothing was written
-                    self._ask([turn])
+                for member in group:  # nothing was written, and only one of them may be to blame
+                    self._insert_group([member])
                 return
-            for turn in group:
-                turn.trouble = error
+            for member in group:
+                member.error = error
             return
-        at = 0
-        for turn in group:
-            turn.answers, turn.trouble = found[at : at + len(turn.specs)], None
-            at += len(turn.specs)
+        start = 0
+        for member in group:
+            member.answers, member.error = inserted[start : start + len(member.specs)], None
+            start += len(member.specs)

@@ -1,7 +1,7 @@
-"""A server's clock compared with our own, so that a jump of it can be told from time that passes.
+"""Compares a server's clock with the local monotonic clock, to tell a jump of the server's clock from passing time.
 
-A server offers wall time alone. The store keeps an **offset**, agreed on by all processes: its steady time is the
-server's wall time minus that offset. Each process compares every answer with its own monotonic clock. One that sees the
+A server offers only wall time. The store keeps an **offset** that all processes share: its steady time is the server's
+wall time minus that offset. Each process compares every reply with its own monotonic clock. A process that sees the
 server's clock jump asks the store to add the jump to the offset; see docs/decisions/0016."""
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Final, NamedTuple
 
 from daybreak.system.ports import RealWorld, World
 
-JUMP: Final = 1_000_000  # microseconds beyond the round trips: a reaper counts its contact anew
-CORRECTED: Final = 5_000_000  # beyond this a jump is corrected
-DRIFT: Final = 1000  # two clocks that are not set may differ by one part in so many
+JUMP: Final = 1_000_000  # microseconds beyond the round trips; after such a jump a reaper restarts its watch
+CORRECTED: Final = 5_000_000  # microseconds; the offset is corrected for larger jumps only
+DRIFT: Final = 1000  # two clocks that nobody sets may drift apart by one part in this many
 
-# A clock that also counts the time in which the machine was suspended, where there is one.
-_COUNTS_SLEEP: Final = getattr(time, "CLOCK_BOOTTIME", None)
+# A clock that also counts the time during which the machine was suspended; None where the system has none.
+_BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Reading(NamedTuple):
-    """The server's time, the offset at that time, and between which local times it was read. All in microseconds."""
+    """The server's time, the offset at that time, and the local times between which it was read. In microseconds."""
 
     wall: int
     offset: int
@@ -36,7 +36,7 @@ class Reading(NamedTuple):
 
 
 class Jump(NamedTuple):
-    """The server's clock jumped `by` so much between two readings of the store's steady time, while `offset` held."""
+    """The server's clock jumped `by` this much between the steady times `since` and `seen`, while `offset` held."""
 
     offset: int
     by: int
@@ -45,12 +45,12 @@ class Jump(NamedTuple):
 
     @property
     def corrected(self) -> int:
-        """The offset with which steady time goes on as if the clock had not jumped."""
+        """The offset with which steady time continues as if the clock had not jumped."""
         return self.offset + self.by
 
 
 class SteadyClock:
-    """Safe to use from several threads."""
+    """The store's steady time as this process knows it. Safe to use from several threads."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -62,7 +62,7 @@ class SteadyClock:
         self._even_since: int | None = None
 
     def steady(self) -> int:
-        """Our own monotonic clock."""
+        """The local monotonic clock, in microseconds."""
         return self._world.steady()
 
     @property
@@ -72,11 +72,11 @@ class SteadyClock:
 
     @property
     def jump(self) -> Jump | None:
-        """A jump that was seen and is not corrected yet."""
+        """A jump that this process saw and that is not corrected yet."""
         return self._jump
 
     def note(self, wall: int, asked: int, offset: int | None = None) -> None:
-        """An answer that was asked for then said this time, and that this offset holds; None: it said nothing of it."""
+        """Note the server's time from a reply to a call sent at `asked`. `offset` is None if the reply has none."""
         received, slept_so_far = self._world.steady(), _slept(self._world)
         with self._lock:
             before = self._reading
@@ -86,7 +86,7 @@ class SteadyClock:
             if before is None:
                 self._begin(now)
                 return
-            # In steady time where the offset has changed: then someone else has corrected a jump.
+            # Compare steady time if the offset has changed: then another process has corrected a jump.
             is_same = offset == before.offset
             passed = now.wall - before.wall if is_same else now.steady - before.steady
             at_least, at_most = now.asked - before.received, now.received - before.asked
@@ -103,7 +103,7 @@ class SteadyClock:
             self._jump = Jump(before.offset, by, before.steady, now.steady)
 
     def believe(self) -> None:
-        """The store knows better: not its clock has jumped, this process stood still. Contact begins anew."""
+        """Accept the server's time: its clock did not jump, but this process was suspended. The watch starts over."""
         with self._lock:
             if self._newest is not None:
                 self._begin(self._newest)
@@ -112,29 +112,29 @@ class SteadyClock:
         self._reading, self._jump, self._even_since = now, None, now.steady
 
     def about(self) -> int | None:
-        """What the store's steady time should be now; None before the first answer."""
+        """The store's expected steady time now; None before the first reply."""
         reading = self._reading
         if reading is None:
             return None
         return reading.steady + self._world.steady() - reading.received + _slept(self._world) - reading.slept
 
     def at_the_earliest(self) -> int | None:
-        """The store's steady time now: too early by as long as an answer takes, never too late."""
+        """A lower bound of the store's steady time now; too early by at most one reply's travel time."""
         reading = self._reading
         return None if reading is None else reading.steady + self._world.steady() - reading.received
 
     def even_since(self) -> int | None:
-        """From which steady time on this process has seen the server's clock run evenly."""
+        """The steady time since which this process has seen the server's clock run evenly."""
         return self._even_since
 
     def even_for(self) -> int | None:
-        """For how long the server's clock has run without a jump; None if it was never seen to jump."""
+        """How long the server's clock has run without a jump; None if this process never saw it jump."""
         with self._lock:
             return None if self._jumped_at is None else self._world.steady() - self._jumped_at
 
 
 def _slept(world: World) -> int:
-    """For how long the machine was suspended since it was started, which its monotonic clock does not count."""
-    if sys.platform == "win32" or _COUNTS_SLEEP is None or not isinstance(world, RealWorld):
+    """How long the machine was suspended since its start, which its monotonic clock does not count."""
+    if sys.platform == "win32" or _BOOT_CLOCK is None or not isinstance(world, RealWorld):
         return 0
-    return (time.clock_gettime_ns(_COUNTS_SLEEP) - time.monotonic_ns()) // 1000
+    return (time.clock_gettime_ns(_BOOT_CLOCK) - time.monotonic_ns()) // 1000

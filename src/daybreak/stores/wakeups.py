@@ -1,4 +1,4 @@
-"""Wake-up inside one process: whoever commits tells the watches whose topics changed."""
+"""Wake-ups inside one process: a commit wakes the watches whose topics it changed."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ import weakref
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
-ANY = "*"  # something changed, nobody said what: wakes everyone
+ANY = "*"  # the topic for "something changed": wakes every watch
 
 _hubs: weakref.WeakSet[Wakeups] = weakref.WeakSet()
 
 
 class HubWatch:
+    """A watch on some topics, used on the event loop that opened it."""
+
     def __init__(self, hub: Wakeups, topics: frozenset[str]) -> None:
         self.topics = topics
         self._hub = hub
         self._loop = asyncio.get_running_loop()
         self._is_woken = False
         self._waiting: set[asyncio.Future[None]] = set()
-        self._call: Callable[[], None] | None = None
+        self._on_wake: Callable[[], None] | None = None
 
     async def wait(self, timeout: timedelta) -> bool:  # noqa: ASYNC109 - part of the seam
-        # An optional wake-up: it ends by itself, and the caller looks again either way. A future and a timer, because
-        # every job that comes to an idle worker waits for this to go round.
+        # A time-out is no error here: the caller looks at the store either way. This uses a future and a timer, because
+        # asyncio.timeout costs more, and every job that reaches an idle worker pays for it.
         if not self._is_woken:
             woken = self._loop.create_future()
             self._waiting.add(woken)
-            timer = self._loop.call_later(timeout.total_seconds(), _go_on, woken)
+            timer = self._loop.call_later(timeout.total_seconds(), _resolve, woken)
             try:
                 await woken
             finally:
@@ -40,39 +42,43 @@ class HubWatch:
         return is_woken
 
     def on_wake(self, call: Callable[[], None]) -> None:
-        self._call = call
+        """Call this at every wake-up, on the watch's own loop."""
+        self._on_wake = call
 
     def _woken(self) -> None:
         self._is_woken = True
-        if self._call is not None:
-            self._call()
+        if self._on_wake is not None:
+            self._on_wake()
         for waiting in self._waiting:
-            _go_on(waiting)
+            _resolve(waiting)
 
     def wake(self) -> None:
+        """Wake the waiters, from any thread."""
         try:
-            here = asyncio.get_running_loop() is self._loop
+            is_own_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            here = False
-        if here:
+            is_own_loop = False
+        if is_own_loop:
             self._woken()
         else:
-            with contextlib.suppress(RuntimeError):  # its loop has closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop has closed, so nobody waits on it
                 self._loop.call_soon_threadsafe(self._woken)
 
     def close(self) -> None:
         self._hub.forget(self)
-        self._call = None  # a wake-up may be on its way from another thread
+        self._on_wake = None  # another thread may have a wake-up under way
 
 
-def _go_on(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Wakeups:
+    """The watches of one store in this process, by topic."""
+
     def __init__(self) -> None:
-        # Dicts, not sets: watches wake in the order in which they were opened, so that a simulation can be repeated.
+        # Dicts, not sets: watches wake in the order in which they were opened, so that a simulation is repeatable.
         self._watches: dict[str, dict[HubWatch, None]] = {}
         self._lock = threading.Lock()
         _hubs.add(self)
@@ -106,7 +112,7 @@ class Wakeups:
             watch.wake()
 
     def leave(self) -> None:
-        """In a forked child: nobody watches here, and the lock may have been held by a thread that is not here."""
+        """Forget the parent's watches in a forked child. A thread of the parent may hold the old lock."""
         self._watches, self._lock = {}, threading.Lock()
 
 

@@ -1,4 +1,4 @@
-"""Pack and adopt: jobs that go to another store, and jobs of another store, as they are."""
+"""Pack and adopt: read jobs for another store, and take over jobs of another store as they are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _pack(ledger: Ledger, job: str) -> Moved | None:
     if row is None:
         return None
     packed, jumped = row.as_job(), clock_jump(ledger.wall, ledger.steady)
-    # With times of the wall: the steady time of this store means nothing to another.
+    # As wall time: another store has another steady time.
     if row.expires is not None and jumped:
         packed = replace(packed, expires_at=moment(row.expires + jumped))
     if row.due is not None and row.state in (State.SCHEDULED, State.SUSPENDED):
@@ -39,17 +39,17 @@ def _pack(ledger: Ledger, job: str) -> Moved | None:
 
 
 def adopt(ledger: Ledger, moved: Sequence[Moved], by: str) -> list[Inserted]:
-    return [_in_the_way(ledger, one) or _adopt(ledger, one, by) for one in moved]
+    return [_find_conflict(ledger, one) or _adopt(ledger, one, by) for one in moved]
 
 
-def _in_the_way(ledger: Ledger, moved: Moved) -> Inserted | None:
+def _find_conflict(ledger: Ledger, moved: Moved) -> Inserted | None:
     job, spec = moved.job, moved.job.spec
     if (known := job_moves.load_id(ledger, spec.id)) is not None:
         return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
     for key in moved.keys:
         known_as = ledger.execute(sql.key_of, (key,)).fetchone()
         if known_as is not None and known_as[2] is None and (known_as[3] is None or known_as[3] <= ledger.steady):
-            continue  # it was spent, and its time is over
+            continue  # the key was spent, and its time is over
         if known_as is not None and (other := known_as[1]) != spec.id:
             there = job_moves.load_id(ledger, other)
             return Inserted(Verdict.CONFLICT, other, there.seq if there else 0, there.state if there else None, "key")
@@ -95,15 +95,15 @@ def _adopt(ledger: Ledger, moved: Moved, by: str) -> Inserted:
     if job.finished_at is not None:
         row.finished = micros(job.finished_at)
         row.purge_at = keep_until(job, ledger.wall, ledger.steady)
-    for key, digest in moved.keys.items():  # also one that was left here when the job went away
+    for key, digest in moved.keys.items():  # including one that was left here when the job moved away
         ledger.execute(sql.insert_key, (key, digest, spec.id, None))
     if spec.unique is not None and job.state in UNFINISHED and moved.holds_name:
         ledger.execute(sql.insert_unique, (spec.unique, seq))
     ledger.known.last_id = None
     run_at = moment(row.due) if row.due is not None and job.state is State.SCHEDULED else None
-    if row.state is State.BLOCKED:  # on what, this store finds out for itself
+    if row.state is State.BLOCKED:  # this store decides for which resource
         row.state = job_moves.first_state(ledger, row)
-    job_moves.tell(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
+    job_moves.record(ledger, row, "moved", by, state=row.state, reason=job.reason, fence=row.fence, run_at=run_at)
     job_moves.enter(ledger, row)
     if job.is_final:
         ledger.wake(job_topic(job.id))

@@ -1,4 +1,4 @@
-"""Claim: the most urgent jobs that a worker knows, leased in one go."""
+"""Claim: lease the most urgent jobs of the tasks that a worker knows, in one transaction."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import LaneName, Row, Values, pack_carry, spec_of, unpack_carry, unpack_options
 from daybreak.stores.sqlite.statements import sql
 
-# Looked up once: a member of an enum is found by calling code, at every access.
+# Module constants, because every access to an enum member is a function call.
 QUEUED, RUNNING = State.QUEUED, State.RUNNING
 
 Head = tuple[int, int, int, int, Values]  # band, ord, seq, lane, the rest of its row
 
 
 class QueueLanes:
-    """One queue as its claimant sees it: the lanes of the tasks it knows, merged into rank order as far as needed."""
+    """One queue during a claim: the lanes of the tasks that the worker knows, merged in rank order as far as needed."""
 
     def __init__(self, ledger: Ledger, queue: str, claim: Claim, served: int, index: int) -> None:
         self.settings: QueueSettings = ledger.settings(queue)
@@ -36,7 +36,7 @@ class QueueLanes:
         self._heads: list[tuple[int, int, int, int, Values, Iterator[Any]]] = []
         if min(claim.limit, self.room) > 0:
             for lane in ledger.lanes_of(queue, claim.tasks):
-                # Beyond the limit: some may have waited too long, or must wait for what they need.
+                # More than the limit: some jobs may have expired, or must wait for a resource.
                 rows = ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM + MAX_PARKED_PER_CLAIM))
                 if (row := next(rows, None)) is not None:
                     self._heads.append((row[0], row[1], row[2], lane, row, rows))
@@ -50,7 +50,7 @@ class QueueLanes:
         return self.settings.max_running - ledger.tallied(queue, (State.RUNNING,))
 
     def key(self, steady: int) -> tuple[int, int, int] | None:
-        """Where this queue stands among others; None when it has nothing to give."""
+        """The sort key of this queue among the queues of the claim; None if it has no job to give."""
         if self.room < 1 or not self._heads:
             return None
         head = self._heads[0]
@@ -74,6 +74,8 @@ class QueueLanes:
 
 
 class Claiming:
+    """One claim. `next_in` and `again` are set by `claim`."""
+
     def __init__(self, ledger: Ledger, claim: Claim) -> None:
         self._ledger = ledger
         self._claim = claim
@@ -84,7 +86,7 @@ class Claiming:
         self._last: dict[int, tuple[int, int, int]] = {}
         self._ended = 0
         self._parked = 0
-        self._shares = False  # whether something was taken of a resource
+        self._uses_resources = False  # whether a claimed job took a resource
         self.again = False
         self.next_in: timedelta | None = None
 
@@ -93,44 +95,46 @@ class Claiming:
         coming = pass_time.coming(ledger)
         due = pass_time.promote(ledger, PROMOTED_PER_CLAIM, coming)
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
-        lines = [QueueLanes(ledger, queue, claim, had, index) for index, (queue, had) in enumerate(served.items())]
+        queues = [QueueLanes(ledger, queue, claim, had, index) for index, (queue, had) in enumerate(served.items())]
         try:
-            leases, dry = self._take(lines)
+            leases, is_exhausted = self._take(queues)
         finally:
-            for line in lines:
-                line.close()
+            for queue_lanes in queues:
+                queue_lanes.close()
         self._write()
         is_freed = bool(ledger.freed) or (coming.look is not None and coming.look <= ledger.steady)
         is_offered = resource_queue.offer_freed(ledger)
-        self.again = is_offered or (due == PROMOTED_PER_CLAIM if dry else True)
+        self.again = is_offered or (not is_exhausted or due == PROMOTED_PER_CLAIM)
         if len(leases) < claim.limit:
-            is_as_before = not (due or is_freed or self._ended or self._parked or self._shares)
+            is_as_before = not (due or is_freed or self._ended or self._parked or self._uses_resources)
             self.next_in = pass_time.next_in(ledger, coming if is_as_before else None)
         return leases
 
-    def _take(self, lines: list[QueueLanes]) -> tuple[list[Lease], bool]:
-        steady, leases, begins = self._ledger.steady, self._taken_before(), self._claim.begins
-        waiting = [(key, line) for line in lines if (key := line.key(steady)) is not None]
-        heapify(waiting)
+    def _take(self, queues: list[QueueLanes]) -> tuple[list[Lease], bool]:
+        """Take jobs until a limit is reached. Returns the leases, and whether the queues have no more jobs."""
+        steady, leases, begins = self._ledger.steady, self._leases_of_this_call(), self._claim.begins
+        heads = [(key, queue) for queue in queues if (key := queue.key(steady)) is not None]
+        heapify(heads)
         while (
             len(leases) < self._claim.limit and self._ended < PROMOTED_PER_CLAIM and self._parked < MAX_PARKED_PER_CLAIM
         ):
-            if not waiting:
+            if not heads:
                 return leases, True
-            _, line = heappop(waiting)
-            lane, row = line.pop()
+            _, queue = heappop(heads)
+            lane, row = queue.pop()
             self._last[lane] = row[:3]
-            if not self._is_put_aside(row):
+            if not self._is_set_aside(row):
                 leases.append(self._lease(lane, row, ahead=begins is not None and len(leases) >= begins))
-                line.room -= 1
-                line.served += 1
-            if (key := line.key(steady)) is not None:
-                heappush(waiting, (key, line))
+                queue.room -= 1
+                queue.served += 1
+            key = queue.key(steady)
+            if key is not None:
+                heappush(heads, (key, queue))
         return leases, False
 
-    def _is_put_aside(self, found: Values) -> bool:
-        """Whether it waited too long or must wait for what it needs. That is written at once, not with the rest at the
-        end: what is kept for this one is not for those behind it."""
+    def _is_set_aside(self, found: Values) -> bool:
+        """Expire a job that waited too long, or block one that must wait for a resource. This is written at once, not
+        with the leases at the end: slots that are reserved for this job must not go to the jobs behind it."""
         ledger, seq, expires, options = self._ledger, found[2], found[12], found[18]
         if expires is not None and expires <= ledger.steady:
             job_moves.expire(ledger, self._load(seq))
@@ -153,7 +157,7 @@ class Claiming:
         assert row is not None
         return row
 
-    def _taken_before(self) -> list[Lease]:
+    def _leases_of_this_call(self) -> list[Lease]:
         ledger, claim = self._ledger, self._claim
         if not claim.repeats or claim.call is None:
             return []
@@ -166,7 +170,7 @@ class Claiming:
          uniq, options, extra, args) = row  # fmt: skip
         name = self._names.get(lane) or self._names.setdefault(lane, ledger.name_of(lane))
         attempt, fence, n = attempt + 1, fence + 1, n + 1
-        line = ledger.tell(
+        line = ledger.publish(
             Event(
                 n=n, kind="started", job=id_, at=ledger.at, by=claim.worker, state=RUNNING, attempt=attempt,
                 fence=fence,
@@ -181,15 +185,15 @@ class Claiming:
             brought.blocked_since = None
             carry = pack_carry(brought)
         if options is not None and (needs := unpack_options(options).resources):
-            gauge_rows.keep_no_more(ledger, needs, seq)
+            gauge_rows.release_reservation(ledger, needs, seq)
             gauge_rows.take(ledger, needs, is_retry=attempt > 1)
             packed_needs = gauge_rows.pack_needs(needs)
-            self._shares = True
+            self._uses_resources = True
         if expires is not None:
             ledger.execute(sql.forget_expiry, (seq,))
         self._rows.append((
             seq, lane, priority, uniq, attempt, fence, n, claim.worker, ledger.steady + self._term, self._term,
-            ledger.wall, claim.call, carry, job_moves.grown(ledger, seq, n, history, line), packed_needs,
+            ledger.wall, claim.call, carry, job_moves.append_history(ledger, seq, n, history, line), packed_needs,
             ahead,
         ))  # fmt: skip
         return Lease(

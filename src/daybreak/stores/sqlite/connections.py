@@ -1,4 +1,4 @@
-"""An open file: its connections and the threads that use them. Swapped in and out as one, so nobody sees half of it."""
+"""An open file: its connections and the threads that use them. Replaced as a whole, so nobody sees half of it."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ T = TypeVar("T")
 
 
 class OpenStore:
+    """What a store has only while it is open."""
+
     def __init__(
-        self, place: Place, turn: WriteLock, engine: Engine, wake: Wake, hub: Wakeups, *, threaded: bool
+        self, place: Place, write_lock: WriteLock, engine: Engine, wake: Wake, hub: Wakeups, *, threaded: bool
     ) -> None:
         self.wake = wake
         self._pid = os.getpid()
-        self._turn = turn
+        self._write_lock = write_lock
         self._engine = engine
         self._hub = hub
         self._writer = Writer(engine, self._changed) if threaded else None
-        # Searches may be long; a look at one job must not wait behind them.
+        # Searches may take long; reading one job must not wait behind them.
         self._quick = ReadingThread(Reader(place, engine), threaded=threaded)
         self._long = ReadingThread(Reader(place, engine), threaded=threaded)
 
     @property
     def is_ours(self) -> bool:
-        """False in a child that was forked since: threads and locks stayed with the parent."""
+        """False in a child that was forked since: the threads and locks belong to the parent."""
         return self._pid == os.getpid()
 
     async def write(self, request: Request) -> Any:
@@ -51,7 +53,7 @@ class OpenStore:
         with self._engine.using:
             [answer], topics = self._engine.run([request])
             self._changed(topics)
-            self._engine.tend()
+            self._engine.maintain()
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -60,8 +62,8 @@ class OpenStore:
         if self._writer is not None:
             self._writer.on_loop = True
 
-    def hands(self, now: datetime | None) -> tuple[int, int]:
-        return self._engine.hands(now)
+    def times(self, now: datetime | None) -> tuple[int, int]:
+        return self._engine.times(now)
 
     async def read(self, request: Request, *, long: bool = False) -> Any:
         return await (self._long if long else self._quick).read(request)
@@ -75,16 +77,17 @@ class OpenStore:
             self.wake.send(topics)
 
     def close(self) -> None:
-        with contextlib.ExitStack() as parts:  # what fails to close keeps no other part open
-            for part in (self.wake, self._turn, self._engine, self._long, self._quick, self._writer):
+        with contextlib.ExitStack() as parts:  # if one part fails to close, the others still do
+            for part in (self.wake, self._write_lock, self._engine, self._long, self._quick, self._writer):
                 if part is not None:
                     parts.callback(part.close)
 
 
 class ReadingThread:
-    """A reading connection, with a thread of its own where threads are wanted, from the first read on.
+    """A reading connection, with its own thread from the first read on if `threaded`.
 
-    Not one of an executor: those refuse work once the interpreter begins to end, and programs may still ask then."""
+    Not an executor's thread: executors refuse work while the interpreter shuts down, and programs may still read
+    then."""
 
     def __init__(self, reader: Reader, *, threaded: bool) -> None:
         self._reader = reader
@@ -118,10 +121,10 @@ class ReadingThread:
             do, future = asked
             if not future.cancelled():
                 deliver([(future, _answer(do))])
-            del asked, do, future  # or what was answered last would be kept until someone asks again
+            del asked, do, future  # else the last answer would stay in memory until the next request
 
     def close(self) -> None:
-        """Answer everyone who asked, then end."""
+        """Answer all requests, then end the thread."""
         with self._closing:
             self._closed = True
             self._asked.put(None)
@@ -133,12 +136,13 @@ class ReadingThread:
 def _answer(do: Callable[[], Any]) -> Any:
     try:
         return do()
-    except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+    except BaseException as error:  # noqa: BLE001 - raised in the caller
         return error
 
 
 def start_thread(do: Callable[[], None], name: str) -> threading.Thread | None:
-    """None if it cannot be: an interpreter that ends starts no more of them, from Python 3.12 on."""
+    """Start a daemon thread. None if that is not possible: since Python 3.12 an interpreter that shuts down starts
+    none."""
     thread = threading.Thread(target=do, name=name, daemon=True)
     try:
         thread.start()
@@ -148,7 +152,7 @@ def start_thread(do: Callable[[], None], name: str) -> threading.Thread | None:
 
 
 async def in_thread(do: Callable[[], T]) -> T:
-    """Do it beside the loop, in a thread of its own."""
+    """Run `do` in its own thread, without blocking the event loop."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     thread = start_thread(lambda: deliver([(future, _answer(do))]), "daybreak-open")
     if thread is None:
@@ -157,4 +161,4 @@ async def in_thread(do: Callable[[], T]) -> T:
         return await future
     finally:
         if future.done() and not future.cancelled():
-            thread.join()  # it has nothing left to do, and whoever closed a store leaves no thread behind
+            thread.join()  # it has nothing left to do, and a closed store must leave no thread behind

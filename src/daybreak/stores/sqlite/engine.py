@@ -1,4 +1,4 @@
-"""One connection and its transactions: all requests that wait are one commit, and each answers for itself."""
+"""The writing connection and its transactions. All waiting requests share one commit; each succeeds or fails alone."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from daybreak.stores.sqlite import forks, gauge_rows, resource_queue, schema
 from daybreak.stores.sqlite.faults import Translated, translate
 from daybreak.stores.sqlite.insert import Inserting
 from daybreak.stores.sqlite.ledger import Changes, Ledger, StoreCache
-from daybreak.stores.sqlite.wal import Log
+from daybreak.stores.sqlite.wal import WriteAheadLog
 from daybreak.stores.sqlite.write_lock import WriteLock
 from daybreak.system.ports import World
 
 
 class Request(Struct, frozen=True):
-    """Work for one transaction: `run` does it and answers. A mere insert, of `specs` now, may be done with others."""
+    """Work for one transaction: `run` does it and returns the answer. A plain insert also names its `specs`, so that it
+    can be merged with other inserts."""
 
     run: Callable[[Ledger], Any]
     now: datetime | None = None
@@ -37,13 +38,13 @@ class Request(Struct, frozen=True):
 
     @classmethod
     def insert(cls, specs: Sequence[JobSpec], now: datetime | None = None) -> Self:
-        alone: Sequence[JobSpec] = () if now else specs
-        return cls(lambda ledger: Inserting(ledger).insert(specs), now, len(specs), alone)
+        mergeable: Sequence[JobSpec] = () if now else specs
+        return cls(lambda ledger: Inserting(ledger).insert(specs), now, len(specs), mergeable)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the file is and how it is reached."""
+    """Where the file is, how it is opened, and which schema this program knows."""
 
     path: Path
     vfs: str | None
@@ -51,26 +52,26 @@ class Place:
     known: schema.SchemaVersion
 
     def identity(self) -> tuple[int, int]:
-        about = os.stat(self.path)  # noqa: PTH116 - at every commit, and a Path takes its time
+        about = os.stat(self.path)  # noqa: PTH116 - not Path.stat, which is slower: this runs at every commit
         return about.st_dev, about.st_ino
 
 
 class Engine:
-    """The writing connection. Used by one thread at a time, whichever it is: it holds `using` meanwhile."""
+    """The writing connection. Any thread may use it, one at a time, while it holds `using`."""
 
-    def __init__(self, place: Place, turn: WriteLock, world: World) -> None:
+    def __init__(self, place: Place, write_lock: WriteLock, world: World) -> None:
         self.using = threading.Lock()
         self.translated = Translated(place.path)
         self._place = place
-        self._turn = turn
+        self._write_lock = write_lock
         self._world = world
         self._anchor = 0
         self._identity = (0, 0)
         self._known = StoreCache()
         self._version: int | None = None
-        self._log = Log(place.path, turn, may_grow=place.vfs is None)
+        self._log = WriteAheadLog(place.path, write_lock, may_preallocate=place.vfs is None)
         self._db: apsw.Connection | None = None
-        self._is_whole = True
+        self._is_clean = True
         forks.watch(self)
         with self.using, self.translated:
             self._connect()
@@ -80,13 +81,13 @@ class Engine:
     def _connect(self) -> apsw.Connection:
         place = self._place
         forks.close_inherited()
-        with self._turn.here, self._turn:
+        with self._write_lock.in_process, self._write_lock:
             schema.create(place.path)
         db = schema.connect(place.path, place.vfs)
         try:
             schema.prepare(db, place.path, place.known)
             db.pragma("synchronous", "full")
-            with self._turn.here, self._turn:
+            with self._write_lock.in_process, self._write_lock:
                 schema.migrate(db, place.path, place.known)
                 db.execute("BEGIN IMMEDIATE")
                 self._anchor = schema.anchor(db, self._world.wall(), self._world.steady(), place.boot)
@@ -101,24 +102,24 @@ class Engine:
         return db
 
     def _check_still_there(self) -> None:
-        """A file deleted or replaced while it is open would take our commits into nowhere."""
+        """Refuse to commit into a file that was deleted while it was open; reopen one that was replaced."""
         if self._db is None:
             return
         try:
             identity = self._place.identity()
         except FileNotFoundError:
             raise StoreUnavailable(
-                f"{self._place.path} was deleted while it was in use: put it back, or start anew to begin an empty one"
+                f"{self._place.path} was deleted while it was in use: put it back, or restart to begin an empty one"
             ) from None
-        if identity != self._identity:  # put back, as from a backup
+        if identity != self._identity:  # replaced, for example by a backup
             self._abandon(self._db)
 
     def close(self) -> None:
         with self.using:
-            self.mend()
+            self.recover()
             if self._db is not None:
-                # The last connection to close empties the log and locks the file for it: nobody may be writing then.
-                with self._turn.here, self._turn:
+                # The last connection to close empties the log and locks the file for it: nobody may write meanwhile.
+                with self._write_lock.in_process, self._write_lock:
                     self._db.close()
                 self._db = None
 
@@ -126,7 +127,7 @@ class Engine:
         db, self._db = self._db, None
         return db
 
-    def hands(self, now: datetime | None) -> tuple[int, int]:
+    def times(self, now: datetime | None) -> tuple[int, int]:
         """The store's wall and steady time."""
         if now is not None:
             return micros(now), micros(now)
@@ -135,8 +136,9 @@ class Engine:
     # -- transactions --------------------------------------------------------------------------------------------------
 
     def run(self, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
-        """Answers (or errors) in order, once they are durable; and the topics that changed."""
-        self.mend()
+        """Run requests in one transaction. Returns their answers or errors in order and the topics to wake, once the
+        transaction is durable."""
+        self.recover()
         try:
             with self.translated:
                 return self._run(requests)
@@ -145,19 +147,20 @@ class Engine:
 
     def _run(self, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
         self._check_still_there()
-        self._is_whole = False
+        self._is_clean = False
         db = self._db or self._connect()
-        with self._turn.here, self._turn:
+        with self._write_lock.in_process, self._write_lock:
             answers, topics = self._transact(db, requests)
-        self._is_whole = True
+        self._is_clean = True
         return answers, topics
 
     def run_if_free(self, request: Request) -> tuple[list[Any], set[str]] | None:
-        """As `run`, where it need wait for nobody, of this process or another; else None, and nothing was done."""
-        if not self._is_whole or (db := self._db) is None or not self._turn.here.acquire(blocking=False):
+        """Like `run`, if no other thread or process must be waited for; else None, and nothing was done."""
+        db = self._db
+        if not self._is_clean or db is None or not self._write_lock.in_process.acquire(blocking=False):
             return None
         try:
-            if not self._turn.enter_if_free():
+            if not self._write_lock.enter_if_free():
                 return None
             try:
                 with self.translated:
@@ -166,9 +169,9 @@ class Engine:
             except StoreError as error:
                 return [error], set()
             finally:
-                self._turn.__exit__()
+                self._write_lock.__exit__()
         finally:
-            self._turn.here.release()
+            self._write_lock.in_process.release()
 
     def _transact(self, db: apsw.Connection, requests: Sequence[Request]) -> tuple[list[Any], set[str]]:
         try:
@@ -191,7 +194,7 @@ class Engine:
         groups = _grouped(requests)
         while groups:
             group = groups.pop(0)
-            ledger = Ledger(db, self._known, *self.hands(group[0].now), parts)
+            ledger = Ledger(db, self._known, *self.times(group[0].now), parts)
             if len(requests) > 1:
                 db.execute("SAVEPOINT request")
             try:
@@ -202,7 +205,7 @@ class Engine:
             except Exception as error:
                 if isinstance(error, _FATAL) or len(requests) == 1 or not db.in_transaction:
                     raise
-                # One bad request sinks itself alone.
+                # A bad request fails alone: undo only its own changes.
                 db.execute("ROLLBACK TO request")
                 self._known = StoreCache()
                 if len(group) == 1:
@@ -217,11 +220,12 @@ class Engine:
         try:
             db.execute("COMMIT")
         except apsw.IOError as error:
-            # Whether this commit survives is not known, and a sync that failed once must not be trusted later:
-            # open the file anew and let the callers ask again.
+            # The commit may or may not survive. A later sync of the same descriptor may report success although data
+            # was lost, so the file is opened anew, and the callers repeat their requests.
             self._abandon(db)
             raise OutcomeUnknown(
-                f"{self._place.path}: the disk failed while committing ({error}); ask again, to repeat is safe"
+                f"{self._place.path}: the disk failed during a commit ({error}), which may or may not have been "
+                "written; repeat the call, repeating is safe"
             ) from error
         except BaseException:
             self._roll_back(db)
@@ -240,30 +244,30 @@ class Engine:
         with contextlib.suppress(apsw.Error):
             db.close(True)
 
-    def mend(self) -> None:
-        """Set right what is left of a transaction whose thread was torn out of it, as by Ctrl-C."""
-        if not self._is_whole:
+    def recover(self) -> None:
+        """Roll back a transaction whose thread was interrupted, for example by Ctrl-C, and release its locks."""
+        if not self._is_clean:
             if self._db is not None:
                 self._roll_back(self._db)
-            self._turn.mend()
-            self._is_whole = True
+            self._write_lock.release_after_interrupt()
+            self._is_clean = True
 
     def _forget_if_changed(self, db: apsw.Connection) -> None:
         version = data_version(db)
         if version != self._version:
             schema.refuse_if_migrated(db, self._place.path, self._place.known)
-            self._known, self._version = self._known.looked_again(db), version
+            self._known, self._version = self._known.refreshed(db), version
 
     # -- the write-ahead log -------------------------------------------------------------------------------------------
 
     @property
-    def wants_tending(self) -> bool:
-        return self._log.wants_tending
+    def needs_maintenance(self) -> bool:
+        return self._log.needs_maintenance
 
-    def tend(self) -> None:
-        """After the answers went out, so that nobody waits for it."""
+    def maintain(self) -> None:
+        """Maintain the write-ahead log. Called after the answers are out, so that no caller waits for it."""
         if self._db is not None:
-            self._log.tend(self._db, lambda: self._place.identity() == self._identity)
+            self._log.maintain(self._db, lambda: self._place.identity() == self._identity)
 
     # -- errors --------------------------------------------------------------------------------------------------------
 
@@ -272,7 +276,7 @@ class Engine:
 
 
 def _grouped(requests: Sequence[Request]) -> list[list[Request]]:
-    """Inserts that stand together are one, which costs half as much; everything else is by itself."""
+    """Merge adjacent inserts, which halves their cost; every other request is a group of its own."""
     groups: list[list[Request]] = []
     for request in requests:
         if request.specs and groups and groups[-1][0].specs:
@@ -293,5 +297,5 @@ _FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, aps
 
 
 def data_version(db: apsw.Connection) -> int:
-    """A number that moves whenever another connection has committed."""
+    """A number that changes whenever another connection has committed."""
     return int(db.execute("PRAGMA data_version").fetchone()[0])  # type: ignore[index]

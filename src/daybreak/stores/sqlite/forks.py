@@ -1,10 +1,10 @@
-"""Forks: a child inherits what SQLite remembers of its locks, but not the locks.
+"""Forks: a child inherits what SQLite remembers of its locks, but not the locks themselves.
 
-SQLite counts in memory which locks this process has on a file, and asks the system for none twice. In a forked child
-the counts are there and the locks are the parent's: whatever the child opened next would stand without any, and the
-parent, to its knowledge the last to close, would throw away the log into which the child commits. So a fork waits
-until no thread of ours is inside SQLite, and a child that opens a file first closes what it inherited, in a way that
-touches nothing but its own memory and descriptors."""
+SQLite counts in memory which locks this process holds on a file, and never asks the system for the same lock twice. A
+forked child has the counts, but the locks belong to the parent: a connection that the child opened next would work
+without locks, and the parent, which believes that it is the last to close the file, would delete the log into which the
+child commits. So a fork waits until no thread of this process is inside SQLite, and a child that opens a file first
+closes the inherited connections, in a way that touches only its own memory and descriptors."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ import apsw
 
 from daybreak.core.errors import StoreUnavailable
 
-PATIENCE = 2.0  # seconds a fork waits for those who are inside SQLite
+PATIENCE = 2.0  # seconds that a fork waits for threads that are inside SQLite
 
 
 class Connected(Protocol):
-    """One who has a connection; whoever uses it holds `using`."""
+    """The owner of a connection. A thread that uses the connection holds `using`."""
 
     using: threading.Lock
 
     def leave(self) -> apsw.Connection | None:
-        """Let go of the connection without closing it."""
+        """Give up the connection without closing it."""
         ...
 
 
-_connected: weakref.WeakSet[Connected] = weakref.WeakSet()
-_listed = threading.Lock()
+_owners: weakref.WeakSet[Connected] = weakref.WeakSet()
+_owners_lock = threading.Lock()
 _inherited: list[apsw.Connection] = []
-_torn = False  # this process was forked while a thread, which it does not have, was inside SQLite
+_is_unusable = False  # this process was forked while a thread of its parent was inside SQLite
 
 
 class _Fork(threading.local):
-    """The fork that this thread is at."""
+    """The fork that the current thread performs."""
 
     def __init__(self) -> None:
         self.held: list[threading.Lock] = []
-        self.is_still = False
+        self.is_quiet = False
 
 
 _fork = _Fork()
 
 
-def watch(one: Connected) -> None:
-    """Before it connects, so that no fork comes between."""
-    with _listed:
-        _connected.add(one)
+def watch(owner: Connected) -> None:
+    """Register the owner of a connection, before it connects: a fork in between would miss it."""
+    with _owners_lock:
+        _owners.add(owner)
 
 
 def close_inherited() -> None:
-    """To be called before a connection is opened."""
-    if _torn:
+    """Close the connections that a fork left in this process. Call this before a connection is opened."""
+    if _is_unusable:
         raise StoreUnavailable(
-            "this process was forked while another thread was at work in a SQLite store, and cannot open one itself: "
-            "fork before the store is in use, or start the process anew (multiprocessing: the spawn method)"
+            "this process was forked while another thread was using a SQLite store, and cannot open one itself: "
+            "fork before the store is in use, or start a new process (multiprocessing: the spawn method)"
         )
     while _inherited:
         with contextlib.suppress(IndexError, apsw.Error):
@@ -68,9 +68,9 @@ def close_inherited() -> None:
 
 
 def _before() -> None:
-    """Stand still: nobody comes in any more, and all who are inside come out."""
+    """Wait until no thread is inside SQLite, and keep all threads out."""
     until = time.monotonic() + PATIENCE
-    _fork.is_still = _hold(_listed, until) and all(_hold(one.using, until) for one in _connected)
+    _fork.is_quiet = _hold(_owners_lock, until) and all(_hold(owner.using, until) for owner in _owners)
 
 
 def _hold(lock: threading.Lock, until: float) -> bool:
@@ -86,16 +86,19 @@ def _after() -> None:
 
 
 def _after_in_child() -> None:
-    global _listed, _torn  # noqa: PLW0603
+    global _owners_lock, _is_unusable  # noqa: PLW0603
     _after()
-    _listed = threading.Lock()
-    for one in list(_connected) if _fork.is_still else ():
-        if (db := one.leave()) is not None:
-            # Without this, a last close would empty the log and remove it: that is for those who have real locks.
-            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            _inherited.append(db)
-    _torn = _torn or not _fork.is_still
-    _connected.clear()
+    _owners_lock = threading.Lock()
+    if _fork.is_quiet:
+        for owner in list(_owners):
+            db = owner.leave()
+            if db is not None:
+                # Else the last close would empty and delete the log, which only a process with real locks may do.
+                db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                _inherited.append(db)
+    else:
+        _is_unusable = True
+    _owners.clear()
 
 
 if hasattr(os, "register_at_fork"):

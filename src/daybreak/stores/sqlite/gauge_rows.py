@@ -1,4 +1,4 @@
-"""The numbers of resources, as one transaction sees and changes them."""
+"""The gauges of resources (core/resource_gauge.py), as one transaction reads and changes them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _load(ledger: Ledger, resource: str) -> Gauge:
 
 
 def changed(ledger: Ledger, resource: str) -> Gauge:
-    """The gauge of a resource, to be written before this request ends."""
+    """The gauge of a resource, which is written before this request ends."""
     ledger.gauged.add(resource)
     return gauge_of(ledger, resource)
 
@@ -66,11 +66,11 @@ def write(ledger: Ledger) -> None:
     ledger.gauged.clear()
 
 
-# -- taking and giving -------------------------------------------------------------------------------------------------
+# -- take and give back ------------------------------------------------------------------------------------------------
 
 
 def lacking(ledger: Ledger, needs: Needs, seq: int, priority: int, *, is_retry: bool) -> str | None:
-    """The first of what a job needs that it cannot have now; None when it can have all of it."""
+    """The first resource that a job must wait for; None if all are free."""
     for need in needs:
         if gauge_of(ledger, need.resource).lacks(need.slots, ledger.steady, seq=seq, priority=priority):
             return need.resource
@@ -82,7 +82,7 @@ def lacking(ledger: Ledger, needs: Needs, seq: int, priority: int, *, is_retry: 
 
 
 def refusing(ledger: Ledger, options: Options) -> str | None:
-    """The first resource with an open breaker of a job that will not wait for one."""
+    """The first resource with an open breaker, if the job asked not to wait for one."""
     if not options.fail_fast:
         return None
     names = (need.resource for need in options.resources)
@@ -103,13 +103,14 @@ def give(ledger: Ledger, needs: Sequence[Need]) -> None:
 
 
 def give_starts(ledger: Ledger, needs: Needs, started: int) -> None:
-    """A lease that began then was never used; that its slots are free again follows."""
+    """Return the starts of a lease that was never used. Its slots are given back separately."""
     for need in needs:
         changed(ledger, need.resource).give_start(started)
 
 
 def raise_fence(ledger: Ledger, needs: Needs, fence: int) -> int:
-    """Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before."""
+    """The fence for the next holder of a lock: higher than that of every holder before, because the protected system
+    compares fences."""
     gauges = [changed(ledger, need.resource) for need in needs]
     fence = max(fence, *(gauge.fence + 1 for gauge in gauges))
     for gauge in gauges:
@@ -117,17 +118,17 @@ def raise_fence(ledger: Ledger, needs: Needs, fence: int) -> int:
     return fence
 
 
-def wait_no_more(ledger: Ledger, row: Row) -> None:
-    """What a queued job was offered is for the next one."""
+def release_offers(ledger: Ledger, row: Row) -> None:
+    """Offer the resources that a queued job could have taken to the next waiting jobs."""
     needs = needs_of(row)
-    keep_no_more(ledger, needs, row.seq)
+    release_reservation(ledger, needs, row.seq)
     if row.state is State.QUEUED:
         ledger.freed.update(need.resource for need in needs)
         if row.attempt:
             ledger.freed.update(RETRY_CAUSE_PREFIX + need.resource for need in needs)
 
 
-def keep_no_more(ledger: Ledger, needs: Needs, seq: int) -> None:
+def release_reservation(ledger: Ledger, needs: Needs, seq: int) -> None:
     for need in needs:
         gauge = gauge_of(ledger, need.resource)
         if gauge.kept is not None and gauge.kept.seq == seq:

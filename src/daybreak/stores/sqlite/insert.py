@@ -1,4 +1,4 @@
-"""Insert: jobs in bulk, each answering for itself."""
+"""Insert: jobs in bulk, each with its own verdict."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from daybreak.stores.sqlite.ledger import Cell, Ledger
 from daybreak.stores.sqlite.rows import JobState, Row, Values, first_due, pack_carry, pack_extra, pack_options
 from daybreak.stores.sqlite.statements import sql
 
-# Looked up once: a member of an enum is found by calling code, at every access.
+# Module constants, because every access to an enum member is a function call.
 NEW, QUEUED, SCHEDULED, BLOCKED = Verdict.NEW, State.QUEUED, State.SCHEDULED, State.BLOCKED
 
 
 class Inserting:
-    """Plain new jobs are gathered and written together; whatever must look at other jobs first has them written."""
+    """One insert. New jobs are collected and written together. A job that needs a look at other jobs has the collected
+    ones written first."""
 
     def __init__(self, ledger: Ledger, *, bounded: bool = True) -> None:
         self._ledger = ledger
-        self._bounded = bounded  # what comes with a settlement is part of it, and not refused for a full queue
-        self._counted: dict[str, int] = {}  # the unfinished jobs of a queue
+        self._bounded = bounded  # False for the inserts of a settlement: a full queue does not refuse them
+        self._counted: dict[str, int] = {}  # queue -> its unfinished jobs
         self._accepted: defaultdict[Cell, int] = defaultdict(int)
         self._woken: set[str] = set()
         self._jobs: list[Values] = []
@@ -41,34 +42,34 @@ class Inserting:
 
     def _insert(self, spec: JobSpec) -> Inserted:
         ledger = self._ledger
-        if (known := self._known(spec)) is not None:
+        if (known := self._find_existing(spec)) is not None:
             return known
         holder = self._holder(spec) if spec.unique is not None else None
         if holder and spec.unique_while == "waiting" and holder.state is State.RUNNING:
-            holder = None  # it gives the name up
+            holder = None  # the running job gives up the name
         replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
         if holder and not replaces:
-            return self._defer_to(holder, spec)
+            return self._keep_holder(holder, spec)
         settings, victim = ledger.settings(spec.queue), None
         if settings.capacity is not None and self._bounded:
             freed = 1 if holder and holder.queue == spec.queue else 0
             if self._unfinished(spec.queue) - freed >= settings.capacity:
-                victim = self._last_in_line(spec) if settings.when_full == "shed" else None
+                victim = self._find_victim(spec) if settings.when_full == "shed" else None
                 if victim is None:
                     return Inserted(Verdict.FULL, spec.id)
         needs = spec.options.resources
-        if needs and self._bounded and any(self._is_crowded(need.resource) for need in needs):
+        if needs and self._bounded and any(self._has_too_many_waiting(need.resource) for need in needs):
             return Inserted(Verdict.FULL, spec.id)
         if holder:
-            self._make_way(holder)
+            self._uncount(holder)
             job_moves.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
         if victim and not (holder and holder.seq == victim.seq):
-            self._make_way(victim)
+            self._uncount(victim)
             note = f"pushed out by {spec.id}"
             job_moves.finish(ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
         return self._accept(spec, settings, victim.id if victim else "")
 
-    def _last_in_line(self, spec: JobSpec) -> Row | None:
+    def _find_victim(self, spec: JobSpec) -> Row | None:
         """The queued job that would be claimed last, if it is less urgent than this one."""
         self._write()
         ledger = self._ledger
@@ -77,16 +78,16 @@ class Inserting:
         row = None if last is None else job_moves.load(ledger, last[2])
         return row if row is not None and row.priority > spec.priority else None
 
-    def _make_way(self, row: Row) -> None:
+    def _uncount(self, row: Row) -> None:
         if row.queue in self._counted:
             self._counted[row.queue] -= 1
 
-    def _is_crowded(self, resource: str) -> bool:
-        most = gauge_rows.gauge_of(self._ledger, resource).settings.max_waiting
-        if most is None:
+    def _has_too_many_waiting(self, resource: str) -> bool:
+        limit = gauge_rows.gauge_of(self._ledger, resource).settings.max_waiting
+        if limit is None:
             return False
         self._write()
-        return bool(self._ledger.value(sql.count_waiting, (resource, most)) >= most)
+        return bool(self._ledger.value(sql.count_waiting, (resource, limit)) >= limit)
 
     def _unfinished(self, queue: str) -> int:
         if queue not in self._counted:
@@ -94,8 +95,8 @@ class Inserting:
             self._counted[queue] = self._ledger.unfinished(queue)
         return self._counted[queue]
 
-    def _known(self, spec: JobSpec) -> Inserted | None:
-        """The job that stands for this submission already. Ids rise, so a new one is seen without a look-up."""
+    def _find_existing(self, spec: JobSpec) -> Inserted | None:
+        """The answer if this submission is known by its id or key. Ids rise, so most new ids need no query."""
         ledger, known = self._ledger, self._ledger.known
         if known.last_id is None:
             self._write()
@@ -107,13 +108,11 @@ class Inserting:
         if spec.key is not None:
             self._write()
             if found := ledger.execute(sql.key_of, (spec.key,)).fetchone():
-                return self._answer_by_key(spec, *found)
+                return self._find_by_key(spec, *found)
         return None
 
-    def _answer_by_key(
-        self, spec: JobSpec, digest: str, job: str, seq: int | None, until: int | None
-    ) -> Inserted | None:
-        """What a key says of this submission; None if the time of a spent key is over."""
+    def _find_by_key(self, spec: JobSpec, digest: str, job: str, seq: int | None, until: int | None) -> Inserted | None:
+        """The answer by an idempotency key; None if the key is spent and its time is over."""
         is_same = digest == spec.digest
         if seq is None:
             if until is None or until <= self._ledger.steady:
@@ -129,12 +128,12 @@ class Inserting:
         seq = self._ledger.value(sql.holder_of, (spec.unique,))
         return None if seq is None else job_moves.load(self._ledger, seq)
 
-    def _defer_to(self, holder: Row, spec: JobSpec) -> Inserted:
+    def _keep_holder(self, holder: Row, spec: JobSpec) -> Inserted:
         if spec.on_conflict == "refuse":
             return Inserted(Verdict.CONFLICT, holder.id, holder.seq, holder.state, "unique")
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             job_moves.rerank(self._ledger, holder, spec.priority, by=spec.by)
-        if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
+        if spec.key is not None:  # the key belongs to the holder from now on, even after the holder ends
             self._ledger.execute(sql.insert_key, (spec.key, spec.digest, holder.id, self._ledger.steady))
         return Inserted(Verdict.DUPLICATE, holder.id, holder.seq, holder.state, "unique")
 
@@ -158,7 +157,7 @@ class Inserting:
         ))  # fmt: skip
         due = first_due(spec, ledger.wall, ledger.steady)
         if spec.holder is not None:
-            # It stands with those who wait from the first, and they are asked before this request ends.
+            # A job with a holder waits for its resource at first; the resource is offered before this request ends.
             state, cause = BLOCKED, spec.options.resources[0].resource
             carry = pack_carry(JobState(blocked_since=ledger.steady))
             self._held.append((
@@ -177,7 +176,7 @@ class Inserting:
             ledger.execute(sql.insert_unique, (spec.unique, seq))
         if (known := ledger.known).last_id is not None and spec.id > known.last_id:
             known.last_id = spec.id
-        ledger.tell(events.submitted(spec, state, ledger.at, None if due is None else moment(due[1]), note))
+        ledger.publish(events.submitted(spec, state, ledger.at, None if due is None else moment(due[1]), note))
         self._accepted[lane, spec.priority, state] += 1
         if spec.queue in self._counted:
             self._counted[spec.queue] += 1

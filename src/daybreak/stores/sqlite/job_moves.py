@@ -1,5 +1,5 @@
-"""Where a job stands: load it, take it out of its table, put it into another. The quiet path, one job at a time;
-insert, claim and settle have their own for batches."""
+"""Loads a job, deletes it from the table of its state, and inserts it into another. One job at a time; insert, claim
+and settle write the common cases in batches."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def load(ledger: Ledger, seq: int) -> Row | None:
     row = _load_job(ledger, seq)
     if row is None:
         return None
-    for look in (_in_lease, _in_ready, _in_done, _in_delayed, _in_held):
-        if look(ledger, row):
+    for load_from in (_in_lease, _in_ready, _in_done, _in_delayed, _in_held):
+        if load_from(ledger, row):
             return row
-    raise AssertionError(f"job {row.id} stands nowhere")
+    raise AssertionError(f"job {row.id} is in no state")
 
 
 def _load_job(ledger: Ledger, seq: int) -> Row | None:
@@ -99,7 +99,7 @@ def _in_done(ledger: Ledger, row: Row) -> bool:
 
 
 def leave(ledger: Ledger, row: Row) -> None:
-    """Take a job out of where it stands."""
+    """Delete a job from the table of its state."""
     match row.state:
         case State.QUEUED:
             ledger.execute(sql.delete_ready, (row.lane, row.band, row.ord, row.seq))
@@ -121,7 +121,7 @@ def leave(ledger: Ledger, row: Row) -> None:
 
 
 def enter(ledger: Ledger, row: Row) -> None:
-    """Put a job where its state belongs. Its history must be complete by now."""
+    """Insert a job into the table of its state. Its history must be complete."""
     carry = pack_carry(row.carry)
     moving = (row.attempt, row.fence, row.n, carry, row.history)
     match row.state:
@@ -146,23 +146,23 @@ def enter(ledger: Ledger, row: Row) -> None:
             )  # fmt: skip
             row.carry.started = started
         case State.RUNNING:
-            raise AssertionError("leases are entered by claim alone")
+            raise AssertionError("only a claim or a grant inserts leases")
     ledger.tally(row.lane, row.priority, row.state)
 
 
-def tell(ledger: Ledger, row: Row, kind: str, by: str, **changed: Any) -> None:
+def record(ledger: Ledger, row: Row, kind: str, by: str, **changed: Any) -> None:
     event = Event(n=row.n + 1, kind=kind, job=row.id, at=ledger.at, by=by, **changed)
-    remember(ledger, row, event)
+    record_event(ledger, row, event)
 
 
-def remember(ledger: Ledger, row: Row, event: Event) -> None:
+def record_event(ledger: Ledger, row: Row, event: Event) -> None:
     """Publish an event and keep it in the job's history."""
     row.n = event.n
-    row.history = grown(ledger, row.seq, event.n, row.history, ledger.tell(event))
+    row.history = append_history(ledger, row.seq, event.n, row.history, ledger.publish(event))
 
 
-def grown(ledger: Ledger, seq: int, n: int, history: bytes | None, line: bytes) -> bytes:
-    """A history with one more line, and never too many."""
+def append_history(ledger: Ledger, seq: int, n: int, history: bytes | None, line: bytes) -> bytes:
+    """A history with one more line; folded if it has become too long."""
     longer = joined(history, line)
     if not may_shorten(n):
         return longer
@@ -174,7 +174,7 @@ def finish(
     ledger: Ledger, row: Row, state: State, *, by: str, reason: Reason | None = None, note: str = "", kind: str = ""
 ) -> None:
     """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
-    gauge_rows.wait_no_more(ledger, row)
+    gauge_rows.release_offers(ledger, row)
     leave(ledger, row)
     options = unpack_options(row.options)
     keep = options.keep_failed if state is State.FAILED else options.keep_completed
@@ -184,7 +184,7 @@ def finish(
     row.purge_at = None if keep is None else ledger.steady + span(keep)
     forget_expiry(ledger, row)
     release_unique(ledger, row)
-    tell(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
+    record(ledger, row, kind or state.value, by, state=state, reason=reason, note=note, attempt=row.attempt)
     enter(ledger, row)
     ledger.count(row.lane, row.priority, {state.value if reason is None else f"{state} {reason}": (1, 0)})
     ledger.wake(job_topic(row.id))
@@ -195,21 +195,22 @@ def expire(ledger: Ledger, row: Row) -> None:
 
 
 def rerank(ledger: Ledger, row: Row, priority: int | None, *, by: str) -> None:
-    gauge_rows.keep_no_more(ledger, gauge_rows.needs_of(row), row.seq)
+    gauge_rows.release_reservation(ledger, gauge_rows.needs_of(row), row.seq)
     cause = row.cause
     leave(ledger, row)
     row.cause = cause
     before = row.priority
     row.priority = before if priority is None else priority
-    put_in_place(ledger, row)
+    update_rank(ledger, row)
     if row.priority != before:
         ledger.execute(sql.rerank_job, (row.band, row.ord, row.priority, row.seq))
-        tell(ledger, row, "reprioritised", by, priority=row.priority)
+        record(ledger, row, "reprioritised", by, priority=row.priority)
     enter(ledger, row)
 
 
-def put_in_place(ledger: Ledger, row: Row) -> None:
-    """Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits."""
+def update_rank(ledger: Ledger, row: Row) -> None:
+    """Rank a job that comes back to its queue by the queue's present discipline: a change of the discipline re-ranks
+    only the jobs that wait at that time."""
     band, order, _ = rank_of(ledger.settings(row.queue), row.priority, row.arrived, row.seq)
     if (band, order) != (row.band, row.ord):
         row.band, row.ord = band, order
@@ -217,16 +218,16 @@ def put_in_place(ledger: Ledger, row: Row) -> None:
 
 
 def drop(ledger: Ledger, row: Row, *, keys_for: int | None, lives_on: bool = False) -> None:
-    """Forget a job. Its keys are spent until `keys_for` microseconds after their submit, or after now if the job
+    """Delete a job. Its keys are spent until `keys_for` microseconds after their submit, or from now if the job
     `lives_on` in another store; None frees them at once."""
-    gauge_rows.wait_no_more(ledger, row)
+    gauge_rows.release_offers(ledger, row)
     leave(ledger, row)
     release_unique(ledger, row)
     if keys_for is None:
         ledger.execute(sql.delete_keys, (row.id,))
     else:
         ledger.execute(sql.spend_keys, (keys_for, ledger.steady if lives_on else None, row.arrived, row.id))
-    # A sequence number is never given twice, also when the youngest job goes.
+    # A sequence number is never used twice, even if the newest job is deleted.
     if row.seq == ledger.value(sql.last_seq):
         ledger.execute(sql.set_meta, ("seq", row.seq))
     ledger.execute(sql.delete_job, (row.seq,))
@@ -245,8 +246,8 @@ def release_unique(ledger: Ledger, row: Row) -> None:
 
 
 def first_state(ledger: Ledger, row: Row) -> State:
-    """Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who wait
-    for what it needs, who are asked before this request ends."""
+    """The state of a job that may start: queued. A job with a holder is blocked instead, and its resource is offered
+    before this request ends."""
     if row.spec.holder is None:
         return State.QUEUED
     row.cause = gauge_rows.needs_of(row)[0].resource

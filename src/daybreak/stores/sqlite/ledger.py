@@ -1,5 +1,5 @@
-"""What one transaction knows and has changed: the store's two clock hands, its lanes and settings, and the tallies,
-totals, events and topics that are written once, at its end."""
+"""What one transaction has read and changed: the store's wall and steady time, its lanes and settings, and the tallies,
+totals, events and topics, which are written once, at its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cell = tuple[int, int, str]  # lane, priority, state
 
 
 class StoreCache:
-    """What a process remembers of the file between transactions; true as long as nobody else has committed."""
+    """What a process caches of the file between transactions; valid until another connection commits."""
 
     def __init__(self) -> None:
         self.lanes: dict[LaneName, int] = {}
@@ -41,8 +41,8 @@ class StoreCache:
         self.totals: dict[tuple[int, int], Totals] = {}
         self.gauges: dict[str, Gauge] = {}
 
-    def looked_again(self, db: apsw.Connection) -> StoreCache:
-        """What is true now that someone else has committed."""
+    def refreshed(self, db: apsw.Connection) -> StoreCache:
+        """The part of this cache that is still valid after a commit of another connection."""
         known = StoreCache()
         found: Any = db.execute(sql.look_again).fetchone()
         known.last_seq, known.last_id, known.last_pos, lanes, known.revision = found
@@ -60,27 +60,29 @@ class StoreCache:
 
 @dataclass(slots=True)
 class Changes:
-    """What one request adds to the transaction; thrown away if the request fails."""
+    """What one request adds to the transaction; discarded if the request fails."""
 
     tallies: defaultdict[Cell, int] = field(default_factory=lambda: defaultdict(int))
-    totals: list[tuple[int, int, Totals]] = field(default_factory=list)  # lane, priority, what is added
+    totals: list[tuple[int, int, Totals]] = field(default_factory=list)  # lane, priority, the additions
     lines: list[bytes] = field(default_factory=list)
     topics: set[str] = field(default_factory=set)
 
 
 class Ledger:
+    """One request inside a transaction."""
+
     def __init__(
         self, db: apsw.Connection, known: StoreCache, wall: int, steady: int, before: list[Changes] | None = None
     ) -> None:
         self.db = db
         self.known = known
-        self._before = before or []  # what earlier requests of the same transaction have changed
+        self._before = before or []  # the changes of earlier requests in the same transaction
         self.wall = wall
         self.steady = steady
         self.at = moment(wall)
         self.changes = Changes()
-        self.freed: set[str] = set()  # resources to be offered before this request ends
-        self.gauged: set[str] = set()  # resources whose numbers are to be written
+        self.freed: set[str] = set()  # resources to offer to waiting jobs before this request ends
+        self.gauged: set[str] = set()  # resources whose gauge must be written
         self.execute = db.execute
         self.executemany = db.executemany
 
@@ -88,30 +90,30 @@ class Ledger:
         return self.db.execute(statement, bindings).fetchall()
 
     def value(self, statement: str, bindings: tuple[Any, ...] = ()) -> Any:
-        """The first column of the first row, None where there is none."""
+        """The first column of the first row; None if there is no row."""
         row = self.db.execute(statement, bindings).fetchone()
         return None if row is None else row[0]
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- cached -------------------------------------------------------------------------------------------------------
 
     def lane(self, queue: str, task: str, version: int) -> int:
         name = (queue, task, version)
-        self._know_lanes()
+        self._load_lanes()
         if (number := self.known.lanes.get(name)) is None:
             number = self.value(sql.insert_lane, name)
             self.known.add_lane(number, name)
         return number
 
     def name_of(self, lane: int) -> LaneName:
-        self._know_lanes()
+        self._load_lanes()
         return self.known.names[lane]
 
     def lanes_of(self, queue: str, tasks: frozenset[tuple[str, int]] | None) -> list[int]:
-        self._know_lanes()
+        self._load_lanes()
         lanes = self.known.of_queue.get(queue, ())
         return [number for task, version, number in lanes if tasks is None or (task, version) in tasks]
 
-    def _know_lanes(self) -> None:
+    def _load_lanes(self) -> None:
         if not self.known.lanes:
             for number, *name in self.execute(sql.all_lanes):
                 self.known.add_lane(number, tuple(name))
@@ -131,34 +133,34 @@ class Ledger:
         self.known.last_seq += count
         return first
 
-    # -- what is counted -----------------------------------------------------------------------------------------------
+    # -- counts --------------------------------------------------------------------------------------------------------
 
     def tally(self, lane: int, priority: int, state: str, by: int = 1) -> None:
         self.changes.tallies[lane, priority, state] += by
 
     def count(self, lane: int, priority: int, added: Totals) -> None:
-        """Add to what has happened so far, before this transaction ends."""
+        """Add to the totals of a lane and priority."""
         self.changes.totals.append((lane, priority, added))
 
     def tallied(self, queue: str, states: Iterable[State]) -> int:
-        """How many jobs of a queue are in these states, what this transaction did included."""
+        """How many jobs of a queue are in these states, including the changes of this transaction."""
         if self.known.tallies is None:
             self.known.tallies = Counter({(lane, p, s): n for lane, p, s, n in self.execute(sql.all_tallies)})
-        lanes, wanted = set(self.lanes_of(queue, None)), {state.value for state in states}
+        lanes, names = set(self.lanes_of(queue, None)), {state.value for state in states}
         return sum(
             n
             for tallies in (self.known.tallies, *(part.tallies for part in self._before), self.changes.tallies)
             for (lane, _, state), n in tallies.items()
-            if lane in lanes and state in wanted
+            if lane in lanes and state in names
         )
 
     def unfinished(self, queue: str) -> int:
         return self.tallied(queue, UNFINISHED)
 
-    # -- what is told --------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
-    def tell(self, event: Event) -> bytes:
-        """Publish an event; its line is what the job's history keeps."""
+    def publish(self, event: Event) -> bytes:
+        """Publish an event. Returns its line, which the job's history keeps."""
         line = events.encode(event)
         self.changes.lines.append(line)
         return line
@@ -169,14 +171,15 @@ class Ledger:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def flush(self, parts: list[Changes]) -> set[str]:
-        """Write what the requests of this transaction have in common; answers whom to wake after the commit."""
-        whole = parts[0] if len(parts) == 1 else _together(parts)
+        """Write the counts and events of all requests of this transaction. Returns the topics to wake after the
+        commit."""
+        whole = parts[0] if len(parts) == 1 else _merged(parts)
         lines, topics = whole.lines, whole.topics
         self._write_counts(whole)
         if lines:
             if self.known.last_pos is None:
                 self.known.last_pos = self.value(sql.last_pos)
-            # A follower decodes whole rows: none may grow with the size of the transaction.
+            # A follower decodes whole rows, so a row must not grow with the size of the transaction.
             for start in range(0, len(lines), LINES_PER_ROW):
                 self.known.last_pos += 1
                 row = b"\n".join(lines[start : start + LINES_PER_ROW])
@@ -203,7 +206,7 @@ class Ledger:
         return totals
 
 
-def _together(parts: list[Changes]) -> Changes:
+def _merged(parts: list[Changes]) -> Changes:
     whole = Changes()
     for part in parts:
         for cell, n in part.tallies.items():

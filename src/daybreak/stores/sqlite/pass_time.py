@@ -1,4 +1,4 @@
-"""What time alone decides: delayed jobs fall due, jobs that waited too long expire."""
+"""What happens with time: delayed jobs fall due, and jobs that waited too long expire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daybreak.stores.sqlite.statements import sql
 
 
 class Next(NamedTuple):
-    """When something falls due, by either clock, and when a resource is to be looked at."""
+    """When the next job falls due by steady and by wall time, and when the waiters of a resource are checked next."""
 
     steady: int | None
     wall: int | None
@@ -26,10 +26,10 @@ def coming(ledger: Ledger) -> Next:
 
 
 def promote(ledger: Ledger, limit: int, coming_next: Next | None = None) -> int:
-    """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
+    """Queue the jobs that are due, up to a limit, so that a million at once do not become one giant transaction."""
     steady, wall, look = coming_next or coming(ledger)
     if look is not None and look <= ledger.steady:
-        resource_queue.offer_what_time_freed(ledger)
+        resource_queue.offer_due_resources(ledger)
     due: list[int] = []
     if steady is not None and steady <= ledger.steady:
         due += [seq for (seq,) in ledger.execute(sql.due_jobs, (STEADY, ledger.steady, limit))]
@@ -40,7 +40,7 @@ def promote(ledger: Ledger, limit: int, coming_next: Next | None = None) -> int:
         assert row is not None
         job_moves.leave(ledger, row)
         row.state, row.clock, row.due = State.QUEUED, None, None
-        job_moves.tell(ledger, row, "due", "", state=State.QUEUED)
+        job_moves.record(ledger, row, "due", "", state=State.QUEUED)
         job_moves.enter(ledger, row)
     return len(due)
 

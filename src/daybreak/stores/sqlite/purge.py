@@ -1,4 +1,4 @@
-"""Purge: what has been kept long enough goes, a bounded chunk at a time."""
+"""Purge: delete what has been kept long enough, a bounded chunk at a time."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.statements import sql
 
 
-def purge(ledger: Ledger, wanted: Purge) -> Purged:
-    keys_for = span(wanted.keys_for)
-    moved = [_moved(ledger, job, revision, keys_for) for job, revision in wanted.moved]
-    old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.steady, wanted.limit))]
+def purge(ledger: Ledger, request: Purge) -> Purged:
+    keys_for = span(request.keys_for)
+    moved = [_moved(ledger, job, revision, keys_for) for job, revision in request.moved]
+    old = [seq for (seq,) in ledger.execute(sql.stale_jobs, (ledger.steady, request.limit))]
     for seq in old:
         row = job_moves.load(ledger, seq)
         assert row is not None
         job_moves.drop(ledger, row, keys_for=keys_for)
-    stale = _stale_feed(ledger, ledger.steady - span(wanted.events_for), wanted.limit)
+    stale = _stale_feed(ledger, ledger.steady - span(request.events_for), request.limit)
     if stale:
         ledger.execute(sql.purge_feed, (stale[-1][0],))
         ledger.execute(sql.empty_feed, (stale[-1][0],))
-    ledger.execute(sql.purge_keys, (ledger.steady, wanted.limit))
+    ledger.execute(sql.purge_keys, (ledger.steady, request.limit))
     keys = ledger.db.changes()
-    # So that time does not go back over a boot, whatever the wall clock then says.
+    # Stored so that the store's time does not go back over a boot, whatever the wall clock says then.
     ledger.execute(sql.set_meta, ("steady", ledger.steady))
     _give_back(ledger)
     return Purged(
@@ -35,17 +35,18 @@ def purge(ledger: Ledger, wanted: Purge) -> Purged:
         events=sum(lines.count(b"\n") + 1 for _, _, lines in stale),
         keys=keys,
         moved=moved,
-        again=wanted.limit in (len(old), len(stale)),
+        again=request.limit in (len(old), len(stale)),
     )
 
 
 def _stale_feed(ledger: Ledger, before: int, limit: int) -> list[Any]:
-    """The oldest rows, up to the first that is younger; by order of commit, so a clock set back tears no hole."""
+    """The oldest rows up to the first newer one, in the order of commits, so that a clock that was set back leaves no
+    gap."""
     return list(takewhile(lambda row: row[1] <= before, ledger.execute(sql.oldest_feed, (limit,))))
 
 
 def _give_back(ledger: Ledger) -> None:
-    """Return free pages to the disk, a few at a time, when they are many."""
+    """Return free pages to the disk, a few at a time, if there are many."""
     free, total = ledger.db.pragma("freelist_count"), ledger.db.pragma("page_count")
     if free > 1000 and free > total // 4:
         ledger.rows("PRAGMA incremental_vacuum(1000)")

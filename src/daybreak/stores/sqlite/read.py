@@ -1,4 +1,4 @@
-"""Reading: pages, counts, positions and events. Every filter with an index walks that index and nothing else."""
+"""Reads: pages, counts, positions and events. A filter that has an index reads only that index."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, WALL, Row, unpack_totals
 from daybreak.stores.sqlite.statements import sql
 
-Key = tuple[int, ...]  # where a job stands in a listing; its last number is the seq
+Key = tuple[int, ...]  # the sort key of a job in a listing; its last number is the seq
 NEWEST = (1 << 62,)
 HELD = frozenset({State.SUSPENDED, State.BLOCKED})
 UNHAPPY = frozenset({State.FAILED, State.CANCELLED})
@@ -62,7 +62,7 @@ def find(ledger: Ledger, query: Query) -> Page:
 
 
 def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> Iterator[Key]:
-    """The candidates of a filter in the order of its listing, behind the cursor."""
+    """The candidates for a filter after the cursor, in the order of the listing."""
     if where.states == {State.QUEUED}:
         after = parse_cursor(cursor, 3) if cursor else (-1, -(1 << 62), -1)
         lanes = _lanes(ledger, where)
@@ -107,7 +107,7 @@ def _rows(ledger: Ledger, statement: str, bindings: tuple[Any, ...]) -> Iterator
 
 
 def _lanes(ledger: Ledger, where: Filter) -> list[int]:
-    ledger.lanes_of("", None)  # makes them known
+    ledger.lanes_of("", None)  # loads the lanes
     return [
         lane
         for lane, (queue, task, _) in ledger.known.names.items()
@@ -198,7 +198,7 @@ def history(ledger: Ledger, job: str) -> list[Event]:
 
 
 def events(ledger: Ledger, after: str | None, limit: int) -> Feed:
-    """A cursor is the next row and how many of its events were seen."""
+    """A page of the feed. A cursor is the next row and how many of its events were read."""
     last = ledger.value(sql.last_pos)
     if after == LATEST:
         return Feed([], f"{last + 1}:0")
@@ -229,5 +229,5 @@ def parse_cursor(cursor: str, parts: int) -> Key:
     except ValueError:
         numbers = ()
     if len(numbers) != parts or any(abs(number) >= 1 << 63 for number in numbers):
-        raise BadInput(f"{cursor!r} is no cursor of this store: pass on what the last page gave")
+        raise BadInput(f"{cursor!r} is not a cursor of this store: pass the cursor of the previous page")
     return numbers

@@ -1,4 +1,4 @@
-"""The reading connection: its own snapshot, in nobody's way, and never held open between calls."""
+"""The reading connection. Each read has its own snapshot, blocks no writer, and ends with the call."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from daybreak.stores.sqlite.ledger import Ledger, StoreCache
 
 
 class Reader:
+    """Runs read requests, one at a time."""
+
     def __init__(self, place: Place, engine: Engine) -> None:
         self.using = threading.Lock()
         self._place = place
@@ -27,15 +29,15 @@ class Reader:
     def run(self, request: Request) -> Any:
         with self.using, self._engine.translated:
             if self._db is not None and self._place.identity() != self._identity:
-                self._close()  # the file was put back from elsewhere
+                self._close()  # the file was replaced, for example by a backup
             db = self._db or self._connect()
             db.execute("BEGIN")
             try:
                 self._forget_if_changed(db)
-                answer = request.run(Ledger(db, self._known, *self._engine.hands(request.now)))
+                answer = request.run(Ledger(db, self._known, *self._engine.times(request.now)))
                 db.execute("ROLLBACK")
             except BaseException:
-                # A cursor that the error keeps alive would keep this snapshot too, and the log with it.
+                # The error may keep a cursor alive, which would keep the snapshot open and the log from starting over.
                 self._db, self._version = None, None
                 db.close(True)
                 raise
@@ -57,7 +59,7 @@ class Reader:
             self._known, self._version = StoreCache(), version
 
     def has_changed(self) -> bool:
-        """Whether anyone has committed since the last look."""
+        """Whether another connection has committed since the last call."""
         with self.using, self._engine.translated:
             seen = data_version(self._db or self._connect())
         changed, self._changes_seen = seen != self._changes_seen, seen

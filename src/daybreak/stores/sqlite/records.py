@@ -1,4 +1,4 @@
-"""Records: settings and other small things, compared by revision when they are written."""
+"""Records: settings and other small values, written by compare-and-set on their revision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
     there = ledger.execute(sql.get_record, (put.kind, put.name)).fetchone()
     if put.expect is not None and put.expect != (there[0] if there else 0):
         return None
-    # One series of revisions for all records: one that was deleted and written anew never has an old number.
+    # All records share one series of revisions, so a record that was deleted and written again has a new number.
     revision = (ledger.value(sql.get_meta, ("revision",)) or 0) + 1
     ledger.execute(sql.set_meta, ("revision", revision))
     if put.value is None:
@@ -34,7 +34,7 @@ def _put(ledger: Ledger, put: Put) -> Record | None:
     else:
         ledger.execute(sql.put_record, (put.kind, put.name, revision, put.value))
     if put.tells:
-        ledger.tell(events.record_event(put, ledger.at))
+        ledger.publish(events.record_event(put, ledger.at))
     match settings:
         case QueueSettings():
             ledger.known.settings[put.name] = settings
@@ -54,8 +54,8 @@ def _shut(ledger: Ledger, resource: str, gate: Gate) -> None:
     gauge = gauge_rows.changed(ledger, resource)
     gauge.shut(gate, ledger.steady)
     if gauge.kept is not None and gauge.shut_until and (row := job_moves.load(ledger, gauge.kept.seq)):
-        # Others should not wait for what will not come soon.
-        gauge_rows.keep_no_more(ledger, gauge_rows.needs_of(row), row.seq)
+        # A shut resource must not hold back the slots of others.
+        gauge_rows.release_reservation(ledger, gauge_rows.needs_of(row), row.seq)
     ledger.freed.add(resource)
 
 
@@ -71,13 +71,13 @@ _KINDS: Final[dict[str, type[Settings]]] = {
 
 def _settings(put: Put) -> Settings | None:
     if put.tells and put.tells not in events.KINDS:
-        raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is no kind of event")
+        raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is not a kind of event")
     if (kind := _KINDS.get(put.kind)) is None:
         return None
     try:
         return msgspec.json.decode(put.value or b"{}", type=kind)
     except msgspec.DecodeError as error:
-        raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {error}") from None
+        raise BadInput(f"{put.kind} {put.name!r}: not valid {put.kind} settings: {error}") from None
 
 
 def records(ledger: Ledger, kind: str, name: str | None) -> list[Record]:

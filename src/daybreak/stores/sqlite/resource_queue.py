@@ -1,4 +1,4 @@
-"""What jobs share: who must wait for a resource, and who may try when it is free."""
+"""The jobs that wait for a resource, and which of them may try when it is free."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from daybreak.stores.sqlite.statements import sql
 
 
 def park(ledger: Ledger, row: Row, resource: str) -> None:
-    """Let it wait for this resource, out of the way of claims; what else it was offered is for others."""
-    gauge_rows.wait_no_more(ledger, row)
+    """Block a job until this resource is free. Whatever else it was offered goes to other jobs."""
+    gauge_rows.release_offers(ledger, row)
     ledger.freed.discard(resource)
     job_moves.leave(ledger, row)
     row.state, row.cause = State.BLOCKED, resource
     if row.carry.blocked_since is None:
         row.carry.blocked_since = ledger.steady
-    job_moves.tell(ledger, row, "blocked", "", state=State.BLOCKED, note=resource)
+    job_moves.record(ledger, row, "blocked", "", state=State.BLOCKED, note=resource)
     job_moves.enter(ledger, row)
     if (spared := spared_resource(resource)) is not None:
         ledger.count(row.lane, row.priority, {"spared": (1, 0)})
         look = gauge_rows.gauge_of(ledger, spared).look_at_retries(ledger.steady, offered=0, more=False)
         gauge_rows.changed(ledger, resource).look = look
         return
-    _keep_for(ledger, row)
+    _reserve_for(ledger, row)
     gauge_rows.changed(ledger, resource).plan(ledger.steady, offered=0, more=False)
 
 
 def fail_fast(ledger: Ledger, row: Row, resource: str) -> None:
-    """One that will not wait for a breaker ends where it meets an open one."""
+    """Fail a job that asked not to wait for an open breaker."""
     note = f"the breaker of resource {resource} is open"
     job_moves.finish(ledger, row, State.FAILED, by="", reason=Reason.ERROR, note=note)
 
 
-def _may_keep_for(ledger: Ledger, row: Row) -> bool:
+def _may_reserve_for(ledger: Ledger, row: Row) -> bool:
     needs = gauge_rows.needs_of(row)
     return is_passed_over(needs, row.carry.blocked_since, ledger.steady) and all(
         gauge_rows.gauge_of(ledger, need.resource).may_keep(
@@ -48,17 +48,17 @@ def _may_keep_for(ledger: Ledger, row: Row) -> bool:
     )
 
 
-def _keep_for(ledger: Ledger, row: Row) -> None:
-    """Those that need much are passed over by those that need little. After a while what they need is kept for them as
-    it comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no two wait
-    for one another."""
-    if not _may_keep_for(ledger, row):
+def _reserve_for(ledger: Ledger, row: Row) -> None:
+    """Reserve free slots for a job that was passed over for too long by jobs that need fewer. Slots of all its
+    resources are reserved, or none, and only for the first such job in rank. So no job waits for ever, and no two jobs
+    wait for each other."""
+    if not _may_reserve_for(ledger, row):
         return
     for need in gauge_rows.needs_of(row):
         gauge = gauge_rows.gauge_of(ledger, need.resource)
         if gauge.limit is not None:
             if gauge.kept is not None and (other := job_moves.load(ledger, gauge.kept.seq)):
-                gauge_rows.keep_no_more(ledger, gauge_rows.needs_of(other), other.seq)
+                gauge_rows.release_reservation(ledger, gauge_rows.needs_of(other), other.seq)
             gauge_rows.changed(ledger, need.resource).kept = Reservation(row.seq, row.priority, need.slots)
 
 
@@ -66,7 +66,7 @@ def _keep_for(ledger: Ledger, row: Row) -> None:
 
 
 def offer_freed(ledger: Ledger) -> bool:
-    """Before a request ends: whatever it freed is offered to those who wait for it. Was there anyone?"""
+    """Offer what this request freed to the jobs that wait for it. Returns whether any job may try now."""
     any_tried = False
     while ledger.freed:
         resource = min(ledger.freed)
@@ -77,33 +77,34 @@ def offer_freed(ledger: Ledger) -> bool:
     return any_tried
 
 
-def offer_what_time_freed(ledger: Ledger) -> None:
+def offer_due_resources(ledger: Ledger) -> None:
     due = [resource for (resource,) in ledger.rows(sql.gauges_to_look_at, (ledger.steady, MAX_OFFERED))]
     kept = {kept.seq for resource in due if (kept := gauge_rows.gauge_of(ledger, resource).kept) is not None}
     for seq in sorted(kept):
         if (row := job_moves.load(ledger, seq)) is not None:
-            _ask_for(ledger, row)
+            _let_claim_decide(ledger, row)
     ledger.freed.update(due)
     offer_freed(ledger)
     gauge_rows.write(ledger)
 
 
-def _ask_for(ledger: Ledger, row: Row) -> None:
-    """Nothing is kept for long for a job that no claim may have: its queue is paused, say. Let a claim find it, which
-    keeps the slots for it again. If none has come until the next look, they are for others."""
+def _let_claim_decide(ledger: Ledger, row: Row) -> None:
+    """Slots must not stay reserved for a job that no claim takes, for example because its queue is paused. So the job
+    is queued: a claim that finds it reserves the slots again. If no claim has by the next check, they go to other
+    jobs."""
     if row.state is State.QUEUED:
-        gauge_rows.keep_no_more(ledger, gauge_rows.needs_of(row), row.seq)
+        gauge_rows.release_reservation(ledger, gauge_rows.needs_of(row), row.seq)
     elif row.spec.holder is None:
         _unblock(ledger, row)
 
 
 def _offer(ledger: Ledger, resource: str) -> bool:
-    """The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task without
-    a worker sits on what others could use."""
+    """Let the best-ranked jobs of every lane try, as many as there is room for. One lane is not enough: a paused queue,
+    or a task without a worker, would block what others could use."""
     gauge = gauge_rows.changed(ledger, resource)
     offered, more = 0, False
     if gauge.is_shut(ledger.steady):
-        _fail_those_in_haste(ledger, resource)
+        _fail_fast_waiters(ledger, resource)
     elif not gauge.is_full():
         for lane in _waiting_lanes(ledger, resource):
             tried, rest = _offer_lane(ledger, resource, gauge, lane)
@@ -120,7 +121,7 @@ def _waiting_lanes(ledger: Ledger, cause: str) -> list[int]:
 
 
 def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple[int, bool]:
-    """How many were told to try, and whether others might be who were not looked at."""
+    """How many jobs may try now, and whether there are more that were not checked."""
     starts, tried, beside = gauge.starts(ledger.steady), 0, 0
     waiting = ledger.rows(sql.waiting_in_lane, (resource, lane, min(starts, MAX_OFFERED) and MAX_OFFERED + 1))
     for (seq,) in waiting[:MAX_OFFERED]:
@@ -135,8 +136,9 @@ def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple
             _grant(ledger, row, row.spec.holder)
             starts = min(starts, tried + gauge.starts(ledger.steady))
         elif gauge.lacks(beside + slots, ledger.steady, seq=seq, priority=row.priority):
-            if not tried and _may_keep_for(ledger, row):
-                _unblock(ledger, row)  # the claim that finds it keeps slots for it: so somebody would run it
+            if not tried and _may_reserve_for(ledger, row):
+                # A claim that finds it reserves the slots: only then is it known that some worker would run it.
+                _unblock(ledger, row)
                 return 1, False
         else:
             beside += slots
@@ -145,7 +147,7 @@ def _offer_lane(ledger: Ledger, resource: str, gauge: Gauge, lane: int) -> tuple
     return tried, len(waiting) > MAX_OFFERED
 
 
-def _fail_those_in_haste(ledger: Ledger, resource: str) -> None:
+def _fail_fast_waiters(ledger: Ledger, resource: str) -> None:
     for lane in _waiting_lanes(ledger, resource):
         for seq, options in ledger.rows(sql.options_in_lane, (resource, lane, MAX_OFFERED)):
             if (shut := gauge_rows.refusing(ledger, unpack_options(options))) and (row := job_moves.load(ledger, seq)):
@@ -153,7 +155,7 @@ def _fail_those_in_haste(ledger: Ledger, resource: str) -> None:
 
 
 def _offer_retries(ledger: Ledger, cause: str, spared: str) -> bool:
-    """As `_offer`, to retries that wait because their resource fails."""
+    """Like `_offer`, for retries that wait because their resource is failing."""
     may_start = gauge_rows.gauge_of(ledger, spared).retries(ledger.steady)
     offered, more = 0, False
     for lane in _waiting_lanes(ledger, cause):
@@ -173,12 +175,12 @@ def _offer_retries(ledger: Ledger, cause: str, spared: str) -> bool:
 def _unblock(ledger: Ledger, row: Row) -> None:
     job_moves.leave(ledger, row)
     row.state = State.QUEUED
-    job_moves.tell(ledger, row, "unblocked", "", state=State.QUEUED)
+    job_moves.record(ledger, row, "unblocked", "", state=State.QUEUED)
     job_moves.enter(ledger, row)
 
 
 def _grant(ledger: Ledger, row: Row, holder: str) -> None:
-    """To its holder, who waits to be told."""
+    """Lease a job to its holder, if all its resources are free."""
     needs = gauge_rows.needs_of(row)
     lacking = gauge_rows.lacking(ledger, needs, row.seq, row.priority, is_retry=row.attempt > 0)
     if lacking is None:
@@ -187,11 +189,11 @@ def _grant(ledger: Ledger, row: Row, holder: str) -> None:
     elif lacking != row.cause:
         park(ledger, row, lacking)
     else:
-        _keep_for(ledger, row)
+        _reserve_for(ledger, row)
 
 
 def _lease(ledger: Ledger, row: Row, needs: gauge_rows.Needs, holder: str) -> None:
-    gauge_rows.keep_no_more(ledger, needs, row.seq)
+    gauge_rows.release_reservation(ledger, needs, row.seq)
     job_moves.leave(ledger, row)
     gauge_rows.take(ledger, needs, is_retry=row.attempt > 0)
     row.attempt += 1
@@ -199,7 +201,7 @@ def _lease(ledger: Ledger, row: Row, needs: gauge_rows.Needs, holder: str) -> No
     carry, term = row.carry, span(row.spec.hold_for)
     carry.note, carry.message, carry.started, carry.progress, carry.blocked_since = "", "", None, None, None
     job_moves.forget_expiry(ledger, row)
-    job_moves.remember(
+    job_moves.record_event(
         ledger,
         row,
         Event(

@@ -1,4 +1,4 @@
-"""Between rows and the model: what stands in columns, and what is packed beside them."""
+"""Conversion between rows and the model: some fields are columns, the others are packed into a few columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEADY, WALL = 0, 1
 
 
 class SpecExtras(Struct, omit_defaults=True):
-    """What few jobs have; NULL for most. All of it is of the spec, but that its wait limit was `shortened`."""
+    """Fields that few jobs have; NULL for most. All are from the spec, except `shortened`: the wait limit was cut."""
 
     delay: timedelta | None = None
     run_at: datetime | None = None
@@ -47,7 +47,7 @@ class SpecExtras(Struct, omit_defaults=True):
 
 
 class JobState(Struct, omit_defaults=True):
-    """What a job brings along from earlier attempts; NULL until there was one."""
+    """What a job carries over from earlier attempts; NULL before the first."""
 
     lost: int = 0
     timeouts: int = 0
@@ -68,11 +68,11 @@ _unpack_carry = msgspec.msgpack.Decoder(JobState).decode
 _unpack_options = msgspec.msgpack.Decoder(Options).decode
 _EMPTY = _pack({})
 
-Totals = dict[str, tuple[int, int]]  # what has happened: how often, and how long it took together
+Totals = dict[str, tuple[int, int]]  # what happened -> how often, and the total time in microseconds
 pack_totals = _pack
 unpack_totals = msgspec.msgpack.Decoder(Totals).decode
 
-# Jobs of one task share their options, so a handful of values serves millions of rows.
+# Jobs of one task share their options, so these caches stay small even for millions of rows.
 _options_known: dict[bytes, Options] = {}
 _options_packed: dict[int, tuple[Options, bytes | None]] = {}
 
@@ -159,7 +159,7 @@ def spec_of(
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One job wherever it stands: its immutable part, its place, and what it carries."""
+    """One job in any state: its immutable part, and the columns of the table that holds it."""
 
     seq: int
     id: str
@@ -270,7 +270,7 @@ class Row:
         )
 
     def first_event(self) -> Event:
-        """Not stored with its history: the immutable row says it all."""
+        """The event `submitted`. It is not stored in the history, because the immutable row contains all of it."""
         spec = self.spec
         due = first_due(spec, self.created, self.arrived)
         waits = State.QUEUED if spec.holder is None else State.BLOCKED
@@ -283,7 +283,7 @@ class Row:
 
 
 def first_due(spec: JobSpec, wall: int, steady: int) -> tuple[int, int] | None:
-    """By which clock and when a new job falls due; None if it is due now."""
+    """The clock and the instant at which a new job falls due; None if it is due now."""
     if spec.run_at is not None:
         due = micros(spec.run_at)
         return (WALL, due) if due > wall else None
@@ -306,12 +306,12 @@ def may_shorten(n: int) -> bool:
 
 
 def shorten(first: Event, history: bytes) -> bytes:
-    """The same history, folded where it has grown long; `first` is the event that is not stored with it."""
+    """A history with its older events folded; `first` is the event that is not stored with it."""
     return b"\n".join(encode(event) for event in shorten_history(whole(first, history))[1:])
 
 
 def whole(first: Event, history: bytes | None) -> list[Event]:
-    """All events. Jobs that were adopted brought their first one along."""
+    """All events. The history of an adopted job contains its first event, too."""
     later = decode_lines(history) if history else []
     return later if later and later[0].n == 1 else [first, *later]
 

@@ -1,4 +1,4 @@
-"""Opening a file: what it must be, what it becomes, and the steady clock that all its processes share."""
+"""Opening a file: checks, migrations, and the steady clock that all its processes share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from daybreak.system import platform
 
 APPLICATION: Final = 0x44415942  # "DAYB"
 
-_FIXED: Final = 3_051_003
-_WITHDRAWN: Final = range(3_052_000, 3_053_000)
+_FIRST_FIXED: Final = 3_051_003
+_NOT_FIXED: Final = range(3_052_000, 3_053_000)
 
 
 class SchemaVersion(NamedTuple):
@@ -38,11 +38,11 @@ CURRENT: Final = SchemaVersion(tuple(getattr(migrations, name) for name in migra
 
 
 def check_library(version: str | None = None) -> None:
-    """Refuse a SQLite in which two processes can destroy a file by resetting its write-ahead log at once."""
+    """Refuse a SQLite version in which two processes that reset the log at the same time can corrupt a file."""
     version = version or apsw.sqlite_lib_version()
     major, minor, patch = (int(part) for part in [*version.split("."), "0", "0"][:3])
     number = major * 1_000_000 + minor * 1000 + patch
-    if number < _FIXED or number in _WITHDRAWN:
+    if number < _FIRST_FIXED or number in _NOT_FIXED:
         raise StoreUnsuitable(
             f"SQLite {version} can corrupt a file that several processes write to (the WAL-reset bug): "
             "install apsw 3.53 or newer, which brings its own SQLite"
@@ -50,50 +50,52 @@ def check_library(version: str | None = None) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Refuse a place that cannot keep the promises, before anything is created there."""
-    with Translated(path):  # which may lie in a folder that nobody may enter
+    """Refuse a path where the store cannot keep its promises, before anything is created there."""
+    with Translated(path):  # this user may not be allowed to enter the folder
         is_there = path.exists()
         try:
             path.resolve()
         except RuntimeError:
-            raise StoreUnsuitable(f"{path} is a link that leads back to itself: name another path") from None
+            raise StoreUnsuitable(f"{path} is a symbolic link that leads back to itself: use another path") from None
     folder = path.parent
     if path.is_dir():
-        raise StoreUnsuitable(f"{path} is a folder: name a file inside it, such as {path / 'daybreak.db'}")
+        raise StoreUnsuitable(f"{path} is a folder: use a file inside it, such as {path / 'daybreak.db'}")
     if not folder.is_dir():
         raise StoreUnsuitable(f"{path}: its folder does not exist; create {folder} first")
-    if (kind := platform.file_system(folder)) in platform.NETWORK_FILE_SYSTEMS:
+    kind = platform.file_system(folder)
+    if kind in platform.NETWORK_FILE_SYSTEMS:
         raise StoreUnsuitable(
             f"{path} lies on a network file system ({kind}), where SQLite's locks cannot be trusted: "
             "use a local disk, or PostgreSQL for several machines"
         )
     if not os.access(folder, os.W_OK) or (is_there and not os.access(path, os.W_OK)):
-        raise StoreReadOnly(f"{path} cannot be written by this user: change its permissions, or use another path")
+        raise StoreReadOnly(f"this user may not write to {path}: change its permissions, or use another path")
 
 
 def create(path: Path) -> None:
-    """Make the file readable by its owner alone, before SQLite does it otherwise; its side files follow."""
-    # Only if it is new: closing a descriptor of a file that SQLite has open drops all its locks in this process.
+    """Create the file, readable only by its owner. SQLite gives its log and index the same permissions."""
+    # O_EXCL, so only a new file is opened: closing a descriptor of a file that SQLite has open would drop all its locks
+    # in this process.
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def connect(path: Path, vfs: str | None) -> apsw.Connection:
-    """A connection that works a statement out once. Else SQLite does so at every use of one that has a `LIMIT ?`, since
-    the number might change the plan: ten times the work of the statement itself."""
+    """A connection that plans each statement once. By default SQLite plans a statement with `LIMIT ?` again at every
+    use, because the number might change the plan; that costs ten times as much as the statement itself."""
     db = apsw.Connection(str(path), vfs=vfs, statementcachesize=200)
     db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return db
 
 
 def prepare(db: apsw.Connection, path: Path, known: SchemaVersion) -> None:
-    """Settings of a connection."""
-    db.set_busy_timeout(5000)  # for foreign programs that hold the file; ours wait in line for their turn
+    """Configure a connection, and refuse a file that this program cannot work on."""
+    db.set_busy_timeout(5000)  # for other programs that lock the file; stores wait for the write lock
     db.pragma("trusted_schema", False)
     db.pragma("cell_size_check", True)
     db.pragma("temp_store", "memory")
     db.pragma("cache_size", -65_536)
-    db.execute("BEGIN")  # one snapshot: another process may be creating the tables just now
+    db.execute("BEGIN")  # one snapshot, because another process may be creating the tables
     try:
         refuse_newer(db, path, known)
     finally:
@@ -128,12 +130,12 @@ def _statements(script: str) -> list[str]:
 
 
 def refuse_newer(db: apsw.Connection, path: Path, known: SchemaVersion = CURRENT) -> None:
-    """Refuse a file of another program or of a Daybreak too new for this one; called inside a transaction."""
+    """Refuse a file of another program, or of a Daybreak that is too new. Called inside a transaction."""
     version = db.pragma("user_version")
     if version and db.pragma("application_id") != APPLICATION:
-        raise StoreUnsuitable(f"{path} is the SQLite file of another program: choose another path")
+        raise StoreUnsuitable(f"{path} is a SQLite file of another program: choose another path")
     if not version and db.execute("SELECT count(*) FROM sqlite_schema").fetchone() != (0,):
-        raise StoreUnsuitable(f"{path} is a SQLite file with other tables in it: choose another path")
+        raise StoreUnsuitable(f"{path} is a SQLite file with tables of another program: choose another path")
     if version <= known.number:
         return
     needs = (db.execute(sql.get_meta, ("needs",)).fetchone() or (version,))[0]
@@ -151,9 +153,9 @@ def refuse_if_migrated(db: apsw.Connection, path: Path, known: SchemaVersion) ->
 
 
 def anchor(db: apsw.Connection, wall: int, steady: int, boot: str) -> int:
-    """What to add to the machine's steady clock to get the store's: the same for all processes until the next boot.
-
-    Time of the store never goes back over a boot, and whoever held a lease before it is dead."""
+    """The difference between the store's steady time and the machine's steady clock; the same for all processes until
+    the next boot. The store's time never goes back over a boot. Leases from before the boot expire, because their
+    holders are dead."""
     known = db.execute(sql.get_meta, ("boot",)).fetchone()
     if known is not None and known[0] == boot:
         return int(db.execute(sql.get_meta, ("anchor",)).fetchone()[0])  # type: ignore[index]

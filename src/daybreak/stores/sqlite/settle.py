@@ -1,4 +1,4 @@
-"""Settle: write the fate of leases, each only if its fence still holds. And what happens while they run."""
+"""Settle: write the outcome of leases, each only if its fence still matches. Also heartbeats and takeovers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from daybreak.stores.sqlite.ledger import Ledger
 from daybreak.stores.sqlite.rows import STEADY, JobState, Row, Totals, Values, pack_carry, unpack_carry
 from daybreak.stores.sqlite.statements import sql
 
-# Looked up once: a member of an enum is found by calling code, at every access.
+# Module constants, because every access to an enum member is a function call.
 RUNNING, COMPLETED = State.RUNNING, State.COMPLETED
 
 Counted = tuple[int, int, str]  # lane, priority, counts_as
 
 
 class Settling:
-    """Completed jobs, which are most, are written in bulk; the rest take the quiet path."""
+    """One batch of settlements. Completed jobs, the majority, are written in bulk; the others one at a time."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -45,7 +45,7 @@ class Settling:
 
     def _settle(self, settlement: Settlement) -> bool:
         ledger, seq = self._ledger, settlement.seq
-        if seq in self._ended:  # twice in one batch: the second is a repeat
+        if seq in self._ended:  # twice in one batch: the second one is a repetition
             return self._ended[seq] == settlement.fence
         if (lease := self._leases.get(seq)) is None:
             return bool(ledger.value(sql.fence_of, (seq,)) == settlement.fence)
@@ -62,12 +62,12 @@ class Settling:
             return True
         if carry is not None or settlement.lost or settlement.timeouts or settlement.note:
             carry = self._carry_of_completed(settlement, carry)
-        line = ledger.tell(events.settled(settlement, n + 1, ledger.at, None))
+        line = ledger.publish(events.settled(settlement, n + 1, ledger.at, None))
         keep = settlement.keep_for
         self._done.append((
             seq, "completed", None, settlement.attempt, fence, n + 1, started, ledger.wall,
             None if keep is None else ledger.steady + span(keep), settlement.result, carry,
-            job_moves.grown(ledger, seq, n + 1, history, line),
+            job_moves.append_history(ledger, seq, n + 1, history, line),
         ))  # fmt: skip
         self._completed[lane, priority, settlement.counts_as].append(settlement)
         if needs is not None:
@@ -93,7 +93,7 @@ class Settling:
         row = job_moves.load(ledger, settlement.seq)
         assert row is not None
         if cancelling is not None:
-            # Whoever was told that a running job is being cancelled never sees it complete or run again.
+            # A cancel request is binding: the job neither completes nor runs again.
             row.attempt = settlement.attempt
             job_moves.finish(ledger, row, State.CANCELLED, by=cancelling)
             return
@@ -112,9 +112,9 @@ class Settling:
         if settlement.state in FINAL:
             self._close(row, settlement)
         else:
-            job_moves.put_in_place(ledger, row)
+            job_moves.update_rank(ledger, row)
         event = events.settled(settlement, row.n + 1, ledger.at, job_moves.due_at(row))
-        job_moves.remember(ledger, row, event)
+        job_moves.record_event(ledger, row, event)
         job_moves.enter(ledger, row)
         self._follow(settlement)
 
@@ -189,34 +189,34 @@ def _extend(ledger: Ledger, beat: Beat) -> Extended:
             kept.checkpoint = beat.checkpoint
         if beat.progress is not None:
             kept.progress, kept.message = beat.progress, beat.message
-            _tell_progress(ledger, beat, n, worker)
+            _publish_progress(ledger, beat, n, worker)
         ledger.execute(sql.carry_lease, (pack_carry(kept), beat.seq))
     return Extended(held=True, cancel=cancelling is not None, suspend=bool(suspending))
 
 
-def _tell_progress(ledger: Ledger, beat: Beat, n: int, worker: str) -> None:
+def _publish_progress(ledger: Ledger, beat: Beat, n: int, worker: str) -> None:
     job = ledger.value(sql.id_of, (beat.seq,))
-    ledger.tell(
+    ledger.publish(
         Event(
             n=n, kind="progress", job=job, at=ledger.at, by=worker, progress=beat.progress, note=beat.message
         )
     )  # fmt: skip
 
 
-def reap(ledger: Ledger, wanted: Reap, asked_at: int) -> list[Lease]:
-    """`asked_at` is the steady time of the question: what lapsed while it waited for its turn lapsed while the
-    holders' heartbeats waited too."""
-    lapsed = ledger.rows(sql.lapsed_leases, (asked_at, span(wanted.watched_for), wanted.limit))
-    return [_take_over(ledger, seq, wanted) for (seq,) in lapsed]
+def reap(ledger: Ledger, request: Reap, asked_at: int) -> list[Lease]:
+    """Take over expired leases. `asked_at` is the steady time of the call: a lease that expired while this request
+    waited for the write lock is left alone, because its holder's heartbeats waited for the same lock."""
+    lapsed = ledger.rows(sql.lapsed_leases, (asked_at, span(request.watched_for), request.limit))
+    return [_take_over(ledger, seq, request) for (seq,) in lapsed]
 
 
-def _take_over(ledger: Ledger, seq: int, wanted: Reap) -> Lease:
+def _take_over(ledger: Ledger, seq: int, request: Reap) -> Lease:
     row = job_moves.load(ledger, seq)
     assert row is not None
     row.fence += 1
-    row.worker, row.call, row.reaped = wanted.worker, None, True
-    row.term = span(wanted.lease_for)
+    row.worker, row.call, row.reaped = request.worker, None, True
+    row.term = span(request.lease_for)
     row.until = ledger.steady + row.term
-    job_moves.tell(ledger, row, "lease_expired", wanted.worker, fence=row.fence)
+    job_moves.record(ledger, row, "lease_expired", request.worker, fence=row.fence)
     ledger.execute(sql.take_over_lease, (row.fence, row.n, row.worker, row.until, row.term, row.history, seq))
     return row.as_lease()

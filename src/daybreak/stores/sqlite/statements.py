@@ -1,4 +1,4 @@
-"""The SQL of the store. `sql.insert_job` is the statement that stands under `-- name: insert_job` in one of sql/*.sql;
+"""The SQL of the store. `sql.insert_job` is the statement after `-- name: insert_job` in one of the files sql/*.sql;
 `migrations` holds whole files."""
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 class Statements:
+    """Named SQL texts, as attributes."""
+
     def __init__(self, texts: dict[str, str]) -> None:
         self._texts = texts
-        vars(self).update(texts)  # every request uses a dozen statements: found as plain attributes, without a call
+        vars(self).update(texts)  # plain attributes need no call, and every request uses a dozen statements
 
     def __getattr__(self, name: str) -> str:
         raise AttributeError(f"there is no statement named {name}")

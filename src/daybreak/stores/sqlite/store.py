@@ -1,4 +1,4 @@
-"""The seam over one SQLite file."""
+"""The seam on top of one SQLite file."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ from daybreak.stores.sqlite.purge import purge as purge_chunk
 from daybreak.stores.sqlite.settle import Settling
 from daybreak.stores.sqlite.side_files import wake_folder, write_lock_file
 from daybreak.stores.sqlite.wake import Wake
-from daybreak.stores.sqlite.write_lock import turn_for
+from daybreak.stores.sqlite.write_lock import write_lock_for
 from daybreak.stores.wakeups import ANY, HubWatch, Wakeups
 from daybreak.system import platform
 from daybreak.system.ports import RealWorld, World
 
-SLOW_LOOK = timedelta(seconds=1)
-QUICK_LOOK = timedelta(milliseconds=20)  # where there are no datagrams
+POLL_INTERVAL = timedelta(seconds=1)
+POLL_INTERVAL_WITHOUT_DATAGRAMS = timedelta(milliseconds=20)
 
 
 class SqliteStore:
     """Jobs in one file, for any number of processes on one machine.
 
     `threaded=False` does all work in the caller's thread, for tests on virtual time. `stuck_after` is how long a
-    process that was stopped in the middle of a write may hold up the others before it is ended."""
+    process that is stopped while it writes may block the others before they kill it."""
 
     traits = Traits(
         name="sqlite",
@@ -96,7 +96,7 @@ class SqliteStore:
         self._hub = Wakeups()
         self._opening = threading.Lock()
         self._opened: OpenStore | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class SqliteStore:
         return self
 
     def _open(self) -> None:
-        # Also if nobody waits for it any more: then it is open for the next one who asks, and for close.
+        # Even if the caller was cancelled: then the store is open for the next caller, and for close.
         with self._opening:
             if self._opened is None:
                 self._opened = self._open_file()
@@ -120,26 +120,27 @@ class SqliteStore:
         self.path = self.path.resolve()
         place = Place(self.path, self._vfs, self._boot or platform.boot_id(), self._known)
         try:
-            turn = turn_for(write_lock_file(self.path), self._stuck_after)
+            write_lock = write_lock_for(write_lock_file(self.path), self._stuck_after)
         except OSError as error:
             raise translate(self.path, error) from error
         try:
-            engine = Engine(place, turn, self._world)
+            engine = Engine(place, write_lock, self._world)
         except BaseException:
-            turn.close()
+            write_lock.close()
             raise
         wake = Wake(wake_folder(self.path))
-        return OpenStore(place, turn, engine, wake, self._hub, threaded=self._threaded)
+        return OpenStore(place, write_lock, engine, wake, self._hub, threaded=self._threaded)
 
     async def close(self) -> None:
-        """Answer everyone who asked, then let go of the file. Closing twice is fine; a forked child only forgets."""
+        """Answer all requests, then close the file. Closing twice is fine; a forked child only forgets the parent's
+        store."""
         opened, self._opened = self._opened, None
-        looking, self._looking = self._looking, None
+        polling, self._polling = self._polling, None
         if opened is None or not opened.is_ours:
             return
-        if looking is not None:
-            with contextlib.suppress(RuntimeError):  # its loop has closed, and it with it
-                looking.get_loop().call_soon_threadsafe(looking.cancel)
+        if polling is not None:
+            with contextlib.suppress(RuntimeError):  # the task ended with its loop
+                polling.get_loop().call_soon_threadsafe(polling.cancel)
         opened.wake.stop_listening()
         if self._threaded:
             await in_thread(opened.close)
@@ -172,7 +173,8 @@ class SqliteStore:
         return await self._in_use().write(Request.insert(specs, now))  # type: ignore[no-any-return]
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        """`insert` for a thread that waits: it writes itself if nobody else does, else it shares the next commit."""
+        """`insert` for a blocking thread: it writes by itself if no other thread does, else it shares the next
+        commit."""
         return self._in_use().write_now(Request.insert(specs))  # type: ignore[no-any-return]
 
     def own_loop(self) -> None:
@@ -186,19 +188,19 @@ class SqliteStore:
         return await self._write(lambda ledger: settle.extend(ledger, beats), now)  # type: ignore[no-any-return]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        _, asked_at = self._in_use().hands(now)
+        _, asked_at = self._in_use().times(now)
         return await self._write(lambda ledger: settle.reap(ledger, reap, asked_at), now)  # type: ignore[no-any-return]
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:
         return await self._write(lambda ledger: _advance(ledger, limit), now)  # type: ignore[no-any-return]
 
-    async def amend(self, wanted: Amend, *, now: datetime | None = None) -> Amended:
-        wanted = cleaned_amend(wanted)
-        if wanted.filter is None:
-            return await self._write(lambda ledger: amend.amend(ledger, wanted), now)  # type: ignore[no-any-return]
-        seqs, cursor = await self._read(lambda ledger: amend.find_chunk(ledger, wanted), long=True)
+    async def amend(self, request: Amend, *, now: datetime | None = None) -> Amended:
+        request = cleaned_amend(request)
+        if request.filter is None:
+            return await self._write(lambda ledger: amend.amend(ledger, request), now)  # type: ignore[no-any-return]
+        seqs, cursor = await self._read(lambda ledger: amend.find_chunk(ledger, request), long=True)
         return await self._write(  # type: ignore[no-any-return]
-            lambda ledger: amend.amend_chunk(ledger, wanted, seqs, cursor), now, len(seqs)
+            lambda ledger: amend.amend_chunk(ledger, request, seqs, cursor), now, len(seqs)
         )
 
     async def get(self, jobs: Sequence[str]) -> list[Job | None]:
@@ -252,24 +254,26 @@ class SqliteStore:
     def watch(self, topics: Iterable[str]) -> Watch:
         opened = self._in_use()
         watch: HubWatch = self._hub.watch(topics)
-        if self._threaded and not self._is_looking():
-            heard = opened.wake.listen(self._hub.wake)
-            self._looking = asyncio.get_running_loop().create_task(self._look(SLOW_LOOK if heard else QUICK_LOOK))
+        if self._threaded and not self._is_polling():
+            interval = POLL_INTERVAL_WITHOUT_DATAGRAMS
+            if opened.wake.listen(self._hub.wake):
+                interval = POLL_INTERVAL
+            self._polling = asyncio.get_running_loop().create_task(self._poll(interval))
         return watch
 
-    def _is_looking(self) -> bool:
-        looking = self._looking
-        return looking is not None and not looking.done() and looking.get_loop().is_running()
+    def _is_polling(self) -> bool:
+        polling = self._polling
+        return polling is not None and not polling.done() and polling.get_loop().is_running()
 
-    async def _look(self, every: timedelta) -> None:
-        """The net under the datagrams: a commit of another process is noticed here at the latest."""
+    async def _poll(self, interval: timedelta) -> None:
+        """Notice commits of other processes whose datagram was lost."""
         while (opened := self._opened) is not None:
             if self._hub.is_watched:
-                # Trouble with the file is for those who ask something of it; the look goes on.
+                # Errors of the file are reported to the callers of operations; polling continues.
                 with contextlib.suppress(StoreError):
                     if await opened.has_changed():
                         self._hub.wake([ANY])
-            await asyncio.sleep(every.total_seconds())
+            await asyncio.sleep(interval.total_seconds())
 
 
 def _exchange(ledger: Ledger, exchange: Exchange) -> Exchanged:

@@ -1,6 +1,7 @@
-"""Wake-up between processes: who waits has a datagram socket in a folder beside the file; who commits writes to each.
+"""Wake-ups between processes. A process that waits binds a datagram socket in a folder beside the database; a process
+that commits sends a datagram to each of them.
 
-A datagram may be lost (a full buffer, a dead socket): behind it stands a slow look at the file's data version."""
+A datagram may be lost (a full buffer, a dead socket), so a process that waits also polls the file's data version."""
 
 from __future__ import annotations
 
@@ -17,30 +18,33 @@ from uuid import uuid4
 from daybreak.stores.wakeups import ANY
 from daybreak.system import platform
 
-LONGEST = 8000
-BUSY = 0.005  # seconds between two datagrams
+MAX_MESSAGE_BYTES = 8000
+BUSY_GAP = 0.005  # seconds; datagrams that come closer together are read in one go
 
 _wakes: weakref.WeakSet[Wake] = weakref.WeakSet()
 
 
 class Wake:
+    """The sockets of one store in one process: one to receive wake-ups, one to send them."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._where = str(folder)
+        self._folder_path = str(folder)
         self._name = f"{os.getpid()}-{uuid4().hex[:8]}"
         self._sender: socket.socket | None = None
         self._receiver: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._folder_fd: int | None = None
-        self._seen_at = -1
-        self._heard_at = 0.0
-        self._peers: list[tuple[str, str]] = []  # name and address
+        self._peers_read_at = -1  # the folder's mtime when `_peers` was read
+        self._received_at = 0.0
+        self._peers: list[tuple[str, str]] = []  # socket name and address
         if platform.HAS_DATAGRAMS:
             self._sender = platform.datagram_socket()
         _wakes.add(self)
 
     def _address(self, name: str) -> str:
-        """A socket's address; short also when the folder's path is longer than an address may be."""
+        """The address of a socket in the folder. It is short even if the folder's path is longer than an address may
+        be."""
         path = str(self._folder / name)
         if len(path.encode()) < 100:
             return path
@@ -48,65 +52,70 @@ class Wake:
             self._folder_fd = os.open(self._folder, os.O_RDONLY)
         return f"/proc/self/fd/{self._folder_fd}/{name}"
 
-    def listen(self, heard: Callable[[Iterable[str]], None]) -> bool:
-        """Be woken from now on; False where that is not possible and only the slow look remains."""
+    def listen(self, on_topics: Callable[[Iterable[str]], None]) -> bool:
+        """Receive wake-ups on the running loop from now on. False where that is not possible: then only polling is
+        left."""
         if self._sender is None:
             return False
         if self._receiver is not None:
             if self._loop is not None and self._loop.is_running():
                 return True
-            self.stop_listening()  # the loop that listened is gone
+            self.stop_listening()  # the loop that listened has ended
         receiver = platform.datagram_socket()
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             receiver.bind(self._address(self._name))
             self._loop = asyncio.get_running_loop()
-            self._loop.add_reader(receiver.fileno(), self._hear, receiver, heard)
+            self._loop.add_reader(receiver.fileno(), self._receive, receiver, on_topics)
         except (OSError, NotImplementedError):
             receiver.close()
             return False
         self._receiver = receiver
         return True
 
-    def _hear(self, receiver: socket.socket, heard: Callable[[Iterable[str]], None]) -> None:
-        """Where little is said, one at a time: a look for more that finds nothing costs a job on its way to an idle
-        worker as much as hearing of it. Where much is, all that came."""
-        before, self._heard_at = self._heard_at, time.monotonic()
-        is_busy = self._heard_at - before < BUSY
+    def _receive(self, receiver: socket.socket, on_topics: Callable[[Iterable[str]], None]) -> None:
+        """Read one datagram, or all that have arrived if they come in quick succession. Trying for a second one that is
+        not there would delay a job on its way to an idle worker as much as the first read does."""
+        before, self._received_at = self._received_at, time.monotonic()
+        is_busy = self._received_at - before < BUSY_GAP
         topics: set[str] = set()
         with contextlib.suppress(BlockingIOError):
-            topics.update(receiver.recv(LONGEST).decode().split("\n"))
+            topics.update(receiver.recv(MAX_MESSAGE_BYTES).decode().split("\n"))
             while is_busy:
-                topics.update(receiver.recv(LONGEST).decode().split("\n"))
-        heard(topics)
+                topics.update(receiver.recv(MAX_MESSAGE_BYTES).decode().split("\n"))
+        on_topics(topics)
 
     def send(self, topics: Iterable[str]) -> None:
-        """Tell every process that waits. Never blocks and never fails: the slow look makes up for what is lost."""
+        """Wake every process that waits. Never blocks and never raises: polling makes up for lost datagrams."""
         sender = self._sender
-        if sender is None or not (peers := self._look()):
+        if sender is None:
+            return
+        peers = self._read_peers()
+        if not peers:
             return
         message = "\n".join(topics).encode()
-        if len(message) > LONGEST:
+        if len(message) > MAX_MESSAGE_BYTES:
             message = ANY.encode()
         for peer, address in peers:
             try:
                 sender.sendto(message, address)
             except BlockingIOError:
-                pass  # it has enough to read already
+                pass  # its buffer is full, so it will wake up anyway
             except (ConnectionRefusedError, FileNotFoundError):
-                # Bound by a process that is dead: its socket is litter.
+                # The process that bound it is dead: remove its socket.
                 with contextlib.suppress(OSError):
                     (self._folder / peer).unlink()
             except OSError:
                 pass
 
-    def _look(self) -> list[tuple[str, str]]:
+    def _read_peers(self) -> list[tuple[str, str]]:
         try:
-            changed_at = os.stat(self._where).st_mtime_ns  # noqa: PTH116 - at every commit, and a Path takes its time
-            if changed_at != self._seen_at:
+            # os.stat, not Path.stat, which is slower: this runs at every commit.
+            changed_at = os.stat(self._folder_path).st_mtime_ns  # noqa: PTH116
+            if changed_at != self._peers_read_at:
                 names = os.listdir(self._folder)  # noqa: PTH208
                 self._peers = [(name, self._address(name)) for name in names if name != self._name]
-                self._seen_at = changed_at
+                self._peers_read_at = changed_at
         except OSError:
             return []
         return self._peers
@@ -126,7 +135,7 @@ class Wake:
         self._close()
 
     def leave(self) -> None:
-        """In a forked child: close what was inherited. The address, and its place in the loop, are the parent's."""
+        """Close the inherited sockets in a forked child. The address and the loop's reader belong to the parent."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.close()

@@ -1,4 +1,4 @@
-"""The write-ahead log: moved into the file now and then, and long enough from early on."""
+"""The write-ahead log: checkpoints, and a file that has its full length from early on."""
 
 from __future__ import annotations
 
@@ -19,65 +19,69 @@ _log = logging.getLogger("daybreak.sqlite")
 
 CHECKPOINT_PAGES: Final = 1000
 TRUNCATE_PAGES: Final = 16_000
-GROWN_AT: Final = 64  # pages; who writes less leaves no long log behind
-ROOM: Final = (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 5) * (4096 + 24)  # bytes of pages with their heads
+PREALLOCATE_AT: Final = 64  # pages; a program that writes less leaves no long log behind
+PREALLOCATED_BYTES: Final = (CHECKPOINT_PAGES + CHECKPOINT_PAGES // 5) * (4096 + 24)  # pages with their headers
 
 
-class Log:
-    """`may_grow` False: the file is reached in a way of its own, and is left alone."""
+class WriteAheadLog:
+    """Checkpoints the log of one database, and preallocates it unless `may_preallocate` is False: a custom VFS may not
+    keep the log in a plain file."""
 
-    def __init__(self, path: Path, turn: WriteLock, *, may_grow: bool) -> None:
+    def __init__(self, path: Path, write_lock: WriteLock, *, may_preallocate: bool) -> None:
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
-        self._turn = turn
+        self._write_lock = write_lock
         self._pages = 0
         self._checkpoint_at = CHECKPOINT_PAGES
-        self._may_grow = may_grow
-        self._grow_at: int | None = GROWN_AT if may_grow else None
+        self._may_preallocate = may_preallocate
+        self._preallocate_at: int | None = PREALLOCATE_AT if may_preallocate else None
         self._truncated_at = 0.0
         self._warn_at = 4 * TRUNCATE_PAGES
 
     def watch(self, db: apsw.Connection) -> None:
+        """Count the pages that this connection writes."""
         db.pragma("journal_size_limit", 64 * 1024 * 1024)
-        db.wal_autocheckpoint(0)  # a hook too, which ours replaces
+        db.wal_autocheckpoint(0)  # replaced by the hook below
         db.set_wal_hook(self._wrote)
 
     def _wrote(self, _db: apsw.Connection, _name: str, pages: int) -> int:
-        if pages < self._pages:  # the log has started over
+        if pages < self._pages:  # SQLite started the log over
             self._checkpoint_at = CHECKPOINT_PAGES
         self._pages = pages
         return apsw.SQLITE_OK
 
     @property
-    def wants_tending(self) -> bool:
-        return self._pages >= self._checkpoint_at or (self._grow_at is not None and self._pages >= self._grow_at)
+    def needs_maintenance(self) -> bool:
+        if self._pages >= self._checkpoint_at:
+            return True
+        return self._preallocate_at is not None and self._pages >= self._preallocate_at
 
-    def tend(self, db: apsw.Connection, is_same: Callable[[], bool]) -> None:
-        """After the answers went out, so that nobody waits for it. `is_same`: whether the file at the path is still the
-        one that is open."""
-        if not self.wants_tending:
+    def maintain(self, db: apsw.Connection, is_same_file: Callable[[], bool]) -> None:
+        """Preallocate and checkpoint the log if that is due. Called after the answers are out, so that no caller waits
+        for it. `is_same_file` says whether the file at the path is still the one that is open."""
+        if not self.needs_maintenance:
             return
-        with contextlib.suppress(apsw.Error), self._turn.here, self._turn:
-            if self._grow_at is not None:
-                self._grow_at = None
-                self._grow(db, is_same)
+        with contextlib.suppress(apsw.Error), self._write_lock.in_process, self._write_lock:
+            if self._preallocate_at is not None:
+                self._preallocate_at = None
+                self._preallocate(db, is_same_file)
             if self._pages >= self._checkpoint_at:
                 self._checkpoint(db)
 
-    def _grow(self, db: apsw.Connection, is_same: Callable[[], bool]) -> None:
-        """Give the log its length at once. A sync of what lies within a file's length need not note a new length, which
-        takes twice as long; and SQLite knows its own frames from whatever lies behind them."""
-        db.execute("BEGIN IMMEDIATE")  # nobody else may add to the log meanwhile, other programs included
+    def _preallocate(self, db: apsw.Connection, is_same_file: Callable[[], bool]) -> None:
+        """Write the log's full length at once. A sync within a file's length need not record a new length, and so takes
+        half the time. SQLite tells its own frames from the bytes behind them."""
+        db.execute("BEGIN IMMEDIATE")  # so that no other program appends to the log meanwhile
         try:
             with contextlib.suppress(OSError), self._wal.open("r+b", buffering=0) as file:
-                if is_same():
+                if is_same_file():
                     _lengthen(file)
         finally:
             db.execute("ROLLBACK")
 
     def _checkpoint(self, db: apsw.Connection) -> None:
         pages, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        # A long reader keeps the log from starting over; asking at every commit would not help.
+        # A long read transaction keeps the log from starting over; a checkpoint at every commit would not help.
         self._checkpoint_at = pages + CHECKPOINT_PAGES
         if pages > TRUNCATE_PAGES and time.monotonic() - self._truncated_at > 1:
             self._truncated_at = time.monotonic()
@@ -91,26 +95,27 @@ class Log:
             if pages > self._warn_at:
                 self._warn_at = pages * 2
                 _log.warning(
-                    "%s: a reader has kept the write-ahead log from starting over, it is now %d MB; look for a program "
-                    "that holds the file open in a long transaction, or a process that was stopped",
+                    "%s: the write-ahead log has grown to %d MB, because a reader keeps it from starting over; look "
+                    "for a program with a long read transaction, or a stopped process",
                     self._path,
                     pages // 256,
                 )
         else:
             self._warn_at = 4 * TRUNCATE_PAGES
-            self._grow_at = GROWN_AT if self._may_grow else None
+            if self._may_preallocate:
+                self._preallocate_at = PREALLOCATE_AT
         finally:
             db.set_busy_timeout(5000)
 
 
 def _lengthen(log: FileIO) -> None:
     at = log.seek(0, os.SEEK_END)
-    if at >= ROOM:
+    if at >= PREALLOCATED_BYTES:
         return
     try:
-        if log.write(bytes(ROOM - at)) < ROOM - at:
+        if log.write(bytes(PREALLOCATED_BYTES - at)) < PREALLOCATED_BYTES - at:
             log.truncate(at)
         os.fsync(log.fileno())
-    except OSError:  # a disk that is nearly full has better use for its last bytes
+    except OSError:  # leave the last bytes of a nearly full disk to the jobs
         log.truncate(at)
         raise

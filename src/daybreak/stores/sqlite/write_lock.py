@@ -1,7 +1,8 @@
-"""Whose turn it is to write: one blocking record lock on a side file, so that processes wait in a fair line.
+"""The write lock: one blocking record lock on a file beside the database, so that processes write in a fair order.
 
-SQLite's own busy handler sleeps and retries, and starves whoever sleeps longest. A process that is stopped inside its
-turn would hold up everyone: after a while the waiters name it and end it, which the write-ahead log makes safe."""
+SQLite's own busy handler sleeps and retries, and starves the process that sleeps longest. A process that is stopped
+while it holds the lock would block all others: after a while the waiting processes log its pid and kill it, which the
+write-ahead log makes safe."""
 
 from __future__ import annotations
 
@@ -17,21 +18,22 @@ from daybreak.system import platform
 
 _log = logging.getLogger("daybreak.sqlite")
 
-ROOM, DOOR = 0, 1  # bytes of the side file
+# Bytes of the lock file. The holder of WRITE_BYTE writes; the holder of NEXT_BYTE is the next to get it.
+WRITE_BYTE, NEXT_BYTE = 0, 1
 
-_turns: dict[tuple[int, int], WriteLock] = {}
-_turns_lock = threading.Lock()
+_locks: dict[tuple[int, int], WriteLock] = {}
+_locks_guard = threading.Lock()
 
 
 class WriteLock:
-    """Taken by `with turn.here, turn:`, first among the threads of this process, then among processes.
+    """Taken by `with lock.in_process, lock:`, first among the threads of this process, then among processes.
 
-    Record locks belong to a process, so within one process all stores of a file share one turn. There are two steps
-    because a Ctrl-C may come between any two lines of Python: a plain lock is let go of even then, and what is left of
-    the second step is set right by `mend`."""
+    Record locks belong to a process, so all stores of one process on one file share this object. There are two steps
+    because Ctrl-C may interrupt between any two lines of Python: a plain lock is released even then, and
+    `release_after_interrupt` releases what is left of the second step."""
 
     def __init__(self, path: Path, fd: int) -> None:
-        self.here = threading.Lock()
+        self.in_process = threading.Lock()
         self._path = path
         self._fd = fd
         self._waiting_since: float | None = None
@@ -41,31 +43,31 @@ class WriteLock:
         self._users = 0
 
     def __enter__(self) -> None:
-        # Who is woken for a lock must still race for it, and a busy machine lets the same ones win. Behind a door
-        # that is let go only with the turn in hand, each stands at most one place from it.
-        self._lock(DOOR)
+        # A process that the kernel wakes for a lock must still race for it, and on a busy machine the same ones win.
+        # NEXT_BYTE is released only by a process that holds WRITE_BYTE, so each waiter is at most one step from it.
+        self._lock(NEXT_BYTE)
         try:
-            self._lock(ROOM)
+            self._lock(WRITE_BYTE)
         finally:
-            platform.unlock_byte(self._fd, DOOR)
+            platform.unlock_byte(self._fd, NEXT_BYTE)
 
     def __exit__(self, *_: object) -> None:
-        platform.unlock_byte(self._fd, ROOM)
+        platform.unlock_byte(self._fd, WRITE_BYTE)
 
     def enter_if_free(self) -> bool:
-        """Take the turn if no other process has it or stands at the door; to be left as any other."""
-        if not platform.lock_byte(self._fd, DOOR, wait=False):
+        """Take the lock if no other process holds it or waits for it. Released by `__exit__`."""
+        if not platform.lock_byte(self._fd, NEXT_BYTE, wait=False):
             return False
         try:
-            return platform.lock_byte(self._fd, ROOM, wait=False)
+            return platform.lock_byte(self._fd, WRITE_BYTE, wait=False)
         finally:
-            platform.unlock_byte(self._fd, DOOR)
+            platform.unlock_byte(self._fd, NEXT_BYTE)
 
-    def mend(self) -> None:
-        """Let go of what someone still held who was torn out of the turn."""
-        with self.here:
+    def release_after_interrupt(self) -> None:
+        """Release what an interrupted thread may still hold."""
+        with self.in_process:
             self._waiting_since = None
-            for byte in (ROOM, DOOR):
+            for byte in (WRITE_BYTE, NEXT_BYTE):
                 platform.unlock_byte(self._fd, byte)
 
     def _lock(self, byte: int) -> None:
@@ -73,7 +75,7 @@ class WriteLock:
             return
         self._waiting_since = time.monotonic()
         if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, name="daybreak-turn", daemon=True)
+            self._watcher = threading.Thread(target=self._watch, name="daybreak-write-lock", daemon=True)
             self._watcher.start()
         self._contended.set()
         try:
@@ -82,56 +84,62 @@ class WriteLock:
             self._waiting_since = None
 
     def _watch(self) -> None:
-        """Looks after a wait that lasts; sleeps while there is none."""
+        """Check the holder of the lock during a long wait; sleep while nobody waits."""
         while self._users:
             self._contended.wait()
             self._contended.clear()
             since = self._waiting_since
             step = self._stuck_after.total_seconds() / 4
-            named = False
+            is_logged = False
             while since is not None and self._waiting_since == since and self._users:
                 time.sleep(min(step, 1))
                 if time.monotonic() - since >= self._stuck_after.total_seconds() and self._waiting_since == since:
-                    named = self._look(named)
+                    self._check_holders(is_logged=is_logged)
+                    is_logged = True
 
-    def _look(self, named: bool) -> bool:
-        with contextlib.suppress(OSError):  # closed meanwhile
-            for holder in {platform.lock_holder(self._fd, byte) for byte in (ROOM, DOOR)} - {None, os.getpid()}:
-                assert holder is not None
+    def _check_holders(self, *, is_logged: bool) -> None:
+        with contextlib.suppress(OSError):  # the lock file was closed meanwhile
+            for holder in {platform.lock_holder(self._fd, byte) for byte in (WRITE_BYTE, NEXT_BYTE)}:
+                if holder is None or holder == os.getpid():
+                    continue
                 if platform.is_stopped(holder):
-                    _log.warning("%s: process %d was stopped inside its turn to write and is ended", self._path, holder)
+                    _log.warning(
+                        "%s: killing process %d, which is stopped and holds the write lock", self._path, holder
+                    )
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         platform.end_process(holder)
-                elif not named:
-                    _log.warning("%s: waiting for process %d, whose turn to write is long", self._path, holder)
-        return True
+                elif not is_logged:
+                    _log.warning("%s: still waiting for process %d, which holds the write lock", self._path, holder)
 
     def use(self, stuck_after: timedelta) -> None:
+        """Count one more store that uses this lock; the shortest `stuck_after` applies."""
         self._users += 1
         self._stuck_after = min(self._stuck_after, stuck_after)
 
     def close(self) -> None:
-        with _turns_lock:
+        with _locks_guard:
             self._users -= 1
             if self._users == 0:
-                for identity in [key for key, turn in _turns.items() if turn is self]:
-                    del _turns[identity]
+                for identity in [key for key, lock in _locks.items() if lock is self]:
+                    del _locks[identity]
                 self._contended.set()
                 os.close(self._fd)
 
 
-def turn_for(path: Path, stuck_after: timedelta) -> WriteLock:
-    """The turn of a file, shared by every store of this process that has it open."""
-    with _turns_lock:
-        # Closing any descriptor of a file drops all record locks of this process on it: one is opened, once.
+def write_lock_for(path: Path, stuck_after: timedelta) -> WriteLock:
+    """The write lock on this lock file, shared by all stores of this process that use it."""
+    with _locks_guard:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        turn = _turns.get(_identity(path)) if path.exists() else None
-        if turn is None:
+        # Closing any descriptor of a file drops all record locks of this process on it, so it is opened only once.
+        lock = None
+        if path.exists():
+            lock = _locks.get(_identity(path))
+        if lock is None:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-            turn = WriteLock(path, fd)
-            _turns[_identity(path)] = turn
-        turn.use(stuck_after)
-        return turn
+            lock = WriteLock(path, fd)
+            _locks[_identity(path)] = lock
+        lock.use(stuck_after)
+        return lock
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -140,10 +148,10 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _after_fork() -> None:
-    # A child has none of its parent's locks and must not wait on mutexes that another thread held at the fork.
-    global _turns_lock  # noqa: PLW0603
-    _turns.clear()
-    _turns_lock = threading.Lock()
+    # A child has none of its parent's locks, and must not wait for a mutex that another thread held at the fork.
+    global _locks_guard  # noqa: PLW0603
+    _locks.clear()
+    _locks_guard = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,6 +1,6 @@
-"""The writer thread: whoever asks while a commit is under way shares the next one.
+"""The writer thread: requests that arrive during a commit share the next one (group commit).
 
-A thread that would only wait for its answer writes itself if nobody else does."""
+A thread that would only wait for its answer writes by itself if no other thread is writing."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from daybreak.stores.sqlite.engine import Engine, Request
 
 _log = logging.getLogger("daybreak.sqlite")
 
-ITEMS_PER_COMMIT = 2000  # items of work in one transaction, so that nobody waits long behind others
-QUICK: Final = 0.01  # seconds that a transaction may hold up a loop
-SLOW_FOR: Final = 1.0  # after one that took longer, the thread does the work for so long
-LOOK: Final = 0.0002  # seconds between two looks at who has come
-LOOKS: Final = 20
-GLANCE: Final = 0.5  # seconds; where a wait cannot be interrupted by a signal, Ctrl-C is heard this late
+ITEMS_PER_COMMIT = 2000  # items of work in one transaction, so that no request waits long behind others
+MAX_TIME_ON_LOOP: Final = 0.01  # seconds that a transaction may block an event loop
+SLOW_FOR: Final = 1.0  # seconds for which the thread does the work after a transaction that took longer
+GATHER_INTERVAL: Final = 0.0002  # seconds between two checks for more requests
+MAX_GATHER_CHECKS: Final = 20
+# Seconds. Where a signal cannot interrupt a wait on a lock, Ctrl-C takes effect after at most this long.
+SIGNAL_CHECK_INTERVAL: Final = 0.5
 
 
-class Sign(Enum):
-    """What is asked of the writer thread itself."""
+class Command(Enum):
+    """An order to the writer thread itself."""
 
-    TEND = "look after the engine"
-    END = "end, after everyone who asked"
+    MAINTAIN = "recover and maintain the engine"
+    END = "serve everyone who asked before, then end"
 
 
 class Reply:
-    """An answer for which a thread waits."""
+    """The answer to a request of a blocking thread."""
 
     def __init__(self) -> None:
         self._answered = threading.Lock()
@@ -52,7 +53,7 @@ class Reply:
 
     def wait(self) -> Any:
         try:
-            while not self._answered.acquire(timeout=GLANCE):
+            while not self._answered.acquire(timeout=SIGNAL_CHECK_INTERVAL):
                 pass
         except BaseException:
             self._given_up = True
@@ -64,16 +65,18 @@ Asked = tuple[Request, "asyncio.Future[Any] | Reply"]
 
 
 class Writer:
+    """Runs requests on the engine: in its own thread, in the caller's thread, or on the caller's loop."""
+
     def __init__(self, engine: Engine, wake: Callable[[set[str]], None]) -> None:
         self._engine = engine
         self._wake = wake
-        self._asked: queue.SimpleQueue[Asked | Sign] = queue.SimpleQueue()
-        self._is_waiting = False  # the thread has something to do, and waits for the engine
+        self._asked: queue.SimpleQueue[Asked | Command] = queue.SimpleQueue()
+        self._is_waiting = False  # the thread has requests, and waits for the engine
         self._closing = threading.Lock()
         self._closed = False
-        self.on_loop = False  # whoever asks has a loop of their own, on which short work may be done
+        self.on_loop = False  # short transactions may run on the caller's event loop
         self._slow_until = 0.0
-        self._crowd = 0  # threads that waited for the last commit
+        self._last_group = 0  # how many threads waited for the last commit
         self._thread = threading.Thread(target=self._run, name="daybreak-writer", daemon=True)
         self._thread.start()
 
@@ -87,7 +90,7 @@ class Writer:
         return await future
 
     def ask_now(self, request: Request) -> Any:
-        """The answer, in a thread that waits for it: written here and now if nobody writes or waits to."""
+        """Run a request for a blocking thread: in this thread if no other thread writes or waits to."""
         if self._is_waiting or self._engine.using.locked() or not self._asked.empty():
             reply = Reply()
             self._put(request, reply)
@@ -108,10 +111,11 @@ class Writer:
             raise StoreUnavailable("the store was closed: open it again")
 
     def close(self) -> None:
-        """Answer everyone who asked, then end: with the engine in hand, so nobody writes in a thread of their own."""
+        """Answer all requests, then end the thread. It ends with the engine held, so no caller writes in its own
+        thread."""
         with self._closing:
             self._closed = True
-        self._asked.put(Sign.END)
+        self._asked.put(Command.END)
         self._thread.join()
 
     # -- in the caller's thread ----------------------------------------------------------------------------------------
@@ -119,41 +123,42 @@ class Writer:
     def _write_here(self, request: Request) -> Any:
         with self._engine.using:
             self._refuse_if_closed()
-            is_torn = True
+            is_interrupted = True
             try:
                 [answer], topics = self._engine.run([request])
-                is_torn = False
+                is_interrupted = False
             finally:
-                # Ctrl-C may come anywhere, a second one too, but not between an error and this first call. What it
-                # left open is mended by a thread that hears no signals, lest others wait for ever.
-                if is_torn:
-                    self._asked.put(Sign.TEND)
-            self._tell(topics)
-            if self._engine.wants_tending:
-                self._asked.put(Sign.TEND)
+                # Ctrl-C, even a second one, may come anywhere, but not between an error and this first call. The writer
+                # thread, which receives no signals, cleans up; else others would wait for ever.
+                if is_interrupted:
+                    self._asked.put(Command.MAINTAIN)
+            self._publish(topics)
+            if self._engine.needs_maintenance:
+                self._asked.put(Command.MAINTAIN)
         return answer
 
     # -- on the caller's loop ------------------------------------------------------------------------------------------
 
     def _write_on_loop(self, request: Request) -> list[Any] | None:
-        """The answer, if nobody need be waited for and the disk is quick: two hand-overs between threads are spared,
-        which cost as much as a small transaction. None: ask the thread."""
+        """Run a request on the caller's loop, if no other thread or process holds the lock and the disk is fast: two
+        thread switches cost as much as a small transaction. None: the writer thread must do it."""
         began = time.monotonic()
         if began < self._slow_until or self._is_waiting or self._closed or not self._asked.empty():
             return None
         if not self._engine.using.acquire(blocking=False):
             return None
         try:
-            if (done := self._engine.run_if_free(request)) is None:
+            done = self._engine.run_if_free(request)
+            if done is None:
                 return None
             answers, topics = done
-            if topics:  # once whoever asked has made use of the answer: he may be about to start a job
-                asyncio.get_running_loop().call_soon(self._tell, topics)
-            if self._engine.wants_tending:
-                self._asked.put(Sign.TEND)
+            if topics:  # after the caller has resumed, so that a job start is not delayed
+                asyncio.get_running_loop().call_soon(self._publish, topics)
+            if self._engine.needs_maintenance:
+                self._asked.put(Command.MAINTAIN)
         finally:
             self._engine.using.release()
-        if time.monotonic() - began > QUICK:
+        if time.monotonic() - began > MAX_TIME_ON_LOOP:
             self._slow_until = began + SLOW_FOR
         return answers
 
@@ -164,30 +169,30 @@ class Writer:
         while not is_ending:
             first = self._asked.get()
             self._is_waiting = True
-            self._let_them_come()
+            self._wait_for_group()
             with self._engine.using:
                 self._is_waiting = False
                 batch, is_ending = self._gather(first)
                 self._serve(batch)
 
-    def _let_them_come(self) -> None:
-        """Threads that were answered together come back one after another, as the interpreter lets them. To commit for
-        the first few of them each time would cost all of them more than to wait for the rest, while more come."""
-        for _ in range(LOOKS):
-            there = self._asked.qsize() + 1
-            if there >= self._crowd * 0.9:
+    def _wait_for_group(self) -> None:
+        """Wait while more threads arrive. Threads that were answered together ask again one after another, as the
+        interpreter schedules them: a commit for the first few costs all of them more than a short wait for the rest."""
+        for _ in range(MAX_GATHER_CHECKS):
+            requests = self._asked.qsize() + 1
+            if requests >= self._last_group * 0.9:
                 return
-            time.sleep(LOOK)
-            if self._asked.qsize() + 1 == there:
+            time.sleep(GATHER_INTERVAL)
+            if self._asked.qsize() + 1 == requests:
                 return
 
-    def _gather(self, item: Asked | Sign) -> tuple[list[Asked], bool]:
-        """Everyone who waits now, up to a bound; and whether these were the last."""
+    def _gather(self, item: Asked | Command) -> tuple[list[Asked], bool]:
+        """All requests that wait now, up to a bound; and whether the thread ends after them."""
         batch: list[Asked] = []
         weight = 0
-        while item is not Sign.END:
-            if not isinstance(item, Sign) and not item[1].cancelled():
-                # Who no longer waits for a job must not be given it.
+        while item is not Command.END:
+            if not isinstance(item, Command) and not item[1].cancelled():
+                # A caller that was cancelled must not be given a job.
                 batch.append(item)
                 weight += item[0].weight
             if weight >= ITEMS_PER_COMMIT or self._asked.empty():
@@ -198,30 +203,29 @@ class Writer:
     def _serve(self, batch: list[Asked]) -> None:
         topics: set[str] = set()
         if batch:
-            self._crowd = sum(isinstance(reply, Reply) for _, reply in batch)
+            self._last_group = sum(isinstance(reply, Reply) for _, reply in batch)
             try:
                 answers, topics = self._engine.run([request for request, _ in batch])
-            except BaseException as error:  # noqa: BLE001 - a bug must reach its callers, not hang them
+            except BaseException as error:  # noqa: BLE001 - raised in the callers, which would else wait for ever
                 answers = [error] * len(batch)
             deliver((reply, answer) for (_, reply), answer in zip(batch, answers, strict=True))
-        self._tell(topics)
+        self._publish(topics)
         try:
-            self._engine.mend()
-            self._engine.tend()
-        except Exception:  # noqa: BLE001
-            _log.exception("after a commit")  # the log waits for the next turn
+            self._engine.recover()
+            self._engine.maintain()
+        except Exception:  # noqa: BLE001 - the next commit tries again
+            _log.exception("could not maintain the write-ahead log after a commit")
 
-    def _tell(self, topics: set[str]) -> None:
+    def _publish(self, topics: set[str]) -> None:
         try:
             if topics:
                 self._wake(topics)
-        except Exception:  # noqa: BLE001
-            # The answers are out; whoever sleeps on is woken by the slow look.
-            _log.exception("after a commit")
+        except Exception:  # noqa: BLE001 - the answers are out, and polling wakes those who missed this
+            _log.exception("could not send wake-ups after a commit")
 
 
 def deliver(answers: Iterable[tuple[asyncio.Future[Any] | Reply, Any]]) -> None:
-    """One hand-over for each loop, not one for each caller."""
+    """Deliver answers to their callers, with one thread switch for each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
     for reply, answer in answers:
         if isinstance(reply, Reply):
@@ -229,7 +233,7 @@ def deliver(answers: Iterable[tuple[asyncio.Future[Any] | Reply, Any]]) -> None:
         else:
             by_loop.setdefault(reply.get_loop(), []).append((reply, answer))
     for loop, pairs in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has closed, so nobody waits on it
             loop.call_soon_threadsafe(_deliver, pairs)
 
 
