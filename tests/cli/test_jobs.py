@@ -71,7 +71,7 @@ def test_pages_follow_one_another(cli, place, ask):
     place.worker("mail")
     told = cli("jobs", "--limit", "2").stdout.splitlines()[-1]
     assert told == f"2 of 5 jobs. Next page: daybreak jobs --limit 2 --cursor {first['cursor']}"
-    assert "no cursor of this store" in cli("jobs", "--cursor", "x", code=2).stderr
+    assert "not a cursor of this store" in cli("jobs", "--cursor", "x", code=2).stderr
 
 
 def test_the_usual_number_is_not_repeated(cli, place):

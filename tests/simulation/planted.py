@@ -263,10 +263,10 @@ class IgnoresPriority(Ledger):
 class KeepsOldRank(Ledger):
     """What ran while the discipline changed comes back with the rank of the old one. (A real one, found here.)"""
 
-    def _place(self, entry):
+    def _update_rank(self, entry):
         if entry.state in {State.QUEUED, State.SCHEDULED, State.SUSPENDED} and entry.n and not self._amends:
             return
-        super()._place(entry)
+        super()._update_rank(entry)
 
     _amends = False
 
@@ -370,9 +370,9 @@ class NewIdEachTime(Client):
 class NumberGap(Ledger):
     """A takeover uses up an event number too many."""
 
-    def _tell(self, entry, event, *more):
+    def _record_event(self, entry, event, *more):
         skips = event.kind == "lease_expired"
-        super()._tell(entry, replace(event, n=event.n + 1) if skips else event, *more)
+        super()._record_event(entry, replace(event, n=event.n + 1) if skips else event, *more)
 
 
 class LostEvent(Ledger):
@@ -386,9 +386,9 @@ class LostEvent(Ledger):
 class SilentRelease(Ledger):
     """A hand-back changes the job without an event."""
 
-    def _tell(self, entry, event, *more):
+    def _record_event(self, entry, event, *more):
         if event.kind != "released":
-            super()._tell(entry, event, *more)
+            super()._record_event(entry, event, *more)
 
 
 class SkippingFeed(MemoryStore):

@@ -268,7 +268,7 @@ def test_a_process_forked_during_a_write_gets_an_error(tmp_path):
         """,
     )
     assert (ended.stderr, ended.returncode) == ("", 0)
-    assert "forked while another thread was at work in a SQLite store" in ended.stdout
+    assert "forked while another thread was using a SQLite store" in ended.stdout
     assert "the spawn method" in ended.stdout
 
 

@@ -96,8 +96,8 @@ class NothingIsOwed(Ledger):
 
 
 class TurnOfARetryIsLost(Ledger):
-    def _wait_no_more(self, entry):
-        super()._wait_no_more(entry)
+    def _release_offers(self, entry):
+        super()._release_offers(entry)
         self.freed = {name for name in self.freed if spared_resource(name) is None}
 
 
@@ -111,7 +111,7 @@ class HasteIsForced(Ledger):
         gauges = [self.gauge(need.resource) for need in entry.needs]
         return any(gauge.gate.probes is not None for gauge in gauges) and super().fails_fast(entry, now)
 
-    def _fail_those_in_haste(self, waiting, now):
+    def _fail_fast_waiters(self, waiting, now):
         for ranks in waiting.lanes().values():
             for rank in ranks:
                 self._finish(self.jobs[rank.seq], State.FAILED, now, by="")
@@ -121,13 +121,13 @@ class HasteIsForced(Ledger):
 
 
 class ShedsAnyone(Ledger):
-    def _last_in_line(self, spec):
+    def _find_victim(self, spec):
         rank = self.ready.tail(spec.queue)
         return None if rank is None else self.jobs[rank.seq]
 
 
 class ShedsTheFirst(Ledger):
-    def _last_in_line(self, spec):
+    def _find_victim(self, spec):
         rank = self.ready.head(spec.queue, None)
         entry = None if rank is None else self.jobs[rank.seq]
         return entry if entry is not None and entry.priority > spec.priority else None

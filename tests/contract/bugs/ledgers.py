@@ -71,7 +71,7 @@ class RefusedSettlementInserts(Ledger):
     def settle(self, settlement, now):
         settled = super().settle(settlement, now)
         if not settled:
-            self.following_inserts += settlement.inserts
+            self.settlement_inserts += settlement.inserts
         return settled
 
 
@@ -370,7 +370,7 @@ class ContentIgnored(Ledger):
 class RemovedJobKeepsItsKey(Ledger):
     def _amend_remove(self, entry, amend, now):
         if entry.state in FINAL:
-            self._change(entry, "removed", now, amend.by, note=amend.note)
+            self._record(entry, "removed", now, amend.by, note=amend.note)
             self.drop(entry, now, keys_for=timedelta(days=1))
             return "done"
         return super()._amend_remove(entry, amend, now)
@@ -391,14 +391,14 @@ class PurgedKeyIsForgotten(Ledger):
 
 
 class PurgedKeyAnswersAGhost(Ledger):
-    def _answer_by_key(self, key, digest):
-        answer = super()._answer_by_key(key, digest)
+    def _find_by_key(self, key, digest):
+        answer = super()._find_by_key(key, digest)
         return replace(answer, verdict=Verdict.DUPLICATE) if answer.verdict is Verdict.SPENT else answer
 
 
 class PurgedKeyTakesOtherContent(Ledger):
-    def _answer_by_key(self, key, digest):
-        return super()._answer_by_key(key, key.digest if key.until is not None else digest)
+    def _find_by_key(self, key, digest):
+        return super()._find_by_key(key, key.digest if key.until is not None else digest)
 
 
 class SpentKeyWaitsForTheJanitor(Ledger):
@@ -417,14 +417,14 @@ class MovedKeyIsSpentFromItsSubmitOn(Ledger):
 
 
 class AttachedKeyIsAsOldAsItsJob(Ledger):
-    def _know_key(self, key, digest, entry, at):
-        super()._know_key(key, digest, entry, entry.arrived)
+    def _assign_key(self, key, digest, entry, at):
+        super()._assign_key(key, digest, entry, entry.arrived)
 
 
 class NewJobKeepsTheTimeOfASpentKey(Ledger):
-    def _know_key(self, key, digest, entry, at):
+    def _assign_key(self, key, digest, entry, at):
         before = self.keys.get(key)
-        super()._know_key(key, digest, entry, at)
+        super()._assign_key(key, digest, entry, at)
         if before is not None:
             self.keys[key].until = before.until
 
@@ -508,8 +508,8 @@ class ReprioritisedInSilence(Ledger):
 
 
 class NobodyDidIt(Ledger):
-    def _change(self, entry, kind, now, by, **changed):
-        super()._change(entry, kind, now, "" if kind == "resumed" else by, **changed)
+    def _record(self, entry, kind, now, by, **changed):
+        super()._record(entry, kind, now, "" if kind == "resumed" else by, **changed)
 
 
 # -- 11 tasks ----------------------------------------------------------------------------------------------------------
@@ -591,12 +591,12 @@ class RoomIsNotTold(Ledger):
 
 
 class RepeatedClaimTakesMore(Ledger):
-    def _taken_before(self, claim):
+    def _entries_of_this_call(self, claim):
         return []
 
 
 class RepeatedClaimTakesFromOthers(Ledger):
-    def _taken_before(self, claim):
+    def _entries_of_this_call(self, claim):
         return [entry for entry in self.running.values() if claim.repeats and entry.call == claim.call]
 
 
@@ -610,22 +610,22 @@ class ReapedLeaseIsAnsweredAgain(Ledger):
 
 
 class AdoptedJobKeepsItsFence(Ledger):
-    def _arrived(self, moved, now):
-        entry = super()._arrived(moved, now)
+    def _entry_of(self, moved, now):
+        entry = super()._entry_of(moved, now)
         entry.fence -= 1
         return entry
 
 
 class AdoptedJobStartsAnew(Ledger):
-    def _arrived(self, moved, now):
-        entry = super()._arrived(moved, now)
+    def _entry_of(self, moved, now):
+        entry = super()._entry_of(moved, now)
         entry.attempt = 0
         return entry
 
 
 class AdoptedJobIsEarly(Ledger):
-    def _arrived(self, moved, now):
-        entry = super()._arrived(moved, now)
+    def _entry_of(self, moved, now):
+        entry = super()._entry_of(moved, now)
         if entry.state is State.SCHEDULED:
             entry.due = ("wall", now.wall)
         return entry
@@ -670,10 +670,10 @@ class AdoptedKeyStaysDropped(Ledger):
 
 
 class MovedJobDoesNotSayWhenItIsDue(Ledger):
-    def _change(self, entry, kind, now, by, **changed):
+    def _record(self, entry, kind, now, by, **changed):
         if kind == "moved":
             changed["run_at"] = None
-        super()._change(entry, kind, now, by, **changed)
+        super()._record(entry, kind, now, by, **changed)
 
 
 class HeldJobIsPackedWithoutItsTime(Ledger):
@@ -683,8 +683,8 @@ class HeldJobIsPackedWithoutItsTime(Ledger):
 
 
 class HistoryStaysBehind(Ledger):
-    def _arrived(self, moved, now):
-        entry = super()._arrived(moved, now)
+    def _entry_of(self, moved, now):
+        entry = super()._entry_of(moved, now)
         entry.history = entry.history[:1]
         return entry
 
@@ -736,8 +736,8 @@ class FreedIsNotOffered(Ledger):
 
 
 class TurnIsLostWithItsJob(Ledger):
-    def _wait_no_more(self, entry):
-        self._keep_no_more(entry)
+    def _release_offers(self, entry):
+        self._release_reservation(entry)
 
 
 class OfferedToOneQueueOnly(Ledger):
@@ -757,7 +757,7 @@ class AllButOneIsTaken(Ledger):
 
 
 class NothingIsKept(Ledger):
-    def _keep_for(self, entry, now):
+    def _reserve_for(self, entry, now):
         pass
 
 
@@ -768,7 +768,7 @@ class ReservesForTheSecond(Ledger):
         answer = super()._offer_lane(resource, gauge, ranks, now)
         for rank in ranks:
             if (entry := self.jobs[rank.seq]).state is State.BLOCKED:
-                self._keep_for(entry, now)
+                self._reserve_for(entry, now)
         return answer
 
     def lacking(self, entry, now):
@@ -781,15 +781,15 @@ class ReservesForTheSecond(Ledger):
 
 class ReservesForWhomNobodyClaims(Ledger):
     def _unblock(self, entry, now):
-        if self._may_keep_for(entry, now):
-            self._keep_for(entry, now)
+        if self._may_reserve_for(entry, now):
+            self._reserve_for(entry, now)
         super()._unblock(entry, now)
 
 
 class LessUrgentKeepsWhatItHas(Ledger):
-    def _may_keep_for(self, entry, now):
+    def _may_reserve_for(self, entry, now):
         is_free = all(self.gauge(need.resource).kept is None for need in entry.needs)
-        return is_free and super()._may_keep_for(entry, now)
+        return is_free and super()._may_reserve_for(entry, now)
 
 
 class WholeLineIsParkedAtOnce(Ledger):
@@ -856,7 +856,7 @@ class UnusedStartStaysUnoffered(Ledger):
 
 
 class TimeFreesNothing(Ledger):
-    def offer_what_time_freed(self, now):
+    def offer_due_resources(self, now):
         pass
 
 
@@ -890,7 +890,7 @@ class WaitersDeadlineIsForgotten(Ledger):
 
 
 class FencesOfALockStartAnew(Ledger):
-    def _fence(self, entry):
+    def _raise_fence(self, entry):
         pass
 
 
@@ -907,7 +907,7 @@ class WaiterIsNotTold(Ledger):
 class WorkersGoByTheirHost(Ledger):
     """As if a worker's identity were its host and process number, which a restarted worker may share."""
 
-    def _taken_before(self, claim):
+    def _entries_of_this_call(self, claim):
         host = claim.worker.split()[0]
         held = [e for e in self.running.values() if (e.worker or "").split()[0] == host and e.call == claim.call]
         return held if claim.repeats and claim.call is not None else []

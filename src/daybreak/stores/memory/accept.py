@@ -1,4 +1,4 @@
-"""Accepting jobs: known already, in the way, full, or new."""
+"""Insert and adopt: decide whether a job is a duplicate, a conflict, refused, or new."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ _MAY_BE_EARLY = (State.SCHEDULED, State.SUSPENDED)
 
 
 class Accepting(Book):
+    """Insert, pack and adopt."""
+
     __slots__ = ()
 
     def insert(self, spec: JobSpec, now: Now, *, bounded: bool = True) -> Inserted:
         if known := self.ids.get(spec.id):
             return Inserted(Verdict.DUPLICATE, spec.id, known.seq, known.state, "id")
         if spec.key is not None and (key := self.known_key(spec.key, now)):
-            return self._answer_by_key(key, spec.digest)
+            return self._find_by_key(key, spec.digest)
         holder = self._holder_of(spec)
         replaces = holder is not None and spec.on_conflict == "replace" and holder.state is not State.RUNNING
         if holder and not replaces:
-            return self._defer_to(holder, spec, now)
+            return self._keep_holder(holder, spec, now)
         settings = self.settings(spec.queue)
         freed = 1 if holder and holder.spec.queue == spec.queue else 0
         victim: Entry | None = None
         if bounded and settings.capacity is not None and self.unfinished[spec.queue] - freed >= settings.capacity:
-            victim = self._last_in_line(spec) if settings.when_full == "shed" else None
+            victim = self._find_victim(spec) if settings.when_full == "shed" else None
             if victim is None:
                 return Inserted(Verdict.FULL, spec.id)
         needs = spec.options.resources
-        if bounded and needs and any(self._is_crowded(need.resource) for need in needs):
+        if bounded and needs and any(self._has_too_many_waiting(need.resource) for need in needs):
             return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._finish(holder, State.CANCELLED, now, by=spec.by, note="replaced")
@@ -47,11 +49,11 @@ class Accepting(Book):
         return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state, "", victim.spec.id if victim else "")
 
     def known_key(self, name: str, now: Now) -> Key | None:
-        """What a key stands for, if it is in use or spent."""
+        """The entry of an idempotency key that is in use or spent; None if the key is free."""
         key = self.keys.get(name)
         return None if key is None or (key.until is not None and key.until <= now.steady) else key
 
-    def _answer_by_key(self, key: Key, digest: str) -> Inserted:
+    def _find_by_key(self, key: Key, digest: str) -> Inserted:
         there = self.ids.get(key.job)
         is_same = key.digest == digest
         if there is None:
@@ -59,23 +61,23 @@ class Accepting(Book):
         verdict = Verdict.DUPLICATE if is_same else Verdict.CONFLICT
         return Inserted(verdict, key.job, there.seq, there.state, "key", code=there.spec.code)
 
-    def _last_in_line(self, spec: JobSpec) -> Entry | None:
+    def _find_victim(self, spec: JobSpec) -> Entry | None:
         """The queued job that would be claimed last, if it is less urgent than this one."""
         rank = self.ready.tail(spec.queue)
         entry = None if rank is None else self.jobs[rank.seq]
         return entry if entry is not None and entry.priority > spec.priority else None
 
-    def _is_crowded(self, resource: str) -> bool:
-        most = self.gauge(resource).settings.max_waiting
-        return most is not None and len(self.blocked.get(resource, ())) >= most
+    def _has_too_many_waiting(self, resource: str) -> bool:
+        limit = self.gauge(resource).settings.max_waiting
+        return limit is not None and len(self.blocked.get(resource, ())) >= limit
 
-    def _defer_to(self, holder: Entry, spec: JobSpec, now: Now) -> Inserted:
+    def _keep_holder(self, holder: Entry, spec: JobSpec, now: Now) -> Inserted:
         if spec.on_conflict == "refuse":
             return Inserted(Verdict.CONFLICT, holder.spec.id, holder.seq, holder.state, "unique")
         if spec.on_conflict == "raise" and spec.priority < holder.priority and holder.state in WAITING:
             self._rerank(holder, spec.priority, now, by=spec.by)
-        if spec.key is not None:  # the holder answers for this key from now on, also when it has ended
-            self._know_key(spec.key, spec.digest, holder, now.steady)
+        if spec.key is not None:  # the key belongs to the holder from now on, even after the holder ends
+            self._assign_key(spec.key, spec.digest, holder, now.steady)
         return Inserted(Verdict.DUPLICATE, holder.spec.id, holder.seq, holder.state, "unique")
 
     def _accept(self, spec: JobSpec, settings: QueueSettings, now: Now) -> Entry:
@@ -110,23 +112,23 @@ class Accepting(Book):
             entry.state, entry.due = self._first_state(entry, now), None
         self.jobs[entry.seq] = self.ids[spec.id] = entry
         if spec.key is not None:
-            self._know_key(spec.key, spec.digest, entry, entry.arrived)
+            self._assign_key(spec.key, spec.digest, entry, entry.arrived)
         if spec.unique is not None:
             self.uniques[spec.unique] = entry
         self.unfinished[spec.queue] += 1
         self._enter(entry)
         self._count(entry, "submitted")
-        self._tell(entry, events.submitted(spec, entry.state, moment(now.wall), due_at(entry), note), now)
+        self._record_event(entry, events.submitted(spec, entry.state, moment(now.wall), due_at(entry), note), now)
         return entry
 
-    def _know_key(self, key: str, digest: str, entry: Entry, at: int) -> None:
+    def _assign_key(self, key: str, digest: str, entry: Entry, at: int) -> None:
         self.keys[key] = Key(digest, entry.spec.id, at)
         entry.keys += (key,)
 
     # -- from another store --------------------------------------------------------------------------------------------
 
     def pack(self, entry: Entry, now: Now) -> Moved:
-        """With times of the wall: the steady time of this store means nothing to another."""
+        """A job for another store. Its times are wall time: another store has another steady time."""
         job, jumped = entry.as_job(), clock_jump(now.wall, now.steady)
         if entry.expires is not None and jumped:
             job = replace(job, expires_at=moment(entry.expires + jumped))
@@ -151,10 +153,10 @@ class Accepting(Book):
         if unique is not None and (holder := self.uniques.get(unique)):
             return Inserted(Verdict.CONFLICT, holder.spec.id, holder.seq, holder.state, "unique")
         self.seq += 1
-        entry = self._arrived(moved, now)
+        entry = self._entry_of(moved, now)
         self.jobs[entry.seq] = self.ids[spec.id] = entry
-        for name, digest in moved.keys.items():  # also one that was left here when the job went away
-            self._know_key(name, digest, entry, entry.arrived)
+        for name, digest in moved.keys.items():  # including one that was left here when the job moved away
+            self._assign_key(name, digest, entry, entry.arrived)
         if is_open:
             self.unfinished[spec.queue] += 1
             if unique is not None:
@@ -163,15 +165,15 @@ class Accepting(Book):
                 self.expiring.add(entry.expires, entry.seq)
         else:
             self.topics.add(job_topic(spec.id))
-        if entry.state is State.BLOCKED:  # on what, this store finds out for itself
+        if entry.state is State.BLOCKED:  # this store decides for which resource
             entry.state = self._first_state(entry, now)
         self._enter(entry)
-        told = {"state": entry.state, "reason": entry.reason, "fence": entry.fence, "run_at": due_at(entry)}
-        self._change(entry, "moved", now, by, **told)
+        changes = {"state": entry.state, "reason": entry.reason, "fence": entry.fence, "run_at": due_at(entry)}
+        self._record(entry, "moved", now, by, **changes)
         return Inserted(Verdict.NEW, spec.id, entry.seq, entry.state)
 
-    def _arrived(self, moved: Moved, now: Now) -> Entry:
-        """As it was, with its waiting time counted from when it was first submitted."""
+    def _entry_of(self, moved: Moved, now: Now) -> Entry:
+        """The entry of an adopted job. Its waiting time counts from its first submit."""
         job, created = moved.job, micros(moved.job.created_at)
         arrived = now.steady - max(0, now.wall - created)
         expires = None

@@ -1,4 +1,4 @@
-"""What people change, guarded by the job's state."""
+"""Changes that people make to jobs; the job's state decides whether they are allowed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from daybreak.stores.memory.entry import Entry
 
 
 class Amending(Book):
+    """One method for each action of `Amend`."""
+
     __slots__ = ()
 
     def amend(self, entry: Entry, amend: Amend, now: Now) -> Amendment:
@@ -21,7 +23,7 @@ class Amending(Book):
         if entry.state is State.RUNNING:
             if entry.cancelling is None:
                 entry.cancelling = amend.by
-                self._change(entry, "cancel_requested", now, amend.by, note=amend.note)
+                self._record(entry, "cancel_requested", now, amend.by, note=amend.note)
                 self.topics.add(worker_topic(entry.worker or ""))
             return "requested"
         self._finish(entry, State.CANCELLED, now, by=amend.by, note=amend.note)
@@ -33,19 +35,19 @@ class Amending(Book):
         if entry.state is State.RUNNING:
             if not entry.suspending:
                 entry.suspending = True
-                self._change(entry, "suspend_requested", now, amend.by, note=amend.note)
+                self._record(entry, "suspend_requested", now, amend.by, note=amend.note)
                 self.topics.add(worker_topic(entry.worker or ""))
             return "requested"
-        self._wait_no_more(entry)
+        self._release_offers(entry)
         self._exit(entry)
         entry.state, entry.note = State.SUSPENDED, amend.note
-        self._change(entry, "suspended", now, amend.by, state=State.SUSPENDED, note=amend.note)
+        self._record(entry, "suspended", now, amend.by, state=State.SUSPENDED, note=amend.note)
         return "done"
 
     def _amend_resume(self, entry: Entry, amend: Amend, now: Now) -> str:
         if entry.state is State.RUNNING and entry.suspending:
             entry.suspending = False
-            self._change(entry, "resumed", now, amend.by)
+            self._record(entry, "resumed", now, amend.by)
             return "done"
         if entry.state is not State.SUSPENDED:
             return "refused"
@@ -55,13 +57,13 @@ class Amending(Book):
         else:
             entry.state, entry.due = self._first_state(entry, now), None
         self._enter(entry)
-        self._change(entry, "resumed", now, amend.by, state=entry.state, run_at=due_at(entry))
+        self._record(entry, "resumed", now, amend.by, state=entry.state, run_at=due_at(entry))
         return "done"
 
     def _amend_retry(self, entry: Entry, amend: Amend, now: Now) -> str:
         if entry.state not in FINAL or self._holder_of(entry.spec) is not None:
             return "refused"
-        if entry.spec.holder is not None:  # whoever wanted to run it has gone on
+        if entry.spec.holder is not None:  # its holder no longer waits for it
             return "refused"
         entry.state, entry.reason, entry.note = State.QUEUED, None, ""
         entry.attempt = entry.lost = entry.timeouts = 0
@@ -70,15 +72,15 @@ class Amending(Book):
         self.unfinished[entry.spec.queue] += 1
         if entry.spec.unique is not None:
             self.uniques[entry.spec.unique] = entry
-        self._place(entry)
+        self._update_rank(entry)
         self._enter(entry)
-        self._change(entry, "retried", now, amend.by, state=State.QUEUED, attempt=0, note=amend.note)
+        self._record(entry, "retried", now, amend.by, state=State.QUEUED, attempt=0, note=amend.note)
         return "done"
 
     def _amend_remove(self, entry: Entry, amend: Amend, now: Now) -> str:
         if entry.state not in FINAL:
             return "refused"
-        self._change(entry, "removed", now, amend.by, note=amend.note)
+        self._record(entry, "removed", now, amend.by, note=amend.note)
         self.drop(entry, now, keys_for=None)
         return "done"
 

@@ -1,4 +1,4 @@
-"""What the memory store keeps, and the small moves that every transition is made of."""
+"""The data of the memory store, and the small moves that every transition is made of."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from daybreak.stores.memory.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The two hands of the store's clock, in microseconds."""
+    """The store's wall and steady time, in microseconds."""
 
     wall: int
     steady: int
@@ -49,8 +49,8 @@ class Now:
 
 @dataclass(slots=True)
 class Key:
-    """An idempotency key outlives a job that is purged: then it is spent, `until` its time is over. `at` is when it was
-    submitted, by steady time."""
+    """An idempotency key. If its job is purged, the key is spent until the steady time `until`. `at` is the steady time
+    of the submit under it."""
 
     digest: str
     job: str
@@ -60,6 +60,8 @@ class Key:
 
 @dataclass(slots=True)
 class Book:
+    """All data of the store."""
+
     jobs: dict[int, Entry] = field(default_factory=dict)
     ids: dict[str, Entry] = field(default_factory=dict)
     keys: dict[str, Key] = field(default_factory=dict)
@@ -70,19 +72,19 @@ class Book:
     due: dict[str, Timeline] = field(default_factory=lambda: {"steady": Timeline(), "wall": Timeline()})
     expiring: Timeline = field(default_factory=Timeline)
     records: dict[tuple[str, str], Record] = field(default_factory=dict)
-    queues: dict[str, QueueSettings] = field(default_factory=dict)  # what the records say of them
-    feed: list[tuple[int, Event]] = field(default_factory=list)  # by steady time
+    queues: dict[str, QueueSettings] = field(default_factory=dict)  # the settings from their records
+    feed: list[tuple[int, Event]] = field(default_factory=list)  # steady time, event
     feed_start: int = 0
     seq: int = 0
     revision: int = 0
     topics: set[str] = field(default_factory=set)
-    following_inserts: list[JobSpec] = field(default_factory=list)
-    following_puts: list[Put] = field(default_factory=list)
+    settlement_inserts: list[JobSpec] = field(default_factory=list)
+    settlement_puts: list[Put] = field(default_factory=list)
     gauges: dict[str, Gauge] = field(default_factory=dict)
-    blocked: dict[str, Ready] = field(default_factory=dict)  # by what they wait for
-    freed: set[str] = field(default_factory=set)  # resources to be offered before this transaction ends
+    blocked: dict[str, Ready] = field(default_factory=dict)  # resource -> the jobs that wait for it
+    freed: set[str] = field(default_factory=set)  # resources to offer before this transaction ends
     totals: dict[tuple[Lane, int], Counts] = field(default_factory=dict)  # by lane and priority
-    settled: set[Counts] = field(default_factory=set)  # of what, in this transaction
+    settled: set[Counts] = field(default_factory=set)  # the totals that this transaction has settled jobs of
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -108,7 +110,8 @@ class Book:
             gauge = self.gauge(put.name)
             gauge.shut(_decoded(put.value, Gate, NO_GATE), now.steady)
             if gauge.kept is not None and gauge.shut_until:
-                self._keep_no_more(self.jobs[gauge.kept.seq])  # others should not wait for what will not come soon
+                # A shut resource must not hold back the slots of others.
+                self._release_reservation(self.jobs[gauge.kept.seq])
             self.freed.add(put.name)
         elif put.kind == "health":
             self.gauge(put.name).spare(_decoded(put.value, Health, NO_HEALTH).spare_for, now.steady)
@@ -121,7 +124,8 @@ class Book:
     def gauge(self, resource: str) -> Gauge:
         return self.gauges.setdefault(resource, Gauge())
 
-    # -- ends and places -----------------------------------------------------------------------------------------------
+    # -- the end of a job
+    # -----------------------------------------------------------------------------------------------
 
     def _finish(
         self,
@@ -135,14 +139,14 @@ class Book:
         kind: str | None = None,
     ) -> None:
         """End a job without an outcome of its own: cancelled, replaced, expired, shed or refused by a breaker."""
-        self._wait_no_more(entry)
+        self._release_offers(entry)
         self._exit(entry)
         entry.state, entry.reason, entry.note = state, reason, note
         self._leave_lease(entry)
         keep = entry.spec.options.keep_failed if state is State.FAILED else entry.spec.options.keep_completed
         self._close(entry, now, keep)
         self._count(entry, state.value if reason is None else f"{state} {reason}")
-        self._change(entry, kind or state.value, now, by, state=state, reason=reason, note=note, attempt=entry.attempt)
+        self._record(entry, kind or state.value, now, by, state=state, reason=reason, note=note, attempt=entry.attempt)
 
     def _close(self, entry: Entry, now: Now, keep_for: timedelta | None) -> None:
         spec = entry.spec
@@ -156,10 +160,10 @@ class Book:
         self.topics.add(job_topic(spec.id))
 
     def _holder_of(self, spec: JobSpec) -> Entry | None:
-        """The job that holds the unique name of this one, if it is in its way."""
+        """The job that holds this unique name and is in conflict with the spec."""
         holder = None if spec.unique is None else self.uniques.get(spec.unique)
         if holder is not None and spec.unique_while == "waiting" and holder.state is State.RUNNING:
-            return None  # it gives the name up
+            return None  # the running job gives up the name
         return holder
 
     def _leave_lease(self, entry: Entry) -> None:
@@ -173,24 +177,24 @@ class Book:
         entry.reaped = entry.alone = entry.ahead = entry.suspending = False
 
     def _rerank(self, entry: Entry, priority: int | None, now: Now, *, by: str) -> None:
-        self._keep_no_more(entry)
+        self._release_reservation(entry)
         self._exit(entry)
         before = entry.priority
         entry.priority = before if priority is None else priority
-        self._place(entry)
+        self._update_rank(entry)
         self._enter(entry)
         if entry.priority != before:
-            self._change(entry, "reprioritised", now, by, priority=entry.priority)
+            self._record(entry, "reprioritised", now, by, priority=entry.priority)
 
-    def _place(self, entry: Entry) -> None:
-        # Whatever comes back to its queue stands by today's discipline: a change of it re-ranks only what waits.
+    def _update_rank(self, entry: Entry) -> None:
+        # By the queue's present discipline: a change of the discipline re-ranks only the jobs that wait at that time.
         entry.rank = rank_of(self.settings(entry.spec.queue), entry.priority, entry.arrived, entry.seq)
 
     def drop(self, entry: Entry, now: Now, *, keys_for: timedelta | None, lives_on: bool = False) -> None:
-        """Forget a job. Its keys are spent until `keys_for` after their submit, or after now if the job `lives_on` in
+        """Delete a job. Its keys are spent until `keys_for` after their submit, or from now if the job `lives_on` in
         another store; None frees them at once."""
         if entry.state in UNFINISHED:
-            self._wait_no_more(entry)
+            self._release_offers(entry)
             self._exit(entry)
             self._leave_lease(entry)
             self._forget_expiry(entry)
@@ -206,7 +210,7 @@ class Book:
                 key.until = (now.steady if lives_on else key.at) + span(keys_for)
 
     def _forget_expiry(self, entry: Entry) -> None:
-        """The limit is on the wait for the first start; later waits are the retries' own."""
+        """Drop the wait limit. It applies only to the wait for the first start."""
         if entry.expires is not None:
             self.expiring.discard(entry.expires, entry.seq)
             entry.expires = None
@@ -220,8 +224,8 @@ class Book:
         return entry.due is not None and entry.due[1] > (now.wall if entry.due[0] == "wall" else now.steady)
 
     def _first_state(self, entry: Entry, now: Now) -> State:
-        """Where a job stands that waits for nothing else: in its queue; if it is run by its own holder, with those who
-        wait for what it needs, who are asked before this transaction ends."""
+        """The state of a job that may start: queued. A job with a holder is blocked instead, and its resource is
+        offered before this transaction ends."""
         if entry.spec.holder is None:
             return State.QUEUED
         entry.blocked_on = entry.needs[0].resource
@@ -241,7 +245,7 @@ class Book:
         elif state is State.SCHEDULED:
             assert entry.due is not None
             self.due[entry.due[0]].add(entry.due[1], entry.seq)
-            self.topics.add(work_topic(entry.spec.queue))  # an idle worker must plan anew
+            self.topics.add(work_topic(entry.spec.queue))  # an idle worker must compute its sleep again
         elif state is State.BLOCKED:
             assert entry.blocked_on is not None
             self.blocked.setdefault(entry.blocked_on, Ready()).add(entry.lane, entry.rank)
@@ -259,15 +263,15 @@ class Book:
             assert entry.blocked_on is not None
             self.blocked[entry.blocked_on].discard(entry.lane, entry.rank)
 
-    def _wait_no_more(self, entry: Entry) -> None:
-        """What a queued job was offered is for the next one."""
-        self._keep_no_more(entry)
+    def _release_offers(self, entry: Entry) -> None:
+        """Offer the resources that a queued job could have taken to the next waiting jobs."""
+        self._release_reservation(entry)
         if entry.state is State.QUEUED:
             self.freed.update(need.resource for need in entry.needs)
             if entry.attempt:
                 self.freed.update(RETRY_CAUSE_PREFIX + need.resource for need in entry.needs)
 
-    def _keep_no_more(self, entry: Entry) -> None:
+    def _release_reservation(self, entry: Entry) -> None:
         for need in entry.needs:
             gauge = self.gauge(need.resource)
             if gauge.kept is not None and gauge.kept.seq == entry.seq:
@@ -284,11 +288,11 @@ class Book:
             counts = self.totals[cell] = Counts()
         return counts
 
-    def _change(self, entry: Entry, kind: str, now: Now, by: str, **changed: object) -> None:
+    def _record(self, entry: Entry, kind: str, now: Now, by: str, **changed: object) -> None:
         event = Event(n=entry.n + 1, kind=kind, job=entry.spec.id, at=moment(now.wall), by=by, **changed)  # type: ignore[arg-type]
-        self._tell(entry, event, now)
+        self._record_event(entry, event, now)
 
-    def _tell(self, entry: Entry, event: Event, now: Now) -> None:
+    def _record_event(self, entry: Entry, event: Event, now: Now) -> None:
         entry.n = event.n
         entry.history.append(event)
         entry.history = events.shorten_history(entry.history)
@@ -304,15 +308,15 @@ def due_at(entry: Entry) -> datetime | None:
 
 
 def check(puts: Iterable[Put]) -> None:
-    """Before anything is written: what raises half way through would leave half an operation behind."""
+    """Refuse bad records before anything is written: an error half-way would leave half an operation behind."""
     for put in puts:
         if put.tells and put.tells not in events.KINDS:
-            raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is no kind of event")
+            raise BadInput(f"{put.kind} {put.name!r}: {put.tells!r} is not a kind of event")
         if put.value is not None and (kind := _KINDS.get(put.kind)) is not None:
             try:
                 msgspec.json.decode(put.value, type=kind)
             except msgspec.DecodeError as error:
-                raise BadInput(f"{put.kind} {put.name!r}: these are no {put.kind} settings: {error}") from None
+                raise BadInput(f"{put.kind} {put.name!r}: not valid {put.kind} settings: {error}") from None
 
 
 _KINDS = {"queue": QueueSettings, "resource": ResourceSettings, "gate": Gate, "health": Health}

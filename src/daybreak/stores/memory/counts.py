@@ -1,4 +1,4 @@
-"""What has happened to jobs of one lane and priority: how often, and how long it took together."""
+"""The totals of one lane and priority: what happened, how often, and the total time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from daybreak.store.protocol import MAXIMA
 
 
 class Counts:
+    """`of` maps what happened to its number and its total time in microseconds."""
+
     __slots__ = ("of",)
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""One job as the memory store keeps it: every field of its state in one place."""
+"""One job in the memory store, with every field of its state."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from daybreak.core.rank import Rank
 from daybreak.core.units import moment, period
 from daybreak.store.protocol import Filter
 
-# Of every job that runs: looked up once, because Python 3.11 searches for a member of an enum each time it is named.
+# Module constants, because Python 3.11 searches for an enum member at every access.
 QUEUED: Final = State.QUEUED
 RUNNING: Final = State.RUNNING
 COMPLETED: Final = State.COMPLETED
 
 
 class Entry(Struct, eq=False, gc=False, kw_only=True):
-    """`lane` and `needs` are the spec's, which never change. Nothing here leads back to the entry, so that Python's
-    collector of cycles need not look through all jobs there are again and again."""
+    """`lane` and `needs` are copied from the spec, which never changes. Nothing here refers back to the entry, so the
+    garbage collector need not traverse all jobs again and again (`gc=False`)."""
 
     spec: JobSpec
     lane: tuple[str, str, int]

@@ -1,4 +1,4 @@
-"""The life of a lease: claimed, kept alive, taken over, settled; and what time does to jobs that wait for one."""
+"""Leases: claimed, extended, taken over, settled. Also what happens with time: jobs fall due and expire."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from daybreak.stores.memory.resource_queue import ResourceQueue
 
 
 class Leasing(ResourceQueue):
+    """Claim, extend, reap, settle, advance."""
+
     __slots__ = ()
 
     def claim(self, claim: Claim, now: Now) -> tuple[list[Entry], bool]:
-        """The most urgent jobs that the claimant may have, leased; and whether more may be there at once."""
+        """Lease the most urgent jobs that the worker may run. Returns them, and whether more may be available at
+        once."""
         due, expired, parked = self.promote(PROMOTED_PER_CLAIM, now), 0, 0
         served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
         room = {queue: self._room(queue) for queue in claim.queues}
-        taken, term = self._taken_before(claim), span(claim.lease_for)
+        taken, term = self._entries_of_this_call(claim), span(claim.lease_for)
         while len(taken) < claim.limit and expired < PROMOTED_PER_CLAIM and parked < MAX_PARKED_PER_CLAIM:
             head = self._next(claim, room, served, now)
             if head is None:
@@ -50,7 +53,7 @@ class Leasing(ResourceQueue):
             served[queue] += 1
         return taken, True
 
-    def _taken_before(self, claim: Claim) -> list[Entry]:
+    def _entries_of_this_call(self, claim: Claim) -> list[Entry]:
         if not claim.repeats or claim.call is None:
             return []
         held = (e for e in self.running.values() if e.worker == claim.worker and e.call == claim.call)
@@ -73,7 +76,7 @@ class Leasing(ResourceQueue):
                 virtual_time(served[queue], settings.weight),
             )
 
-        return min(heads, key=turn_of)  # of equals the first, as the claimant names its queues
+        return min(heads, key=turn_of)  # of equal queues the first in the order of the claim
 
     def _room(self, queue: str) -> float:
         settings = self.settings(queue)
@@ -121,7 +124,7 @@ class Leasing(ResourceQueue):
             entry.worker, entry.call, entry.reaped = reap.worker, None, True
             entry.term = span(reap.lease_for)
             entry.until = now.steady + entry.term
-            self._change(entry, "lease_expired", now, reap.worker, fence=entry.fence)
+            self._record(entry, "lease_expired", now, reap.worker, fence=entry.fence)
         return lapsed[: reap.limit]
 
     # -- settle --------------------------------------------------------------------------------------------------------
@@ -131,28 +134,28 @@ class Leasing(ResourceQueue):
         if entry is None or entry.fence != settlement.fence:
             return False
         if entry.state is not RUNNING:
-            return True  # this very fence ended before: the reply was lost, the work was not
+            return True  # a repetition: this fence was settled before, and only the reply was lost
         if settlement.unused:
             self._give_starts(entry)
         if entry.cancelling is not None:
-            # Whoever was told that a running job is being cancelled never sees it complete or run again.
+            # A cancel request is binding: the job neither completes nor runs again.
             entry.attempt = settlement.attempt
             self._finish(entry, State.CANCELLED, now, by=entry.cancelling)
             return True
         if entry.suspending and settlement.state in (State.QUEUED, State.SCHEDULED):
             settlement = msgspec.structs.replace(settlement, state=State.SUSPENDED, delay=None)
         self._write(entry, settlement, now)
-        self.following_inserts += settlement.inserts
-        self.following_puts += settlement.puts
+        self.settlement_inserts += settlement.inserts
+        self.settlement_puts += settlement.puts
         return True
 
-    def follow(self, now: Now) -> None:
-        """What the settlements of a transaction bring with them, once all of them are written."""
-        for spec in self.following_inserts:  # part of an accepted settlement: a full queue does not refuse them
+    def write_settlement_extras(self, now: Now) -> None:
+        """Write the inserts and puts of the accepted settlements, after all settlements are written."""
+        for spec in self.settlement_inserts:  # a full queue does not refuse them: the settlement is accepted
             self.insert(spec, now, bounded=False)
-        for put in self.following_puts:
+        for put in self.settlement_puts:
             self.put(put, now)
-        self.following_inserts, self.following_puts = [], []
+        self.settlement_inserts, self.settlement_puts = [], []
 
     def _write(self, entry: Entry, settlement: Settlement, now: Now) -> None:
         self._count_settled(entry, settlement, now)
@@ -172,9 +175,9 @@ class Leasing(ResourceQueue):
         if settlement.state in FINAL:
             self._close(entry, now, settlement.keep_for)
         else:
-            self._place(entry)
+            self._update_rank(entry)
             self._enter(entry)
-        self._tell(entry, events.settled(settlement, entry.n + 1, moment(now.wall), due_at(entry)), now)
+        self._record_event(entry, events.settled(settlement, entry.n + 1, moment(now.wall), due_at(entry)), now)
 
     def _give_starts(self, entry: Entry) -> None:
         for need in entry.needs:
@@ -197,15 +200,15 @@ class Leasing(ResourceQueue):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def promote(self, limit: int, now: Now) -> int:
-        """Queue what is due; a bounded number, so that a million due at once is no giant transaction."""
-        self.offer_what_time_freed(now)
+        """Queue the jobs that are due, up to a limit, so that a million at once do not become one giant transaction."""
+        self.offer_due_resources(now)
         due = self.due["steady"].until(now.steady, limit)
         due += self.due["wall"].until(now.wall, limit - len(due))
         for entry in map(self.jobs.__getitem__, due):
             self._exit(entry)
             entry.state, entry.due = State.QUEUED, None
             self._enter(entry)
-            self._change(entry, "due", now, "", state=State.QUEUED)
+            self._record(entry, "due", now, "", state=State.QUEUED)
         return len(due)
 
     def expire(self, limit: int, now: Now) -> int:
@@ -216,7 +219,7 @@ class Leasing(ResourceQueue):
 
     def next_in(self, now: Now) -> timedelta | None:
         firsts = ((self.due["steady"].first(), now.steady), (self.due["wall"].first(), now.wall))
-        delays = [first - hand for first, hand in firsts if first is not None]
+        delays = [first - time for first, time in firsts if first is not None]
         delays += [gauge.look - now.steady for gauge in self.gauges.values() if gauge.look is not None]
         return timedelta(microseconds=max(0, min(delays))) if delays else None
 

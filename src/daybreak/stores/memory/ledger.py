@@ -1,4 +1,4 @@
-"""What holds of jobs: every transition, written out plainly. Other stores repeat this in their own tongue."""
+"""Every transition of a job, written out plainly. The other stores do the same in SQL or Lua."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from daybreak.stores.memory.lease import Leasing
 
 
 class Ledger(Leasing, Amending):
-    """All of it: what is kept (book), what is let in (accept), what runs (lease), and what people change (amend)."""
+    """All parts together: book, accept, resource_queue, lease and amend."""
 
     __slots__ = ()
 

@@ -1,4 +1,5 @@
-"""Queued jobs in rank order: one sorted lane for each queue, task and version, so a claim never looks at other work."""
+"""Queued jobs in rank order: one sorted lane for each queue, task and version, so a claim reads only lanes it may
+use."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ Lane = tuple[str, str, int]
 
 
 class Ready:
+    """The lanes of waiting jobs."""
+
     def __init__(self) -> None:
         self._lanes: dict[Lane, Ranks] = {}
 
@@ -26,7 +29,7 @@ class Ready:
             del self._lanes[lane]
 
     def head(self, queue: str, tasks: frozenset[tuple[str, int]] | None) -> Rank | None:
-        """The first job of a queue among the tasks that the claimant knows."""
+        """The first job of a queue, of the tasks that the worker knows."""
         best: Rank | None = None
         for (name, task, version), ranks in self._lanes.items():
             if name == queue and (tasks is None or (task, version) in tasks):
@@ -50,7 +53,8 @@ class Ready:
 
 
 class Ranks:
-    """A sorted list from which the first is taken at no cost: what is taken stays in place until half of it is gone."""
+    """A sorted list with a cheap removal of the first item: removed items stay in the list until they are half of
+    it."""
 
     def __init__(self) -> None:
         self._all: list[Rank] = []

@@ -1,4 +1,4 @@
-"""What jobs share: who must wait for a resource, and who may try when it is free."""
+"""The jobs that wait for a resource, and which of them may try when it is free."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from daybreak.stores.memory.ready import Ready
 
 
 class ResourceQueue(Accepting):
+    """Taking, giving back and offering resources."""
+
     __slots__ = ()
 
     def lacking(self, entry: Entry, now: Now) -> str | None:
-        """The first of what it needs that it cannot have now; None when it can have all of it."""
+        """The first resource that a job must wait for; None if all are free."""
         for need in entry.needs:
             gauge = self.gauge(need.resource)
             if gauge.lacks(need.slots, now.steady, seq=entry.seq, priority=entry.priority):
@@ -38,7 +40,7 @@ class ResourceQueue(Accepting):
         return None
 
     def fails_fast(self, entry: Entry, now: Now) -> bool:
-        """One that will not wait for a breaker ends where it meets an open one."""
+        """Fail a job that asked not to wait for an open breaker. Returns whether it did."""
         if not entry.spec.options.fail_fast:
             return False
         for need in entry.needs:
@@ -49,7 +51,7 @@ class ResourceQueue(Accepting):
         return False
 
     def _lease(self, entry: Entry, now: Now, *, worker: str, term: int, call: str | None = None) -> None:
-        self._keep_no_more(entry)
+        self._release_reservation(entry)
         self._exit(entry)
         for need in entry.needs:
             gauge = self.gauge(need.resource)
@@ -62,12 +64,12 @@ class ResourceQueue(Accepting):
         entry.attempt += 1
         entry.fence += 1
         if entry.spec.holder is not None:
-            self._fence(entry)
+            self._raise_fence(entry)
         entry.worker, entry.call = worker, call
         entry.term, entry.until = term, now.steady + term
         entry.started = now.wall
         entry.progress, entry.message = None, ""
-        self._tell(
+        self._record_event(
             entry,
             Event(
                 n=entry.n + 1, kind="started", job=entry.spec.id, at=moment(now.wall), by=worker,
@@ -76,8 +78,9 @@ class ResourceQueue(Accepting):
             now,
         )  # fmt: skip
 
-    def _fence(self, entry: Entry) -> None:
-        """Whoever guards what a lock protects compares fences: each holder of it has a higher one than all before."""
+    def _raise_fence(self, entry: Entry) -> None:
+        """Give a lock's holder a higher fence than every holder before, because the protected system compares
+        fences."""
         gauges = [self.gauge(need.resource) for need in entry.needs]
         entry.fence = max(entry.fence, *(gauge.fence + 1 for gauge in gauges))
         for gauge in gauges:
@@ -95,45 +98,45 @@ class ResourceQueue(Accepting):
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def park(self, entry: Entry, resource: str, now: Now) -> None:
-        """Let it wait for this resource, out of the way of claims; what else it was offered is for others."""
-        self._wait_no_more(entry)
+        """Block a job until this resource is free. Whatever else it was offered goes to other jobs."""
+        self._release_offers(entry)
         self.freed.discard(resource)
         self._exit(entry)
         entry.state, entry.blocked_on = State.BLOCKED, resource
         if entry.blocked_since is None:
             entry.blocked_since = now.steady
         self._enter(entry)
-        self._change(entry, "blocked", now, "", state=State.BLOCKED, note=resource)
+        self._record(entry, "blocked", now, "", state=State.BLOCKED, note=resource)
         if (spared := spared_resource(resource)) is not None:
             self._count(entry, "spared")
             self.gauge(resource).look = self.gauge(spared).look_at_retries(now.steady, offered=0, more=False)
             return
-        self._keep_for(entry, now)
+        self._reserve_for(entry, now)
         self.gauge(resource).plan(now.steady, offered=0, more=False)
 
-    def _may_keep_for(self, entry: Entry, now: Now) -> bool:
+    def _may_reserve_for(self, entry: Entry, now: Now) -> bool:
         return is_passed_over(entry.needs, entry.blocked_since, now.steady) and all(
             self.gauge(need.resource).may_keep(need.slots, now.steady, seq=entry.seq, priority=entry.priority)
             for need in entry.needs
         )
 
-    def _keep_for(self, entry: Entry, now: Now) -> None:
-        """Those that need much are passed over by those that need little. After a while what they need is kept for
-        them as it comes free: all of it or nothing, and for the first of them in rank. So nobody waits for ever, and no
-        two wait for one another."""
-        if not self._may_keep_for(entry, now):
+    def _reserve_for(self, entry: Entry, now: Now) -> None:
+        """Reserve free slots for a job that was passed over for too long by jobs that need fewer. Slots of all its
+        resources are reserved, or none, and only for the first such job in rank. So no job waits for ever, and no two
+        jobs wait for each other."""
+        if not self._may_reserve_for(entry, now):
             return
         for need in entry.needs:
             gauge = self.gauge(need.resource)
             if gauge.limit is not None:
                 if gauge.kept is not None:
-                    self._keep_no_more(self.jobs[gauge.kept.seq])
+                    self._release_reservation(self.jobs[gauge.kept.seq])
                 gauge.kept = Reservation(entry.seq, entry.priority, need.slots)
 
     # -- offering ------------------------------------------------------------------------------------------------------
 
     def offer_freed(self, now: Now) -> bool:
-        """Before a transaction ends: whatever it freed is offered to those who wait for it. Was there anyone?"""
+        """Offer what this transaction freed to the jobs that wait for it. Returns whether any job may try now."""
         any_tried = False
         while self.freed:
             resource = min(self.freed)
@@ -143,26 +146,27 @@ class ResourceQueue(Accepting):
             any_tried = offer(resource, now) or any_tried
         return any_tried
 
-    def offer_what_time_freed(self, now: Now) -> None:
+    def offer_due_resources(self, now: Now) -> None:
         looks = ((gauge.look, name) for name, gauge in self.gauges.items() if gauge.look is not None)
         due = [name for _, name in sorted((look, name) for look, name in looks if look <= now.steady)][:MAX_OFFERED]
         kept = {kept.seq for name in due if (kept := self.gauge(name).kept) is not None}
         for seq in sorted(kept):
-            self._ask_for(self.jobs[seq], now)
+            self._let_claim_decide(self.jobs[seq], now)
         self.freed.update(due)
         self.offer_freed(now)
 
-    def _ask_for(self, entry: Entry, now: Now) -> None:
-        """Nothing is kept for long for a job that no claim may have: its queue is paused, say. Let a claim find it,
-        which keeps the slots for it again. If none has come until the next look, they are for others."""
+    def _let_claim_decide(self, entry: Entry, now: Now) -> None:
+        """Slots must not stay reserved for a job that no claim takes, for example because its queue is paused. So the
+        job is queued: a claim that finds it reserves the slots again. If no claim has by the next check, they go to
+        other jobs."""
         if entry.state is State.QUEUED:
-            self._keep_no_more(entry)
+            self._release_reservation(entry)
         elif entry.spec.holder is None:
             self._unblock(entry, now)
 
     def _offer(self, resource: str, now: Now) -> bool:
-        """The best-ranked of every lane may try, as many as there is room for: so that no paused queue and no task
-        without a worker sits on what others could use."""
+        """Let the best-ranked jobs of every lane try, as many as there is room for. One lane is not enough: a paused
+        queue, or a task without a worker, would block what others could use."""
         gauge, waiting = self.gauge(resource), self.blocked.get(resource)
         offered, more = 0, False
         if waiting and now.steady >= gauge.shut_until:
@@ -170,7 +174,7 @@ class ResourceQueue(Accepting):
                 tried, rest = self._offer_lane(resource, gauge, ranks, now)
                 offered, more = max(offered, tried), more or rest
         elif waiting:
-            self._fail_those_in_haste(waiting, now)
+            self._fail_fast_waiters(waiting, now)
         if waiting:
             gauge.plan(now.steady, offered=offered, more=more)
         else:
@@ -179,7 +183,7 @@ class ResourceQueue(Accepting):
         return offered > 0
 
     def _offer_lane(self, resource: str, gauge: Gauge, ranks: list[Rank], now: Now) -> tuple[int, bool]:
-        """How many were told to try, and whether others might be who were not looked at."""
+        """How many jobs may try now, and whether there are more that were not checked."""
         starts, tried, beside = gauge.starts(now.steady), 0, 0
         for rank in ranks[:MAX_OFFERED]:
             if tried >= starts or gauge.is_full(beside):
@@ -193,8 +197,9 @@ class ResourceQueue(Accepting):
             elif gauge.lacks(
                 beside + need_of(entry.spec, resource), now.steady, seq=entry.seq, priority=entry.priority
             ):
-                if not tried and self._may_keep_for(entry, now):
-                    self._unblock(entry, now)  # the claim that finds it keeps slots for it: so somebody would run it
+                if not tried and self._may_reserve_for(entry, now):
+                    # A claim that finds it reserves the slots: only then is it known that some worker would run it.
+                    self._unblock(entry, now)
                     return 1, False
             else:
                 beside += need_of(entry.spec, resource)
@@ -202,13 +207,13 @@ class ResourceQueue(Accepting):
                 self._unblock(entry, now)
         return tried, len(ranks) > MAX_OFFERED
 
-    def _fail_those_in_haste(self, waiting: Ready, now: Now) -> None:
+    def _fail_fast_waiters(self, waiting: Ready, now: Now) -> None:
         for ranks in waiting.lanes().values():
             for rank in ranks[:MAX_OFFERED]:
                 self.fails_fast(self.jobs[rank.seq], now)
 
     def _offer_retries(self, cause: str, now: Now) -> bool:
-        """As `_offer`, to retries that wait because their resource fails."""
+        """Like `_offer`, for retries that wait because their resource is failing."""
         spared = spared_resource(cause)
         assert spared is not None
         gauge, waiting = self.gauge(spared), self.blocked.get(cause)
@@ -229,10 +234,10 @@ class ResourceQueue(Accepting):
         self._exit(entry)
         entry.state = State.QUEUED
         self._enter(entry)
-        self._change(entry, "unblocked", now, "", state=State.QUEUED)
+        self._record(entry, "unblocked", now, "", state=State.QUEUED)
 
     def _grant(self, entry: Entry, now: Now) -> None:
-        """To its holder, who waits to be told."""
+        """Lease a job to its holder, if all its resources are free."""
         assert entry.spec.holder is not None
         lacking = self.lacking(entry, now)
         if lacking is None:
@@ -241,4 +246,4 @@ class ResourceQueue(Accepting):
         elif lacking != entry.blocked_on:
             self.park(entry, lacking, now)
         else:
-            self._keep_for(entry, now)
+            self._reserve_for(entry, now)

@@ -1,4 +1,4 @@
-"""The seam over the ledger: each operation runs to its end without a break, so it is atomic by construction."""
+"""The seam on top of the ledger. Each operation runs without an await, so it is atomic by construction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from daybreak.system.ports import RealWorld, World
 
 
 class MemoryStore:
-    """Jobs in this process's memory: gone with it."""
+    """Jobs in the memory of this process; they end with it."""
 
     traits = Traits(
         name="memory", durable="nothing outlives the process", shared=False, features=frozenset({"resources"})
@@ -88,7 +88,7 @@ class MemoryStore:
         check([*exchange.put, *(put for settlement in exchange.settle for put in settlement.puts)])
         settled = [ledger.settle(cleaned_settlement(settlement), at) for settlement in exchange.settle]
         ledger.settled.clear()
-        ledger.follow(at)
+        ledger.write_settlement_extras(at)
         inserted = [ledger.insert(spec, at) for spec in exchange.insert]
         put = [ledger.put(put, at) for put in exchange.put]
         ledger.offer_freed(at)
@@ -137,7 +137,7 @@ class MemoryStore:
         return Amended(answers, cursor)
 
     def _chunk(self, amend: Amend, where: Filter) -> tuple[list[Entry], str | None]:
-        # Newest first and downwards: what arrives meanwhile is not meant, or a bulk change under load might never end.
+        # Newest first: jobs that arrive meanwhile are not included, else a bulk change under load might never end.
         before = _number(amend.cursor) if amend.cursor else self._ledger.seq + 1
         scanned = sorted((seq for seq in self._ledger.jobs if seq < before), reverse=True)[:SCANNED_PER_CHUNK]
         chunk: list[Entry] = []
@@ -234,7 +234,7 @@ class MemoryStore:
         for entry in old[: purge.limit]:
             ledger.drop(entry, at, keys_for=purge.keys_for)
         before = at.steady - span(purge.events_for)
-        stale = next((i for i, (told, _) in enumerate(ledger.feed) if told > before), len(ledger.feed))
+        stale = next((i for i, (at_steady, _) in enumerate(ledger.feed) if at_steady > before), len(ledger.feed))
         del ledger.feed[:stale]
         ledger.feed_start += stale
         lapsed = sorted(
@@ -304,4 +304,4 @@ def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise BadInput(f"{text!r} is no cursor of this store: pass on what the last page gave") from None
+        raise BadInput(f"{text!r} is not a cursor of this store: pass the cursor of the previous page") from None

@@ -1,4 +1,4 @@
-"""Jobs by an instant: what is due, and what comes next."""
+"""Jobs sorted by an instant: which are due, and when the next one is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right, insort
 
 
 class Timeline:
+    """Pairs of instant and seq, sorted."""
+
     def __init__(self) -> None:
         self._at: list[tuple[int, int]] = []
 

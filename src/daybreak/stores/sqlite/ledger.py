@@ -44,7 +44,7 @@ class StoreCache:
     def refreshed(self, db: apsw.Connection) -> StoreCache:
         """The part of this cache that is still valid after a commit of another connection."""
         known = StoreCache()
-        found: Any = db.execute(sql.look_again).fetchone()
+        found: Any = db.execute(sql.read_state).fetchone()
         known.last_seq, known.last_id, known.last_pos, lanes, known.revision = found
         if known.revision == self.revision:
             known.settings = self.settings

@@ -161,7 +161,7 @@ def anchor(db: apsw.Connection, wall: int, steady: int, boot: str) -> int:
         return int(db.execute(sql.get_meta, ("anchor",)).fetchone()[0])  # type: ignore[index]
     latest = int(db.execute(sql.latest_time).fetchone()[0])  # type: ignore[index]
     found = max(wall, latest) - steady
-    db.execute(sql.bury_leases)
+    db.execute(sql.expire_leases)
     db.execute(sql.set_meta, ("boot", boot))
     db.execute(sql.set_meta, ("anchor", found))
     return found

@@ -1,7 +1,7 @@
 -- The event feed.
 
 -- name: empty_feed
--- The newest row stays, without its events, so that a pos is never given twice.
+-- The newest row stays, without its events, so that a pos is never used twice.
 UPDATE feed SET lines = x'' WHERE pos <= ?
 
 -- name: feed_from

@@ -1,4 +1,4 @@
--- Pages of jobs, counts and positions; each walks one index.
+-- Pages of jobs, counts and positions; each statement reads one index.
 
 -- name: ahead_among_waiting
 SELECT count(*) FROM (SELECT 1 FROM held WHERE cause = ? AND lane = ? AND (band, ord, seq) < (?, ?, ?) LIMIT ?)
@@ -13,7 +13,7 @@ SELECT count(*) FROM (SELECT 1 FROM held WHERE cause = ? LIMIT ?)
 SELECT band, ord, seq FROM ready WHERE lane = ? ORDER BY band DESC, ord DESC, seq DESC LIMIT 1
 
 -- name: options_in_lane
--- How those who wait for a resource in one lane are run, the first of them.
+-- The options of the first jobs that wait for a resource in one lane.
 SELECT h.seq, j.options FROM held h CROSS JOIN job j ON j.seq = h.seq
 WHERE h.cause = ? AND h.lane = ?
 ORDER BY h.band, h.ord, h.seq
@@ -67,7 +67,7 @@ SELECT seq FROM done INDEXED BY done_unhappy WHERE state = ? AND state <> 'compl
 SELECT seq FROM held WHERE cause = ? AND lane = ? ORDER BY band, ord, seq LIMIT ?
 
 -- name: waiting_lanes
--- The lanes in which jobs wait for a resource, found by skipping from one to the next: there may be very many jobs.
+-- The lanes in which jobs wait for a resource. The recursion skips from lane to lane, because there may be very many jobs.
 WITH RECURSIVE lanes (lane) AS (
     SELECT min(lane) FROM held WHERE cause = ?1
     UNION ALL

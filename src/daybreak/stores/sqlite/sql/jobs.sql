@@ -17,7 +17,7 @@ SELECT max(id) FROM job
 SELECT max(coalesce((SELECT max(seq) FROM job), 0), coalesce((SELECT value FROM meta WHERE name = 'seq'), 0))
 
 -- name: latest_time
--- The latest steady time that the file knows of.
+-- The latest steady time that the file contains.
 SELECT max(
     coalesce((SELECT arrived FROM job ORDER BY seq DESC LIMIT 1), 0),
     coalesce((SELECT at FROM feed ORDER BY pos DESC LIMIT 1), 0),

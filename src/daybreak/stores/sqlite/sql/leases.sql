@@ -1,11 +1,11 @@
--- Leases: begun, extended, taken over, ended.
+-- Leases: inserted, extended, taken over, deleted.
 
--- name: ask_lease
--- A request to whoever runs the job, told by the next heartbeat.
+-- name: request_lease
+-- A request to cancel or suspend; the holder gets it with the reply to its next heartbeat.
 UPDATE lease SET cancelling = ?, suspending = ?, n = ?, history = ? WHERE seq = ?
 
--- name: bury_leases
--- Another boot: whoever held these is dead.
+-- name: expire_leases
+-- After a reboot all holders are dead: their leases expire at once.
 UPDATE lease SET until = 0, term = 0
 
 -- name: carry_lease
@@ -18,7 +18,7 @@ DELETE FROM lease WHERE seq = ?
 UPDATE lease SET until = ?, term = ?, alone = coalesce(?, alone), ahead = coalesce(?, ahead) WHERE seq = ?
 
 -- name: fence_of
--- The fence of a job that nobody holds: equal to a settlement's, that settlement was written before.
+-- The fence of a job without a lease. If it equals that of a settlement, that settlement was written before.
 SELECT fence FROM done WHERE seq = ?1
 UNION ALL SELECT fence FROM delayed WHERE seq = ?1
 UNION ALL SELECT fence FROM held WHERE seq = ?1

@@ -1,11 +1,11 @@
--- Queued jobs in rank order, and the lanes they stand in.
+-- Queued jobs in rank order, and their lanes.
 
 -- name: all_lanes
 SELECT id, queue, task, version FROM lane
 
 -- name: claim_lane
--- The first jobs of one lane, in rank order, with all that a lease carries.
--- CROSS JOIN keeps the walk on the clustered index of ready; the planner may not turn it round.
+-- The first jobs of one lane in rank order, with all columns that a lease needs.
+-- CROSS JOIN makes SQLite read `ready` first, by its primary key: the planner may not change the order.
 SELECT r.band, r.ord, r.seq, r.attempt, r.fence, r.n, r.carry, r.history,
        j.id, j.priority, j.asked, j.created, j.expires, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra, j.args
 FROM ready r CROSS JOIN job j ON j.seq = r.seq
@@ -32,5 +32,5 @@ SELECT
     (SELECT min(look) FROM gauge WHERE look IS NOT NULL)
 
 -- name: take_from_lane
--- What was claimed is a prefix of the lane: one range delete for the whole batch.
+-- The claimed jobs are a prefix of the lane, so one range delete removes the whole batch.
 DELETE FROM ready WHERE lane = ? AND (band, ord, seq) <= (?, ?, ?)

@@ -1,4 +1,4 @@
--- Records, queue settings and the store's own notes.
+-- Records, queue settings, and the store's own values (meta).
 
 -- name: all_records
 SELECT name, revision, value FROM record WHERE kind = ? AND (?2 IS NULL OR name = ?2) ORDER BY name

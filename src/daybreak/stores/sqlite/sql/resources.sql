@@ -18,9 +18,9 @@ SELECT used, tat, shut_until, look, kept_seq, kept_priority, kept_slots, fence, 
        taken_at
 FROM gauge WHERE name = ?
 
--- name: look_again
--- What changes with nearly every commit; how many lanes there are, which are only ever added; and the revision of the
--- record that was written last: while it is the same, so are all settings.
+-- name: read_state
+-- Values that change with nearly every commit; the number of lanes, which only grows; and the revision of the latest record:
+-- while it is the same, no settings have changed.
 SELECT
     max(coalesce((SELECT max(seq) FROM job), 0), coalesce((SELECT value FROM meta WHERE name = 'seq'), 0)),
     coalesce((SELECT max(id) FROM job), ''),

@@ -1,4 +1,4 @@
--- Counts of jobs by state, and totals of what has happened.
+-- Counts of jobs by state, and totals of what happened.
 
 -- name: add_tally
 INSERT INTO tally (lane, priority, state, n, totals) VALUES (?, ?, ?, ?, ?)
