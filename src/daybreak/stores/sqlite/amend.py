@@ -104,7 +104,7 @@ def _resume(ledger: Ledger, row: Row, request: Amend) -> Answer:
 
 
 def _write_lease_request(ledger: Ledger, row: Row) -> None:
-    ledger.execute(sql.request_lease, (row.cancelling, row.suspending, row.n, row.history, row.seq))
+    ledger.execute(sql.request_lease_end, (row.cancelling, row.suspending, row.n, row.history, row.seq))
     ledger.wake(worker_topic(row.worker or ""))
 
 

@@ -1,6 +1,6 @@
 -- Leases: inserted, extended, taken over, deleted.
 
--- name: request_lease
+-- name: request_lease_end
 -- A request to cancel or suspend; the holder gets it with the reply to its next heartbeat.
 UPDATE lease SET cancelling = ?, suspending = ?, n = ?, history = ? WHERE seq = ?
 
