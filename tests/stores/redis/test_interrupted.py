@@ -39,16 +39,16 @@ class Scene:
         self.store = store
         self.server = server
         self.sending = threading.Event()
-        self.turns = store._blocking_client._group
-        self._real_ask, self.turns._ask = self.turns._ask, self._ask
+        self.group = store._blocking_client._group
+        self._real_insert, self.group._insert_group = self.group._insert_group, self._insert_group
 
-    def _ask(self, group) -> None:
+    def _insert_group(self, group) -> None:
         self.sending.set()
-        self._real_ask(group)
+        self._real_insert(group)
 
     def until_waiting(self, count: int) -> None:
         until = time.monotonic() + PATIENCE
-        while len(self.turns._waiting) < count or self.turns._lock.locked():
+        while len(self.group._waiting) < count or self.group._lock.locked():
             assert time.monotonic() < until
             time.sleep(0.001)
 
