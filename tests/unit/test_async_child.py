@@ -8,6 +8,7 @@ import socket
 import time
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from daybreak import Daybreak, values
@@ -57,6 +58,7 @@ class Supervisor:
         self._sock = sock
         self._frames = Frames(to_supervisor)
         self.ended: dict[int, tuple[str, object]] = {}
+        self.fences: list[tuple[int, str]] = []
 
     async def hear(self, jobs: int) -> dict[int, tuple[str, object]]:
         """Wait until so many jobs have ended; how each ended, and its result."""
@@ -71,7 +73,8 @@ class Supervisor:
 
     def _note(self, report: Report) -> None:
         for one in report.ended:
-            assert one.seq not in self.ended, "reported twice"
+            self.fences.append((one.fence, one.status))
+            assert one.seq not in self.ended or one.fence > 1, "reported twice"
             self.ended[one.seq] = (one.status, None if one.result is None else values.decode(one.result))
 
 
@@ -103,10 +106,25 @@ async def test_each_job_has_its_own_context():
 async def test_a_job_cancelled_before_its_first_step_is_reported_and_frees_its_slot():
     async with child_of(slots=1) as (child, supervisor):
         child.on_message(Run([work(n) for n in range(3)]))
-        child.on_message(Stop(1, "cancel"))
+        child.on_message(Stop(1, 1, "cancel"))
         ended = await supervisor.hear(3)
         assert begun == [1, 2], ended
     assert ended == {1: ("cancelled", None), 2: ("done", None), 3: ("done", None)}
+
+
+async def test_two_runs_of_one_job_under_different_fences_are_told_apart():
+    """A stop of the older run does not touch the new one, and each reports its own fence and frees its own slot."""
+    async with asyncio.timeout(30), child_of(slots=2) as (child, supervisor):
+        older = work(1)
+        child.on_message(Run([older]))
+        child.on_message(Run([msgspec.structs.replace(older, fence=3)]))
+        while len(child._running) < 2:  # noqa: ASYNC110 - it starts in the next iteration
+            await asyncio.sleep(0)
+        child.on_message(Stop(older.seq, older.fence, "lost"))
+        while len(supervisor.fences) < 2:
+            supervisor.ended.clear()
+            await supervisor.hear(1)
+    assert supervisor.fences == [(1, "handed back"), (3, "done")]
 
 
 async def test_an_urgent_job_starts_before_waiting_work():

@@ -8,13 +8,14 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from daybreak import Daybreak
 from daybreak.core.errors import BadInput, CalledDuringImport, StoreUnavailable, TargetNotFound, Transient
-from daybreak.core.model import DEFAULT_OPTIONS, JobSpec, Lease, Options
+from daybreak.core.model import DEFAULT_OPTIONS, Done, HandedBack, JobSpec, Lease, Options
 from daybreak.core.units import micros, span
 from daybreak.stores.memory import MemoryStore
 from daybreak.system.code_digest import source_digest
@@ -36,7 +37,21 @@ from daybreak.worker.supervisor.pool import Pool
 from daybreak.worker.supervisor.prefetch import MAX_LATENESS, MAX_WAIT, SAMPLES, DurationForecast, PrefetchedLeases
 from daybreak.worker.supervisor.quarantine import FIRST_PROBATION, PROBATION_GROWTH, Probation, probation_seconds
 from daybreak.worker.target import load, target_of
-from daybreak.worker.wire import Frames, Hello, Progress, Stop, Work, frame, to_child, to_supervisor
+from daybreak.worker.wire import (
+    CheckpointSaved,
+    Ended,
+    Frames,
+    Hello,
+    Progress,
+    Report,
+    Returned,
+    SaveCheckpoint,
+    Stop,
+    Work,
+    frame,
+    to_child,
+    to_supervisor,
+)
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -91,7 +106,7 @@ class TestWorkQueue:
         queue = WorkQueue()
         queue.add([work(1), work(2)])
         assert queue.pop().seq == 1
-        assert queue.clear() == [2]
+        assert queue.clear() == [(2, 1)]
         assert queue.pop() is None
 
 
@@ -149,7 +164,7 @@ class TestProbation:
 
 class TestFrames:
     def test_any_split_of_the_stream_gives_the_same_messages(self):
-        said = [Progress(1, 0.5, "half"), Progress(2, 1.0, "x" * 1000)]
+        said = [Progress(1, 1, 0.5, "half"), Progress(2, 1, 1.0, "x" * 1000)]
         stream = b"".join(frame(message) for message in said)
         for size in (1, 2, 3, 7, 100, len(stream)):
             frames = Frames(to_supervisor)
@@ -157,7 +172,7 @@ class TestFrames:
             assert heard == said
 
     def test_both_directions_have_their_own_messages(self):
-        assert list(Frames(to_child).feed(frame(Stop(3, "cancel")))) == [Stop(3, "cancel")]
+        assert list(Frames(to_child).feed(frame(Stop(3, 1, "cancel")))) == [Stop(3, 1, "cancel")]
 
 
 class TestFailures:
@@ -425,6 +440,44 @@ async def test_leases_are_urgent_if_one_goes_before_all_held_jobs(pool, held, ca
     for seq, priority in enumerate(held):
         child.held[seq] = HeldLease(lease(seq, priority=priority), None)
     assert pool.are_urgent([lease(seq, priority=priority) for seq, priority in enumerate(came)]) is urgent
+
+
+class TestFences:
+    """A worker that was suspended may claim a job again while its older run, under an older fence, still runs."""
+
+    @pytest.fixture
+    def child(self, pool):
+        [child] = pool.children
+        child.held[7] = HeldLease(msgspec.structs.replace(lease(7), fence=3), None)
+        return child
+
+    async def test_the_outcome_of_an_older_run_is_not_that_of_the_new_lease(self, pool, child):
+        child.on_message(Report([Ended(7, 1, "done", 0.1)]))
+        assert (list(child.held), pool.ended) == ([7], [])
+        child.on_message(Report([Ended(7, 3, "done", 0.1)]))
+        assert not child.held
+        assert [(ended.fence, type(outcome)) for ended, outcome in pool.ended] == [(3, Done)]
+
+    async def test_work_of_an_older_lease_that_is_returned_leaves_the_new_lease_alone(self, pool, child):
+        child.on_message(Returned([(7, 1)]))
+        assert (list(child.held), pool.ended) == ([7], [])
+        child.on_message(Returned([(7, 3)]))
+        assert [(ended.fence, type(outcome)) for ended, outcome in pool.ended] == [(3, HandedBack)]
+
+    async def test_progress_and_checkpoints_of_an_older_run_are_not_written(self, pool, child):
+        written, sent = [], []
+        pool.use_heartbeats(
+            SimpleNamespace(
+                progress=lambda lease, *_: written.append(lease.fence),
+                save_checkpoint=lambda lease, *_: written.append(lease.fence),
+            )
+        )
+        child._send = sent.append
+        for fence in (1, 3):
+            child.on_message(Progress(7, fence, 0.5, ""))
+            child.on_message(SaveCheckpoint(7, fence, 1, b"{}"))
+        assert written == [3, 3]
+        assert sent == [CheckpointSaved(7, 1, held=False)], "the older run is told that its lease is lost"
 
 
 class Hours(RealWorld):

@@ -1,4 +1,7 @@
-"""The messages between supervisor and child: msgpack frames over a socket, each with a batch of work or outcomes."""
+"""The messages between supervisor and child: msgpack frames over a socket, each with a batch of work or outcomes.
+
+Messages about a job carry its fence: a worker that was suspended may claim a job again while its older run still runs
+in the same child, and what the older run does must not count for the new lease."""
 
 from __future__ import annotations
 
@@ -65,6 +68,7 @@ class Stop(Struct, array_like=True, tag=2):
     """Ask a job to end."""
 
     seq: int
+    fence: int
     reason: StopReason
 
 
@@ -88,6 +92,7 @@ class GetStack(Struct, array_like=True, tag=6):
     """Send the stack of a running job."""
 
     seq: int
+    fence: int
 
 
 ToChild = Hello | Run | Stop | CheckpointSaved | Recall | Exit | GetStack
@@ -112,6 +117,7 @@ class Ended(Struct, array_like=True, gc=False):
     """How one job ended, as seen by the child."""
 
     seq: int
+    fence: int
     status: Literal["done", "failed", "cancelled", "suspended", "timed out", "handed back"]
     ran_for: float
     result: bytes | None = None
@@ -129,6 +135,7 @@ class Progress(Struct, array_like=True, tag=3):
     """How far a running job is, from 0 to 1."""
 
     seq: int
+    fence: int
     fraction: float
     message: str
 
@@ -137,14 +144,15 @@ class SaveCheckpoint(Struct, array_like=True, tag=4):
     """Make this checkpoint durable and answer with `CheckpointSaved` and the same token."""
 
     seq: int
+    fence: int
     token: int
     checkpoint: bytes
 
 
 class Returned(Struct, array_like=True, tag=5):
-    """The answer to `Recall`: the child has not started these jobs and will not start them."""
+    """The answer to `Recall`: the child has not started these jobs, by seq and fence, and will not start them."""
 
-    seqs: list[int]
+    jobs: list[tuple[int, int]]
 
 
 class LogLine(Struct, array_like=True, tag=6):
@@ -158,6 +166,7 @@ class Stack(Struct, array_like=True, tag=7):
     """The stack of a job, formatted like a traceback."""
 
     seq: int
+    fence: int
     text: str
 
 

@@ -68,7 +68,7 @@ class AsyncChild:
         self._slots = slots
         self._log_level = log_level
         self._waiting = WorkQueue()
-        self._running: dict[int, _RunningJob] = {}
+        self._running: dict[tuple[int, int], _RunningJob] = {}  # by seq and fence
         self._started = 0  # jobs started in this iteration of the loop
         self._ended: list[Ended] = []
         self._leaving = asyncio.Event()
@@ -105,15 +105,15 @@ class AsyncChild:
                     self._schedule_start()
                 else:
                     self._start_batch()
-            case Stop(seq, reason):
-                job = self._running.get(seq)
+            case Stop(seq, fence, reason):
+                job = self._running.get((seq, fence))
                 if job is not None:
                     job.ctx.ask_to_stop(reason)
                     job.task.cancel()
-            case GetStack(seq):
-                job = self._running.get(seq)
+            case GetStack(seq, fence):
+                job = self._running.get((seq, fence))
                 if job is not None:
-                    self._write(frame(Stack(seq, stack_of_task(job.task))))
+                    self._write(frame(Stack(seq, fence, stack_of_task(job.task))))
             case CheckpointSaved(seq, token, held):
                 self._reporting.on_checkpoint_saved(seq, token, held=held)
             case Recall():
@@ -162,7 +162,7 @@ class AsyncChild:
             self._started += 1
             # Register the job before its task exists: with an eager task factory the task runs, and may end, inside
             # create_task.
-            job = self._running[work.seq] = _RunningJob(ctx, self._slot_table.begin(work.seq))
+            job = self._running[work.seq, work.fence] = _RunningJob(ctx, self._slot_table.begin(work.seq))
             if len(self._running) == 1:
                 self._busy.set()
             # Each job gets its own copy of a clean context: this code may run as the last step of another job.
@@ -190,14 +190,14 @@ class AsyncChild:
 
     def _on_task_done(self, work: Work, job: _RunningJob, task: asyncio.Task[None]) -> None:
         """Report a job whose task was cancelled before its first step; `_run` has reported every other one."""
-        if self._running.get(work.seq) is job and not self._has_loop_stopped:
+        if self._running.get((work.seq, work.fence)) is job and not self._has_loop_stopped:
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is None:
                 error = RuntimeError("the task ended without a report")
             self._end(work, ended_by_error(work, job.ctx, error, time.monotonic()))
 
     def _end(self, work: Work, ended: Ended) -> None:
-        self._slot_table.end(self._running.pop(work.seq).slot)
+        self._slot_table.end(self._running.pop((work.seq, work.fence)).slot)
         self._reporting.forget(work.seq)
         # All jobs of the loop share the working directory: restore it only when no other job can be using it.
         if not self._running:
@@ -262,7 +262,7 @@ class AsyncChild:
         current = asyncio.current_task(self._loop)
         if current is None:
             return 0
-        for seq, job in list(self._running.items()):
+        for (seq, _), job in list(self._running.items()):
             if getattr(job, "task", None) is current:
                 return seq
         return 0

@@ -66,11 +66,11 @@ class Reporting:
                         _, update = self._delayed_progress.popitem()
                         self._send(frame(update))
 
-    def save_checkpoint(self, seq: int, checkpoint: bytes, on_saved: Callable[[bool], None]) -> None:
+    def save_checkpoint(self, work: Work, checkpoint: bytes, on_saved: Callable[[bool], None]) -> None:
         """Ask the supervisor to save a checkpoint. `on_saved` gets False if the lease was lost."""
         token = next(self._tokens)
-        self._pending_checkpoints[seq, token] = on_saved
-        self._send(frame(SaveCheckpoint(seq, token, checkpoint)))
+        self._pending_checkpoints[work.seq, token] = on_saved
+        self._send(frame(SaveCheckpoint(work.seq, work.fence, token, checkpoint)))
 
     def on_checkpoint_saved(self, seq: int, token: int, *, held: bool) -> None:
         on_saved = self._pending_checkpoints.pop((seq, token), None)
@@ -92,7 +92,7 @@ class _JobReporter:
         self._work = work
 
     def progress(self, fraction: float, message: str) -> None:
-        self._reporting.progress(Progress(self._work.seq, fraction, clean(message)))
+        self._reporting.progress(Progress(self._work.seq, self._work.fence, fraction, clean(message)))
 
     def keep(self, checkpoint: bytes) -> None:
         if _is_on_event_loop():
@@ -107,7 +107,7 @@ class _JobReporter:
             replies.append(held)
             replied.set()
 
-        self._reporting.save_checkpoint(self._work.seq, checkpoint, on_saved)
+        self._reporting.save_checkpoint(self._work, checkpoint, on_saved)
         replied.wait()
         if not replies[0]:
             raise LeaseLost(self._work.job, self._work.fence)
@@ -120,7 +120,7 @@ class _JobReporter:
             with contextlib.suppress(RuntimeError):  # the loop of the caller has closed
                 loop.call_soon_threadsafe(_resolve, future, held)
 
-        self._reporting.save_checkpoint(self._work.seq, checkpoint, on_saved)
+        self._reporting.save_checkpoint(self._work, checkpoint, on_saved)
         if not await future:
             raise LeaseLost(self._work.job, self._work.fence)
 
@@ -146,7 +146,7 @@ def encode_report(ended: list[Ended]) -> bytes:
         if len(ended) > 1:
             return b"".join(encode_report([one]) for one in ended)
         failure = Failure(message=f"its outcome cannot be encoded: {type(error).__name__}", verdict="permanent")
-        return frame(Report([Ended(ended[0].seq, "failed", ended[0].ran_for, failure=failure)]))
+        return frame(Report([Ended(ended[0].seq, ended[0].fence, "failed", ended[0].ran_for, failure=failure)]))
 
 
 class _ForwardingHandler(logging.Handler):

@@ -141,8 +141,8 @@ def _done(work: Work, task: Definition, returned: object, started_at: float) -> 
             kinds=("daybreak.errors.NotEncodable", "ValueError"),
             verdict="permanent",
         )
-        return Ended(work.seq, "failed", time.monotonic() - started_at, failure=failure)
-    return Ended(work.seq, "done", time.monotonic() - started_at, result)
+        return Ended(work.seq, work.fence, "failed", time.monotonic() - started_at, failure=failure)
+    return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result)
 
 
 def _repr(value: object) -> str:
@@ -159,7 +159,7 @@ def ended_by_error(work: Work, ctx: Context | None, error: BaseException, starte
     except BaseException as worse:  # noqa: BLE001
         name = type(error).__name__
         failure = Failure(message=f"{name}; it cannot be described: {type(worse).__name__}", kinds=(clean(name),))
-        return Ended(work.seq, "failed", time.monotonic() - started_at, failure=failure)
+        return Ended(work.seq, work.fence, "failed", time.monotonic() - started_at, failure=failure)
 
 
 def _is_due_to_stop(error: BaseException, reason: str) -> bool:
@@ -173,18 +173,18 @@ def _is_due_to_stop(error: BaseException, reason: str) -> bool:
 def _ended_by_error(work: Work, ctx: Context | None, error: BaseException, started_at: float) -> Ended:
     ran_for = time.monotonic() - started_at
     if isinstance(error, Suspend):
-        return Ended(work.seq, "suspended", ran_for, note=message_of(error))
+        return Ended(work.seq, work.fence, "suspended", ran_for, note=message_of(error))
     if ctx is not None and ctx.stopping is not None and _is_due_to_stop(error, ctx.stopping):
         match ctx.stopping:
             case "cancel":
-                return Ended(work.seq, "cancelled", ran_for)
+                return Ended(work.seq, work.fence, "cancelled", ran_for)
             case "suspend":
-                return Ended(work.seq, "suspended", ran_for)
+                return Ended(work.seq, work.fence, "suspended", ran_for)
             case "timeout":
-                return Ended(work.seq, "timed out", ran_for)
+                return Ended(work.seq, work.fence, "timed out", ran_for)
             case _:
-                return Ended(work.seq, "handed back", ran_for)
+                return Ended(work.seq, work.fence, "handed back", ran_for)
     failure = failure_of(error)
     if isinstance(error, BadArguments):
         failure = Failure(message=failure.message, kinds=failure.kinds, verdict="permanent")
-    return Ended(work.seq, "failed", ran_for, failure=failure)
+    return Ended(work.seq, work.fence, "failed", ran_for, failure=failure)

@@ -154,12 +154,12 @@ class SyncChild:
             case Run(batch):
                 self._waiting.add(batch)
                 self._wake.put(None)
-            case Stop(seq, reason):
+            case Stop(seq, fence, reason):
                 current = self._current
-                if current is not None and current[0] == seq:
+                if current is not None and current[0] == seq and current[1].fence == fence:
                     current[1].ask_to_stop(reason)
-            case GetStack(seq):
-                self._send(frame(Stack(seq, stack_of_thread(self._thread))))
+            case GetStack(seq, fence):
+                self._send(frame(Stack(seq, fence, stack_of_thread(self._thread))))
             case CheckpointSaved(seq, token, held):
                 self._reporting.on_checkpoint_saved(seq, token, held=held)
             case Recall():

@@ -38,9 +38,9 @@ class WorkQueue:
         except IndexError:
             return None
 
-    def clear(self) -> list[int]:
-        """Remove everything and return the sequence numbers of the jobs, which this child will not start."""
-        return [work.seq for work in remove_all(self._items)]
+    def clear(self) -> list[tuple[int, int]]:
+        """Remove everything and return the jobs, which this child will not start, by seq and fence."""
+        return [(work.seq, work.fence) for work in remove_all(self._items)]
 
 
 def remove_all(items: deque[T]) -> list[T]:

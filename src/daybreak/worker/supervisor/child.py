@@ -187,14 +187,14 @@ class Child:
             batch.append(work_of(lease))
         self._send(Run(batch))
 
-    def stop_job(self, seq: int, reason: StopReason) -> None:
-        self._send(Stop(seq, reason))
+    def stop_job(self, lease: Lease, reason: StopReason) -> None:
+        self._send(Stop(lease.seq, lease.fence, reason))
 
     def confirm_checkpoint(self, request: SaveCheckpoint, *, held: bool) -> None:
         self._send(CheckpointSaved(request.seq, request.token, held))
 
-    def request_stack(self, seq: int) -> None:
-        self._send(GetStack(seq))
+    def request_stack(self, lease: Lease) -> None:
+        self._send(GetStack(lease.seq, lease.fence))
 
     def recall(self) -> None:
         """Ask for the work that has not started, and give no work ahead until the child is measured again."""
@@ -221,20 +221,22 @@ class Child:
         match message:
             case Report(ended):
                 self._on_report(ended)
-            case Progress(seq):
-                held = self.held.get(seq)
+            case Progress(seq, fence):
+                held = self._find(seq, fence)
                 if held is not None:
                     held.alive_at = time.monotonic()
                     self.listener.on_progress(held.lease, message)
-            case SaveCheckpoint(seq):
-                held = self.held.get(seq)
+            case SaveCheckpoint(seq, fence):
+                held = self._find(seq, fence)
                 if held is None:
                     self.confirm_checkpoint(message, held=False)
                 else:
                     held.alive_at = time.monotonic()
                     self.listener.on_checkpoint(self, held.lease, message)
-            case Returned(seqs):
-                returned = [held for seq in seqs if (held := self.held.pop(seq, None)) is not None]
+            case Returned(jobs):
+                returned = [held for seq, fence in jobs if (held := self._find(seq, fence)) is not None]
+                for held in returned:
+                    del self.held[held.lease.seq]
                 self.listener.on_returned(self, returned)
             case Ready(tasks):
                 self.ready = self.was_ready = True
@@ -242,8 +244,8 @@ class Child:
             case LogLine(level, line):
                 self.logged_at = time.monotonic()
                 _job_log.log(level, "%s", line)
-            case Stack(seq, text):
-                held = self.held.get(seq)
+            case Stack(seq, fence, text):
+                held = self._find(seq, fence)
                 if held is not None:
                     held.stack = text
             case ListenerThread(thread):
@@ -251,8 +253,20 @@ class Child:
             case SetupFailed(error):
                 self.listener.on_setup_failed(self, error)
 
+    def _find(self, seq: int, fence: int) -> HeldLease | None:
+        """The lease of a job under this fence. None for an older run of a job that was claimed again meanwhile."""
+        held = self.held.get(seq)
+        if held is None or held.lease.fence != fence:
+            return None
+        return held
+
     def _on_report(self, ended: list[Ended]) -> None:
-        known = [(held, end) for end in ended if (held := self.held.pop(end.seq, None)) is not None]
+        known = []
+        for end in ended:
+            held = self.held.get(end.seq)
+            if held is not None and held.lease.fence == end.fence:
+                del self.held[end.seq]
+                known.append((held, end))
         self.jobs_done += len(ended)
         now = time.monotonic()
         self._measure(ended, max(now - self.reported_at, 0.0))

@@ -125,7 +125,7 @@ class HangDetector:
         that still hang then."""
         for job in hung:
             job.held.stack = ""
-            child.request_stack(job.held.lease.seq)
+            child.request_stack(job.held.lease)
         deadline = time.monotonic() + STACK_TIMEOUT
         while not all(job.held.stack for job in hung) and time.monotonic() < deadline:  # noqa: ASYNC110 - a short while
             await asyncio.sleep(0.02)

@@ -164,7 +164,9 @@ class Pool:
             old = child.held.get(lease.seq)
             if old is not None and old.stop_reason is None:
                 old.stop_reason, old.kill_at = "lost", time.monotonic() + self._cancel_grace
-                child.stop_job(lease.seq, "lost")
+                child.stop_job(old.lease, "lost")
+                if lease.seq not in child.running():
+                    child.recall()
 
     def _share_out(self, leases: list[Lease]) -> None:
         """Give each lease to the child that holds the fewest: first to free slots, then as work ahead. The rest waits
@@ -329,7 +331,7 @@ class Pool:
                 if held.stop_reason is None:
                     held.stop_reason = reason
                     held.kill_at = time.monotonic() + self._cancel_grace
-                    child.stop_job(lease.seq, reason)
+                    child.stop_job(lease, reason)
                     if lease.seq not in child.running():
                         child.recall()
                 return
@@ -365,8 +367,8 @@ class Pool:
         """Cancel running async tasks where they await something; sync tasks cannot be cancelled."""
         if self.is_async:
             for child in self.children:
-                for seq in child.held:
-                    child.stop_job(seq, "shutdown")
+                for held in child.held.values():
+                    child.stop_job(held.lease, "shutdown")
 
     def kill_children(self) -> None:
         """Kill all children; their jobs go back uncharged."""

@@ -63,7 +63,7 @@ class TimeLimits:
         held.kill_at = now
         if self._is_async:  # the task can be cancelled where it awaits something
             held.kill_at += ASYNC_GRACE
-            child.stop_job(held.lease.seq, "timeout")
+            child.stop_job(held.lease, "timeout")
 
     def _kill_for(self, child: Child, held: HeldLease) -> None:
         """Kill a child because of one job. Its other jobs go back, uncharged, once its last messages are read.
