@@ -1,4 +1,4 @@
-"""When to connect again: many clients that lost one server do not come back to it in the same second."""
+"""When to reconnect, so that many clients that lost one server do not all reconnect in the same second."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 from daybreak.system.patience import PATIENCE
 from daybreak.system.ports import RealWorld
 
-FIRST: Final = 0.25  # seconds over which the first tries after a loss are spread: a lone client hardly notices
-SHORTEST: Final = 0.1
-SHARE: Final = 3  # the mean pause, as a multiple of how long the server has been away
+FIRST_SPREAD: Final = 0.25  # seconds over which clients spread their first try; a single client hardly notices
+MIN_MEAN_PAUSE: Final = 0.1  # seconds
+PAUSE_PER_OUTAGE: Final = 3  # the mean pause, as a multiple of how long the server has been away
 # Seconds: the upper bound of the mean pause. In a long outage a client tries every 3 to 9 s, so when the server is back
 # about a sixth of the clients connect in any second, and the last of them after 9 s.
-LONGEST_MEAN: Final = 6.0
-JUST_NOW: Final = 1.5  # seconds
-SILENT: Final = 1.0  # a try that took so long was not refused: nobody was there to answer it
-# Seconds: a call that ends so soon after the loss began before the loss or right after it. Default patience, and a bit.
+MAX_MEAN_PAUSE: Final = 6.0
+MIN_TIME_FOR_TRY: Final = 1.5  # seconds
+NO_ANSWER: Final = 1.0  # seconds; a try that took longer was not refused: no server answered it
+# Seconds. A call that ends this soon after the loss began before it or right after it: default patience and a margin.
 SHORT_OUTAGE: Final = PATIENCE.total_seconds() + 0.5
 
 
@@ -35,30 +35,31 @@ class Backoff:
         self._chance = chance or RealWorld.chance
         self._now = now
         self._since: float | None = None
-        self._tried_for = -math.inf  # when the patience of the caller ends for whom the last try was made
-        self._wanted_at = -math.inf  # the same of the next try
+        self._tried_for = -math.inf  # when the patience of the last try's caller ends
+        self._wanted_at = -math.inf  # when the patience of the next try's caller ends
         self._not_before = 0.0
 
     def lost(self) -> None:
-        """A connection that worked is gone. Saying it again changes nothing."""
+        """Note that a working connection is lost. Repeated calls change nothing."""
         if self._since is None:
             self._since = self._now()
-            self._not_before = self._since + self._chance.uniform(0, FIRST)
+            self._not_before = self._since + self._chance.uniform(0, FIRST_SPREAD)
 
     def failed(self, took: float) -> None:
-        """A try was in vain, after so many seconds."""
+        """Note that a try failed after `took` seconds."""
         now = self._now()
         if self._since is None:
             self._since = now - took
         self._tried_for = max(now, self._wanted_at)
-        if took >= SILENT:
-            # A server that is stopped or cut off slows its clients down by itself, and goes on without a restart.
+        if took >= NO_ANSWER:
+            # Not spread: an unreachable server slows its clients down anyway, and needs no restart to come back.
             self._not_before = now
         elif now >= self._not_before:
-            mean = min(max(SHARE * (now - self._since), SHORTEST), LONGEST_MEAN)
+            mean = min(max(PAUSE_PER_OUTAGE * (now - self._since), MIN_MEAN_PAUSE), MAX_MEAN_PAUSE)
             self._not_before = now + mean * self._chance.uniform(0.5, 1.5)
 
     def connected(self) -> None:
+        """Note that a try succeeded."""
         self._since, self._not_before = None, 0.0
 
     def pause(self, wanted_within: float = math.inf) -> float | None:
@@ -80,8 +81,8 @@ class Backoff:
     def _may_try_extra(self, now: float, wanted_at: float) -> bool:
         if wanted_at <= now:
             return False
-        if wanted_at > self._tried_for + JUST_NOW:
+        if wanted_at > self._tried_for + MIN_TIME_FOR_TRY:
             return True
-        # A lone caller should outlast a short outage: it tries on as long as it has some time left.
+        # A single caller should outlast a short outage, so it keeps trying while it has enough time left.
         is_short = self._since is not None and wanted_at <= self._since + SHORT_OUTAGE
-        return is_short and wanted_at - now >= JUST_NOW
+        return is_short and wanted_at - now >= MIN_TIME_FOR_TRY
