@@ -4,7 +4,7 @@
 #   make check    format, lint, types on three systems, layers, quick tests; under a minute
 #   make test     everything, the short torture included
 #
-# What is missing is skipped loudly; with CI=true it fails.
+# Tests whose servers or tools are missing are skipped with a message; with CI=true they fail.
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -12,7 +12,7 @@ PARALLEL ?= 2
 # Most tests wait: for a disk, a server, a lease that expires. Two test processes per core halve the time of the suites.
 CROWD ?= $(shell expr $(PARALLEL) \* 2)
 
-# Every test process and every child that a test starts would compile everything anew.
+# Without bytecode files every test process, and every child that a test starts, would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN   := $(VENV)/bin
@@ -21,14 +21,14 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 PYTEST := $(BIN)/python -m pytest
 SERVED := $(BIN)/python tests/with_servers.py
-# What fails is run once more, alone, and named at the end of make test if it passes then.
+# Failed tests run once more, alone. Those that pass then are named at the end of make test.
 FLAKY := $(VENV)/.flaky
 TWICE := $(SERVED) $(BIN)/python tests/run_again.py --remember $(FLAKY) --dist worksteal
-# These must be there; whatever else stands in tests/ is run as well.
+# These suites must exist; make test also runs everything else in tests/.
 SUITES := tests/unit tests/stores tests/contract tests/property tests/simulation tests/face tests/cli tests/worker \
     tests/server tests/acceptance tests/on_servers tests/demo
-# Quick: one process, or a few short-lived ones, and no server. What starts many, what waits for leases to run out, what
-# takes seconds of computing, and the examples of the pages, are for make test.
+# Quick tests use one process, or a few short-lived ones, and no server. Only make test runs tests that start many
+# processes, wait for leases to expire or compute for seconds, and the examples of the docs.
 QUICK := tests/unit tests/stores tests/face tests/cli --ignore-glob='*/test_*processes.py' \
     --ignore-glob='*/test_locks.py' --ignore=tests/unit/test_readme.py \
     --ignore=tests/cli/test_worker.py --ignore=tests/stores/postgres --ignore=tests/stores/redis \
@@ -49,8 +49,8 @@ help:
 
 # -- the environment -------------------------------------------------------------------------------------------------
 
-# Debian without python3-venv cannot give an environment its pip: then the pip that is there installs it.
-# Installed anew when pyproject.toml or constraints.txt changes, and only then.
+# Debian without python3-venv cannot create an environment with pip: then the system's pip installs it.
+# The environment is updated only when pyproject.toml or constraints.txt changes.
 $(PLAIN_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "Daybreak needs Python 3.11 or newer; $(PYTHON) is older. Name another: make PYTHON=python3.12"; exit 1; }
@@ -74,7 +74,7 @@ demo: $(PLAIN_STAMP)
 
 # -- checks ----------------------------------------------------------------------------------------------------------
 
-# mypy keeps one cache per system, or each run would throw away the last one's; and so they can run side by side.
+# One mypy cache per system: with a shared one, each run would discard the cache of the last. So the runs can be parallel.
 static: $(STAMP)
 	@echo "== format and lint"
 	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: run $(BIN)/ruff format ."; exit 1; }
@@ -91,7 +91,7 @@ unit: $(STAMP)
 
 check: static unit
 
-# PostgreSQL, Redis and PgBouncer, installed where that is allowed. What is missing is skipped loudly, or fails in CI.
+# Install PostgreSQL, Redis and PgBouncer if we are root. Tests of missing servers are skipped with a message, or fail in CI.
 servers:
 	@missing=""; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
@@ -103,15 +103,15 @@ servers:
 	    echo "!! could not be installed:$$missing"; \
 	elif [ -n "$$missing" ]; then echo "!! not installed:$$missing; as root: apt-get install$$missing"; fi
 
-# $(call found,folder): the folder, if it holds tests; otherwise a loud word, which is a failure in CI.
+# $(call found,folder): continue if the folder has tests; otherwise print a message, and fail in CI.
 define found
 if ! ls $(1)/test_*.py >/dev/null 2>&1; then \
     echo "!! SKIPPED: $(1) holds no tests yet"; test "$$CI" != true || exit 1; \
 else
 endef
 
-# Only the long torture judges by time, so the short form can share the machine. The suites come last: their count is
-# the last line.
+# Only the long torture measures time, so the short form can run in parallel. The other suites run last, so that their
+# count is the last line.
 test: static servers
 	@rm -f $(FLAKY)
 	@echo "== torture, short form, $(PARALLEL) at a time"

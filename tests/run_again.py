@@ -4,7 +4,7 @@
 
 The second run is a new process that runs nothing else, so only a test that fails by itself fails both times. Tests that
 passed only on the second run are listed at the end; with `--remember` also those that earlier runs wrote to that file.
-A second run cannot excuse an error in collection, a crashed process, an interruption, or more than `MOST` failures.
+A second run does not excuse a collection error, a crashed process, an interruption, or more than `MAX_RERUNS` failures.
 
 The last line is always a summary in pytest's form, with the counts of the first run.
 """
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-MOST = 20  # failures that are run again; more are no accident
+MAX_RERUNS = 20  # failed tests that are run again; more than these have a common cause
 PASSED, FAILED = 0, 1  # exit codes of pytest; all others are no verdict on single tests
 RECORDED_RUN = "--recorded-run"
 ENDED = ("setup", "call", "teardown")
@@ -130,8 +130,8 @@ def _refusal(run: Run) -> str | None:
         return "; ".join(run.broken)
     if not run.failed:
         return "pytest failed, but no test did"
-    if len(run.failed) > MOST:
-        return f"{len(run.failed)} tests failed, and at most {MOST} are run again"
+    if len(run.failed) > MAX_RERUNS:
+        return f"{len(run.failed)} tests failed, and at most {MAX_RERUNS} are run again"
     return None
 
 

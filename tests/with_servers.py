@@ -27,8 +27,8 @@ def main() -> int:
             if variable not in os.environ:
                 try:
                     url = start(ending)
-                except Exception as trouble:  # noqa: BLE001 - the tests say loudly that there is none
-                    print(f"!! no server for {variable}: {trouble}", file=sys.stderr)
+                except Exception as error:  # noqa: BLE001 - the tests say loudly that there is none
+                    print(f"!! no server for {variable}: {error}", file=sys.stderr)
                 else:
                     if url:
                         os.environ[variable] = url

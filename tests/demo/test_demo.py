@@ -67,7 +67,7 @@ def test_a_job_that_vanishes_from_the_store_is_told_and_fails_the_demo(tmp_path)
     thief.join(DEADLINE)
     assert code == 1
     assert re.search(r"lost +1 ", told.getvalue())
-    assert "Something is wrong: 1 of 73 jobs accepted and then lost" in told.getvalue()
+    assert "Problem: 1 of 73 jobs accepted and then lost" in told.getvalue()
     assert str(tmp_path) in told.getvalue()
 
 
@@ -200,14 +200,14 @@ async def test_every_number_of_the_report_is_measured_from_the_events(store, nig
     assert (found.urgent_waited, found.passed) == (timedelta(milliseconds=300), 1)
     assert (found.held, found.recovered_in) == (1, timedelta(seconds=3))
     assert found.others_waited == timedelta(seconds=4.3) / 2
-    assert found.troubles == []
+    assert found.problems == []
 
 
 async def test_a_job_the_store_does_not_know_is_lost(store, night):
     accepted, urgent, killed_at = night
     found = await measure(store, [*accepted, "nobody"], urgent=urgent, killed="A", killed_at=killed_at)
     assert found.lost == ["nobody"]
-    assert found.troubles == ["1 of 4 jobs accepted and then lost, among them nobody"]
+    assert found.problems == ["1 of 4 jobs accepted and then lost, among them nobody"]
 
 
 async def test_a_job_that_has_not_ended_is_lost_and_one_that_failed_is_told(store, night, clock):
@@ -218,14 +218,14 @@ async def test_a_job_that_has_not_ended_is_lost_and_one_that_failed_is_told(stor
     await client.cancel(stops)
     found = await measure(store, [*accepted, waits, stops], urgent=urgent, killed="A", killed_at=killed_at)
     assert (found.lost, found.failed) == ([waits], [stops])
-    assert len(found.troubles) == 2
+    assert len(found.problems) == 2
 
 
 async def test_an_urgent_job_that_never_started_is_told(store, night, clock):
     accepted, _, killed_at = night
     urgent = await Client(store, world=clock).submit("simulate", delay="1h")
     found = await measure(store, [*accepted, urgent], urgent=urgent, killed="A", killed_at=killed_at)
-    assert "the urgent job never started" in found.troubles
+    assert "the urgent job never started" in found.problems
 
 
 # -- the work ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A licence server that hangs up on some callers, and how a job asks it: where the demo's retries come from."""
+"""A licence server that drops some connections, and the client that jobs use. It causes the retries of the demo."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Final
 
-ASKED: Final = b"check out buck\n"
+REQUEST: Final = b"check out buck\n"
 GRANTED: Final = b"granted\n"
 
 
 @contextlib.asynccontextmanager
 async def server(drops_every: int) -> AsyncIterator[int]:
-    """Serves on a free port of this machine, which it gives, and drops one in so many connections without an answer."""
-    asked = 0
+    """Serve on a free local port, which is yielded. Every `drops_every`-th connection is dropped without an answer."""
+    requests = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
+        nonlocal requests
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\n")
-            asked += 1
-            if asked % drops_every == 0:
+            requests += 1
+            if requests % drops_every == 0:
                 writer.transport.abort()
                 return
             writer.write(GRANTED)
@@ -37,8 +37,8 @@ async def server(drops_every: int) -> AsyncIterator[int]:
 
 
 def check_out(port: int) -> None:
-    """Returns with a licence; ConnectionError if the server hung up."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
-        line.sendall(ASKED)
-        if line.recv(64) != GRANTED:
+    """Check out a licence. Raises ConnectionError if the server drops the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(REQUEST)
+        if connection.recv(64) != GRANTED:
             raise ConnectionError("the licence server hung up")

@@ -1,4 +1,4 @@
-"""What happened, read from the store: from the events of every job, and from what it says of each accepted one."""
+"""Measures what happened, from the events of every job and the state of every accepted job in the store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from daybreak.store.protocol import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """`lost` are accepted jobs that the store does not know any more, or that have not ended; `failed` those that ended
-    otherwise than completed. Both should be empty."""
+    """`lost` are accepted jobs that are no longer in the store or have not ended; `failed` are jobs that ended but did
+    not complete. Both should be empty."""
 
     events: int
     accepted: int
@@ -35,8 +35,8 @@ class Measured:
     recovered_in: timedelta | None
 
     @property
-    def troubles(self) -> list[str]:
-        """Which promises were broken, a sentence each."""
+    def problems(self) -> list[str]:
+        """The promises that were broken, one sentence each."""
         checks = [
             (self.lost, "accepted and then lost"),
             (self.failed, "accepted and did not complete"),
@@ -46,7 +46,7 @@ class Measured:
         if self.urgent_waited is None:
             found.append("the urgent job never started")
         if self.held and self.recovered_in is None:
-            found.append("what the killed worker held was not started again")
+            found.append("the jobs of the killed worker were not started again")
         return found
 
 
@@ -60,17 +60,17 @@ async def all_events(store: Store) -> list[Event]:
 
 
 async def measure(store: Store, accepted: Sequence[str], *, urgent: str, killed: str, killed_at: datetime) -> Measured:
-    """`killed` is the name of the worker that was killed at `killed_at`."""
+    """Measure the run. `killed` is the name of the worker that was killed at `killed_at`."""
     events = await all_events(store)
-    told: dict[str, list[Event]] = defaultdict(list)
+    history: dict[str, list[Event]] = defaultdict(list)
     for event in events:
-        told[event.job].append(event)
+        history[event.job].append(event)
     states = {job: found.state for job, found in zip(accepted, await store.get(accepted), strict=True) if found}
     lost = [job for job in accepted if states.get(job) not in FINAL]
     retries = [event for event in events if event.kind == "retrying" and not _is_death(event)]
-    again = [_started_again(told[job], killed) for job in accepted]
+    again = [_started_again(history[job], killed) for job in accepted]
     held = [at for was_held, at in again if was_held]
-    waits = {job: _waited(told[job]) for job in accepted}
+    waits = {job: _waited(history[job]) for job in accepted}
     others = [wait.total_seconds() for job, wait in waits.items() if wait is not None and job != urgent]
     return Measured(
         events=len(events),
@@ -78,12 +78,12 @@ async def measure(store: Store, accepted: Sequence[str], *, urgent: str, killed:
         completed=sum(state is State.COMPLETED for state in states.values()),
         lost=lost,
         failed=[job for job, state in states.items() if state in FINAL and state is not State.COMPLETED],
-        twice=[job for job in accepted if sum(event.kind == "completed" for event in told[job]) > 1],
+        twice=[job for job in accepted if sum(event.kind == "completed" for event in history[job]) > 1],
         retries=len(retries),
         retried=len({event.job for event in retries}),
         errors=[error for error, _ in Counter(event.error for event in retries).most_common(3)],
         urgent_waited=waits.get(urgent),
-        passed=_in_line(events, urgent),
+        passed=_waiting_before(events, urgent),
         others_waited=timedelta(seconds=median(others)) if others else None,
         held=len(held),
         recovered_in=max((at - killed_at for at in held if at is not None), default=None),
@@ -91,7 +91,7 @@ async def measure(store: Store, accepted: Sequence[str], *, urgent: str, killed:
 
 
 def _is_death(event: Event) -> bool:
-    """The attempt ended with its worker, not by an error of its own."""
+    """Whether the attempt ended because its worker died, not because of an error of the task."""
     return event.error.startswith("Lost")
 
 
@@ -110,7 +110,7 @@ def _started_again(events: list[Event], killed: str) -> tuple[bool, datetime | N
     return False, None
 
 
-def _in_line(events: list[Event], job: str) -> int:
+def _waiting_before(events: list[Event], job: str) -> int:
     """How many jobs were waiting to be started when this one was accepted."""
     waiting: set[str] = set()
     for event in events:

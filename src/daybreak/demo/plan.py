@@ -1,4 +1,4 @@
-"""How much happens in the demo: as much as this machine does in half a minute."""
+"""The size of the demo: as many jobs as this machine runs in half a minute."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SHOWN_LOAD: Final = 1.0  # ohms; in every plan, for the plot at the end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much happens: the points of the sweep, how long a lease is, and how long nothing may happen."""
+    """The points of the sweep, the lease, and how long to wait for progress before the demo fails."""
 
     duties: tuple[float, ...]
     loads: tuple[float, ...]
     lease_for: timedelta
-    patience: timedelta = timedelta(minutes=2)
+    timeout: timedelta = timedelta(minutes=2)
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -35,13 +35,13 @@ QUICK: Final = Plan(
 
 
 def full(lasts_for: timedelta = timedelta(seconds=28)) -> Plan:
-    """As many points as this machine computes in about half a minute, busy as it is: hundreds, on any."""
+    """A plan with as many points as this machine computes in about half a minute under its present load: 190 to 760."""
     began = time.perf_counter()
     for _ in range(3):
         buck.simulate(0.5, SHOWN_LOAD)
     one = (time.perf_counter() - began) / 3
     duties = tuple(n / 20 for n in range(1, 20))
-    at_once = min(os.cpu_count() or 1, 3)  # four children at first, two after the kill
+    at_once = min(os.cpu_count() or 1, 3)  # four child processes at first, two after the kill
     wanted = round(lasts_for.total_seconds() * at_once / one / len(duties))
     loads = tuple(n / 4 for n in range(2, 2 + min(max(wanted, 10), 40)))
     return Plan(duties=duties, loads=loads, lease_for=timedelta(seconds=2))

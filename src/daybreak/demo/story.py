@@ -1,4 +1,4 @@
-"""The demo: a night's work in half a minute. Real processes, real trouble, and every number measured."""
+"""The steps of the demo: a night's work in half a minute, with real processes and faults, and measured numbers."""
 
 from __future__ import annotations
 
@@ -23,63 +23,66 @@ from daybreak.demo import licence
 from daybreak.demo.buck import FS, VI, C, Converter, L
 from daybreak.demo.measure import Measured, measure
 from daybreak.demo.plan import QUICK, SHOWN_LOAD, Plan, full
-from daybreak.demo.show import Seen, Show, seconds
+from daybreak.demo.show import Show, Snapshot, seconds
 from daybreak.demo.tasks import app, simulate
 from daybreak.demo.workers import DemoWorkers, WorkerGone
 from daybreak.store.protocol import LATEST
 
-INTERRUPTED: Final = 130  # what shells answer for a program that Ctrl-C ended
-LOOK_EVERY: Final = 0.1
+INTERRUPTED: Final = 130  # the exit code of a program that Ctrl-C ended
+POLL_INTERVAL: Final = 0.1  # seconds
 FILE: Final = "demo.db"
 
 
 def run(
     *, quick: bool = False, folder: Path | None = None, console: Console | None = None, live: bool | None = None
 ) -> int:
-    """Tell the story. 0 if every promise was kept; 1 if not, and then it says which.
+    """Run the demo. Returns 0 if every promise was kept; otherwise prints the broken ones and returns 1.
 
-    The store is kept in `folder`; without one in a temporary folder, which stays only if something went wrong."""
+    The store is kept in `folder`. Without one it is in a temporary folder, which is deleted unless a promise was
+    broken."""
     show = Show(console or Console(highlight=False, markup=False, emoji=False), live=live)
     place = Path(tempfile.mkdtemp(prefix="daybreak-demo-")) if folder is None else folder.resolve()
     if (place / FILE).exists():
-        raise BadInput(f"{place / FILE} is of another night: name another folder, or remove it")
+        raise BadInput(f"{place / FILE} exists already, from an earlier demo: name another folder, or remove the file")
     code = 1
     try:
-        code = asyncio.run(_tell(QUICK if quick else full(), place, show))
+        code = asyncio.run(_run(QUICK if quick else full(), place, show))
     except KeyboardInterrupt:
         code = INTERRUPTED
-        show.plain("Stopped. The workers are gone, and nothing is left behind.")
+        show.plain("Stopped. All workers have ended.")
     finally:
         if folder is None and code != 1:
             shutil.rmtree(place, ignore_errors=True)
     if code == 1:
-        show.plain(f"What the workers said, and the store, are in {place}: daybreak jobs --url {place / FILE}")
+        show.plain(
+            f"The workers' logs and the store are in {place}. List jobs with: daybreak jobs --url {place / FILE}"
+        )
     return code
 
 
-async def _tell(plan: Plan, folder: Path, show: Show) -> int:
+async def _run(plan: Plan, folder: Path, show: Show) -> int:
     path = folder / FILE
     app.use(str(path))
     try:
         async with licence.server(drops_every=12) as port:
-            with DemoWorkers(folder, str(path), port=port, lease_for=plan.lease_for) as crew, show:
-                troubles = await Acts(plan, await app.client(), crew, show).play()
+            with DemoWorkers(folder, str(path), port=port, lease_for=plan.lease_for) as processes, show:
+                problems = await Story(plan, await app.client(), processes, show).play()
     except (WorkerGone, TooSlow, DaybreakError) as error:
-        troubles = [str(error)]
+        problems = [str(error)]
     finally:
         await app.aclose()
-    for sentence in troubles:
-        show.plain(f"Something is wrong: {sentence}", "bold red")
-    return 1 if troubles else 0
+    for sentence in problems:
+        show.plain(f"Problem: {sentence}", "bold red")
+    return 1 if problems else 0
 
 
 class TooSlow(Exception):
-    """What should have happened by now has not."""
+    """The demo made no progress in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondRound:
-    """How many of its jobs were known and completed, and how many were started all the same."""
+    """The second submit of the sweep: how many of its jobs were found completed, and how many were started again."""
 
     submitted: int
     found: int
@@ -87,7 +90,7 @@ class SecondRound:
     took: timedelta
 
     @property
-    def troubles(self) -> list[str]:
+    def problems(self) -> list[str]:
         found = []
         if self.found != self.submitted:
             found.append(f"the second round found only {self.found} of {self.submitted} jobs done")
@@ -96,22 +99,22 @@ class SecondRound:
         return found
 
 
-class Acts:
-    """The acts, one after the other, and what they leave for the report."""
+class Story:
+    """The steps of the demo, in order, and the measurements for the report."""
 
-    def __init__(self, plan: Plan, client: Client, crew: DemoWorkers, show: Show) -> None:
+    def __init__(self, plan: Plan, client: Client, processes: DemoWorkers, show: Show) -> None:
         self._plan = plan
         self._client = client
-        self._crew = crew
+        self._processes = processes
         self._show = show
         self._workers: dict[str, str] = {}
         self._jobs: dict[tuple[float, float], JobHandle[Converter]] = {}
         self._total = len(plan.points)
 
     async def play(self) -> list[str]:
-        """What went wrong, a sentence each."""
+        """Run all steps. Returns the problems, one sentence each."""
         self._introduce()
-        self._workers = {name: f"pid {self._crew.start(name)}" for name in ("A", "B")}
+        self._workers = {name: f"pid {self._processes.start(name)}" for name in ("A", "B")}
         await self._submit_the_sweep()
         await self._until(lambda counts: counts[State.COMPLETED] >= self._total / 4)
         urgent = await self._submit_the_urgent_one()
@@ -121,14 +124,15 @@ class Acts:
         accepted = [*(job.id for job in self._jobs.values()), urgent.id]
         first = await measure(self._client.store, accepted, urgent=urgent.id, killed="A", killed_at=killed_at)
         second = await self._submit_again()
-        stopped = await self._crew.stop("B")
+        stopped = await self._processes.stop("B")
         self._report(first, second)
-        if not first.troubles:
+        if not first.problems:
             await self._plot()
-        ended = [] if stopped == 0 else [f"worker B was asked to stop and {_how(stopped)}"]
-        return [*first.troubles, *second.troubles, *ended]
+        ended = [] if stopped == 0 else [f"worker B was asked to stop, but {_how(stopped)}"]
+        return [*first.problems, *second.problems, *ended]
 
-    # -- the acts ------------------------------------------------------------------------------------------------------
+    # -- the steps
+    # ------------------------------------------------------------------------------------------------------
 
     def _introduce(self) -> None:
         plan, show = self._plan, self._show
@@ -138,7 +142,7 @@ class Acts:
             f"{len(plan.loads)} loads. One SQLite file, two workers."
         )
         show.plain(
-            f"Leases last {plan.lease_for.total_seconds():g} s here, not 7 s as by default: a crash is noticed sooner."
+            f"Leases last {plan.lease_for.total_seconds():g} s here, not the default 7 s, to notice a crash sooner."
         )
         show.plain()
 
@@ -149,28 +153,28 @@ class Acts:
         self._show.say(f"{len(self._jobs)} jobs are accepted and on disk, in {seconds(took)}. Two workers start.")
 
     async def _submitted(self) -> dict[tuple[float, float], JobHandle[Converter]]:
-        """One job for each point. The key says what it is: whoever submits it again finds the same job."""
+        """Submit one job for each point. The key names the point, so that a second submit finds the same job."""
         points = self._plan.points
-        asked = (
+        submits = (
             simulate.using(key=f"duty {duty} load {load}", priority="low").asubmit(duty, load) for duty, load in points
         )
-        return dict(zip(points, await asyncio.gather(*asked), strict=True))
+        return dict(zip(points, await asyncio.gather(*submits), strict=True))
 
     async def _submit_the_urgent_one(self) -> JobHandle[Converter]:
         urgent = await simulate.using(priority="critical").asubmit(0.14025, SHOWN_LOAD)
         self._total += 1
-        self._show.say("An urgent job comes in, priority critical. It goes first.", "bold")
-        found = await urgent.aresult(self._plan.patience)
+        self._show.say("An urgent job is submitted, with priority critical. It runs next.", "bold")
+        found = await urgent.aresult(self._plan.timeout)
         self._show.say(f"The urgent job is done: {found.vout:.2f} V, {found.ripple * 1e3:.0f} mV ripple.", "green")
         return urgent
 
     async def _kill(self, name: str) -> datetime:
-        """At a moment in which it holds jobs, as far as the store knows."""
+        """Kill a worker while it holds jobs, according to the store."""
         while not any(_is_held_by(name, job.worker) for job in (await self._client.find(state="running")).jobs):
             await self._until(lambda counts: bool(counts[State.RUNNING]))
-        killed_at = self._crew.kill(name)
+        killed_at = self._processes.kill(name)
         self._workers[name] = "killed"
-        self._show.say(f"Worker {name} is killed (SIGKILL) in the midst of its jobs. B goes on.", "bold red")
+        self._show.say(f"Worker {name} is killed (SIGKILL) while it runs jobs. Worker B continues.", "bold red")
         return killed_at
 
     async def _submit_again(self) -> SecondRound:
@@ -190,18 +194,18 @@ class Acts:
 
     # -- watching ------------------------------------------------------------------------------------------------------
 
-    async def _until(self, is_so: Callable[[dict[State, int]], bool]) -> None:
-        deadline = time.monotonic() + self._plan.patience.total_seconds()
+    async def _until(self, is_reached: Callable[[dict[State, int]], bool]) -> None:
+        deadline = time.monotonic() + self._plan.timeout.total_seconds()
         while True:
             counts = await self._client.count()
-            self._show.look(Seen(counts, self._total, self._workers))
-            if is_so(counts):
+            self._show.progress(Snapshot(counts, self._total, self._workers))
+            if is_reached(counts):
                 return
-            self._crew.check()
+            self._processes.check()
             if time.monotonic() > deadline:
                 left = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
-                raise TooSlow(f"the jobs did not get on within {seconds(self._plan.patience)}: {left}")
-            await asyncio.sleep(LOOK_EVERY)
+                raise TooSlow(f"the jobs made no progress within {seconds(self._plan.timeout)}: {left}")
+            await asyncio.sleep(POLL_INTERVAL)
 
     # -- the report ----------------------------------------------------------------------------------------------------
 
@@ -233,9 +237,9 @@ class Acts:
 
 
 def _is_held_by(name: str, worker: str | None) -> bool:
-    """A worker's id is its name and what makes this start of it unique."""
+    """Whether the worker of this name holds the job. A worker's id is its name and a unique suffix."""
     return worker is not None and worker.startswith(f"{name}-")
 
 
 def _how(code: int | None) -> str:
-    return "did not" if code is None else f"ended with code {code}"
+    return "it did not" if code is None else f"it exited with code {code}"

@@ -18,6 +18,6 @@ app = Daybreak(name="demo")
 
 @app.task(retry=Retry(attempts=8, delay=timedelta(milliseconds=200)), timeout="1m")
 def simulate(duty: float, load: float) -> Converter:
-    """One point of the sweep. It needs a licence first, and the licence server is not what it should be."""
+    """One point of the sweep. It checks out a licence first, and the licence server drops some connections."""
     licence.check_out(int(os.environ[PORT]))
     return buck.simulate(duty, load)

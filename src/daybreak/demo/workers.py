@@ -1,4 +1,4 @@
-"""The demo's workers: real processes, of which one is killed. None outlives the demo."""
+"""The demo's workers: real processes, one of which is killed. They all end with the demo."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Final, Self
 
 from daybreak.demo import tasks
 
-# `daybreak worker`, with one line before it: should the demo itself be killed, its workers go with it.
+# Runs `daybreak worker`, after asking the system to end this process if the demo itself is killed.
 _CODE: Final = "from daybreak.system.platform import die_with_parent as d; d(); from daybreak.cli import main; main()"
 
 
-STOP_WITHIN: Final = 30.0
+STOP_TIMEOUT: Final = 30.0  # seconds
 
 
 class WorkerGone(Exception):
-    """A worker that nobody killed has ended."""
+    """A worker ended that the demo did not kill."""
 
 
 class DemoWorkers:
@@ -47,7 +47,8 @@ class DemoWorkers:
             worker.wait()
 
     def start(self, name: str) -> int:
-        """The worker's process id. In a session of its own, so that Ctrl-C reaches the demo, which ends them all."""
+        """Start a worker and return its process id. It gets its own session, so that Ctrl-C reaches only the demo,
+        which then ends all workers."""
         own = {key: value for key, value in os.environ.items() if not key.startswith("DAYBREAK_")}
         with self.log(name).open("wb") as log:
             self._workers[name] = subprocess.Popen(  # noqa: S603 - our own program
@@ -65,7 +66,7 @@ class DemoWorkers:
         return self._folder / f"worker-{name}.log"
 
     def kill(self, name: str) -> datetime:
-        """SIGKILL, which no process can catch; answers when that was."""
+        """Send SIGKILL, which no process can catch, and return the time."""
         worker = self._workers.pop(name)
         worker.kill()
         at = datetime.now(UTC)
@@ -73,20 +74,21 @@ class DemoWorkers:
         return at
 
     def check(self) -> None:
+        """Raise WorkerGone if a worker has ended."""
         for name, worker in self._workers.items():
             if worker.poll() is not None:
                 raise WorkerGone(
-                    f"worker {name} ended by itself with code {worker.returncode}: {self._last_words(name)}"
+                    f"worker {name} exited unexpectedly with code {worker.returncode}: {self._log_tail(name)}"
                 )
 
     async def stop(self, name: str) -> int | None:
-        """SIGTERM, and its exit code once it has let go of everything; None if that takes too long."""
+        """Send SIGTERM and return the exit code, or None if the worker does not end in time."""
         worker = self._workers[name]
         worker.terminate()
         try:
-            return await asyncio.to_thread(worker.wait, STOP_WITHIN)
+            return await asyncio.to_thread(worker.wait, STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             return None
 
-    def _last_words(self, name: str) -> str:
-        return self.log(name).read_text(encoding="utf-8", errors="replace").strip()[-500:] or "it said nothing"
+    def _log_tail(self, name: str) -> str:
+        return self.log(name).read_text(encoding="utf-8", errors="replace").strip()[-500:] or "its log is empty"
