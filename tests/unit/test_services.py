@@ -380,9 +380,9 @@ async def test_the_pauses_of_a_failing_service_grow_and_are_bounded(world):
     assert runner.MAX_PAUSE / 2 < max(world.slept) <= 1.5 * runner.MAX_PAUSE
 
 
-def test_every_worker_runs_all_three(store, world):
+def test_every_worker_runs_all_services(store, world):
     names = [type(service).__name__ for service in runner.default_services(store, world, name="w")]
-    assert names == ["Reaper", "Scheduler", "Janitor"]
+    assert names == ["Reaper", "Scheduler", "Janitor", "TrendSampler"]
 
 
 class CountingStore:

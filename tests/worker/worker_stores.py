@@ -13,7 +13,7 @@ from daybreak.stores.sqlite import SqliteStore
 
 OPERATIONS = (
     "insert", "exchange", "extend", "reap", "advance", "amend", "get", "find", "count", "position", "events", "history",
-    "known_keys", "purge", "pack", "adopt", "put", "records",
+    "known_keys", "purge", "pack", "adopt", "put", "records", "totals",
 )  # fmt: skip
 Meddle = Callable[..., Awaitable[Any]]
 

@@ -12,6 +12,7 @@ from daybreak.core.errors import StoreError
 from daybreak.services.janitor import Janitor
 from daybreak.services.reaper import Reaper, reap_interval
 from daybreak.services.scheduler import Scheduler
+from daybreak.services.trend_sampler import TrendSampler
 from daybreak.store.protocol import Store
 from daybreak.system import patience
 from daybreak.system.ports import World
@@ -42,6 +43,7 @@ def default_services(
         Reaper(store, world, name=name, every=reap_interval(lease_for), lease_for=lease_for),
         Scheduler(store),
         Janitor(store, world, name=name),
+        TrendSampler(store, world),
     ]
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from daybreak import telemetry
 from daybreak.client.duration_stats import DurationStats
+from daybreak.client.trend_counts import take_first_snapshot
 from daybreak.client.trend_stats import TrendStats
 from daybreak.core.errors import BadInput, StoreError
 from daybreak.core.model import FINAL, Lease, Put, State
@@ -36,6 +37,7 @@ _log = logging.getLogger("daybreak.worker")
 
 CHECK_INTERVAL: Final = 0.1  # seconds between two checks of the pools while jobs run
 IDLE_CHECK_INTERVAL: Final = 1.0  # seconds between them while none runs
+FIRST_SNAPSHOT_WITHIN: Final = 1.0  # seconds
 
 
 class WorkerListener(Protocol):
@@ -158,6 +160,7 @@ class Worker:
             raise self._fatal
 
     async def _work(self, heartbeats: Heartbeats) -> None:
+        await self._begin_trends()
         services = default_services(self._store, self._world, name=self.id, lease_for=self.settings.lease_for)
         background = [
             heartbeats.run(),
@@ -192,6 +195,17 @@ class Worker:
         await self._trends.merge()
         with contextlib.suppress(StoreError):
             await self._store.put([Put(kind=worker_record.KIND, name=self.id, value=None)])
+
+    async def _begin_trends(self) -> None:
+        """Take the first snapshot of a new store before its first job runs, or its first jobs would belong to no
+        period. A store that does not answer within a second delays no job."""
+        try:
+            async with asyncio.timeout(FIRST_SNAPSHOT_WITHIN):
+                await take_first_snapshot(self._store, self._now())
+        except (StoreError, TimeoutError) as error:
+            _log.info("could not take the first snapshot of the trends: %s", str(error) or "the store did not answer")
+        except Exception:  # noqa: BLE001 - a worker must not stop because of its statistics
+            _log.exception("could not take the first snapshot of the trends")
 
     async def _until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
