@@ -124,3 +124,18 @@ def test_one_that_will_not_wait_fails_at_an_open_breaker(app):
             ask.submit(True).wait(timeout="20s")
         with pytest.raises(JobFailed, match="the breaker of resource server is open"):
             ask.submit(False).result(timeout="20s")
+
+
+def test_trends_are_there_as_soon_as_the_worker_has_stopped(night):
+    trends = night.trends("1h", by="task")
+    assert {group.name: group.figures.completed for group in trends.groups} == {"work": 4, "shaky": 1, "slow": 0}
+    figures = trends.figures
+    assert (figures.submitted, figures.failed, figures.expired, figures.cancelled) == (10, 2, 1, 1)
+    assert (figures.retries, figures.retries_failed, figures.timeouts, figures.waiting) == (4, 3, 2, 1)
+    assert figures.target_met == 1.0
+    assert figures.wait_p50 <= figures.wait_p95 <= figures.wait_p99
+    assert timedelta() < figures.run_p50 <= figures.run_p99
+
+
+async def test_trends_have_an_async_twin(app):
+    assert (await app.atrends()).resolution == "hour"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +13,7 @@ from server_world import problem
 from daybreak.api.locks import owned_locks
 from daybreak.cli.root import root
 from daybreak.client.server_records import MOST_AUDITED, trim_audit
+from daybreak.client.trend_counts import take_snapshot
 from daybreak.core.model import Put
 from daybreak.core.units import moment
 
@@ -260,6 +261,30 @@ async def test_figures_equal_those_of_the_command_line(admin, jobs, tmp_path):
     answer = (await admin.get(f"{API}/timeouts")).json()
     assert answer == {"queue": None, "timeouts": everything["timeouts"], "adaptive": everything["adaptive"]}
     assert (await admin.get(f"{API}/workers")).json() == {"workers": []}
+
+
+async def test_trends_equal_those_of_the_command_line(app, admin, jobs, tmp_path):
+    await take_snapshot((await app.client()).store, datetime.now(UTC))
+    await jobs.complete(queue="mail")
+    await jobs.submit(queue="other")
+    answer = (await admin.get(f"{API}/stats", params={"since": "4h", "by": "task"})).json()
+    same = await told(tmp_path, "stats", "--since", "4h", "--by", "task")
+    trends, told_trends = answer.pop("trends"), same.pop("trends")
+    assert answer == same
+    assert (trends["resolution"], trends["figures"]["submitted"], trends["figures"]["completed"]) == ("hour", 2, 1)
+    for one in (trends, told_trends):
+        one.pop("until")
+    assert trends == told_trends
+    one = (await admin.get(f"{API}/stats", params={"queue": "mail", "since": "1h"})).json()["trends"]
+    assert ([group["name"] for group in one["groups"]], len(one["points"])) == (["mail"], 61)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"since": "31d"}, {"since": "1d", "resolution": "minute"}, {"since": "1d", "by": "owner"}, {"since": "soon"}],
+)
+async def test_trends_that_cannot_be_asked_for_are_refused(admin, params):
+    problem(await admin.get(f"{API}/stats", params=params), 422, "invalid")
 
 
 # -- audit -------------------------------------------------------------------------------------------------------------

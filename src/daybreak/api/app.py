@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from daybreak.api.queues import QueueHandle
     from daybreak.api.resources import ResourceInfo
     from daybreak.api.stats import Stats
+    from daybreak.api.trends import Trends
     from daybreak.worker.settings import WorkerSettings
     from daybreak.worker.supervisor.worker import Worker
 
@@ -365,6 +366,21 @@ class Daybreak:
         return await self._sessions.here(self._with_client(lambda client: stats_of(client, queue)))
 
     stats = blocking(astats)
+
+    async def atrends(
+        self, since: object = "24h", *, by: str = "queue", resolution: str | None = None, queue: str | None = None
+    ) -> Trends:
+        """What happened since then, and how long jobs waited and ran, in one queue or in all.
+
+        `since` is an age such as "7d", a timedelta, or an aware datetime; at most 30 days. `by` is "queue", "priority"
+        or "task"; `resolution` is "minute", "hour" or "day", chosen by the age if left out."""
+        from daybreak.api.trends import trends_of  # noqa: PLC0415
+
+        return await self._sessions.here(
+            self._with_client(lambda client: trends_of(client, since, by=by, resolution=resolution, queue=queue))
+        )
+
+    trends = blocking(atrends)
 
     async def alocks(self) -> list[Waiter]:
         """Everyone who holds a lock, then everyone who waits for one, the first in line first."""

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import NamedTuple, get_args
+
 import click
 
 from daybreak.api.stats import AdaptiveStats, QueueStats, RetryStats, TimeoutStats, by_queue, stats_of
+from daybreak.api.trends import SIZES, By, trends_of
 from daybreak.api.views.stats import stats_view
 from daybreak.cli import completions
-from daybreak.cli.options import NAME, as_json
+from daybreak.cli.options import NAME, PAST, Moment, OneOf, as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.queues.queue_text import found
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.cli.text import counted, lasted, local, number, priority_name, safe
+from daybreak.cli.trends import say_trends
 from daybreak.client.client import Client
 
 
 @click.command(name="stats", short_help="Show counts of jobs, retries and timeouts.")
 @click.argument("queue", type=NAME, required=False, shell_complete=completions.queues)
+@click.option(
+    "--since",
+    type=PAST,
+    help="Show trends since this time instead: an age such as 90m or 7d, at most 30d, or an instant.",
+)
+@click.option(
+    "--by", type=OneOf("grouping", get_args(By)), default="queue", help="With --since: queue, priority or task."
+)
+@click.option(
+    "--resolution",
+    type=OneOf("resolution", SIZES),
+    help="With --since: minute, hour or day; by default it fits the time.",
+)
 @as_json
-def command(queue: str | None, as_json: bool) -> int:
+def command(queue: str | None, since: Moment | None, by: str, resolution: str | None, as_json: bool) -> int:
     """Show counts of jobs, retries and timeouts since the store was created, for one queue or for all queues.
 
     The store counts jobs, attempts and retries with every change: these numbers are exact, and remain when the jobs are
@@ -28,9 +46,13 @@ def command(queue: str | None, as_json: bool) -> int:
     Examples:
       daybreak stats
       daybreak stats reports --json
+      daybreak stats --since 7d --by priority
 
     """
-    return session().run(lambda client: _show(client, queue, as_json=as_json))
+    if since is None:
+        return session().run(lambda client: _show(client, queue, as_json=as_json))
+    wanted = _Wanted(since.at, by, resolution)
+    return session().run(lambda client: _show_trends(client, queue, wanted, as_json=as_json))
 
 
 store_options(command)
@@ -56,6 +78,25 @@ async def _show(client: Client, queue: str | None, *, as_json: bool) -> int:
     _say_timeouts(stats.timeouts)
     if stats.adaptive:
         _say_adaptive(stats.adaptive)
+    return 0
+
+
+class _Wanted(NamedTuple):
+    since: datetime
+    by: str
+    resolution: str | None
+
+
+async def _show_trends(client: Client, queue: str | None, wanted: _Wanted, *, as_json: bool) -> int:
+    queues = await by_queue(client)
+    if queue is not None and queue not in {one.queue for one in queues}:
+        await found(client, queue)  # or it says what comes closest
+    trends = await trends_of(client, wanted.since, by=wanted.by, resolution=wanted.resolution, queue=queue)
+    if as_json:
+        stats = await stats_of(client, queue)
+        say_json(stats_view(stats, [stats.queue] if queue is not None else queues, trends))
+    else:
+        say_trends(trends)
     return 0
 
 

@@ -217,8 +217,8 @@ def filter_for(call: Call[Any, Any], said: JobQuery | FilterBody) -> JobFilter:
         key=said.key,
         priority=None if said.priority is None else priority_of(said.priority),
         tag=said.tag,
-        since=None if said.since is None else _past(said.since, "since", now),
-        until=None if said.until is None else _past(said.until, "until", now),
+        since=None if said.since is None else past(said.since, "since", now),
+        until=None if said.until is None else past(said.until, "until", now),
     )
 
 
@@ -229,7 +229,7 @@ def priority_of(said: int | str) -> int:
     return priority(said)
 
 
-def _past(said: str, what: str, now: datetime) -> datetime:
+def past(said: str, what: str, now: datetime) -> datetime:
     """An instant, or so long ago."""
     if said[:4].isdigit() and said[4:5] == "-":
         try:

@@ -5,21 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from daybreak.api.stats import Stats, by_queue, stats_of
+from daybreak.api.trends import trends_of
 from daybreak.api.views.stats import stats_view
 from daybreak.client.client import Client
-from daybreak.server.bodies import QueueParameter, RetriesBody, StatsBody, TimeoutsBody
+from daybreak.core.units import moment
+from daybreak.server.bodies import QueueParameter, RetriesBody, StatsBody, StatsParameters, TimeoutsBody
 from daybreak.server.problems import FORBIDDEN, Problem
+from daybreak.server.routes.jobs import past
 from daybreak.server.routing import Call, Routes, may
 
 routes = Routes("stats")
 
 
-@routes.get("/stats", may("read"), query=QueueParameter, answer=StatsBody, summary="What has happened, in numbers")
-async def show_stats(call: Call[QueueParameter, None]) -> Any:
-    """The same as `daybreak stats --json`: exact counts since the store was made, of one queue or of all."""
+@routes.get("/stats", may("read"), query=StatsParameters, answer=StatsBody, summary="What has happened, in numbers")
+async def show_stats(call: Call[StatsParameters, None]) -> Any:
+    """The same as `daybreak stats --json`: exact counts since the store was made, of one queue or of all. With `since`,
+    also the trends of the last minutes, hours or days."""
     client, stats = await _stats(call)
-    queues = await by_queue(client) if call.query.queue is None else [stats.queue]
-    return stats_view(stats, queues)
+    query, trends = call.query, None
+    if query.since is not None:
+        since = past(query.since, "since", moment(client.wall()))
+        trends = await trends_of(client, since, by=query.by, resolution=query.resolution, queue=query.queue)
+    queues = [stats.queue]
+    if query.queue is None:
+        queues = await by_queue(client)
+    return stats_view(stats, queues, trends)
 
 
 @routes.get("/retries", may("read"), query=QueueParameter, answer=RetriesBody, summary="Retries, in numbers")
@@ -39,7 +49,7 @@ async def show_timeouts(call: Call[QueueParameter, None]) -> Any:
     return {"queue": call.query.queue, "timeouts": view["timeouts"], "adaptive": view["adaptive"]}
 
 
-async def _stats(call: Call[QueueParameter, None]) -> tuple[Client, Stats]:
+async def _stats(call: Call[QueueParameter, None] | Call[StatsParameters, None]) -> tuple[Client, Stats]:
     queue = call.query.queue
     if queue is not None:
         call.check_queue(queue)
