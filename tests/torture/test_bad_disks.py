@@ -363,8 +363,8 @@ async def test_a_newer_schema(tmp_path):
 def raise_schema(path: Path) -> None:
     """As a Daybreak would leave it that is too new for us to work beside."""
     with contextlib.closing(apsw.Connection(str(path))) as connection:
-        connection.execute(f"PRAGMA user_version = {schema.VERSION + 1000}")
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'needs'", (schema.VERSION + 1000,))
+        connection.execute(f"PRAGMA user_version = {schema.CURRENT.number + 1000}")
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'needs'", (schema.CURRENT.number + 1000,))
         assert connection.changes() == 1
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
 import random
@@ -30,8 +29,7 @@ from daybreak.core.events import fold
 from daybreak.core.model import Done, Job, Lease, State
 from daybreak.policy.settle import settle
 from daybreak.store.protocol import Beat, Claim, Exchange
-from daybreak.stores.sqlite import SqliteStore
-from daybreak.stores.sqlite import store as sqlite_store
+from daybreak.stores.sqlite import SqliteStore, engine
 
 pytestmark = pytest.mark.torture
 
@@ -219,7 +217,7 @@ async def test_the_test_can_fail_synchronous_normal_loses_jobs(tmp_path, tell, m
     """Planted: without a sync at each commit, an acknowledged job is gone after a cut, and this test must see it."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    monkeypatch.setattr(sqlite_store, "Place", functools.partial(sqlite_store.Place, durable=False))
+    monkeypatch.setattr(engine, "SYNCHRONOUS", "normal")
     with recording("recorder") as recorder:
         work = await work_and_record(folder, count(300, 900), recorder)
     cuts = interesting(recorder.trace, "cut.db", count(40, 500), random.Random(1))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import apsw
 from msgspec import Struct
@@ -40,6 +40,9 @@ class Request(Struct, frozen=True):
     def insert(cls, specs: Sequence[JobSpec], now: datetime | None = None) -> Self:
         mergeable: Sequence[JobSpec] = () if now else specs
         return cls(lambda ledger: Inserting(ledger).insert(specs), now, len(specs), mergeable)
+
+
+SYNCHRONOUS: Final = "full"  # every commit is on disk before it is acknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Engine:
         db = schema.connect(place.path, place.vfs)
         try:
             schema.prepare(db, place.path, place.known)
-            db.pragma("synchronous", "full")
+            db.pragma("synchronous", SYNCHRONOUS)
             with self._write_lock.in_process, self._write_lock:
                 schema.migrate(db, place.path, place.known)
                 db.execute("BEGIN IMMEDIATE")
