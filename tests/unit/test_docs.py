@@ -11,6 +11,8 @@ import io
 import itertools
 import os
 import re
+import signal
+import socket
 import sys
 import types
 from pathlib import Path
@@ -114,8 +116,12 @@ async def run(example: Example, where: str, names: dict[str, object]) -> str:
 
 
 async def run_in_shell(commands: str, where: str, code: int) -> str:
-    """What a reader would see who types these lines, with this Daybreak first on the path and a shorter lease, so that
-    nobody waits long for the dead."""
+    """Return what these lines print. This Daybreak is first on the path, and a shorter lease keeps recovery short.
+
+    A port that a page names is replaced by a free one, because several checkouts may run their tests at once. Processes
+    that the lines leave behind are killed."""
+    for port in set(re.findall(r"--port (\d+)", commands)):
+        commands = commands.replace(port, str(free_port()))
     own = {name: value for name, value in os.environ.items() if not name.startswith("DAYBREAK_")}
     shell = await asyncio.create_subprocess_exec(
         "bash", "-e", "-o", "pipefail", "-c", commands,
@@ -124,10 +130,21 @@ async def run_in_shell(commands: str, where: str, code: int) -> str:
             "DAYBREAK_WORKER_LEASE": "1s",
         },
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
     )  # fmt: skip
-    printed = (await shell.communicate())[0].decode()
+    try:
+        printed = (await shell.communicate())[0].decode()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
     assert shell.returncode == code, f"{where}: exit code {shell.returncode}\n{printed}"
     return printed
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def is_like(printed: str, told: str) -> bool:
