@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from datetime import UTC, datetime
 
 import pytest
 
-from daybreak import Adaptive, BadInput, Options
+from daybreak import Adaptive, BadInput, Client, Options
 from daybreak.core.errors import Unsupported
-from daybreak.policy.parse_options import build_spec, parse_options
+from daybreak.policy.parse_options import SUBMIT_OPTIONS, build_spec, parse_options
+from daybreak.stores.memory import MemoryStore
 from daybreak.tasks.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
 from daybreak.tasks.registry import Definition
 from daybreak.worker.settings import WorkerSettings
@@ -38,7 +40,7 @@ def lambda_free(n: int = 0) -> int:
         ({"result_ttl": 3}, "did you mean keep='7d'?"),
         ({"job_id": "a"}, "did you mean id='...'"),
         ({"version": 2}, "using() has no option 'version'; it is an option of the task: @app.task(version=...)"),
-        ({"zzzzzz": 2}, "using() has no option 'zzzzzz'; there are delay, expires_in"),
+        ({"zzzzzz": 2}, "using() has no option 'zzzzzz'; the options are delay, expires_in"),
     ],
 )
 def test_a_misspelt_option_of_a_job_is_told_the_right_word(task, said, told):
@@ -86,12 +88,46 @@ def test_a_misspelt_option_of_a_worker_is_told_the_right_word(app, said, told):
     assert told in str(refused.value)
 
 
+def test_every_option_of_a_job_reaches_its_spec():
+    noon = datetime(2031, 1, 1, 12, tzinfo=UTC)
+    options = {
+        "priority": "high", "queue": "q", "delay": "1m", "run_at": noon, "expires_in": "2m", "key": "k", "unique": "u",
+        "unique_while": "waiting", "on_conflict": "raise", "tags": ["t"], "meta": {"a": "b"}, "owner": "ann",
+        "run": "r", "retry": 7, "timeout": "3m", "hang": "30s", "keep": "4m", "id": "i",
+    }  # fmt: skip
+    assert options.keys() == SUBMIT_OPTIONS
+    plain = build_spec("t", b"{}", {}, new_id="new")
+    for name, value in options.items():
+        assert build_spec("t", b"{}", {name: value}, new_id="new") != plain, name
+    for name in options.keys() - {"priority", "queue", "unique_while", "on_conflict", "tags"}:
+        assert build_spec("t", b"{}", {name: None}, new_id="new") == plain, name
+
+
+@pytest.mark.parametrize("name", ["priority", "unique_while", "on_conflict", "tags"])
+def test_none_is_refused_where_it_could_hide_a_mistake(name):
+    with pytest.raises(BadInput, match=f"{name}=None|None is not a {name}"):
+        build_spec("t", b"{}", {name: None}, new_id="new")
+
+
 def test_every_option_is_one_that_is_read():
-    of_a_job = set(inspect.signature(build_spec).parameters) | set(inspect.signature(parse_options).parameters)
-    assert of_a_job >= JOB_OPTIONS - {"resource", "tx"}
     of_a_task = {*Definition.OWN, *inspect.signature(parse_options).parameters, *Options.__struct_fields__}
     assert of_a_task >= TASK_OPTIONS
     assert set(WorkerSettings.__struct_fields__) == WORKER_OPTIONS
+    assert {"resource", "tx"} == JOB_OPTIONS - SUBMIT_OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"priorty": 1}, "submit() has no option 'priorty'; did you mean 'priority'?"),
+        ({"countdown": 3}, "submit() has no option 'countdown'; did you mean delay='10s'?"),
+        ({"resource": "r"}, "it is an option of a task: task.using(resource=...) or @app.task(resource=...)"),
+    ],
+)
+def test_a_misspelt_option_of_a_client_is_answered_with_the_right_one(options, message):
+    with pytest.raises(BadInput) as refused:
+        Client(MemoryStore()).spec("t", **options)
+    assert message in str(refused.value)
 
 
 def test_every_option_of_a_task_reaches_its_definition(app):

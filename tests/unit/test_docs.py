@@ -23,12 +23,13 @@ import pytest
 import daybreak
 from daybreak import Context, Daybreak, JobHandle, Task
 from daybreak.api.queues import QueueHandle
-from daybreak.client.client import BULK, Client
+from daybreak.client.client import BULK
 from daybreak.core import errors, events
 from daybreak.core.events import Event
 from daybreak.core.model import Options, QueueSettings, Reason, Retry, State
 from daybreak.core.units import Priority
 from daybreak.policy.admit import ARGS_LIMIT, NAME_LIMIT, TAGS_LIMIT
+from daybreak.policy.parse_options import SUBMIT_OPTIONS
 from daybreak.policy.retry import PRESETS
 from daybreak.store.protocol import POSITION_EXACT_TO, PROMOTED_PER_CLAIM, Claim, Purge, Store
 from daybreak.tasks.options import JOB_OPTIONS, TASK_OPTIONS, WORKER_OPTIONS
@@ -250,7 +251,7 @@ def face(of: type) -> set[str]:
         ("errors", ERRORS - {"DaybreakError"}),
         ("settings", {*Retry.__struct_fields__, *Options.__struct_fields__, *QueueSettings.__struct_fields__}),
         ("settings", {*PRESETS, *Priority.__members__}),
-        ("settings", set(inspect.signature(Client.spec).parameters) - {"self", "task", "args"}),
+        ("settings", SUBMIT_OPTIONS | {"version"}),
         ("python", set(daybreak.__all__)),
         ("python", {name for of in (Daybreak, Task, JobHandle, QueueHandle) for name in face(of)}),
         ("python", (face(Context) | set(vars(Context()))) - {"ask_to_stop", "clear", "stopping"}),

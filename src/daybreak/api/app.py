@@ -23,9 +23,9 @@ from daybreak.api.task import Task
 from daybreak.client.client import Client
 from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput
-from daybreak.core.model import JobSpec, Reason, State
+from daybreak.core.model import Reason, State
 from daybreak.core.units import counted, duration, priority
-from daybreak.policy.parse_options import build_spec, parse_options
+from daybreak.policy.parse_options import parse_options
 from daybreak.store.protocol import Page
 from daybreak.stores import store_for
 from daybreak.system.platform import whoami
@@ -103,6 +103,7 @@ class Daybreak:
 
     @property
     def _sessions(self) -> Sessions:
+        """The open stores of this process, one per event loop."""
         if self._made is None:
             # Or two threads that begin together would each have their own store.
             with self._making.setdefault(os.getpid(), threading.Lock()):
@@ -149,7 +150,7 @@ class Daybreak:
         return register if function is None else register(function)
 
     def _task(self, definition: Definition) -> Task[..., Any]:
-        return Task(definition, self.program, lambda: self._sessions, self._spec, self.worker_command, self._submitted)
+        return Task(definition, self)
 
     def find_task(self, name: str) -> Task[..., Any]:
         """A registered task by its name or an alias; UnknownTask says what comes closest."""
@@ -191,25 +192,6 @@ class Daybreak:
         return self.hooks.on(*kinds, durable=durable, name=name)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
-
-    def _spec(self, definition: Definition, options: Mapping[str, Any]) -> JobSpec:
-        """What all jobs of a task with these options have in common."""
-        said = dict(options)
-        own = {name: said.pop(name) for name in ("retry", "timeout", "expires_in", "keep", "hang") if name in said}
-        said.setdefault("queue", definition.queue)
-        said.setdefault("priority", definition.priority)
-        said.setdefault("id", "template")
-        return build_spec(
-            definition.name,
-            b"{}",
-            version=definition.version,
-            by=self.by,
-            options=parse_options(definition.options, run=said.get("run"), **own),
-            **said,
-        )
-
-    def _submitted(self, spec: JobSpec, job: str) -> None:
-        self.hooks.submitted(spec, job)
 
     def job(self, id: str) -> JobHandle[Any]:  # noqa: A002 - the word users know
         """A handle on a job of which only the id is known. Whether it exists shows when something is asked of it."""

@@ -6,10 +6,11 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Final, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
 
+from daybreak.api.hooks import Hooks
 from daybreak.api.job_handle import JobHandle
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.resources import provide
@@ -18,6 +19,7 @@ from daybreak.core.errors import BadInput, KeyConflict, KeySpent, QueueFull, Uni
 from daybreak.core.model import JobSpec, Need, Options
 from daybreak.core.units import counted
 from daybreak.policy.admit import check_name, check_size, digest
+from daybreak.policy.parse_options import SUBMIT_OPTIONS, build_spec
 from daybreak.policy.resources import Resource, needs_of
 from daybreak.store.protocol import Inserted, Verdict
 from daybreak.tasks.admission_rules import Admission, judge
@@ -32,25 +34,25 @@ R = TypeVar("R")
 CHUNK: Final = 5000
 
 
+class TaskApp(Protocol):
+    """What a task uses of its app."""
+
+    by: str
+    hooks: Hooks
+    program: Program
+
+    @property
+    def _sessions(self) -> Sessions: ...
+
+    def worker_command(self) -> str: ...
+
+
 class Task(Generic[P, R]):
     """A registered function. `task(...)` runs it here and now; `task.submit(...)` makes it a job."""
 
-    def __init__(
-        self,
-        definition: Definition,
-        program: Program,
-        sessions: Callable[[], Sessions],
-        make: Callable[..., JobSpec],
-        command: Callable[[], str],
-        submitted: Callable[[JobSpec, str], None],
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, definition: Definition, app: TaskApp, options: Mapping[str, Any] | None = None) -> None:
         self.definition = definition
-        self._program = program
-        self._find_sessions = sessions
-        self._make = make
-        self._command = command
-        self._submitted = submitted
+        self._app = app
         self._options = dict(options or {})
         key = self._options.get("key")
         self._key_by: Callable[..., object] | None = key if callable(key) else None
@@ -65,7 +67,7 @@ class Task(Generic[P, R]):
 
     @property
     def _sessions(self) -> Sessions:
-        return self._find_sessions()
+        return self._app._sessions  # noqa: SLF001 - the app and its tasks are one module in all but name
 
     @property
     def _portal(self) -> Portal:
@@ -83,15 +85,7 @@ class Task(Generic[P, R]):
     def using(self, **options: Unpack[JobOptions]) -> Task[P, R]:
         """The same task with other options for what is submitted through it."""
         check_job_options(options)
-        return Task(
-            self.definition,
-            self._program,
-            self._find_sessions,
-            self._make,
-            self._command,
-            self._submitted,
-            {**self._options, **options},
-        )
+        return Task(self.definition, self._app, {**self._options, **options})
 
     def upgrade(self, from_version: int) -> Callable[[Upgrade], Upgrade]:
         """Say how stored arguments of an older version become those of the next: `def up(args: dict) -> dict`."""
@@ -121,7 +115,7 @@ class Task(Generic[P, R]):
             return self._handle(job)
         like = self._template if spec is made and "id" not in self._options else None
         accepted = self._sessions.insert(spec, like)
-        self._submitted(spec, accepted)
+        self._app.hooks.submitted(spec, accepted)
         return self._handle(accepted)
 
     async def asubmit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
@@ -134,7 +128,7 @@ class Task(Generic[P, R]):
             [job] = await (await self._sessions.client()).submit_within_async([spec], connection)
             return self._handle(job)
         accepted = await self._sessions.here(self._accept(spec))
-        self._submitted(spec, accepted)
+        self._app.hooks.submitted(spec, accepted)
         return self._handle(accepted)
 
     async def _accept(self, spec: JobSpec) -> str:
@@ -161,11 +155,11 @@ class Task(Generic[P, R]):
         for start in range(0, len(specs), CHUNK):
             chunk = specs[start : start + CHUNK]
             # What rules have judged may differ in more than its arguments.
-            many = client.submit_many if self._program.rules else partial(client.submit_like, self._template)
+            many = client.submit_many if self._app.program.rules else partial(client.submit_like, self._template)
             for spec, answer in zip(chunk, await many(chunk), strict=True):
                 job = answer.job if answer.verdict is Verdict.NEW else _accepted(spec, answer, len(handles))
-                handles.append(JobHandle(sessions, self._program, job, self._command))
-                self._submitted(spec, job)
+                handles.append(JobHandle(sessions, self._app.program, job, self._app.worker_command))
+                self._app.hooks.submitted(spec, job)
         return handles
 
     def _rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[JobSpec]:
@@ -199,9 +193,7 @@ class Task(Generic[P, R]):
     def _spec(self, args: bytes, positional: tuple[Any, ...], named: dict[str, Any]) -> JobSpec:
         """Options are read once; only the id, the arguments and the key differ from job to job."""
         if self._template is None:
-            own = ("tx", "resource") if self._key_by is None else ("tx", "resource", "key")
-            said = {name: value for name, value in self._options.items() if name not in own}
-            self._template = self._make(self.definition, said)
+            self._template = self._make_template()
         template = self._template
         new_id = self._options.get("id") or self._sessions.new_id()
         new = msgspec.structs.replace(template, id=new_id, args=args)
@@ -209,6 +201,21 @@ class Task(Generic[P, R]):
         if key is None:
             return new
         return msgspec.structs.replace(new, key=key, digest=digest(new), code=self.definition.code)
+
+    def _make_template(self) -> JobSpec:
+        options = {name: value for name, value in self._options.items() if name in SUBMIT_OPTIONS}
+        if self._key_by is not None:
+            del options["key"]
+        definition = self.definition
+        return build_spec(
+            definition.name,
+            b"{}",
+            {"queue": definition.queue, "priority": definition.priority, **options},  # type: ignore[typeddict-item]
+            new_id="template",
+            by=self._app.by,
+            version=definition.version,
+            defaults=definition.options,
+        )
 
     def _key_of(self, key_by: Callable[..., object], positional: tuple[Any, ...], named: dict[str, Any]) -> str:
         key = key_by(**self.definition.named(positional, named))
@@ -222,7 +229,7 @@ class Task(Generic[P, R]):
     def _sharing(self, spec: JobSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
         """The spec as the app's rules leave it, with what this job needs, which may follow from its arguments."""
         resource = self._options.get("resource", self.definition.resource)
-        if self._program.rules:
+        if self._app.program.rules:
             spec, resource = self._judged(spec, resource, args, kwargs)
         if resource is None:
             return spec
@@ -253,7 +260,7 @@ class Task(Generic[P, R]):
             resource=resource,
             said=frozenset(self._options),
         )
-        found = judge(self._program.rules, asked)
+        found = judge(self._app.program.rules, asked)
         if found is asked:
             return spec, resource
         # What its key stands for is what was asked: rules may answer otherwise tomorrow.
@@ -280,7 +287,7 @@ class Task(Generic[P, R]):
         return [name for name in _names(spec) if name in declared and provided.get(name) != declared[name].settings]
 
     def _handle(self, id: str) -> JobHandle[R]:  # noqa: A002
-        return JobHandle(self._sessions, self._program, id, self._command)
+        return JobHandle(self._sessions, self._app.program, id, self._app.worker_command)
 
 
 async def prepare(task: Task[..., Any], named: Mapping[str, Any], *, by: str) -> JobSpec:

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import click
-from msgspec.structs import replace
 
 from daybreak.api.views.job import plain_value
 from daybreak.cli.errors import Exit
@@ -18,7 +17,7 @@ from daybreak.cli.wait import say_outcome
 from daybreak.client.client import Client
 from daybreak.config import here
 from daybreak.core.errors import BadInput
-from daybreak.core.model import DEFAULT_OPTIONS, Job, State
+from daybreak.core.model import Job, State
 from daybreak.core.units import clean
 
 TASK = "exec"
@@ -54,8 +53,7 @@ def command(argv: tuple[str, ...], cwd: str | None, env: tuple[str, ...], how: H
     args: dict[str, Any] = {"argv": list(argv), "cwd": folder, "env": pairs(env, "--env")}
 
     async def submitted(client: Client) -> int:
-        spec = replace(client.spec(TASK, args, **how.given), options=how.options(DEFAULT_OPTIONS))
-        job = await submit_job(client, spec, how)
+        job = await submit_job(client, client.spec(TASK, args, **how.given), how)
         return 0 if job is None else _say_output(job, how)
 
     return int(run(submitted))

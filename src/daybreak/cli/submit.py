@@ -18,7 +18,7 @@ from daybreak.cli.text import safe
 from daybreak.cli.wait import say_outcome
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput
-from daybreak.core.model import DEFAULT_OPTIONS, JobSpec
+from daybreak.core.model import JobSpec
 from daybreak.policy.resources import Resource, needs_of
 
 
@@ -78,8 +78,7 @@ def arguments_of(app: Any, task: str, texts: dict[str, str], named: dict[str, An
 
 
 def _untyped(client: Client, task: str, args: dict[str, Any], version: int | None, how: How) -> JobSpec:
-    spec = client.spec(task, args, version=1 if version is None else version, **how.given)
-    return replace(spec, options=how.options(DEFAULT_OPTIONS))
+    return client.spec(task, args, version=1 if version is None else version, **how.given)
 
 
 def _typed(client: Client, app: Any, task: str, args: bytes, version: int | None, how: How) -> JobSpec:
@@ -91,10 +90,10 @@ def _typed(client: Client, app: Any, task: str, args: bytes, version: int | None
             f"this app has version {definition.version} of the task {task!r}, not {version}; leave --version out"
         )
     given = {"queue": definition.queue, "priority": definition.priority, **how.given}
-    spec = client.spec(definition.name, version=definition.version, **given)
+    spec = client.spec(definition.name, version=definition.version, defaults=definition.options, **given)
     # The client computes the digest from these arguments when it submits the job.
     code = "" if spec.key is None else definition.code
-    return replace(spec, args=args, digest="", code=code, options=how.options(definition.options))
+    return replace(spec, args=args, digest="", code=code)
 
 
 async def _with_resources(client: Client, definition: Any, spec: JobSpec) -> JobSpec:

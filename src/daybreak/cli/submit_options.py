@@ -18,8 +18,8 @@ from daybreak.cli.output import note, say, say_json
 from daybreak.cli.session import session
 from daybreak.cli.wait import no_worker_hint, wait_for
 from daybreak.client.client import Client
-from daybreak.core.model import Adaptive, Job, JobSpec, Options
-from daybreak.policy.parse_options import parse_options
+from daybreak.core.model import Job, JobSpec
+from daybreak.policy.parse_options import SUBMIT_OPTIONS
 from daybreak.policy.retry import PRESETS
 from daybreak.store.protocol import Inserted
 
@@ -43,15 +43,10 @@ class How:
         self.wait: bool = options.pop("wait") or options.get("timeout_wait") is not None
         self.timeout_wait: timedelta | None = options.pop("timeout_wait")
         self.as_json: bool = options.pop("as_json")
-        self.retry: object = options.pop("retry")
-        self.timeout: timedelta | Adaptive | None = options.pop("timeout")
-        self.expires_in: timedelta | None = options.pop("expires_in")
+
         options["tags"] = options.pop("tag")
         options["meta"] = pairs(options.pop("meta"), "--meta")
         self.given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-
-    def options(self, defaults: Options) -> Options:
-        return parse_options(defaults, retry=self.retry, timeout=self.timeout, expires_in=self.expires_in)
 
 
 def job_options(command: F) -> F:
@@ -100,10 +95,7 @@ _OPTIONS = [
     click.option("--timeout-wait", type=DURATION, help="Wait at most this long; exit code 5 if the job has not ended."),
     click.option("--json", "as_json", is_flag=True, help="Print the job as JSON instead of its id or result."),
 ]
-_NAMES = {
-    "priority", "queue", "delay", "run_at", "key", "unique", "unique_while", "tag", "meta", "owner", "retry",
-    "timeout", "expires_in", "wait", "timeout_wait", "as_json",
-}  # fmt: skip
+_NAMES = SUBMIT_OPTIONS | {"tag", "wait", "timeout_wait", "as_json"}
 
 
 async def submit_job(client: Client, spec: JobSpec, how: How) -> Job | None:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypeVar, get_args
+from datetime import timedelta
+from typing import Any, Final, TypeVar, Unpack, get_args
 
 import msgspec
 
@@ -28,10 +28,22 @@ from daybreak.core.errors import (
     Unsupported,
 )
 from daybreak.core.events import Event
-from daybreak.core.model import DEFAULT_QUEUE, FINAL, WAITING, Job, JobSpec, Put, QueueSettings, Reason, State
+from daybreak.core.model import (
+    DEFAULT_OPTIONS,
+    DEFAULT_QUEUE,
+    FINAL,
+    WAITING,
+    Job,
+    JobSpec,
+    Options,
+    Put,
+    QueueSettings,
+    Reason,
+    State,
+)
 from daybreak.core.units import duration, priority
 from daybreak.policy.admit import admit, check_name, digest
-from daybreak.policy.parse_options import build_spec, parse_options
+from daybreak.policy.parse_options import SubmitOptions, build_spec
 from daybreak.store.protocol import (
     EVENTS_TOPIC,
     LATEST,
@@ -52,6 +64,7 @@ from daybreak.store.protocol import (
 )
 from daybreak.system import patience
 from daybreak.system.ports import Ids, RealWorld, World
+from daybreak.tasks.options import check_submit_options
 
 BULK: Final = 1000
 RETRY_PAUSE: Final = timedelta(milliseconds=50)
@@ -90,52 +103,37 @@ class Client:
         task: str,
         args: Mapping[str, Any] | None = None,
         *,
-        queue: str = "default",
         version: int = 1,
-        priority: object = "normal",  # noqa: A002, RUF100
-        delay: object = None,
-        run_at: datetime | None = None,
-        expires_in: object = None,
-        key: str | None = None,
-        unique: str | None = None,
-        on_conflict: Literal["return", "replace", "raise", "refuse"] = "return",
-        unique_while: Literal["unfinished", "waiting"] = "unfinished",
-        retry: object = None,
-        timeout: object = None,
-        tags: Sequence[str] = (),
-        meta: Mapping[str, str] | None = None,
-        run: str | None = None,
-        owner: str | None = None,
-        keep: object = None,
-        id: str | None = None,  # noqa: A002 - the word users know
+        defaults: Options = DEFAULT_OPTIONS,
+        **options: Unpack[SubmitOptions],
     ) -> JobSpec:
-        """A job as it will be accepted, or an error that names what is wrong with it."""
+        """A job with these options, ready to be submitted. `defaults` are the task's options of how a job is run."""
+        check_submit_options(options)
         spec = build_spec(
             task,
             b"{}" if not args else values.encode(dict(args), "args"),
-            id=self._new_id() if id is None else id,
+            options,
+            new_id=self._new_id(),
             by=self.by,
-            options=parse_options(retry=retry, timeout=timeout, expires_in=expires_in, keep=keep, run=run),
-            queue=queue,
             version=version,
-            priority=priority,
-            delay=delay,
-            run_at=run_at,
-            key=key,
-            unique=unique,
-            on_conflict=on_conflict,
-            unique_while=unique_while,
-            tags=tags,
-            meta=meta,
-            run=run,
-            owner=owner,
+            defaults=defaults,
         )
-        return spec if key is None else msgspec.structs.replace(spec, digest=digest(spec))
+        if spec.key is None:
+            return spec
+        return msgspec.structs.replace(spec, digest=digest(spec))
 
-    async def submit(self, task: str | JobSpec, args: Mapping[str, Any] | None = None, **options: Any) -> str:
-        """The id of the accepted job, durable when this returns; with a key or unique name in use, the id of the job
-        that stands for this one already. QueueFull, KeyConflict, KeySpent and UniqueConflict say why not."""
-        spec = task if isinstance(task, JobSpec) else self.spec(task, args, **options)
+    async def submit(
+        self,
+        task: str | JobSpec,
+        args: Mapping[str, Any] | None = None,
+        *,
+        version: int = 1,
+        **options: Unpack[SubmitOptions],
+    ) -> str:
+        """Submit a job and return its id. The job is durable when this returns. If its key or unique name is in use,
+        the id is that of the earlier job. Raises QueueFull, KeyConflict, KeySpent or UniqueConflict if the job is
+        refused."""
+        spec = task if isinstance(task, JobSpec) else self.spec(task, args, version=version, **options)
         return accepted_id(spec, await self.insert(spec))
 
     async def insert(self, spec: JobSpec) -> Inserted:

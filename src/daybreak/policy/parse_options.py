@@ -1,73 +1,115 @@
-"""What people write of a job and its options, read into data; or an error that names what is wrong with it."""
+"""Parse the options of a job: from what people write into the data that stores keep, or an error that says what is
+wrong.
+
+`SubmitOptions` is the one list of these options. `task.using(...)`, `Client.submit(...)`, the command line and the
+server all take them by these names, and `build_spec` is the one place that reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypedDict
 
 import msgspec
 
 from daybreak.core.errors import BadInput
-from daybreak.core.model import DEFAULT_OPTIONS, Adaptive, JobSpec, Options
-from daybreak.core.units import duration, instant
-from daybreak.core.units import priority as as_priority
+from daybreak.core.model import DEFAULT_OPTIONS, Adaptive, JobSpec, Options, Retry
+from daybreak.core.units import Priority, duration, instant, priority
 from daybreak.policy.retry import parse_retry
+
+Span = timedelta | str  # "90s", "10m"
+
+
+class SubmitOptions(TypedDict, total=False):
+    """The options of a job. Where an option may be None, that is the same as leaving it out."""
+
+    priority: Priority | int | str
+    queue: str
+    delay: Span | None
+    run_at: datetime | None
+    expires_in: Span | None
+    key: str | Callable[..., str] | None
+    unique: str | None
+    unique_while: Literal["unfinished", "waiting"]
+    on_conflict: Literal["return", "replace", "raise", "refuse"]
+    tags: Sequence[str]
+    meta: Mapping[str, str] | None
+    owner: str | None
+    run: str | None
+    retry: Retry | int | str | None
+    timeout: Span | Adaptive | None
+    hang: Span | None
+    keep: Span | None
+    id: str
+
+
+SUBMIT_OPTIONS: Final = frozenset(SubmitOptions.__annotations__)
+# None is an error for these: a caller whose variable is unexpectedly None must not get the default silently.
+_NEVER_NONE: Final = frozenset({"priority", "queue", "unique_while", "on_conflict", "tags"})
 
 
 def build_spec(
     task: str,
     args: bytes,
+    options: SubmitOptions,
     *,
-    id: str,  # noqa: A002 - the word users know
+    new_id: str,
     by: str = "",
-    options: Options = DEFAULT_OPTIONS,
-    queue: str = "default",
     version: int = 1,
-    priority: object = "normal",
-    delay: object = None,
-    run_at: datetime | None = None,
-    key: str | None = None,
-    unique: str | None = None,
-    on_conflict: Literal["return", "replace", "raise", "refuse"] = "return",
-    unique_while: Literal["unfinished", "waiting"] = "unfinished",
-    tags: Sequence[str] = (),
-    meta: Mapping[str, str] | None = None,
-    run: str | None = None,
-    owner: str | None = None,
+    defaults: Options = DEFAULT_OPTIONS,
 ) -> JobSpec:
-    if tags and (isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags)):
-        raise BadInput(f"tags: {tags!r} is no list of texts")
-    if meta is not None and not isinstance(meta, Mapping):
-        raise BadInput(f"meta: {meta!r} is no dict of texts")
-    if on_conflict not in ("return", "replace", "raise", "refuse"):
-        raise BadInput(f"on_conflict={on_conflict!r}: choose return, replace, raise or refuse")
-    if unique_while not in ("unfinished", "waiting"):
-        raise BadInput(f"unique_while={unique_while!r}: choose unfinished or waiting")
+    """A job with these options. `new_id` is its id unless the options give one; `defaults` are the options of its task
+    about how a job is run."""
+    given = {name: value for name, value in options.items() if value is not None or name in _NEVER_NONE}
+    fields: dict[str, object] = {
+        name: given[name] for name in ("queue", "key", "unique", "owner", "run") if name in given
+    }
+    if "priority" in given:
+        fields["priority"] = priority(given["priority"])
+    if "delay" in given:
+        fields["delay"] = duration(given["delay"], "delay")
+    if "run_at" in given:
+        fields["run_at"] = instant(given["run_at"], "run_at")
+    if "tags" in given:
+        fields["tags"] = _tags(given["tags"])
+    if "meta" in given:
+        fields["meta"] = _meta(given["meta"])
+    if "on_conflict" in given:
+        fields["on_conflict"] = _choice("on_conflict", given["on_conflict"], ("return", "replace", "raise", "refuse"))
+    if "unique_while" in given:
+        fields["unique_while"] = _choice("unique_while", given["unique_while"], ("unfinished", "waiting"))
+    execution = {name: given.get(name) for name in ("retry", "timeout", "expires_in", "keep", "hang")}
     return JobSpec(
-        id=id,
+        id=given.get("id", new_id),  # type: ignore[arg-type]
         task=task,
         args=args,
-        queue=queue,
         version=version,
-        priority=as_priority(priority),
-        options=options,
         by=by,
-        delay=None if delay is None else duration(delay, "delay"),
-        run_at=None if run_at is None else instant(run_at, "run_at"),
-        key=key,
-        unique=unique,
-        on_conflict=on_conflict,
-        unique_while=unique_while,
-        run=run,
-        owner=owner,
-        tags=tuple(tags),
-        meta=dict(meta) if meta else {},
+        options=parse_options(defaults, **execution, run=options.get("run")),
+        **fields,  # type: ignore[arg-type]
     )
 
 
+def _tags(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(tag, str) for tag in value):
+        raise BadInput(f"tags={value!r} is not a list of texts; write tags=['nightly']")
+    return tuple(value)
+
+
+def _meta(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise BadInput(f"meta={value!r} is not a dict of texts; write meta={{'name': 'value'}}")
+    return dict(value)
+
+
+def _choice(name: str, value: object, choices: tuple[str, ...]) -> object:
+    if value not in choices:
+        raise BadInput(f"{name}={value!r}: choose {', '.join(choices[:-1])} or {choices[-1]}")
+    return value
+
+
 def parse_options(
-    start: Options = DEFAULT_OPTIONS,
+    defaults: Options = DEFAULT_OPTIONS,
     *,
     retry: object = None,
     timeout: object = None,
@@ -75,29 +117,31 @@ def parse_options(
     keep: object = None,
     hang: object = None,
     run: str | None = None,
-    **numbers: object,
+    **others: object,
 ) -> Options:
-    """`start` with what was said on top of it; `numbers` are other options, as they are. The jobs of a run are kept
-    until the run is deleted: its results are one table."""
-    said: dict[str, object] = {}
+    """The options of how a job is run: the `defaults`, changed by the arguments that are not None. `others` are options
+    that are stored as they are given. The jobs of a run are kept until the run is deleted, because its results are one
+    table."""
+    changes: dict[str, object] = {}
     if retry is not None:
-        said["retry"] = parse_retry(retry)
+        changes["retry"] = parse_retry(retry)
     if timeout is not None:
-        said |= _limit(timeout)
+        changes |= _limit(timeout)
     for name, value in (("expires_in", expires_in), ("hang", hang)):
         if value is not None:
-            said[name] = duration(value, name)
+            changes[name] = duration(value, name)
     if keep is not None:
-        said["keep_completed"] = said["keep_failed"] = duration(keep, "keep")
+        changes["keep_completed"] = changes["keep_failed"] = duration(keep, "keep")
     elif run is not None:
-        said["keep_completed"] = said["keep_failed"] = None
-    said |= {name: number for name, number in numbers.items() if number is not None}
-    changed = msgspec.structs.replace(start, **said)
-    return start if changed == start else changed  # one value for all, so that stores encode it once
+        changes["keep_completed"] = changes["keep_failed"] = None
+    changes |= {name: value for name, value in others.items() if value is not None}
+    options = msgspec.structs.replace(defaults, **changes)
+    # All jobs of a task share one instance, so that stores encode it once.
+    return defaults if options == defaults else options
 
 
 def _limit(timeout: object) -> dict[str, object]:
-    """The options that an execution limit sets: all of them, so that it replaces the task's own limit as a whole."""
+    """The options that an execution limit sets: all four, so that it replaces the whole limit of the task."""
     if isinstance(timeout, Adaptive):
         return {
             "timeout": timeout.base,

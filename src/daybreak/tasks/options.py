@@ -1,48 +1,29 @@
 """The options that people write, in one list each: of a job, of a task, of a worker.
 
-A new option is one line here, and is then typed, suggested for misspelt ones and compared with the documents. What
-another job queue calls an option is answered with our name for it."""
+A new option is one line in its list. It is then typed, suggested for a misspelt one, and compared with the documents.
+The name that another job queue uses for an option is answered with Daybreak's name for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypedDict
 
 from daybreak.core.errors import BadInput, Unsupported
 from daybreak.core.model import Adaptive, Retry
 from daybreak.core.units import Priority
+from daybreak.policy.parse_options import SUBMIT_OPTIONS, Span, SubmitOptions
 
-Span = timedelta | str  # "90s", "10m"
 
+class JobOptions(SubmitOptions, total=False):
+    """The options of `task.using(...)`, for the jobs that are submitted through it: those of any job, the resources it
+    needs, and the connection in whose transaction it is submitted."""
 
-class JobOptions(TypedDict, total=False):
-    """What `task.using(...)` takes: it holds for the jobs that are submitted through it."""
-
-    priority: Priority | int | str
-    queue: str
-    delay: Span | None
-    run_at: datetime | None
-    expires_in: Span | None
-    key: str | Callable[..., str] | None
-    unique: str | None
-    unique_while: Literal["unfinished", "waiting"]
-    on_conflict: Literal["return", "replace", "raise", "refuse"]
-    tags: Sequence[str]
-    meta: Mapping[str, str] | None
-    owner: str | None
-    run: str | None
     resource: object
-    retry: Retry | int | str | None
-    timeout: Span | Adaptive | None
-    hang: Span | None
-    keep: Span | None
-    id: str
     tx: Any
 
 
 class TaskOptions(TypedDict, total=False):
-    """What `@app.task(...)` takes: it holds for every job of the task, unless `using` says otherwise."""
+    """The options of `@app.task(...)`, for every job of the task that `using` does not change."""
 
     name: str | None
     version: int
@@ -60,7 +41,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class WorkerOptions(TypedDict, total=False):
-    """What `app.worker(...)` and `app.work(...)` take; None is as if it was not said."""
+    """The options of `app.worker(...)` and `app.work(...)`. None is the same as leaving an option out."""
 
     queues: Iterable[str] | str | None
     processes: int | None
@@ -76,14 +57,14 @@ class WorkerOptions(TypedDict, total=False):
     until_idle: bool | None
 
 
-JOB_OPTIONS: Final = frozenset(JobOptions.__annotations__)
+JOB_OPTIONS: Final = SUBMIT_OPTIONS | frozenset(JobOptions.__annotations__)
 TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
 WORKER_OPTIONS: Final = frozenset(WorkerOptions.__annotations__)
-LATER: Final = frozenset({"after", "depends_on", "cache"})  # planned, and not there yet
+PLANNED: Final = frozenset({"after", "depends_on", "cache"})  # not available yet
 
-# What others call it, and how it is written here.
+# The names that other job queues use, and how the option is written here.
 _RETRY: Final = "retry=3, which counts the first attempt, or retry=Retry(attempts=3, delay='1s', cap='30s')"
-_ELSEWHERE: Final = {
+_FOREIGN_JOB_NAMES: Final = {
     **dict.fromkeys(("eta", "execute_at", "scheduled_at", "at"), "run_at=datetime(..., tzinfo=UTC), or delay='10m'"),
     **dict.fromkeys(("countdown", "defer", "delay_seconds"), "delay='10s'"),
     **dict.fromkeys(("retries", "max_retries", "max_attempts", "attempts", "max_tries", "retry_policy"), _RETRY),
@@ -107,12 +88,12 @@ _ELSEWHERE: Final = {
     "heartbeat": "hang='1m'",
     "actor_name": "name='...'",
 }
-_OF_TASKS: Final = {
-    **_ELSEWHERE,
+_FOREIGN_TASK_NAMES: Final = {
+    **_FOREIGN_JOB_NAMES,
     **dict.fromkeys(("bind", "pass_context"), "a first parameter that is annotated Context"),
     **dict.fromkeys(("on_success", "on_failure", "on_retry"), "@app.on('completed') or another kind of event"),
 }
-_OF_WORKERS: Final = {
+_FOREIGN_WORKER_NAMES: Final = {
     **dict.fromkeys(("concurrency", "workers", "threads", "num_workers"), "processes=4, or async_jobs=100"),
     **dict.fromkeys(("pool", "worker_class"), "isolation='process' or isolation='thread'"),
     "burst": "until_idle=True",
@@ -125,39 +106,53 @@ _OF_WORKERS: Final = {
 }
 
 
-def check_job_options(said: Iterable[str]) -> None:
-    _check("using()", said, JOB_OPTIONS, _ELSEWHERE, (TASK_OPTIONS, "is an option of the task: @app.task({}=...)"))
+def check_job_options(names: Iterable[str]) -> None:
+    """Refuse names that are no options of `task.using(...)`."""
+    hint = "is an option of the task: @app.task({}=...)"
+    _check("using()", names, JOB_OPTIONS, _FOREIGN_JOB_NAMES, (TASK_OPTIONS, hint))
 
 
-def check_task_options(said: Iterable[str]) -> None:
-    _check("task()", said, TASK_OPTIONS, _OF_TASKS, (JOB_OPTIONS, "is an option of single jobs: task.using({}=...)"))
+def check_submit_options(names: Iterable[str]) -> None:
+    """Refuse names that are no options of `Client.submit(...)`."""
+    hint = "is an option of a task: task.using({}=...) or @app.task({}=...)"
+    _check("submit()", names, SUBMIT_OPTIONS, _FOREIGN_JOB_NAMES, (JOB_OPTIONS | TASK_OPTIONS, hint))
 
 
-def check_worker_options(said: Iterable[str]) -> None:
-    _check("a worker", said, WORKER_OPTIONS, _OF_WORKERS, (frozenset(), ""))
+def check_task_options(names: Iterable[str]) -> None:
+    """Refuse names that are no options of `@app.task(...)`."""
+    hint = "is an option of single jobs: task.using({}=...)"
+    _check("task()", names, TASK_OPTIONS, _FOREIGN_TASK_NAMES, (JOB_OPTIONS, hint))
+
+
+def check_worker_options(names: Iterable[str]) -> None:
+    """Refuse names that are no options of a worker."""
+    _check("a worker", names, WORKER_OPTIONS, _FOREIGN_WORKER_NAMES, (frozenset(), ""))
 
 
 def _check(
     where: str,
-    said: Iterable[str],
+    names: Iterable[str],
     known: frozenset[str],
-    elsewhere: Mapping[str, str],
-    other: tuple[frozenset[str], str],
+    foreign: Mapping[str, str],
+    misplaced: tuple[frozenset[str], str],
 ) -> None:
-    for name in said:
+    """`foreign` are names that other job queues use; `misplaced` are the options of another call, and what to write."""
+    for name in names:
         if name in known:
             continue
-        if name in LATER and where != "a worker":
+        if name in PLANNED and where != "a worker":
             raise Unsupported(f"{where} has no option {name!r} yet: it is not available in this version")
-        if name in elsewhere:
-            raise BadInput(f"{where} has no option {name!r}; did you mean {elsewhere[name]}?")
-        if name in other[0]:
-            raise BadInput(f"{where} has no option {name!r}; it {other[1].format(name)}")
+        if name in foreign:
+            raise BadInput(f"{where} has no option {name!r}; did you mean {foreign[name]}?")
+        if name in misplaced[0]:
+            raise BadInput(f"{where} has no option {name!r}; it {misplaced[1].replace('{}', name)}")
         raise BadInput(f"{where} has no option {name!r}; {_hint(name, known)}")
 
 
 def _hint(name: str, known: frozenset[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only where something is misspelt
+    from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and only needed for a misspelt option
 
     close = get_close_matches(name, sorted(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"the options are {', '.join(sorted(known))}"
