@@ -51,10 +51,12 @@ def _postgres(ending: contextlib.ExitStack) -> str | None:
 def _redis(ending: contextlib.ExitStack) -> str | None:
     import redis_servers
 
+    from daybreak.core.errors import StoreError
+
     try:
-        with redis_servers.wire():
+        with redis_servers.connect():
             return None
-    except Exception:
+    except (OSError, StoreError):
         if shutil.which("redis-server") is None:
             raise
     print("== a private Redis, since none answers at its port")
