@@ -20,6 +20,7 @@ from daybreak.core.errors import OutcomeUnknown, StoreFull
 LOCK = """
 import apsw, sys
 connection = apsw.Connection(sys.argv[1])
+connection.set_busy_timeout(10_000)  # the worker may be writing at this instant
 connection.execute("BEGIN IMMEDIATE")
 print("locked", flush=True)
 sys.stdin.read()
