@@ -108,8 +108,8 @@ def may_retry(failure: Failure, retry: Retry) -> bool:
 
 
 def adaptive_factor(success: float) -> float:
-    """By what an adaptive wait is multiplied: a half where all tries succeed, four where none does, one where it is as
-    `USUAL`. Continuous, and never shorter for less success."""
+    """By what an adaptive wait is multiplied: a half where all tries succeed, four where none does, one where it is
+    `TYPICAL_SUCCESS`. Continuous, and never shorter for less success."""
     return float(2 ** (3 * (1 - min(max(success, 0.0), 1.0)) - 1))
 
 

@@ -184,7 +184,7 @@ def _grant(ledger: Ledger, row: Row, holder: str) -> None:
     needs = gauge_rows.needs_of(row)
     lacking = gauge_rows.lacking(ledger, needs, row.seq, row.priority, is_retry=row.attempt > 0)
     if lacking is None:
-        _lease(ledger, row, needs, holder)
+        _lease_to_holder(ledger, row, needs, holder)
         ledger.wake(job_topic(row.id))
     elif lacking != row.cause:
         park(ledger, row, lacking)
@@ -192,7 +192,7 @@ def _grant(ledger: Ledger, row: Row, holder: str) -> None:
         _reserve_for(ledger, row)
 
 
-def _lease(ledger: Ledger, row: Row, needs: gauge_rows.Needs, holder: str) -> None:
+def _lease_to_holder(ledger: Ledger, row: Row, needs: gauge_rows.Needs, holder: str) -> None:
     gauge_rows.release_reservation(ledger, needs, row.seq)
     job_moves.leave(ledger, row)
     gauge_rows.take(ledger, needs, is_retry=row.attempt > 0)
