@@ -202,7 +202,7 @@ def test_json_shows_the_job(ask):
         (["--run-at", "tomorrow"], "is not a date and time"),
         (["--run-at", "9999-12-31T23:59-12:00"], "out of range"),
         (["--delay", "1s", "--run-at", "2026-01-31T18:00Z"], "give delay or run_at, not both"),
-        (["--retry", "0"], "the first try counts"),
+        (["--retry", "0"], "the first attempt included"),
         (["--retry", "uplaod"], "did you mean upload?"),
         (["--meta", "x"], "write name=value"),
         (["--version", "-1"], "--version"),

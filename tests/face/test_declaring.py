@@ -39,8 +39,8 @@ def add(a: int, b: int) -> int:
         ({"timeout": "0s"}, "timeout must be longer than 0"),
         ({"expires_in": "0s"}, "expires_in must be longer than 0"),
         ({"fail_fast": 1}, "fail_fast=1 must be True or False"),
-        ({"queue": ""}, "a queue without a name"),
-        ({"aliases": ("",)}, "an alias without a name"),
+        ({"queue": ""}, "the name of its queue is empty"),
+        ({"aliases": ("",)}, "one of its aliases is empty"),
     ],
 )
 def test_an_option_that_cannot_be_right_is_refused_at_the_decorator_naming_the_task(app, said, told):
@@ -53,7 +53,7 @@ def test_an_option_that_cannot_be_right_is_refused_at_the_decorator_naming_the_t
 @pytest.mark.parametrize("name", [None, "named"])
 @pytest.mark.parametrize("given", [functools.partial(add, 1), Adder()], ids=["partial", "object"])
 def test_what_has_no_name_of_its_own_is_no_task(app, given, name):
-    with pytest.raises(BadInput, match="def a function at the top of a module"):
+    with pytest.raises(BadInput, match="define a function at the top of a module"):
         app.task(name=name)(given)
 
 

@@ -96,10 +96,10 @@ async def test_as_a_decorator_every_call_has_its_own_limit(app):
 
 
 def test_what_cannot_be_a_limit_is_refused(app):
-    with pytest.raises(BadInput, match="'lunch': there are wait"):
+    with pytest.raises(BadInput, match="'lunch'; the kinds are wait"):
         app.limit_time("lunch", "db")
     for kind in ("operatoin", "execution"):
-        with pytest.raises(BadInput, match=f"'{kind}': there are wait"):
+        with pytest.raises(BadInput, match=f"'{kind}'; the kinds are wait"):
             app.limit_time(kind, "db", base="5s")
     with pytest.raises(BadInput, match="longer than nothing"):
         app.limit_time("operation", "db", base="0s")

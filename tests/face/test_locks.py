@@ -223,8 +223,8 @@ def test_a_lock_in_use_is_not_taken_twice(app):
     [
         ((), {}, "needs a name"),
         (("a", "a"), {}, "twice"),
-        (("",), {}, "no name"),
-        ((7,), {}, "no name"),
+        (("",), {}, "not a name"),
+        ((7,), {}, "not a name"),
         (("a\x1b[2J",), {}, "control character"),
         (("a",), {"wait": 5}, "wait"),
         (("a",), {"lease": "1ms"}, "lease"),

@@ -157,7 +157,7 @@ def test_an_upgrade_that_fails_fails_the_job(old, new):
     def no_dict(args: dict) -> dict:
         return [args]
 
-    with work(new), pytest.raises(JobFailed, match="it must return the arguments as a dict"):
+    with work(new), pytest.raises(JobFailed, match="return the arguments as a dict"):
         new.job(job.id).result(LIMIT)
 
 

@@ -41,12 +41,12 @@ def shelf():
 
 @pytest.fixture
 def ctx(shelf):
-    return Context(job="a", voice=shelf)
+    return Context(job="a", reporter=shelf)
 
 
 def again(shelf: Shelf) -> Context:
     """The context of the next attempt."""
-    return Context(job="a", checkpoint=shelf.kept[-1], voice=shelf)
+    return Context(job="a", checkpoint=shelf.kept[-1], reporter=shelf)
 
 
 def test_what_becomes_of_a_state_after_its_checkpoint_is_not_kept(ctx, shelf):

@@ -43,7 +43,7 @@ def test_what_a_job_needs_stands_by_name_and_once():
     assert needs_of(parse_shares(None)) == ()
     with pytest.raises(BadInput, match="twice"):
         needs_of(parse_shares([plecs, "plecs"]))
-    with pytest.raises(BadInput, match="at most"):
+    with pytest.raises(BadInput, match="the limit is"):
         needs_of(parse_shares([f"r{n}" for n in range(40)]))
 
 

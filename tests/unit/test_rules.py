@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daybreak.core.errors import BadInput, NotAllowed, Refused
-from daybreak.tasks.admission_rules import Admission, check_rule, judge
+from daybreak.tasks.admission_rules import Admission, apply_rules, check_rule
 
 ASKED = Admission(task="apply", args={"branch": "main"}, by="ann", queue="default", priority=5)
 
@@ -17,12 +17,12 @@ def test_rules_follow_one_another():
     def second(job):
         return {"queue": f"p{job.priority}", "tags": ["seen"]}
 
-    found = judge([first, second], ASKED)
+    found = apply_rules([first, second], ASKED)
     assert (found.priority, found.queue, found.tags) == (2, "p2", ("seen",))
 
 
 def test_a_rule_that_says_nothing_changes_nothing():
-    assert judge([lambda job: None, lambda job: {}], ASKED) is ASKED
+    assert apply_rules([lambda job: None, lambda job: {}], ASKED) is ASKED
 
 
 def test_a_rule_may_refuse():
@@ -30,14 +30,14 @@ def test_a_rule_may_refuse():
         raise NotAllowed("emergency is for people on call")
 
     with pytest.raises(NotAllowed, match="on call"):
-        judge([only_on_call], ASKED)
+        apply_rules([only_on_call], ASKED)
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ({"colour": "red"}, "rule 'rule' sets 'colour': it can set priority, queue"),
-        ({"priority": "soon"}, "soon"), (7, "rule 'rule' returned 7: it returns a dict"),
+        ({"colour": "red"}, "rule 'rule' cannot set 'colour': it can set priority, queue"),
+        ({"priority": "soon"}, "soon"), (7, "rule 'rule' returned 7: return a dict"),
         ({"queue": "a\x1bb"}, "control"), ({"tags": "urgent"}, "list of texts"), ({"tags": None}, "list of texts"),
         ({"meta": "x"}, "dict of texts"), ({"meta": {"a": 1}}, "dict of texts"), ({"owner": 7}, "owner"),
     ],
@@ -47,22 +47,25 @@ def test_what_a_rule_cannot_set_is_refused(answer, said):
         return answer
 
     with pytest.raises(BadInput, match=said):
-        judge([rule], ASKED)
+        apply_rules([rule], ASKED)
 
 
 def test_a_rule_that_breaks_refuses_the_job_and_names_itself():
     def by_title(job):
         return {"priority": job.args["title"]}
 
-    with pytest.raises(Refused, match="rule 'by_title' could not judge a job of task 'apply': KeyError: 'title'"):
-        judge([by_title], ASKED)
+    with pytest.raises(
+        Refused,
+        match=r"rule 'by_title' raised an error for a job of task 'apply'.*: KeyError: 'title'",
+    ):
+        apply_rules([by_title], ASKED)
 
 
 async def _waits(job):
     return None
 
 
-@pytest.mark.parametrize(("rule", "said"), [("text", "no rule"), (_waits, "must not wait")])
+@pytest.mark.parametrize(("rule", "said"), [("text", "not a rule"), (_waits, "must not wait")])
 def test_what_is_no_rule_is_refused_where_it_is_declared(rule, said):
     with pytest.raises(BadInput, match=said):
         check_rule(rule)

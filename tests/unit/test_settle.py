@@ -207,17 +207,17 @@ def test_the_server_may_ask_for_a_longer_wait():
 
 
 def test_a_lost_job_says_so_and_what_is_known():
-    assert fate(Lost(), lease()).failure.message == "its worker died or was not heard of for a whole lease"
+    assert fate(Lost(), lease()).failure.message == "its worker died, or sent no heartbeat for a whole lease"
     assert fate(Lost("child 3 was killed by signal 9"), lease()).failure.message == "child 3 was killed by signal 9"
 
 
 @pytest.mark.parametrize(
     ("held", "told"),
     [
-        (lease(3, lost=2), "killed by signal 9; died 3 times, the last time running alone"),
-        (lease(1, deaths=1), "killed by signal 9; died once, running alone"),
-        (lease(3), "killed by signal 9; died once, running alone, on its last attempt"),
-        (lease(4, lost=1), "killed by signal 9; died 2 times, the last time running alone, on its last attempt"),
+        (lease(3, lost=2), "killed by signal 9; the job crashed 3 times, the last time while it ran alone"),
+        (lease(1, deaths=1), "killed by signal 9; the job crashed once while it ran alone"),
+        (lease(3), "killed by signal 9; the job crashed once while it ran alone, on its last attempt"),
+        (lease(4, lost=1), "killed by signal 9; the job crashed 2 times, the last time while it ran alone, on its last attempt"),
     ],
 )
 def test_a_job_that_ended_through_deaths_tells_of_them(held, told):

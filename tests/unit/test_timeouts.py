@@ -221,7 +221,7 @@ def test_every_kind_has_a_base_and_no_other_kind_is_known():
     assert {kind: base.total_seconds() for kind, base in BASES.items()} == {
         "wait": 300, "acquisition": 30, "renewal": 10, "connection": 5, "operation": 60,
     }  # fmt: skip
-    with pytest.raises(BadInput, match="'lunch': there are wait, acquisition"):
+    with pytest.raises(BadInput, match="'lunch'; the kinds are wait, acquisition"):
         base_of("lunch")
 
 

@@ -55,7 +55,7 @@ def test_a_job_that_kills_its_child_three_times_fails_with_its_history_while_oth
             assert job.wait(timeout="30s").state is State.COMPLETED
             assert job.info().attempt == 1
     assert failed.value.reason == "lost"
-    assert "its process was ended by SIGKILL; died 3 times, the last time running alone" in failed.value.error
+    assert "its process was ended by SIGKILL; the job crashed 3 times, the last time while it ran alone" in failed.value.error
     assert len(tries(killer)) == 3
     assert killer.info().lost == 3
     assert kinds(killer) == ["submitted", "started", "retrying", "started", "retrying", "started", "failed"]
@@ -64,7 +64,7 @@ def test_a_job_that_kills_its_child_three_times_fails_with_its_history_while_oth
 def test_a_job_with_one_attempt_that_ends_its_process_fails(stage):
     with app.worker(processes=1):
         job = exit_hard.submit()
-        with pytest.raises(JobFailed, match="exit code 7; died once, running alone, on its last attempt"):
+        with pytest.raises(JobFailed, match="exit code 7; the job crashed once while it ran alone, on its last attempt"):
             job.result(timeout="30s")
     assert len(tries(job)) == 1
 
@@ -219,7 +219,7 @@ def test_a_job_that_kills_its_worker_fails_once_it_was_on_probation(stage, began
         with pytest.raises(JobFailed) as failed:
             killer.result(timeout="30s")
         assert failed.value.reason == "lost"
-        assert "died 2 times, the last time running alone" in failed.value.error
+        assert "the job crashed 2 times, the last time while it ran alone" in failed.value.error
         gate.touch()
         for job in others:
             assert job.result(timeout="30s") == str(gate)

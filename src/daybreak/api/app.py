@@ -30,7 +30,7 @@ from daybreak.store.protocol import Page
 from daybreak.stores import store_for
 from daybreak.system.platform import whoami
 from daybreak.system.ports import RealWorld, World
-from daybreak.tasks.admission_rules import Admission, check_rule, judge
+from daybreak.tasks.admission_rules import Admission, apply_rules, check_rule
 from daybreak.tasks.context import Context
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.options import TaskOptions, WorkerOptions, check_task_options
@@ -315,7 +315,7 @@ class Daybreak:
 
     def _judged_lock(self, names: tuple[str, ...], priority: int, owner: str | None) -> int:
         asked = Admission(task="lock", args={"names": names}, by=self.by, queue="lock", priority=priority, owner=owner)
-        return judge(self.program.rules, asked).priority
+        return apply_rules(self.program.rules, asked).priority
 
     def retrying(self, retry: object = "default", *, resource: str | None = None) -> Retrying:
         """The retry policy of jobs around code that is no job, as a decorator: `@app.retrying(3)`. With a resource,

@@ -22,7 +22,7 @@ from daybreak.policy.admit import check_name, check_size, digest
 from daybreak.policy.parse_options import SUBMIT_OPTIONS, build_spec
 from daybreak.policy.resources import Resource, needs_of
 from daybreak.store.protocol import Inserted, Verdict
-from daybreak.tasks.admission_rules import Admission, judge
+from daybreak.tasks.admission_rules import Admission, apply_rules
 from daybreak.tasks.context import Context, current
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.options import JobOptions, check_job_options
@@ -260,7 +260,7 @@ class Task(Generic[P, R]):
             resource=resource,
             said=frozenset(self._options),
         )
-        found = judge(self._app.program.rules, asked)
+        found = apply_rules(self._app.program.rules, asked)
         if found is asked:
             return spec, resource
         # What its key stands for is what was asked: rules may answer otherwise tomorrow.

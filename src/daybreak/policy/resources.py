@@ -1,4 +1,4 @@
-"""What people write of resources, read into data; or an error that names what is wrong with it."""
+"""Parse what people write about resources: into data, or into an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, spared_resource
 from daybreak.core.units import MAX_DURATION, ZERO, duration
 from daybreak.policy.admit import MAX_SLOTS, NEEDS_LIMIT, check_name
 
-LOCK_PREFIX: Final = "lock:"  # what the resources of locks are called by
+LOCK_PREFIX: Final = "lock:"  # the resource of a lock is named by this and the lock's name
 
 _RATE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d+)?\s*(ms|s|m|min|h|d|sec|second|minute|hour|day)\s*")
 _UNITS: Final = {
@@ -28,12 +28,13 @@ _UNITS: Final = {
 
 
 class Resource:
-    """Something that jobs share. What is said here is the default: what a person sets later wins until it is reset.
+    """Something that jobs share. The limits given here are defaults: a person can change them later, until they are
+    reset.
 
-    slots        so many jobs hold it at once
-    rate         so many may start: "10/s", "100/min"; `burst` of them at once after a rest
-    breaker      True, or Breaker(...): leave it alone for a while after failures in a row
-    max_waiting  refuse jobs while so many wait for it
+    slots        how many slots there are; a job holds one while it runs
+    rate         how many jobs may start: "10/s", "100/min"; `burst` of them at once after a pause
+    breaker      True, or Breaker(...): no job starts for a while after consecutive failures
+    max_waiting  refuse new jobs while so many wait for the resource
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Resource:
         )
 
     def take(self, slots: int) -> Share:
-        """So many slots of it for one job."""
+        """Several slots of this resource, for one job."""
         return Share(self, slots)
 
     def __repr__(self) -> str:
@@ -66,7 +67,7 @@ class Share:
         self.resource = resource
         name = resource.name if isinstance(resource, Resource) else check_resource(resource)
         if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= MAX_SLOTS:
-            raise BadInput(f"resource {name!r}: {slots!r} slots; write a whole number from 1")
+            raise BadInput(f"resource {name!r}: take({slots!r}); the number of slots is an integer of 1 or more")
         self.need = Need(name, slots)
 
     def __repr__(self) -> str:
@@ -74,7 +75,7 @@ class Share:
 
 
 def parse_shares(value: object) -> list[Share]:
-    """What people write for resource=: a resource or its name, several slots of one, or a list of these."""
+    """The value of `resource=`: a resource or its name, several slots of one, or a list of these."""
     match value:
         case None:
             return []
@@ -92,30 +93,30 @@ def parse_shares(value: object) -> list[Share]:
 
 
 def needs_of(shares: Iterable[Share]) -> tuple[Need, ...]:
+    """The needs of a job, sorted by resource name."""
     needs = sorted((share.need for share in shares), key=lambda need: need.resource)
     for one, other in itertools.pairwise(needs):
         if one.resource == other.resource:
             raise BadInput(f"resource {one.resource!r} is named twice: for several slots write resource.take(2)")
     if len(needs) > NEEDS_LIMIT:
-        raise BadInput(f"{len(needs)} resources for one job: at most {NEEDS_LIMIT}")
+        raise BadInput(f"a job that needs {len(needs)} resources: the limit is {NEEDS_LIMIT}")
     return tuple(needs)
 
 
 def check_resource(name: object) -> str:
+    """The name of a resource, if it is valid."""
     if not isinstance(name, str) or not name:
-        raise BadInput(f"resource: {name!r} is no name; write a text such as 'plecs'")
+        raise BadInput(f"resource: {name!r} is not a name; write a text such as 'plecs'")
     check_name("resource", name)
     if spared_resource(name) is not None:
-        raise BadInput(
-            f"resource {name!r}: names that begin with {RETRY_CAUSE_PREFIX!r} are for what waits while one fails"
-        )
+        raise BadInput(f"resource {name!r}: names that begin with {RETRY_CAUSE_PREFIX!r} are reserved; choose another")
     return name
 
 
-def parse_settings(name: str, before: ResourceSettings, **said: Any) -> ResourceSettings:
-    """`before` with what was said on top of it. None leaves a number as it is; `"none"` takes a limit away."""
+def parse_settings(name: str, before: ResourceSettings, **given: Any) -> ResourceSettings:
+    """The settings `before`, changed by the given values. None leaves a value unchanged; `"none"` removes a limit."""
     changes: dict[str, Any] = {}
-    for what, value in said.items():
+    for what, value in given.items():
         if value is None:
             continue
         match what:
@@ -129,12 +130,12 @@ def parse_settings(name: str, before: ResourceSettings, **said: Any) -> Resource
                 changes[what] = _breaker(name, value)
             case _:
                 known = "slots, rate, burst, breaker, max_waiting"
-                raise BadInput(f"resource {name!r} has no setting {what!r}: there are {known}")
+                raise BadInput(f"resource {name!r} has no setting {what!r}; the settings are {known}")
     if changes.get("every", "") is None:
         changes.setdefault("burst", 1)
     after = msgspec.structs.replace(before, **changes)
     if after.burst != 1 and after.every is None:
-        raise BadInput(f"resource {name!r}: burst={after.burst} without a rate; say how fast: rate='10/s'")
+        raise BadInput(f"resource {name!r}: burst={after.burst} without a rate; give a rate too: rate='10/s'")
     return after
 
 
@@ -142,33 +143,35 @@ def _whole(name: str, what: str, value: object, *, least: int) -> int | None:
     if value == "none" and what != "burst":
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_SLOTS:
-        raise BadInput(f"resource {name!r}: {what}={value!r} must be a whole number from {least}")
+        raise BadInput(f"resource {name!r}: {what}={value!r} must be an integer of {least} or more")
     return value
 
 
 def parse_rate(rate: object, name: str) -> timedelta | None:
-    """The time between two starts: "10/s" is 100 ms."""
+    """The time between two starts at this rate: "10/s" is 100 ms."""
     if rate == "none":
         return None
     found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if found is None:
-        raise BadInput(f"resource {name!r}: rate={rate!r}; write a number and a time, such as '10/s' or '100/min'")
+        raise BadInput(f"resource {name!r}: rate={rate!r}; write a number per time, such as '10/s' or '100/min'")
     number, times, unit = float(found[1]), int(found[2] or 1), _UNITS[found[3]]
     every = unit * times / number if number and times else ZERO
     if not timedelta(microseconds=1) <= every <= MAX_DURATION:
-        raise BadInput(f"resource {name!r}: rate={rate!r} lies outside one a microsecond to one in 100 years")
+        raise BadInput(
+            f"resource {name!r}: rate={rate!r} is out of range; it is from one in 100 years to one per microsecond"
+        )
     return every
 
 
 def rate_text(every: timedelta | None) -> str:
-    """As one would write it: in the shortest unit in which it is a whole number, if there is one."""
+    """The rate as text, such as "10/s": in the shortest unit in which it is a whole number, if there is one."""
     if every is None:
         return "none"
     numbers = {unit: _UNITS[unit] / every for unit in ("s", "min", "h", "d")}
-    # An interval is kept in whole microseconds: three a second are not quite three.
-    whole = (unit for unit, number in numbers.items() if number >= 1 and abs(number - round(number)) < number * 1e-5)
-    if (unit := next(whole, None)) is not None:
-        return f"{round(numbers[unit])}/{unit}"
+    for unit, number in numbers.items():
+        # An interval is stored in whole microseconds, so "3/s" is not exactly 3.
+        if number >= 1 and abs(number - round(number)) < number * 1e-5:
+            return f"{round(number)}/{unit}"
     unit = next((unit for unit, number in numbers.items() if number >= 1), "d")
     return f"{numbers[unit]:.3g}/{unit}"
 
@@ -180,11 +183,11 @@ def _breaker(name: str, value: object) -> Breaker | None:
         return Breaker()
     if not isinstance(value, Breaker):
         raise BadInput(f"resource {name!r}: breaker={value!r}; write True or Breaker(failures=5, open_for='60s')")
-    try:  # a Struct does not check what it is made of
+    try:  # the constructor of a Struct does not check types
         open_for = duration(value.open_for, f"resource {name!r}: open_for")
         made = msgspec.convert(msgspec.structs.asdict(msgspec.structs.replace(value, open_for=open_for)), Breaker)
     except msgspec.ValidationError as error:
         raise BadInput(f"resource {name!r}: breaker: {error}") from None
     if min(made.failures, made.successes, made.probes) < 1 or made.open_for <= ZERO:
-        raise BadInput(f"resource {name!r}: a breaker's failures, successes, probes and open_for must be above 0")
+        raise BadInput(f"resource {name!r}: failures, successes, probes and open_for of a breaker must be above 0")
     return made

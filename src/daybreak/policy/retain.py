@@ -1,4 +1,4 @@
-"""How long a finished job is kept."""
+"""Retention: how long a finished job is kept."""
 
 from __future__ import annotations
 
@@ -8,5 +8,6 @@ from daybreak.core.model import Options, State
 
 
 def keep_for(options: Options, state: State) -> timedelta | None:
-    """None is for ever. Failed jobs are the dead letters and stay longer."""
+    """How long a job in this final state is kept; None is for ever. Failed jobs are the dead letters: they are kept
+    longer by default."""
     return options.keep_failed if state is State.FAILED else options.keep_completed

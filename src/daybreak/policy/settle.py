@@ -1,4 +1,4 @@
-"""The fate of a job, chosen in one place: whatever ends a lease passes through `settle`."""
+"""The fate of a job is decided here and nowhere else: whatever ends a lease passes through `settle`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from daybreak.policy.timeouts import describe_limit
 
 
 def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: float = TYPICAL_SUCCESS) -> Settlement:
-    """What becomes of the job, as data. `chance` in [0, 1) is for jitter; `success` is how what it needs did lately."""
+    """What becomes of the job, as data. `chance` in [0, 1) is for jitter; `success` is the share of recent attempts
+    that succeeded with the job's resources."""
     if lease.spec.holder is not None:
-        return _let_go(lease, outcome, by)
+        return _settle_held(lease, outcome, by)
     match outcome:
         case Done(result, ran):
             return _end(lease, State.COMPLETED, by, result=result, ran=ran)
@@ -39,22 +40,22 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: f
             return _end(lease, State.CANCELLED, who or by)
         case HandedBack(checkpoint, delay, unused):
             state, attempt = State.QUEUED if delay is None else State.SCHEDULED, lease.attempt - 1
-            return _go_on(lease, state, by, attempt=attempt, checkpoint=checkpoint, delay=delay, unused=unused)
+            return _requeue(lease, state, by, attempt=attempt, checkpoint=checkpoint, delay=delay, unused=unused)
         case Suspended(note, checkpoint):
-            return _go_on(lease, State.SUSPENDED, by, attempt=lease.attempt - 1, checkpoint=checkpoint, note=note)
+            return _requeue(lease, State.SUSPENDED, by, attempt=lease.attempt - 1, checkpoint=checkpoint, note=note)
         case Failed(failure, ran):
-            return _failed(lease, failure, ran, _Odds(chance, success), by)
+            return _after_failure(lease, failure, ran, _RetryInputs(chance, success), by)
         case TimedOut():
-            return _timed_out(lease, outcome, _Odds(chance, success), by)
+            return _after_timeout(lease, outcome, _RetryInputs(chance, success), by)
         case Lost(detail, alone):
-            return _lost(lease, detail, by, alone=alone)
+            return _after_loss(lease, detail, by, alone=alone)
 
 
-def _let_go(lease: Lease, outcome: Outcome, by: str) -> Settlement:
-    """A job that is run by its own holder is never tried again: nobody would come for it."""
+def _settle_held(lease: Lease, outcome: Outcome, by: str) -> Settlement:
+    """The end of a job with a holder, such as a lock. It is never retried: no worker would claim it."""
     match outcome:
         case Lost(detail):
-            story = detail or "its holder died or was not heard of for a whole lease"
+            story = detail or "its holder died, or sent no heartbeat for a whole lease"
             failure = Failure(message=story, kinds=("Lost",), attempt=lease.attempt)
             return _end(lease, State.FAILED, by, reason=Reason.LOST, failure=failure, lost=lease.lost + 1)
         case Cancelled(who):
@@ -67,28 +68,28 @@ def _let_go(lease: Lease, outcome: Outcome, by: str) -> Settlement:
             return _end(lease, State.COMPLETED, by)
 
 
-def _tries(lease: Lease) -> int:
-    """Attempts that count towards `Retry.attempts`: earlier ones that ended with their worker or child do not."""
+def _charged_attempts(lease: Lease) -> int:
+    """The attempts that count towards `Retry.attempts`: earlier ones that ended with their process do not."""
     return lease.attempt - lease.lost
 
 
-class _Odds(NamedTuple):
+class _RetryInputs(NamedTuple):
     chance: float
     success: float
 
 
-def _failed(lease: Lease, failure: Failure, ran: float, odds: _Odds, by: str) -> Settlement:
+def _after_failure(lease: Lease, failure: Failure, ran: float, inputs: _RetryInputs, by: str) -> Settlement:
     retry = lease.spec.options.retry
     failure = msgspec.structs.replace(failure, attempt=lease.attempt)
     if not may_retry(failure, retry):
         return _end(lease, State.FAILED, by, reason=Reason.ERROR, failure=failure, ran=ran)
-    if _tries(lease) >= retry.attempts:
+    if _charged_attempts(lease) >= retry.attempts:
         return _end(lease, State.FAILED, by, reason=Reason.EXHAUSTED, failure=failure, ran=ran)
-    delay = delay_for(retry, _tries(lease), odds.chance, failure.retry_after, success=odds.success)
-    return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, ran=ran)
+    delay = delay_for(retry, _charged_attempts(lease), inputs.chance, failure.retry_after, success=inputs.success)
+    return _requeue(lease, State.SCHEDULED, by, delay=delay, failure=failure, ran=ran)
 
 
-def _timed_out(lease: Lease, late: TimedOut, odds: _Odds, by: str) -> Settlement:
+def _after_timeout(lease: Lease, late: TimedOut, inputs: _RetryInputs, by: str) -> Settlement:
     retry, after = lease.spec.options.retry, late.after
     failure = Failure(
         message=late.story or f"ran longer than its limit of {describe_limit(lease.spec.options, after)}",
@@ -98,30 +99,33 @@ def _timed_out(lease: Lease, late: TimedOut, odds: _Odds, by: str) -> Settlement
     )
     word: Word = "hung" if late.story else "late"
     timeouts, ran = lease.timeouts + (word == "late"), after.total_seconds()
-    if _tries(lease) >= retry.attempts:
+    if _charged_attempts(lease) >= retry.attempts:
         return _end(
             lease, State.FAILED, by, reason=Reason.TIMEOUT, failure=failure, timeouts=timeouts, ran=ran, word=word
         )
-    delay = delay_for(retry, _tries(lease), odds.chance, success=odds.success)
-    return _go_on(lease, State.SCHEDULED, by, delay=delay, failure=failure, timeouts=timeouts, ran=ran, word=word)
+    delay = delay_for(retry, _charged_attempts(lease), inputs.chance, success=inputs.success)
+    return _requeue(lease, State.SCHEDULED, by, delay=delay, failure=failure, timeouts=timeouts, ran=ran, word=word)
 
 
-def _lost(lease: Lease, detail: str, by: str, *, alone: bool) -> Settlement:
-    """A death is charged as one attempt, and the job runs again at once: its worker is gone, the job need not be to
-    blame. Only one that died alone is, and ends by it once its deaths or attempts are used up; any other runs again
-    even then, or a power cut would end every job that has one attempt. A job that had not begun is not charged."""
+def _after_loss(lease: Lease, detail: str, by: str, *, alone: bool) -> Settlement:
+    """The attempt ended with its process. It is charged as one attempt, and the job runs again at once, because the job
+    need not be to blame. Only a job that ran alone is to blame: it fails once its deaths or its attempts are used up.
+    Any other job runs again even then; otherwise a power cut would fail every job that has only one attempt. A job that
+    had not begun is not charged."""
     if not lease.begun:
-        return _go_on(lease, State.QUEUED, by, attempt=lease.attempt - 1)
+        return _requeue(lease, State.QUEUED, by, attempt=lease.attempt - 1)
     options, lost = lease.spec.options, lease.lost + 1
-    ends = alone and (lost >= options.deaths or _tries(lease) >= options.retry.attempts)
-    story = detail or "its worker died or was not heard of for a whole lease"
+    ends = alone and (lost >= options.deaths or _charged_attempts(lease) >= options.retry.attempts)
+    story = detail or "its worker died, or sent no heartbeat for a whole lease"
     if ends:
-        last = "" if lost >= options.deaths else ", on its last attempt"
-        story += f"; died {'once,' if lost == 1 else f'{lost} times, the last time'} running alone{last}"
+        times = "once" if lost == 1 else f"{lost} times, the last time"
+        story += f"; the job crashed {times} while it ran alone"
+        if lost < options.deaths:
+            story += ", on its last attempt"
     failure = Failure(message=story, kinds=("Lost",), attempt=lease.attempt)
     if ends:
         return _end(lease, State.FAILED, by, reason=Reason.LOST, failure=failure, lost=lost)
-    return _go_on(lease, State.QUEUED, by, failure=failure, lost=lost)
+    return _requeue(lease, State.QUEUED, by, failure=failure, lost=lost)
 
 
 def _end(
@@ -157,7 +161,7 @@ def _end(
     )
 
 
-def _go_on(
+def _requeue(
     lease: Lease,
     state: State,
     by: str,

@@ -1,1 +1,1 @@
-"""What the program takes from its surroundings: clocks, sleep, randomness, and the operating system."""
+"""The interface to the surroundings: clocks, sleep, randomness, and the operating system."""

@@ -13,15 +13,15 @@ _PLAIN: Final = (int, float, complex, str, bytes, type(None), type(...))  # bool
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """A short digest of what a function does: `"3.11-8f14e45fceea167a"`, or "" where there is no Python code to read.
+    """A short digest of what a function does: `"3.11-8f14e45fceea167a"`, or "" if there is no Python code to read.
 
-    It is made from the compiled code, the names and constants it uses, and its plain default values. So it belongs to
-    the code that is loaded, even if the file has changed since, and needs no source file. Comments, formatting, the
-    text of the docstring and the position in the file do not change it. Decorators below `@app.task` do not either if
-    they keep `__wrapped__`; nor does the code of functions that this one calls.
+    It is computed from the compiled code, the names and constants it uses, and its plain default values. So it belongs
+    to the code that is loaded, even if the file has changed since, and needs no source file. Comments, formatting, the
+    text of the docstring and the position in the file do not change it. Decorators below `@app.task` do not change it
+    if they set `__wrapped__`; nor does the code of functions that this one calls.
 
-    Python compiles differently from version to version, so the version stands in front. Compare two digests with
-    `code_changed`, which does not take another Python for other code."""
+    Every Python version compiles differently, so the digest begins with the version. Compare two digests with
+    `code_changed`, which does not mistake another Python for other code."""
     unwrapped = inspect.unwrap(function)
     code = getattr(unwrapped, "__code__", None)
     if not isinstance(code, CodeType):
@@ -34,7 +34,7 @@ def source_digest(function: Callable[..., Any]) -> str:
 
 
 def code_changed(before: str, now: str) -> bool:
-    """Whether two digests of one task's code show that it differs. Where either is missing, or they come from different
+    """Whether two digests show that the code of a task has changed. If either is missing, or they come from different
     Python versions, nothing is known and the answer is False."""
     if not before or not now:
         return False

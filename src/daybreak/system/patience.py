@@ -1,9 +1,10 @@
-"""How long a call to a store may take: set by the caller, kept by the stores that have a server.
+"""Time limits of calls to a store: callers set them, and the stores that have a server enforce them.
 
-A limit goes with the context of the call, not with each method of the seam. A question that is under way when the limit
-ends is given up and its connection closed, so that a late answer is never taken for the answer to another question.
+A limit is a context variable, so that it need not be a parameter of every method of the seam. A request that is in
+flight when its limit ends is abandoned and its connection closed, so that a late reply is never taken for the reply to
+another request.
 
-Outside of any block each question may take `PATIENCE`; workers run `unbounded`, where the store's own limit holds
+Outside of any block each request may take `PATIENCE`. Workers call `unbound`: then only the store's own limit applies
 (`answer_within` of PostgreSQL, `timeout` of Redis)."""
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _soon: ContextVar[float | None] = ContextVar("daybreak.patience.soon", default=N
 
 
 def ends_at() -> float | None:
-    """When a question that is asked now has to be answered, by `time.monotonic`; None: the store's own limit holds."""
+    """When a request that is sent now must be answered, by `time.monotonic`; None: only the store's limit applies."""
     until, each = _ends_at.get(), _each.get()
     if until is not None or each is None:
         return until
@@ -33,7 +34,7 @@ def ends_at() -> float | None:
 
 
 def left(at_most: float = math.inf) -> float:
-    """Seconds that a question may take if it is asked now; 0 or less when the time is over."""
+    """The seconds that a request may take if it is sent now; 0 or less if the limit has ended."""
     until, each = _ends_at.get(), _each.get()
     if until is None:
         return at_most if each is None else min(each, at_most)
@@ -41,39 +42,43 @@ def left(at_most: float = math.inf) -> float:
 
 
 def of(seconds: float) -> float:
-    """Seconds that a call may take whose own patience is this; what is left of the block around it, if that is less."""
+    """The seconds that a call with this limit may take, or what is left of the block around it if that is less."""
     until = _ends_at.get()
-    return seconds if until is None else min(until - time.monotonic(), seconds)
+    if until is None:
+        return seconds
+    return min(until - time.monotonic(), seconds)
 
 
 def is_over() -> bool:
+    """Whether the limit of the current block has ended."""
     until = _ends_at.get()
     return until is not None and time.monotonic() >= until
 
 
 def wanted_within() -> float:
-    """Seconds in which the caller has use for a connection: as `left`, but also where nothing is given up for it."""
+    """The seconds within which the caller needs a connection: as `left`, but `soon` also counts, which abandons no
+    request."""
     soon = _soon.get()
     return left() if soon is None else min(left(), soon - time.monotonic())
 
 
-Handed = tuple[float | None, float | None]
+Limits = tuple[float | None, float | None]
 
 
-def handed_over() -> Handed:
-    """The limits of this call, for the thread that does it: see `taken`."""
+def current_limits() -> Limits:
+    """The limits of this call, to be applied with `applied` in the thread that does the work."""
     return ends_at(), _soon.get()
 
 
 @contextlib.contextmanager
-def taken(limits: Handed) -> Iterator[None]:
-    """A block with the limits of the call for which it is done."""
+def applied(limits: Limits) -> Iterator[None]:
+    """A block with the limits of another thread's call."""
     with _Set(_ends_at, limits[0]), _Set(_soon, limits[1]):
         yield
 
 
 class _Set:
-    """A block in which a context variable has another value."""
+    """A block in which a context variable has this value."""
 
     __slots__ = ("_token", "_value", "_variable")
 
@@ -89,23 +94,23 @@ class _Set:
 
 
 def within(seconds: float) -> _Set:
-    """A block that may take so long altogether, or what is left of the block around it, if that is less."""
+    """A block that may take so long in total, or what is left of the block around it if that is less."""
     until, outer = time.monotonic() + seconds, _ends_at.get()
     return _Set(_ends_at, until if outer is None else min(until, outer))
 
 
 def ending_at(until: float | None) -> _Set:
-    """A block with this limit instead of the one around it: for work that was handed over, and may be for others."""
+    """A block with this limit instead of the one around it: for work that is done for several callers."""
     return _Set(_ends_at, until)
 
 
 def soon(seconds: float) -> _Set:
-    """A block that needs its connection this soon. Nothing is given up when the time is over."""
+    """A block that needs its connection within this time. No request is abandoned when the time is over."""
     return _Set(_soon, time.monotonic() + seconds)
 
 
 def unbound() -> None:
-    """From now on, in this task and all it starts, only the store's own limits hold: for background work."""
+    """For background work: from now on only the store's own limits apply, in this task and all that it starts."""
     _ends_at.set(None)
     _each.set(None)
     _soon.set(None)

@@ -1,4 +1,4 @@
-"""Everything that differs between Linux, macOS and Windows, with a portable twin."""
+"""Everything that differs between Linux, macOS and Windows, each with a portable fallback."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ NETWORK_FILE_SYSTEMS: Final = frozenset({
 
 
 def whoami() -> str:
-    """Who makes a change, as it is written with it: `user@machine`, the same from Python and from the shell."""
+    """The author of changes, `user@machine`: the same from Python and from the shell."""
     try:
         user = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a user without a name, as in many containers
+    except (OSError, KeyError, ImportError):  # the user has no name, as in many containers
         user = f"user {os.getuid()}" if hasattr(os, "getuid") else "someone"
     name = f"{user}@{socket.gethostname()}"
-    # It is shown on terminals, which control characters would steer.
+    # The name is shown on terminals, so control characters must not reach them.
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)[:200]
 
 
 def boot_id() -> str:
-    """A name for this run of the machine: another one means that every process of the former is dead."""
+    """An id of the current boot of this machine: if it changes, all earlier processes are dead."""
     if sys.platform == "linux":
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     if sys.platform == "darwin":
@@ -49,12 +49,12 @@ def boot_id() -> str:
         )
         if found.stdout.strip():
             return found.stdout.strip()
-    # The instant of the boot, to the minute: it does not move while the machine runs, unless its clock is set.
+    # The time of the boot, in minutes: it changes only if the clock is set.
     return f"boot-{round((time.time() - time.monotonic()) / 60)}"
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds a path, "" where it cannot be told."""
+    """The type of the file system that holds a path, or "" if it is unknown."""
     if sys.platform != "linux":
         return ""
     target, best = path.resolve(), ("", "")
@@ -85,7 +85,7 @@ if sys.platform == "win32":
         os.lseek(fd, byte, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
-    def lock_holder(fd: int, byte: int) -> int | None:  # noqa: ARG001 - Windows does not say
+    def lock_holder(fd: int, byte: int) -> int | None:  # noqa: ARG001 - Windows does not report it
         return None
 
     def end_process(pid: int) -> None:
@@ -94,20 +94,20 @@ if sys.platform == "win32":
     HAS_DATAGRAMS: Final = False
 
     def datagram_socket() -> socket.socket:
-        raise OSError("Windows has no unix datagrams: processes look at the file instead")
+        raise OSError("Windows has no unix datagram sockets: processes poll the file instead")
 else:
     import fcntl
 
-    # Record locks, not flock: gone with their process, and not inherited by its children.
+    # Record locks, not flock: they end with their process, and its children do not inherit them.
     def lock_byte(fd: int, byte: int, *, wait: bool = True) -> bool:
-        """Lock one byte of a file; False if it is taken and we would not wait."""
+        """Lock one byte of a file. Without `wait`, returns False if another process holds the lock."""
         while True:
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, byte)
-            except (BlockingIOError, PermissionError):  # two spellings of "taken"
+            except (BlockingIOError, PermissionError):  # EAGAIN and EACCES both mean that the lock is held
                 return False
             except OSError as error:
-                # The kernel sees processes, not threads: two of them with two files each may look like a deadlock.
+                # The kernel knows processes, not threads: two processes with two files each can look like a deadlock.
                 if error.errno != errno.EDEADLK:
                     raise
                 time.sleep(0.001)
@@ -120,13 +120,13 @@ else:
     _FLOCK: Final = "hhqqi4x" if sys.platform == "linux" else "qqihh"
 
     def lock_holder(fd: int, byte: int) -> int | None:
-        """The process that holds a byte's lock, as far as the system tells."""
+        """The id of the process that holds the lock of a byte; None if it is free or the system does not say."""
         if sys.platform == "linux":
-            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-            kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+            request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+            kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, request))
         else:
-            asked = struct.pack(_FLOCK, byte, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
-            _, _, pid, kind, _ = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+            request = struct.pack(_FLOCK, byte, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            _, _, pid, kind, _ = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_GETLK, request))
         return pid if kind != fcntl.F_UNLCK and pid > 0 else None
 
     def end_process(pid: int) -> None:
@@ -135,7 +135,7 @@ else:
     HAS_DATAGRAMS: Final = True
 
     def datagram_socket() -> socket.socket:
-        """A socket by which processes of one machine wake one another; it never blocks."""
+        """A non-blocking socket by which the processes of one machine wake one another."""
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         made.setblocking(False)
         return made
@@ -147,8 +147,8 @@ else:
 def start_child(
     code: str, talk: socket.socket, memory: IO[bytes], stack: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start Python with a socket and files of ours, as `inherited` finds them; in a session of its own, so that a
-    terminal's Ctrl-C reaches only its supervisor, and ending it ends what it started."""
+    """Start a Python child that inherits our socket and files; `inherited` finds them there. The child has its own
+    session, so that Ctrl-C in a terminal reaches only the supervisor, and ending the child ends what it started."""
     command = [sys.executable, "-c", code]
     if sys.platform == "win32":
         child = subprocess.Popen([*command, memory.name], stdin=subprocess.PIPE, creationflags=_NEW_GROUP)  # noqa: S603
@@ -163,7 +163,7 @@ def start_child(
 
 
 def inherited(argv: list[str]) -> tuple[socket.socket, int, int | None]:
-    """The socket, the memory, and the file for its stack, if any, that `start_child` passed on."""
+    """In a child: the socket, the shared memory, and the file for its stack, if any, from `start_child`."""
     if sys.platform == "win32":
         return socket.fromshare(sys.stdin.buffer.read()), os.open(argv[1], os.O_RDWR), None
     talk, memory, *stack = map(int, argv[1:])
@@ -173,50 +173,50 @@ def inherited(argv: list[str]) -> tuple[socket.socket, int, int | None]:
 
 
 def end_family(child: subprocess.Popen[bytes]) -> None:
-    """End a child and what it started, at once; on Linux in whatever session or group that is."""
+    """Kill a child and all processes that it started; on Linux also those in other sessions or groups."""
     if sys.platform == "win32":
         if child.poll() is None:
             child.kill()
     else:
-        # Once it was waited for, its number may be another's.
-        family = ProcessScan().family(child.pid, {}) if SEES_DEEDS and child.returncode is None else {}
+        # After the child was waited for, its pid may belong to another process.
+        family = ProcessScan().family(child.pid, {}) if SEES_ACTIVITY and child.returncode is None else {}
         try:
-            os.killpg(child.pid, signal.SIGKILL)  # also of a leader that is dead: its number is its group's meanwhile
+            os.killpg(child.pid, signal.SIGKILL)  # works also if the leader is dead: the group keeps the pid reserved
         except (ProcessLookupError, PermissionError):
             if child.poll() is None:
                 child.kill()
         for pid, began in family:
-            # It may have ended since, and its number be another's.
+            # The process may have ended meanwhile, and its pid may belong to another one.
             with contextlib.suppress(OSError, ValueError, IndexError):
                 if pid != child.pid and began == int(_stat(f"/proc/{pid}")[19]):
                     os.kill(pid, signal.SIGKILL)
 
 
 def die_with_parent() -> None:
-    """From now on this process is ended when the one that started it dies, also in the midst of a computation."""
+    """From now on the kernel kills this process when its parent dies, even during a computation. Linux only."""
     if sys.platform == "linux":
         parent = os.getppid()
         ctypes = import_module("ctypes")
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # the parent died before the request took effect
             os._exit(1)
 
 
 def follows_parent() -> Callable[[], None] | None:
-    """For a command's preexec: it is ended when the process that started it dies. None where there is no such thing."""
+    """A `preexec_fn` for a command that is killed when its parent dies; None where the system does not support that."""
     if sys.platform != "linux":
         return None
-    prctl = import_module("ctypes").CDLL(None).prctl  # looked up now: between fork and exec nothing may be
+    prctl = import_module("ctypes").CDLL(None).prctl  # looked up now: not safe between fork and exec
     return lambda: prctl(1, signal.SIGKILL, 0, 0, 0)
 
 
 def as_command() -> Callable[[], None] | None:
-    """For a command's preexec, from any thread: it starts with default signals, whatever this process ignores, and on
-    Linux it is ended when the process that started it dies. None on Windows."""
+    """A `preexec_fn` for a command, usable from any thread: the command starts with default signal handlers, even for
+    signals that this process ignores, and on Linux it is killed when its parent dies. None on Windows."""
     if sys.platform == "win32":
         return None
     ctypes = import_module("ctypes")
-    libc = ctypes.CDLL(None)  # all is looked up now: between fork and exec nothing may be
+    libc = ctypes.CDLL(None)  # everything is looked up now: not safe between fork and exec
     default, numbers = libc.signal, [*_DEFAULT_IN_CHILDREN, signal.SIGHUP]
     default.argtypes, default.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     prctl = libc.prctl if sys.platform == "linux" else None
@@ -230,8 +230,8 @@ def as_command() -> Callable[[], None] | None:
     return prepare
 
 
-# Python itself ignores SIGPIPE; a shell starts what it puts into the background with SIGINT and SIGQUIT ignored. SIGHUP
-# is left as it is: who ignores it was started by nohup, and so was the command.
+# A shell starts background jobs with SIGINT and SIGQUIT ignored, and Python itself ignores SIGPIPE. SIGHUP stays as it
+# is: a process that ignores it was started by nohup, and that should hold for the command too.
 _DEFAULT_IN_CHILDREN: Final = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCHLD")
@@ -241,9 +241,9 @@ _DEFAULT_IN_CHILDREN: Final = tuple(
 
 @contextlib.contextmanager
 def default_signals_for_children() -> Iterator[None]:
-    """A block in which commands start with the default answer to signals that this process ignores. In the main thread.
+    """A block in which commands start with the default handlers of signals that this process ignores. Main thread only.
 
-    A signal that is caught is set to its default by exec itself, so nothing has to run between fork and exec."""
+    exec itself resets a caught signal to its default, so that nothing has to run between fork and exec."""
     ignored = [number for number in _DEFAULT_IN_CHILDREN if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, _do_nothing)
@@ -255,11 +255,11 @@ def default_signals_for_children() -> Iterator[None]:
 
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """Stands for SIG_IGN."""
+    """A handler in place of SIG_IGN."""
 
 
 def memory_of(pid: int) -> int | None:
-    """The bytes of memory a process takes, None where the system does not say."""
+    """The resident memory of a process in bytes; None if the system does not report it."""
     try:
         if sys.platform == "linux":
             pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
@@ -273,34 +273,34 @@ def memory_of(pid: int) -> int | None:
     return None
 
 
-# -- what processes do -------------------------------------------------------------------------------------------------
+# -- the activity of processes -----------------------------------------------------------------------------------------
 
 
 class ProcessActivity(NamedTuple):
-    """What a process or a thread has done so far: seconds of CPU, and bytes that it read and wrote, in files, pipes and
-    terminals. What goes over sockets the kernel does not count. `waited`: seconds that each thread stood in line
-    for a core, where that is known."""
+    """The activity of a process or thread so far: seconds of CPU time (`cpu`), and bytes that it `moved`, that is, read
+    and wrote in files, pipes and terminals; the kernel does not count sockets. `waited` is how many seconds each thread
+    was runnable but waited for a core, where that is known."""
 
     cpu: float = 0.0
     moved: int = 0
     waited: Mapping[int, float] = MappingProxyType({})
 
 
-Doers = dict[tuple[int, int], ProcessActivity]  # by number and start: numbers are used again
-SEES_DEEDS: Final = sys.platform == "linux"
+Activities = dict[tuple[int, int], ProcessActivity]  # by pid and start time, because pids are used again
+SEES_ACTIVITY: Final = sys.platform == "linux"
 if sys.platform == "win32":
     _TICKS = 1
 else:
     _TICKS = os.sysconf("SC_CLK_TCK")
-_HAS_CHILDREN: Final = SEES_DEEDS and Path(f"/proc/self/task/{os.getpid()}/children").exists()
+_HAS_CHILDREN: Final = SEES_ACTIVITY and Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
 class ProcessScan:
-    """One look at the processes of this machine, for all whose families are asked for. Only where deeds are seen."""
+    """One scan of the processes of this machine, shared by all calls of `family`. Only where SEES_ACTIVITY."""
 
     @functools.cached_property
     def _everyone(self) -> list[tuple[int, int, int, int]]:
-        """Number, parent, group and session of each process: dear where there are many."""
+        """The pid, parent, group and session of each process. Expensive if there are many."""
         found = []
         for name in _names("/proc"):
             if name.isdigit():
@@ -309,67 +309,68 @@ class ProcessScan:
                     found.append((int(name), int(fields[1]), int(fields[2]), int(fields[3])))
         return found
 
-    def family(self, root: int, known: Doers, *, thorough: bool = False) -> Doers:
-        """A process, all that descend from it, and those `known` that live, whoever their parent is now. A thorough
-        look also finds those that nobody has seen before their parent left them: by their group and session."""
-        found: Doers = {}
-        unasked: list[tuple[int, int | None]] = [*known]
+    def family(self, root: int, known: Activities, *, thorough: bool = False) -> Activities:
+        """A process, all its descendants, and the `known` ones that are alive, whoever their parent is now. A thorough
+        scan also finds descendants whose parent ended before they were ever seen, by their group and session."""
+        found: Activities = {}
+        pending: list[tuple[int, int | None]] = [*known]
         if thorough:
-            unasked += [(pid, None) for pid, _, group, session in self._everyone if root in {group, session}]
-        unasked.append((root, None))
-        while unasked:
-            pid, start = unasked.pop()
+            pending += [(pid, None) for pid, _, group, session in self._everyone if root in {group, session}]
+        pending.append((root, None))
+        while pending:
+            pid, start = pending.pop()
             if (pid, start) in found:
                 continue
             with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
                 threads = _threads(pid)
-                began, deeds = _deeds(f"/proc/{pid}", threads, times=4)
-                if (pid, began) not in found and start in {None, began}:  # else its number is another's now
-                    found[pid, began] = deeds
-                    unasked += [(child, None) for child in self._children_of(pid, threads)]
+                began, activity = _activity(f"/proc/{pid}", threads, times=4)
+                if (pid, began) not in found and start in {None, began}:  # otherwise the pid was used again
+                    found[pid, began] = activity
+                    pending += [(child, None) for child in self._children_of(pid, threads)]
         return found
 
     def _children_of(self, pid: int, threads: dict[int, str]) -> list[int]:
         if not _HAS_CHILDREN:
             return [one for one, parent, _, _ in self._everyone if parent == pid]
         found: list[int] = []
-        for place in threads.values():
+        for folder in threads.values():
             with contextlib.suppress(OSError):
-                found += map(int, _read(f"{place}/children").split())
+                found += map(int, _read(f"{folder}/children").split())
         return found
 
 
-def deeds_of_thread(pid: int, thread: int) -> Doers:
-    """Its own, without those of other threads; nothing where it has ended."""
+def activity_of_thread(pid: int, thread: int) -> Activities:
+    """The activity of one thread alone; empty if it has ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        place = f"/proc/{pid}/task/{thread}"
-        start, deeds = _deeds(place, {thread: place}, times=2)
-        return {(thread, start): deeds}
+        folder = f"/proc/{pid}/task/{thread}"
+        start, activity = _activity(folder, {thread: folder}, times=2)
+        return {(thread, start): activity}
     return {}
 
 
 def threads_of_this_process() -> list[int]:
-    return [int(name) for name in _names("/proc/self/task")] if SEES_DEEDS else []
+    """The ids of the threads of this process; empty where the system does not report them."""
+    return [int(name) for name in _names("/proc/self/task")] if SEES_ACTIVITY else []
 
 
-def _deeds(folder: str, threads: dict[int, str], times: int) -> tuple[int, ProcessActivity]:
-    """When it started, and what it did: two times are its own, user and system, and four count children with it that
-    were waited for."""
+def _activity(folder: str, threads: dict[int, str], times: int) -> tuple[int, ProcessActivity]:
+    """The start time and the activity. With two `times`, CPU is the user and system time of the process itself; with
+    four, it includes that of children that were waited for."""
     fields = _stat(folder)
     cpu = sum(map(int, fields[11 : 11 + times])) / _TICKS
     moved = 0
-    with contextlib.suppress(OSError):  # another user's, as of a command that became root
-        about = dict(line.split(": ") for line in _read(f"{folder}/io").splitlines())
-        moved = int(about["rchar"]) + int(about["wchar"])
+    with contextlib.suppress(OSError):  # the process of another user, such as a command that became root
+        counters = dict(line.split(": ") for line in _read(f"{folder}/io").splitlines())
+        moved = int(counters["rchar"]) + int(counters["wchar"])
     waited = {}
-    for thread, place in threads.items():
+    for thread, of_thread in threads.items():
         with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended, or the kernel does not count it
-            waited[thread] = int(_read(f"{place}/schedstat").split()[1]) / 1e9
+            waited[thread] = int(_read(f"{of_thread}/schedstat").split()[1]) / 1e9
     return int(fields[19]), ProcessActivity(cpu, moved, waited)
 
 
 def _threads(pid: int) -> dict[int, str]:
-    """The threads of a process, and where each is found."""
+    """The threads of a process, each with its folder in /proc."""
     with contextlib.suppress(OSError):
         return {int(name): f"/proc/{pid}/task/{name}" for name in _names(f"/proc/{pid}/task")}
     return {}
@@ -384,24 +385,25 @@ def _stat(folder: str) -> list[str]:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - hundreds of them in one look
+    with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - faster; one scan reads hundreds
         return file.read()
 
 
-# What asks a child for its stack where its interpreter cannot answer. Real-time signals are hardly used by anyone.
+# The signal that makes a child write its stack even if its interpreter is blocked. Few programs use real-time signals.
 if sys.platform == "linux":
     STACK_SIGNAL: int | None = signal.SIGRTMIN + 7
 else:
     STACK_SIGNAL = None
 
 
-def tell_stack_on_signal(file: int) -> None:
-    """From now on a signal writes this process's stack into an open file, whatever its interpreter is at."""
+def write_stack_on_signal(file: int) -> None:
+    """Have STACK_SIGNAL write the stack of this process into an open file, even if the interpreter is blocked."""
     if STACK_SIGNAL is not None and sys.platform != "win32":
         faulthandler.register(STACK_SIGNAL, file=file, all_threads=True)
 
 
-def ask_stack(pid: int) -> bool:
+def request_stack(pid: int) -> bool:
+    """Have a child write its stack; False where the system does not support that."""
     if STACK_SIGNAL is None:
         return False
     os.kill(pid, STACK_SIGNAL)
@@ -412,11 +414,11 @@ _NEW_GROUP: Final = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped (SIGSTOP, Ctrl-Z) rather than slow, or held by a debugger."""
+    """Whether a process is stopped by SIGSTOP or Ctrl-Z, and not only slow or held by a debugger."""
     try:
         if sys.platform == "linux":
-            about = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-            return about.rpartition(")")[2].split()[0] == "T"
+            status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            return status.rpartition(")")[2].split()[0] == "T"
         if sys.platform == "darwin":
             command = ["/bin/ps", "-o", "state=", "-p", str(pid)]
             found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a number of ours
@@ -433,13 +435,13 @@ HAS_PROCESS_GROUPS: Final = sys.platform != "win32"
 
 
 def signal_group(leader: int, number: int) -> None:
-    """To all processes of a group; ProcessLookupError if there is none left."""
+    """Send a signal to all processes of a group. Raises ProcessLookupError if none is left."""
     if sys.platform != "win32":
         os.killpg(leader, number)
 
 
 def is_in_foreground() -> bool:
-    """Whether a terminal sends Ctrl-C to this process and its children by itself, as to all in the foreground."""
+    """Whether the terminal itself sends Ctrl-C to this process and its children, because they are in the foreground."""
     if sys.platform == "win32":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What the program takes from outside: time, sleep and chance. Tests and the simulation bring their own."""
+"""The ports to the outside world: time, sleep and randomness. Tests and the simulation pass their own."""
 
 from __future__ import annotations
 
@@ -11,32 +11,42 @@ from typing import Protocol
 
 
 class World(Protocol):
-    """Clocks are in microseconds: `wall` since 1970, may jump; `steady` from any start, never goes back."""
+    """Clocks, sleep and randomness. Both clocks are in microseconds."""
 
-    def wall(self) -> int: ...
+    def wall(self) -> int:
+        """Microseconds since 1970. This clock may jump."""
+        ...
 
-    def steady(self) -> int: ...
+    def steady(self) -> int:
+        """Microseconds since an arbitrary start. This clock never goes back."""
+        ...
 
-    async def sleep(self, delay: timedelta) -> None: ...
+    async def sleep(self, delay: timedelta) -> None:
+        """Wait for this long."""
+        ...
 
     @property
-    def chance(self) -> random.Random: ...
+    def chance(self) -> random.Random:
+        """The source of randomness, for jitter and ids."""
+        ...
 
 
-# One source of chance per process; a forked child must not repeat its parent's ids.
+# One random source per process; a forked child must not repeat its parent's ids.
 _CHANCE = random.Random()  # noqa: S311 - for jitter and ids, not for secrets
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_CHANCE.seed)
 
 
 class RealWorld:
+    """The system's clocks, asyncio's sleep, and real randomness."""
+
     chance = _CHANCE
 
     def wall(self) -> int:
         return time.time_ns() // 1000
 
     def steady(self) -> int:
-        # CLOCK_MONOTONIC: stands still while a laptop sleeps, so sleep expires no lease.
+        # CLOCK_MONOTONIC stops while a laptop is suspended, so that no lease expires meanwhile.
         return time.monotonic_ns() // 1000
 
     async def sleep(self, delay: timedelta) -> None:
@@ -44,14 +54,14 @@ class RealWorld:
 
 
 class Ids:
-    """UUIDv7 identifiers, rising within one process also when the clock is set back."""
+    """Makes UUIDv7 identifiers that increase within one process, even if the clock is set back."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._last = 0
 
     def __call__(self) -> str:
-        # 48 bits of milliseconds and 12 of their fraction, so ids made in one process sort as they were made.
+        # 48 bits of milliseconds and 12 bits of their fraction, so that the ids of one process sort by creation.
         stamp = max(self._world.wall() * 4096 // 1000, self._last + 1)
         self._last = stamp
         low = 0x8000_0000_0000_0000 | self._world.chance.getrandbits(62)

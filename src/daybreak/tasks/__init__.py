@@ -1,1 +1,1 @@
-"""What an app declares: tasks, the context of a running job, admission rules, and the guard on imports."""
+"""What an app declares: its tasks and their options, the context of a running job, and admission rules."""

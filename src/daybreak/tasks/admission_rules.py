@@ -1,6 +1,6 @@
-"""Admission rules: functions of the app that look at a job before it is accepted, and set how it is run.
+"""Admission rules: functions of the app that see a job before it is accepted, and can change how it is run.
 
-A rule sees what the rules before it have set. It answers what it changes, or nothing; it refuses a job by raising
+A rule sees the changes of the rules before it. It returns what it changes, or None; it refuses a job by raising
 NotAllowed.
 """
 
@@ -21,10 +21,10 @@ CHANGES: Final = ("priority", "queue", "resource", "owner", "tags", "meta")
 
 
 class Admission(Struct, frozen=True, kw_only=True):
-    """A job that asks to be let in: its task, its arguments by name, who submits it, and what holds of it so far.
+    """A job that is about to be submitted: its task, its arguments by name, who submits it, and its options so far.
 
-    `said` are the options that the caller gave, with `using(...)`: a rule may leave those alone. A lock comes as a job
-    of the task "lock", with its `names` as argument; only its priority can be set."""
+    `said` are the names of the options that the caller set with `using(...)`: a rule may want to leave those unchanged.
+    A lock is a job of the task "lock" with the argument `names`; only its priority can be changed."""
 
     task: str
     args: Mapping[str, Any]
@@ -42,47 +42,51 @@ Rule = Callable[[Admission], Mapping[str, Any] | None]
 
 
 def check_rule(rule: Any) -> None:
+    """Refuse what cannot be a rule."""
     if not callable(rule):
-        raise BadInput(f"{rule!r} is no rule: write @app.rule above a def that takes a job and returns what it changes")
+        raise BadInput(
+            f"{rule!r} is not a rule: write @app.rule above a def that takes an Admission and returns what it changes"
+        )
     if inspect.iscoroutinefunction(rule):
-        raise BadInput(f"rule {rule.__name__!r} is async: a rule only looks at the job, and must not wait")
+        raise BadInput(f"rule {rule.__name__!r} is async, but a rule must not wait: write def instead of async def")
 
 
-def judge(rules: Iterable[Rule], asked: Admission) -> Admission:
-    """The job as all rules leave it."""
+def apply_rules(rules: Iterable[Rule], admission: Admission) -> Admission:
+    """The job after all rules have changed it."""
     for rule in rules:
         name = getattr(rule, "__name__", "rule")
         try:
-            changes = rule(asked)
+            changes = rule(admission)
         except DaybreakError:
             raise
         except Exception as error:
             raise Refused(
-                f"rule {name!r} could not judge a job of task {asked.task!r}: {type(error).__name__}: {error}"
+                f"rule {name!r} raised an error for a job of task {admission.task!r}, so the job was not submitted: "
+                f"{type(error).__name__}: {error}"
             ) from error
         if changes:
-            asked = _changed(asked, name, changes)
-    return asked
+            admission = _changed(admission, name, changes)
+    return admission
 
 
-def _changed(asked: Admission, rule: str, changes: Mapping[str, Any]) -> Admission:
+def _changed(admission: Admission, rule: str, changes: Mapping[str, Any]) -> Admission:
     if not isinstance(changes, Mapping):
-        raise BadInput(f"rule {rule!r} returned {changes!r}: it returns a dict of what it changes, or None")
+        raise BadInput(f"rule {rule!r} returned {changes!r}: return a dict of what it changes, or None")
     for name in changes:
         if name not in CHANGES:
-            raise BadInput(f"rule {rule!r} sets {name!r}: it can set {', '.join(CHANGES)}")
-    said = dict(changes)
-    if "priority" in said:
-        said["priority"] = priority(said["priority"])
-    if "queue" in said:
-        check_name("queue", said["queue"])
-    if "tags" in said:
-        said["tags"] = _texts(rule, "tags", said["tags"])
-    if "meta" in said:
-        _check_meta(rule, said["meta"])
-    if "owner" in said:
-        check_name("owner", said["owner"])
-    return replace(asked, **said)
+            raise BadInput(f"rule {rule!r} cannot set {name!r}: it can set {', '.join(CHANGES)}")
+    checked = dict(changes)
+    if "priority" in checked:
+        checked["priority"] = priority(checked["priority"])
+    if "queue" in checked:
+        check_name("queue", checked["queue"])
+    if "tags" in checked:
+        checked["tags"] = _texts(rule, "tags", checked["tags"])
+    if "meta" in checked:
+        _check_meta(rule, checked["meta"])
+    if "owner" in checked:
+        check_name("owner", checked["owner"])
+    return replace(admission, **checked)
 
 
 def _texts(rule: str, what: str, value: object) -> tuple[str, ...]:

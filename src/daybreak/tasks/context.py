@@ -1,4 +1,4 @@
-"""What a running job knows, and what it may say while it runs."""
+"""The context of a running job: what it can read, and what it can report while it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daybreak.core.errors import BadInput, DaybreakError, TooLarge
 from daybreak.values.errors import Refusal, step
 from daybreak.values.tagged_json import pairs, plain, rich, write_json
 
-LARGEST: Final = 256 * 1024 * 1024  # bytes of a result or a checkpoint; stores keep them whole
+MAX_STORED_BYTES: Final = 256 * 1024 * 1024  # of a result or a checkpoint; stores keep them whole
 STATE: Final = ("state",)
 STEPS: Final = "steps"
 _UNREAD: Final = object()
@@ -28,19 +28,23 @@ R = TypeVar("R")
 
 
 class TaskReporter(Protocol):
-    """How a job reaches whoever holds its lease."""
+    """The way from a running job to the holder of its lease."""
 
-    def progress(self, fraction: float, message: str) -> None: ...
-
-    def keep(self, checkpoint: bytes) -> None:
-        """Durable when this returns; LeaseLost if the job is someone else's by now."""
+    def progress(self, fraction: float, message: str) -> None:
+        """Report progress. Does not wait."""
         ...
 
-    async def akeep(self, checkpoint: bytes) -> None: ...
+    def keep(self, checkpoint: bytes) -> None:
+        """Store a checkpoint. It is durable when this returns. Raises LeaseLost if the job's lease has ended."""
+        ...
+
+    async def akeep(self, checkpoint: bytes) -> None:
+        """As `keep`."""
+        ...
 
 
-class Silent:
-    """For a task that is called as a plain function."""
+class NoReporter:
+    """Reports nothing: for a task that is called as a plain function."""
 
     def progress(self, fraction: float, message: str) -> None: ...
 
@@ -50,7 +54,8 @@ class Silent:
 
 
 class Context:
-    """Given to a task whose first parameter is annotated `Context`; from deeper code: `daybreak.context()`."""
+    """The context of a running job. A task whose first parameter is annotated `Context` receives it; code that the task
+    calls can get it with `daybreak.context()`."""
 
     def __init__(
         self,
@@ -68,7 +73,7 @@ class Context:
         run: str | None = None,
         checkpoint: bytes | None = None,
         shared: SimpleNamespace | None = None,
-        voice: TaskReporter | None = None,
+        reporter: TaskReporter | None = None,
         scratch: str | None = None,
     ) -> None:
         self.job = job
@@ -83,13 +88,13 @@ class Context:
         self.owner = owner
         self.run = run
         self.shared = shared or SimpleNamespace()
-        self._voice = voice or Silent()
+        self._reporter = reporter or NoReporter()
         self._stop: str | None = None
         self._scratch: Path | None = None
         self._scratch_in = scratch
-        # Each under its path, in the form in which it is written: what a task does with a value later changes nothing.
+        # Values by their path, already encoded, so that a task can change its own objects later without effect.
         self._kept: dict[tuple[str, ...], object] = {}
-        self._durable: dict[tuple[str, ...], object] = {}  # what of it is known to be
+        self._durable: dict[tuple[str, ...], object] = {}  # the part of it that is known to be durable
         self._state: Any = None
         self._results: dict[str, Any] = {}
         if checkpoint:
@@ -100,44 +105,47 @@ class Context:
                 self._kept[STEPS, name] = _written(result, (STEPS, name))
             self._durable |= self._kept
 
-    # -- saying --------------------------------------------------------------------------------------------------------
+    # -- reporting -----------------------------------------------------------------------------------------------------
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """How far the work is, from 0 to 1. Cheap: only the latest of many is passed on, a few times a second."""
+        """Report how far the work is, from 0 to 1. Cheap: only the latest report is passed on, a few times a second."""
         if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or math.isnan(fraction):
-            raise BadInput(f"progress: {fraction!r} is no number from 0 to 1")
+            raise BadInput(f"progress: {fraction!r} is not a number from 0 to 1")
         if not 0 <= fraction <= 1:
-            raise BadInput(f"progress: {fraction!r} lies outside 0 to 1; for percent divide by 100")
-        self._voice.progress(float(fraction), str(message))
+            raise BadInput(f"progress: {fraction!r} is outside 0 to 1; divide percent by 100")
+        self._reporter.progress(float(fraction), str(message))
 
     def checkpoint(self, state: object) -> None:
-        """Keep `state` for a later attempt, which finds it as `ctx.state`. Durable when this returns. What cannot be
-        kept changes nothing; nor does what becomes of `state` afterwards."""
+        """Store `state` for a later attempt, which finds it as `ctx.state`. It is durable when this returns. If it
+        cannot be stored, the earlier checkpoint stays. Changing `state` afterwards has no effect on what is stored."""
         with self._keeping(state, STATE) as kept:
-            self._voice.keep(kept)
+            self._reporter.keep(kept)
 
     async def acheckpoint(self, state: object) -> None:
+        """As `checkpoint`, for async tasks."""
         with self._keeping(state, STATE) as kept:
-            await self._voice.akeep(kept)
+            await self._reporter.akeep(kept)
 
     @property
     def state(self) -> Any:
-        """What the last checkpoint of this job kept, in this attempt or an earlier one; None without one."""
+        """The state of the last checkpoint, from this attempt or an earlier one; None if there is none."""
         if self._state is _UNREAD:
             self._state = rich(self._kept[STATE]) if STATE in self._kept else None
         return self._state
 
     def step(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The function's result; in a later attempt the kept one, without calling it again."""
+        """Call the function and store its result under this name. A later attempt returns the stored result instead of
+        calling the function again."""
         if name not in self._results:
             with self._keeping_step(name, function(*args, **kwargs)) as kept:
-                self._voice.keep(kept)
+                self._reporter.keep(kept)
         return self._results[name]  # type: ignore[no-any-return]
 
     async def astep(self, name: str, function: Callable[P, Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As `step`, for async functions."""
         if name not in self._results:
             with self._keeping_step(name, await function(*args, **kwargs)) as kept:
-                await self._voice.akeep(kept)
+                await self._reporter.akeep(kept)
         return self._results[name]  # type: ignore[no-any-return]
 
     @contextlib.contextmanager
@@ -153,17 +161,18 @@ class Context:
 
     @contextlib.contextmanager
     def _keeping(self, value: object, path: tuple[str, ...]) -> Iterator[bytes]:
-        """All that is to be kept, with this value at its place; what cannot be kept leaves all as it was."""
+        """The encoded checkpoint with this value at its path. If the block fails, the value is taken back."""
         written = _written(value, path)
         kept = _encoded({**self._kept, path: written})
-        # Before it is durable: what another task of the loop keeps meanwhile must hold it, too.
+        # Set before it is durable: a checkpoint that another asyncio task makes meanwhile must contain it too.
         self._kept[path] = written
         try:
             yield kept
         except Exception:
-            if self._kept.get(path) is written:  # else another stands there, which says for itself what became of it
+            if self._kept.get(path) is written:  # otherwise a newer value is there, and its own block handles it
                 self._kept.pop(path)
-                self._kept |= {place: part for place, part in self._durable.items() if place == path}
+                if path in self._durable:
+                    self._kept[path] = self._durable[path]
             raise
         else:
             self._durable[path] = written
@@ -171,16 +180,17 @@ class Context:
             if path == STATE:
                 self._state = _UNREAD
 
-    # -- asking --------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     @property
     def cancelled(self) -> bool:
-        """Someone wants this job to stop: end soon. What does not end within the grace time is ended."""
+        """Whether the job was asked to stop. The task should then end soon: after the grace time its process is
+        ended."""
         return self._stop is not None
 
     @property
     def scratch(self) -> Path:
-        """A folder of this attempt's own, gone when it ends."""
+        """A folder for this attempt alone, which is deleted when the attempt ends."""
         if self._scratch is None:
             if self._scratch_in is not None:
                 Path(self._scratch_in).mkdir(mode=0o700, exist_ok=True)
@@ -189,19 +199,22 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Writes to the logger `daybreak.job`, each line with the job's task, id and attempt."""
+        """The logger `daybreak.job`, which adds the job's task, id and attempt to each line."""
         return _JobLog(logging.getLogger("daybreak.job"), {"job": self.job, "task": self.task, "attempt": self.attempt})
 
     # -- for the runner ------------------------------------------------------------------------------------------------
 
     def ask_to_stop(self, why: str) -> None:
+        """Set `cancelled`. The task sees it when it looks."""
         self._stop = why
 
     @property
     def stopping(self) -> str | None:
+        """Why the job was asked to stop; None if it was not."""
         return self._stop
 
     def clear(self) -> None:
+        """Delete the scratch folder."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
@@ -219,29 +232,31 @@ def _encoded(parts: Mapping[tuple[str, ...], object]) -> bytes:
     steps = {path[1]: written for path, written in parts.items() if path[0] == STEPS}
     try:
         named = pairs(steps, plain, lambda written, _: written, 1)
-    except Refusal as refusal:  # of a name
+    except Refusal as refusal:  # the name of a step cannot be encoded
         raise refusal.at(step(STEPS)).named("checkpoint") from None
     kept = write_json({"state": parts.get(STATE), STEPS: named})
-    if len(kept) > LARGEST:
-        raise TooLarge(f"checkpoint: {len(kept):,} bytes are more than {LARGEST:,}; keep a file's path instead")
+    if len(kept) > MAX_STORED_BYTES:
+        raise TooLarge(
+            f"checkpoint: it has {len(kept):,} bytes, the limit is {MAX_STORED_BYTES:,}; store a file and keep its path"
+        )
     return kept
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        about = self.extra or {}
-        kwargs["extra"] = {**about, **(kwargs.get("extra") or {})}
-        return f"{about.get('task')} {about.get('job')}: {msg}", kwargs
+        job = self.extra or {}
+        kwargs["extra"] = {**job, **(kwargs.get("extra") or {})}
+        return f"{job.get('task')} {job.get('job')}: {msg}", kwargs
 
 
 current: contextvars.ContextVar[Context] = contextvars.ContextVar("daybreak.context")
 
 
 def context() -> Context:
-    """The context of the job that runs here."""
+    """The context of the job that runs in the current thread or asyncio task."""
     try:
         return current.get()
     except LookupError:
         raise DaybreakError(
-            "no job runs here: daybreak.context() works inside a task, in the thread it was called in"
+            "daybreak.context() was called outside of a job: call it inside a task, in the thread that runs the task"
         ) from None

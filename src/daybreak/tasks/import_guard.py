@@ -1,4 +1,5 @@
-"""While a worker or its child imports user code, that code must not ask for work: every child would ask again."""
+"""A guard on imports: while a worker or its child imports user code, that code must not submit jobs or start workers,
+because every child would do it again."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ _importing = 0
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
+    """A block in which user code is imported."""
     global _importing  # noqa: PLW0603
     _importing += 1
     try:
@@ -24,7 +26,7 @@ def importing() -> Iterator[None]:
 
 
 def refuse_during_import(what: str) -> None:
-    """Raises CalledDuringImport, naming the user's file and line, if user code is just being imported."""
+    """Raise CalledDuringImport, with the user's file and line, if user code is being imported."""
     if not _importing:
         return
     frame = sys._getframe(1)  # noqa: SLF001

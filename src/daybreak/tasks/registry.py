@@ -1,4 +1,4 @@
-"""What an app's code declares: its tasks, and what is done around them."""
+"""The registry of an app: its tasks, and the functions that run around them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Setup = Callable[..., Any]
 
 
 class Definition:
-    """A registered function with its defaults. Its name is the function's own, never its module: code may move."""
+    """A registered function with its defaults. Its name does not include the module, because code may move."""
 
-    OWN: ClassVar = ("name", "version", "aliases", "queue", "priority", "resource")  # the rest are `options`
+    OWN: ClassVar = ("name", "version", "aliases", "queue", "priority", "resource")  # all other options are `options`
 
     def __init__(
         self,
@@ -40,19 +40,19 @@ class Definition:
         resource: object = None,
     ) -> None:
         if not callable(function):
-            raise BadInput(f"{function!r} is no function: write @app.task above a def, or @app.task(retry=3)")
+            raise BadInput(f"{function!r} is not a function: write @app.task above a def, or @app.task(retry=3)")
         for what in ("__name__", "__qualname__", "__module__"):
-            if not isinstance(getattr(function, what, None), str):  # a functools.partial, an object that can be called
+            if not isinstance(getattr(function, what, None), str):  # a functools.partial, or a callable object
                 raise BadInput(
-                    f"{function!r:.80} has no {what}, so no worker could find it again: "
-                    "def a function at the top of a module that calls it, and write @app.task above that"
+                    f"{function!r:.80} has no {what}, so a worker could not import it: "
+                    "define a function at the top of a module that calls it, and write @app.task above that"
                 )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise BadInput(f"task {function.__name__!r} is a generator: a task returns its result, it does not yield")
         self.function = function
         self.name = name or function.__name__
         if self.name == "<lambda>":
-            raise BadInput("a lambda has no name that would outlive this process: define the task with def")
+            raise BadInput("a lambda has no name, so a worker could not import it: define the task with def")
         self.version = version
         self.aliases = aliases
         self.queue = queue
@@ -60,52 +60,55 @@ class Definition:
         self.options = options
         self.resource = resource
         if not callable(resource):
-            needs_of(parse_shares(resource))  # what is wrong with it is said here, not at the first job
+            needs_of(parse_shares(resource))  # raises now, not at the first job
         self.upgrades: dict[int, Upgrade] = {}
         self.is_async = inspect.iscoroutinefunction(function)
         self.takes_context = _takes_context(function)
-        for called in (self.name, *aliases):
-            check_name("task", called)
-            if not called:
-                raise BadInput(f"task {self.name!r}: an alias without a name")
+        for each in (self.name, *aliases):
+            check_name("task", each)
+            if not each:
+                raise BadInput(f"task {self.name!r}: one of its aliases is empty; leave it out")
         check_name("queue", queue)
         if not queue:
-            raise BadInput(f"task {self.name!r}: a queue without a name; leave it out for 'default'")
+            raise BadInput(f"task {self.name!r}: the name of its queue is empty; leave it out for 'default'")
         check_version(f"task {self.name!r}", version)
         check_options(f"task {self.name!r}", options)
 
     @once
     def arguments(self) -> Arguments:
+        """Encodes and decodes the arguments of its jobs."""
         return Arguments(self.function, context=self.takes_context)
 
     @once
     def result(self) -> Result:
+        """Encodes and decodes the results of its jobs."""
         return Result.of(self.function)
 
     @once
     def parameters(self) -> list[str]:
-        """The names of its own parameters, in order, without the injected context."""
+        """The names of its parameters, in order, without the context."""
         return list(inspect.signature(self.function).parameters)[self.takes_context :]
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of a call, each by the name of its parameter, defaults included."""
+        """The arguments of a call by the names of their parameters, defaults included."""
         given = (None, *args) if self.takes_context else args
         bound = inspect.signature(self.function).bind(*given, **kwargs)
         bound.apply_defaults()
         return {name: bound.arguments[name] for name in self.parameters if name in bound.arguments}
 
     def shares(self, resource: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Share]:
-        """What a job with these arguments needs, where `resource` may be a function of them."""
+        """The resources that a job with these arguments needs; `resource` may be a function of the arguments."""
         return parse_shares(resource(**self.named(args, kwargs)) if callable(resource) else resource)
 
     @once
     def code(self) -> str:
-        """The digest of its code, to tell whether a stored job was submitted by the same."""
+        """The digest of its code, to detect that a stored job was submitted by other code."""
         return source_digest(self.function)
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """Which stored versions this code can run: its own, and those from which upgrades lead to it without a gap."""
+        """The versions of stored jobs that this code can run: its own, and those from which upgrades lead to it without
+        a gap."""
         oldest = self.version
         while oldest - 1 in self.upgrades:
             oldest -= 1
@@ -113,30 +116,31 @@ class Definition:
 
     @property
     def is_nested(self) -> bool:
-        """Defined inside another function: a child process could not find it again by importing."""
+        """Whether it is defined inside another function, so that a child process cannot import it."""
         return "<locals>" in self.function.__qualname__
 
     def upgraded(self, arguments: dict[str, Any], version: int) -> dict[str, Any]:
-        """Stored arguments of an older version, brought up to this one step by step."""
+        """The stored arguments of an older version, upgraded step by step to the present one."""
         while version != self.version:
             try:
                 upgrade = self.upgrades[version]
             except KeyError:
                 raise BadArguments(
-                    f"task {self.name!r} is at version {self.version} and has no upgrade from {version}"
+                    f"task {self.name!r} is at version {self.version} and has no upgrade from version {version}: "
+                    f"write one with @task.upgrade({version})"
                 ) from None
             arguments = upgrade(arguments)
             if not isinstance(arguments, dict):
                 raise BadArguments(
                     f"the upgrade of task {self.name!r} from version {version} returned "
-                    f"{type(arguments).__name__}: it must return the arguments as a dict"
+                    f"{type(arguments).__name__}: return the arguments as a dict"
                 )
             version += 1
         return arguments
 
 
 class Program:
-    """Everything that a worker's children must find again when they import the user's code."""
+    """Everything that an app declares, and that a worker's children find when they import the user's code."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Definition] = {}
@@ -147,11 +151,13 @@ class Program:
         self.lifespans: list[Callable[[], AbstractAsyncContextManager[Any] | AbstractContextManager[Any]]] = []
 
     def add(self, definition: Definition) -> None:
+        """Register a task. The same function may be registered again; another one of the same name is an error."""
         for name in (definition.name, *definition.aliases):
             before = self._by_name.get(name)
-            if before is not None and not _same(before.function, definition.function):
+            if before is not None and not _is_same_function(before.function, definition.function):
                 raise BadInput(
-                    f"two tasks are named {name!r}: {_place(before.function)} and {_place(definition.function)}; "
+                    f"two tasks are named {name!r}: {_full_name(before.function)} and "
+                    f"{_full_name(definition.function)}; "
                     "give one of them another name with @app.task(name=...)"
                 )
         self._tasks[definition.name] = definition
@@ -174,7 +180,7 @@ class Program:
         return len(self._tasks)
 
     def known(self, *, is_async: bool | None = None) -> frozenset[tuple[str, int]]:
-        """The (task, version) pairs that this code can run, old names and versions included."""
+        """The (task, version) pairs that this code can run, aliases and old versions included."""
         return frozenset(
             (name, version)
             for name, definition in self._by_name.items()
@@ -183,18 +189,19 @@ class Program:
         )
 
     def resources(self) -> list[Resource]:
-        """Those that are declared where a task is; which others its jobs need shows when they are submitted."""
+        """The resources that are declared with a task. Resources that depend on a job's arguments are not included."""
         named = (
             share.resource for task in self if not callable(task.resource) for share in parse_shares(task.resource)
         )
         return [resource for resource in named if isinstance(resource, Resource)]
 
     def queues(self) -> tuple[str, ...]:
+        """The queues of its tasks, and `default`."""
         return tuple(dict.fromkeys(("default", *(definition.queue for definition in self))))
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
-    """Whether the first parameter is annotated `Context`. Annotations may be text, also of names not yet imported."""
+    """Whether the first parameter is annotated `Context`. The annotation may be text, and not resolvable yet."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None:
         return False
@@ -203,10 +210,10 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     return isinstance(first.annotation, type) and issubclass(first.annotation, Context)
 
 
-def _same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    # A notebook cell run again, or a module reloaded, defines the same task anew.
+def _is_same_function(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    # A notebook cell that is run again, or a reloaded module, defines the same task again.
     return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 
-def _place(function: Callable[..., Any]) -> str:
+def _full_name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{function.__qualname__}"

@@ -44,7 +44,7 @@ def main() -> None:
     if hello is None:
         return
     if stack is not None:
-        platform.tell_stack_on_signal(stack)
+        platform.write_stack_on_signal(stack)
     slot_table = SlotTable(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
     with contextlib.suppress(AttributeError):  # replaced by something that is not a text stream

@@ -43,7 +43,9 @@ class ChildHandle(Protocol):
         """Bytes of memory that the child uses; None where that is unknown."""
         ...
 
-    def activity(self, scan: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+    def activity(
+        self, scan: platform.ProcessScan, known: platform.Activities, *, thorough: bool
+    ) -> platform.Activities:
         """What the child and every process that it started have done so far for its job. Activity that cannot be
         attributed counts as that of the job."""
         ...
@@ -107,12 +109,14 @@ class ChildProcess:
     def memory(self) -> int | None:
         return platform.memory_of(self._process.pid)
 
-    def activity(self, scan: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+    def activity(
+        self, scan: platform.ProcessScan, known: platform.Activities, *, thorough: bool
+    ) -> platform.Activities:
         pid = self._process.pid
         found = scan.family(pid, known, thorough=thorough)
         # Leave out the listener thread: it uses CPU time while it waits for the interpreter lock, and is not the job.
         if self.listener is not None:
-            listener = platform.deeds_of_thread(pid, self.listener)
+            listener = platform.activity_of_thread(pid, self.listener)
             listener_cpu = sum(activity.cpu for activity in listener.values())
             for process, activity in found.items():
                 if process[0] == pid:
@@ -169,7 +173,9 @@ class ChildThread:
     def memory(self) -> int | None:
         return None
 
-    def activity(self, scan: platform.ProcessScan, known: platform.Doers, *, thorough: bool) -> platform.Doers:
+    def activity(
+        self, scan: platform.ProcessScan, known: platform.Activities, *, thorough: bool
+    ) -> platform.Activities:
         """The activity of this thread, of threads that are not Daybreak's, and of every process that this process
         started: it is unknown to which job those belong, so they count for each."""
         pid, job, threads = os.getpid(), self._thread.native_id, platform.threads_of_this_process()
@@ -180,7 +186,7 @@ class ChildThread:
         own.add(self._supervisor)
         for thread in threads:
             if thread == job or thread not in own:
-                found |= platform.deeds_of_thread(pid, thread)
+                found |= platform.activity_of_thread(pid, thread)
         return found
 
     def stack(self) -> str:

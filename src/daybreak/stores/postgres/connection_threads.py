@@ -40,7 +40,7 @@ def run_with_retries(work: Work, connection: Connection) -> Any:
     raise AssertionError
 
 
-Request = tuple[Work, asyncio.Future[Any], patience.Handed]
+Request = tuple[Work, asyncio.Future[Any], patience.Limits]
 
 
 def _deadline(request: Request) -> float:
@@ -68,7 +68,7 @@ class ConnectionThread:
             if future.cancelled():
                 pool.on_idle(self)
             else:
-                with patience.taken(limits):
+                with patience.applied(limits):
                     answer = _answer(work, self.connection)
                 pool.on_idle(self)  # before the answer is delivered: its receiver may submit again at once
                 deliver(future, answer)
@@ -108,7 +108,7 @@ class ConnectionThreads:
     def submit(self, work: Work) -> asyncio.Future[Any]:
         """Hand work to the next idle thread; the caller need not await the future."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        limits = patience.handed_over()
+        limits = patience.current_limits()
         request = (work, future, limits)
         with self._lock:
             if self._is_closed:

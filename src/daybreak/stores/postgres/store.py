@@ -97,13 +97,13 @@ class PostgresStore:
 
     async def open(self) -> Self:
         if self._opened is None:
-            limits = patience.handed_over()
+            limits = patience.current_limits()
             await in_thread(lambda: self._open(limits))
         return self
 
-    def _open(self, limits: patience.Handed) -> None:
+    def _open(self, limits: patience.Limits) -> None:
         # This completes even if the caller of open() was cancelled: the next call, or close(), then finds it open.
-        with self._opening, patience.taken(limits):
+        with self._opening, patience.applied(limits):
             if self._opened is None:
                 self._opened = OpenStore(self.address, self._world, self._hub)
 

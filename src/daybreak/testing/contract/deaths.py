@@ -141,7 +141,7 @@ class Deaths:
         found = await get_job(store, job)
         assert (found.state, found.reason, found.attempt, found.lost) == (State.FAILED, Reason.LOST, 5, 5)
         assert found.failure is not None
-        assert found.failure.message.endswith("died 5 times, the last time running alone")
+        assert found.failure.message.endswith("the job crashed 5 times, the last time while it ran alone")
         await assert_sound(store, [job])
 
     # -- begun ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from daybreak import values
 from daybreak.core.errors import BadArguments, DaybreakError, Permanent, Suspend, TooLarge
 from daybreak.core.model import Failure
 from daybreak.core.units import clean
-from daybreak.tasks.context import LARGEST, Context, TaskReporter, current
+from daybreak.tasks.context import MAX_STORED_BYTES, Context, TaskReporter, current
 from daybreak.tasks.registry import Definition, Program
 from daybreak.worker.child.failures import failure_of, message_of
 from daybreak.worker.child.forked import exit_if_forked
@@ -64,7 +64,7 @@ class Runner:
             run=work.run,
             checkpoint=work.checkpoint,
             shared=self._shared,
-            voice=reporter,
+            reporter=reporter,
             scratch=self._scratch,
         )
 
@@ -132,8 +132,10 @@ class Runner:
 def _done(work: Work, task: Definition, returned: object, started_at: float) -> Ended:
     try:
         result = task.result.encode(returned)
-        if len(result) > LARGEST:
-            raise TooLarge(f"it takes {len(result):,} bytes, more than {LARGEST:,}; write a file and return its path")
+        if len(result) > MAX_STORED_BYTES:
+            raise TooLarge(
+                f"it takes {len(result):,} bytes, more than {MAX_STORED_BYTES:,}; write a file and return its path"
+            )
     except (DaybreakError, ValueError, TypeError, RecursionError) as error:
         # The work is done and cannot be undone: show at least what it returned.
         failure = Failure(

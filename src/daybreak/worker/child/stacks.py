@@ -52,7 +52,7 @@ def stack_by_signal(pid: int, file: IO[bytes]) -> str:
         return ""
     try:
         before = os.fstat(file.fileno()).st_size
-        if not platform.ask_stack(pid):
+        if not platform.request_stack(pid):
             return ""
         deadline = time.monotonic() + _SIGNAL_TIMEOUT
         while os.fstat(file.fileno()).st_size == before and time.monotonic() < deadline:

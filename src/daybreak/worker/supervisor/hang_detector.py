@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from daybreak.system import platform
-from daybreak.system.platform import Doers, ProcessScan
+from daybreak.system.platform import Activities, ProcessScan
 from daybreak.worker.supervisor.child import Child, HeldLease
 
 _log = logging.getLogger("daybreak.worker")
@@ -53,10 +53,10 @@ class HangDetector:
     def __init__(self, *, is_async: bool, end: Callable[[Child, HeldLease, float], None]) -> None:
         self._end = end
         self._is_async = is_async
-        self._sees_activity = platform.SEES_DEEDS and not is_async
-        self._at_last_sign: WeakKeyDictionary[Child, Doers] = WeakKeyDictionary()
-        self._at_last_scan: WeakKeyDictionary[Child, Doers] = WeakKeyDictionary()
-        self._scan: Future[tuple[float, dict[Child, Doers | None]]] | None = None
+        self._sees_activity = platform.SEES_ACTIVITY and not is_async
+        self._at_last_sign: WeakKeyDictionary[Child, Activities] = WeakKeyDictionary()
+        self._at_last_scan: WeakKeyDictionary[Child, Activities] = WeakKeyDictionary()
+        self._scan: Future[tuple[float, dict[Child, Activities | None]]] | None = None
         self._scanned_at = 0.0
         # The name marks the thread as Daybreak's own: where jobs run in threads of this process, the activity of
         # threads with other names counts as that of jobs.
@@ -103,7 +103,7 @@ class HangDetector:
         ]
         self._scan = self._executor.submit(_scan, requests)
 
-    def _is_sign_of_life(self, child: Child, found: Doers) -> bool:
+    def _is_sign_of_life(self, child: Child, found: Activities) -> bool:
         before = self._at_last_sign.get(child)
         if before is not None and not _is_active(before, found):
             return False
@@ -173,10 +173,10 @@ def _excuse(jobs: list[_WatchedJob], wait: float, at: float) -> None:
         job.held.alive_at = max(alive_at, min(alive_at + wait, at))
 
 
-def _scan(requests: list[tuple[Child, Doers, bool]]) -> tuple[float, dict[Child, Doers | None]]:
+def _scan(requests: list[tuple[Child, Activities, bool]]) -> tuple[float, dict[Child, Activities | None]]:
     """Runs in a thread. The time of the scan, and the activity of each child so far; None if it could not be read."""
     at, scan = time.monotonic(), ProcessScan()
-    activity: dict[Child, Doers | None] = {}
+    activity: dict[Child, Activities | None] = {}
     for child, known, thorough in requests:
         try:
             activity[child] = child.handle.activity(scan, known, thorough=thorough)
@@ -185,7 +185,7 @@ def _scan(requests: list[tuple[Child, Doers, bool]]) -> tuple[float, dict[Child,
     return at, activity
 
 
-def _is_active(before: Doers, found: Doers) -> bool:
+def _is_active(before: Activities, found: Activities) -> bool:
     if not found.keys() <= before.keys():  # a process was started
         return True
     pairs = [(before[process], now) for process, now in found.items()]
@@ -194,7 +194,7 @@ def _is_active(before: Doers, found: Doers) -> bool:
     return sum(now.cpu - was.cpu for was, now in pairs) > MIN_CPU
 
 
-def _waited_for_core(before: Doers, found: Doers) -> float:
+def _waited_for_core(before: Activities, found: Activities) -> float:
     """The longest time for which one of the threads waited for a core since the last scan."""
     pairs = ((before[process].waited, now.waited) for process, now in found.items() if process in before)
     return max((now[thread] - was[thread] for was, now in pairs for thread in now.keys() & was.keys()), default=0.0)
