@@ -217,7 +217,10 @@ def test_a_lost_job_says_so_and_what_is_known():
         (lease(3, lost=2), "killed by signal 9; the job crashed 3 times, the last time while it ran alone"),
         (lease(1, deaths=1), "killed by signal 9; the job crashed once while it ran alone"),
         (lease(3), "killed by signal 9; the job crashed once while it ran alone, on its last attempt"),
-        (lease(4, lost=1), "killed by signal 9; the job crashed 2 times, the last time while it ran alone, on its last attempt"),
+        (
+            lease(4, lost=1),
+            "killed by signal 9; the job crashed 2 times, the last time while it ran alone, on its last attempt",
+        ),
     ],
 )
 def test_a_job_that_ended_through_deaths_tells_of_them(held, told):

@@ -55,7 +55,10 @@ def test_a_job_that_kills_its_child_three_times_fails_with_its_history_while_oth
             assert job.wait(timeout="30s").state is State.COMPLETED
             assert job.info().attempt == 1
     assert failed.value.reason == "lost"
-    assert "its process was ended by SIGKILL; the job crashed 3 times, the last time while it ran alone" in failed.value.error
+    assert (
+        "its process was ended by SIGKILL; the job crashed 3 times, the last time while it ran alone"
+        in failed.value.error
+    )
     assert len(tries(killer)) == 3
     assert killer.info().lost == 3
     assert kinds(killer) == ["submitted", "started", "retrying", "started", "retrying", "started", "failed"]
@@ -64,7 +67,9 @@ def test_a_job_that_kills_its_child_three_times_fails_with_its_history_while_oth
 def test_a_job_with_one_attempt_that_ends_its_process_fails(stage):
     with app.worker(processes=1):
         job = exit_hard.submit()
-        with pytest.raises(JobFailed, match="exit code 7; the job crashed once while it ran alone, on its last attempt"):
+        with pytest.raises(
+            JobFailed, match="exit code 7; the job crashed once while it ran alone, on its last attempt"
+        ):
             job.result(timeout="30s")
     assert len(tries(job)) == 1
 
