@@ -35,7 +35,7 @@ def tasks_of(app: Daybreak) -> Any:
 
 
 class Served:
-    """A server of an app on a socket, which can be stopped and started again at the same port."""
+    """A server of an app on a socket, which can be stopped and started again."""
 
     def __init__(self, app: Daybreak, settings: ServerSettings = LOCAL) -> None:
         self.app = app
@@ -52,7 +52,7 @@ class Served:
                 edge.stop()
                 await super().shutdown(sockets)
 
-        config = uvicorn.Config(edge, port=self.port, lifespan="off", log_config=None, timeout_graceful_shutdown=5)
+        config = uvicorn.Config(edge, port=0, lifespan="off", log_config=None, timeout_graceful_shutdown=5)
         self._server = Server(config)
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
         self._serving = asyncio.create_task(self._server._serve())
@@ -80,8 +80,8 @@ async def served(app: Daybreak) -> AsyncIterator[Served]:
 class Listener:
     """A client as a browser is one: it connects again with the last id it saw."""
 
-    def __init__(self, url: str, **params: Any) -> None:
-        self.url = url
+    def __init__(self, served: Served, **params: Any) -> None:
+        self.served = served  # each start has another port, because another program may take the old one
         self.params = params
         self.seen: list[dict[str, Any]] = []
         self.last_id: str | None = None
@@ -98,7 +98,7 @@ class Listener:
     async def _connection(self, http: httpx.AsyncClient) -> None:
         headers = {} if self.last_id is None else {"last-event-id": self.last_id}
         left = self.cut_after
-        async with http.stream("GET", self.url, params=self.params, headers=headers) as response:
+        async with http.stream("GET", self.served.url, params=self.params, headers=headers) as response:
             assert response.status_code == 200, await response.aread()
             assert response.headers["content-type"].startswith("text/event-stream")
             self.connections += 1
@@ -163,7 +163,7 @@ async def expected(app: Daybreak) -> list[tuple[str, int, str]]:
 async def test_a_change_by_another_process_is_told_with_the_names_of_its_job(served, app, tmp_path: Path):
     other = Daybreak(str(tmp_path / "jobs.db"), by="bob")
     work = tasks_of(other)
-    listener = Listener(served.url)
+    listener = Listener(served)
     async with listening(listener):
         job = await work.using(run="night", owner="ann", queue="sims").asubmit(1)
         await job.acancel()
@@ -180,7 +180,7 @@ async def test_a_change_by_another_process_is_told_with_the_names_of_its_job(ser
 async def test_disconnects_and_restarts_lose_and_repeat_nothing(served, app):
     chance = random.Random(7)
     work = tasks_of(app)
-    listeners = [Listener(served.url) for _ in range(8)]
+    listeners = [Listener(served) for _ in range(8)]
     async with listening(*listeners):
         for round_ in range(12):
             for listener in listeners:
@@ -209,17 +209,17 @@ async def test_filters_choose_by_every_name(served, app):
         return n
 
     wanted = {
-        "run": Listener(served.url, run="night"),
-        "owner": Listener(served.url, owner="ann"),
-        "queue": Listener(served.url, queue="sims,mail"),
-        "task": Listener(served.url, task="other", kind="cancelled"),
-        "kind": Listener(served.url, kind=["cancelled", "suspended"]),
+        "run": Listener(served, run="night"),
+        "owner": Listener(served, owner="ann"),
+        "queue": Listener(served, queue="sims,mail"),
+        "task": Listener(served, task="other", kind="cancelled"),
+        "kind": Listener(served, kind=["cancelled", "suspended"]),
     }
     async with listening(*wanted.values()):
         first = await work.using(run="night", owner="ann", queue="sims").asubmit(1)
         second = await work.using(run="day", queue="mail").asubmit(2)
         third = await other.asubmit(3)
-        job = Listener(served.url, job=second.id)
+        job = Listener(served, job=second.id)
         async with listening(job):
             for one in (first, second, third):
                 await one.acancel()
@@ -296,7 +296,7 @@ async def test_nothing_is_read_while_nobody_listens(served, app, monkeypatch):
     work = tasks_of(app)
     await work.asubmit_many([{"n": n} for n in range(5)])
     assert reads == 0
-    listener = Listener(served.url)
+    listener = Listener(served)
     async with listening(listener):
         await work.asubmit(1)
         await until(lambda: listener.seen)
@@ -324,7 +324,7 @@ async def test_listeners_at_one_place_share_the_reads(served, app, monkeypatch):
 
     monkeypatch.setattr(store, "events", counted)
     work = tasks_of(app)
-    listeners = [Listener(served.url) for _ in range(20)]
+    listeners = [Listener(served) for _ in range(20)]
     async with listening(*listeners):
         before = pages
         for n in range(10):
@@ -337,7 +337,7 @@ async def test_too_many_listeners_are_refused(app):
     server = Served(app, ServerSettings(hosts=LOCAL.hosts, anonymous_reads=True, max_listeners=1))
     await server.start()
     try:
-        async with listening(Listener(server.url)), httpx.AsyncClient() as http:
+        async with listening(Listener(server)), httpx.AsyncClient() as http:
             found = await http.get(server.url)
             problem(found, 503, "store-unavailable")
             assert int(found.headers["retry-after"]) >= 1
