@@ -1,4 +1,4 @@
-"""How one function's arguments are written and read."""
+"""The arguments of a function, encoded by its annotations."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from daybreak.core.errors import BadArguments, TooLarge
-from daybreak.values.errors import DEPTH_LIMIT, Refusal, short, step
+from daybreak.core.units import counted
+from daybreak.values.errors import DEPTH_LIMIT, Refusal, short_repr, step
 from daybreak.values.lazy import once
-from daybreak.values.tagged_json import TAG, escaped, opened_dict, plain, read_json, text, write_json
+from daybreak.values.tagged_json import TAG, check_text, escape_dict, read_json, to_tagged, untagged_dict, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec
-    from daybreak.values.signature import Shape
+    from daybreak.values.signature import Signature
 
 
 class Arguments:
-    """Binds as a call would, checks every argument by its annotation, and stores only those that were given.
+    """Binds arguments as a call does, checks each by its annotation, and stores only those that were passed.
 
-    Annotations are looked at on first use, when all that they name has been imported. With `context`, the first
+    Annotations are read on first use, when all modules that they name are imported. With `context`, the first
     parameter is not part of the arguments."""
 
     def __init__(self, function: Callable[..., Any], *, context: bool) -> None:
@@ -29,160 +30,164 @@ class Arguments:
         self._name = getattr(function, "__name__", None) or type(function).__name__
 
     @once
-    def _shape(self) -> Shape:
-        # Imported when a task is first used: many programs import daybreak, and only look at jobs.
+    def _signature(self) -> Signature:
+        # Imported when a task is first used: many programs import daybreak only to look at jobs.
         from daybreak.values.hints import parameters_of  # noqa: PLC0415
-        from daybreak.values.signature import shaped  # noqa: PLC0415
+        from daybreak.values.signature import signature_of  # noqa: PLC0415
 
-        return shaped(parameters_of(self._function)[1 if self._context else 0 :])
+        return signature_of(parameters_of(self._function)[1 if self._context else 0 :])
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """The arguments of a call. BadArguments, NotEncodable and TooLarge name the parameter that is to blame."""
-        shape = self._shape
-        if kwargs and shape.unnamed:
-            self._refuse(shape.unnamed & kwargs.keys(), "by name, which can be given by position only")
+        """The arguments of a call. BadArguments, NotEncodable and TooLarge name the parameter at fault."""
+        signature = self._signature
+        if kwargs and signature.positional_only:
+            self._refuse(signature.positional_only & kwargs.keys(), "by name; it is positional-only")
         if not args:
             return self.encode_named(kwargs)
-        named: dict[str, Any] = dict(zip(shape.positional, args))  # noqa: B905 - a third faster, in a hot place
-        if len(args) > len(shape.positional):
-            if shape.rest is None:
-                takes = f"takes {len(shape.positional)} by position" if shape.positional else "takes none by position"
-                raise BadArguments(f"{self._name}() {takes}, and got {len(args)}")
-            named[shape.rest] = list(args[len(shape.positional) :])
+        named: dict[str, Any] = dict(zip(signature.positional, args))  # noqa: B905 - a third faster, in a hot place
+        if len(args) > len(signature.positional):
+            if signature.var_positional is None:
+                takes = counted(len(signature.positional), "positional argument")
+                raise BadArguments(f"{self._name}() takes {takes}, but got {len(args)}")
+            named[signature.var_positional] = list(args[len(signature.positional) :])
         if kwargs:
-            self._refuse(named.keys() & kwargs.keys(), "twice, by position and by name")
+            self._refuse(named.keys() & kwargs.keys(), "twice: by position and by name")
             named.update(kwargs)
         return self.encode_named(named)
 
     def encode_named(self, kwargs: Mapping[str, object]) -> bytes:
-        """As `encode`, with every argument by its name: *args as a list, and what only a position can say, too."""
-        shape = self._shape
+        """As `encode`, with every argument by its name, positional-only ones too, and *args as a list."""
+        signature = self._signature
         written: dict[str, object] = {}
-        # In the order of the signature: the same arguments are the same content, however they were given.
-        for name, write in shape.writers.items():
+        # In the order of the signature: equal arguments are equal content, however they were passed.
+        for name, write in signature.writers.items():
             if name in kwargs:
                 try:
                     written[name] = write(kwargs[name], 1)
                 except Refusal as refusal:
-                    raise refusal.at(step(name)).named("args") from None
+                    raise refusal.at(step(name)).as_error("args") from None
         if len(written) != len(kwargs):
             self._write_extra(kwargs, written)
-        if not shape.needed <= written.keys():
+        if not signature.required <= written.keys():
             self._refuse_missing(written)
-        return write_json(escaped(written))
+        return write_json(escape_dict(written))
 
     def _write_extra(self, kwargs: Mapping[str, object], written: dict[str, object]) -> None:
-        extra = self._shape.extra
+        extra = self._signature.var_keyword
         for name in kwargs:
             if name in written:
                 continue
             if extra is None:
                 self._refuse_unknown(name)
             if not isinstance(name, str):
-                raise BadArguments(f"{self._name}() was given {short(name)} as a parameter's name: names are texts")
+                raise BadArguments(f"{self._name}() got {short_repr(name)} as a parameter name; names are strings")
             try:
-                written[text(name)] = extra.checked(kwargs[name], 1)
+                written[check_text(name)] = extra.write_checked(kwargs[name], 1)
             except Refusal as refusal:
-                raise refusal.at(step(name)).named("args") from None
+                raise refusal.at(step(name)).as_error("args") from None
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def decode(self, data: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """What to call the function with: by position what can be given no other way, the rest by name.
+        """The positional and keyword arguments to call the function with; all but positional-only ones by name.
 
-        BadArguments, naming the parameter, if what is stored does not fit the function as it is now."""
+        BadArguments names the parameter if the stored arguments do not fit the function's current signature."""
         found = self.decode_named(data)
-        return (self._positions(found) if self._shape.unnamed else []), found
+        return (self._positions(found) if self._signature.positional_only else []), found
 
     def decode_named(self, data: bytes) -> dict[str, Any]:
-        """The arguments that were given, each by the name of its parameter; BadArguments as `decode`."""
-        shape = self._shape
-        found, as_they_are = self._stored(data), shape.as_they_are
+        """The stored arguments by parameter name. Raises BadArguments as `decode` does."""
+        signature = self._signature
+        found, unchanged_types = self._read_object(data), signature.unchanged_types
         for name, raw in found.items():
-            if type(raw) is as_they_are.get(name):
+            if type(raw) is unchanged_types.get(name):
                 continue
-            codec = shape.codecs.get(name, shape.extra)
+            codec = signature.codecs.get(name, signature.var_keyword)
             if codec is None:
                 self._refuse_unknown(name)
             try:
                 found[name] = codec.read(raw)
             except Refusal as refusal:
-                raise BadArguments(str(refusal.at(step(name)).named("args"))) from None
+                raise BadArguments(str(refusal.at(step(name)).as_error("args"))) from None
             except RecursionError:
                 raise BadArguments(f"args{step(name)}: nested deeper than {DEPTH_LIMIT} levels") from None
-        if not shape.needed <= found.keys():
+        if not signature.required <= found.keys():
             self._refuse_missing(found)
         return found
 
-    def _stored(self, data: bytes) -> dict[str, Any]:
+    def _read_object(self, data: bytes) -> dict[str, Any]:
         stored: dict[str, Any] | None
         try:
             stored = read_json(data)
             if type(stored) is not dict or TAG in stored:
-                stored = opened_dict(stored)
+                stored = untagged_dict(stored)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Refusal):
             stored = None
         if stored is None:
-            raise BadArguments(f"{self._name}(): what is stored is no object with an entry for each argument")
+            raise BadArguments(f"{self._name}(): the stored arguments are not a JSON object with an entry per argument")
         return stored
 
     def _positions(self, found: dict[str, Any]) -> list[Any]:
-        """Take out of `found` what must be given by position, with defaults where an earlier one was left out."""
-        shape = self._shape
-        rest = found.pop(shape.rest, []) if shape.rest is not None else []
-        by_position = shape.positional if rest else [name for name in shape.positional if name in shape.unnamed]
+        """Remove from `found` the arguments to pass by position, with defaults where an earlier one was left out."""
+        signature = self._signature
+        rest = found.pop(signature.var_positional, []) if signature.var_positional is not None else []
+        by_position = (
+            signature.positional
+            if rest
+            else [name for name in signature.positional if name in signature.positional_only]
+        )
         last = max((i for i, name in enumerate(by_position, 1) if rest or name in found), default=0)
-        return [found.pop(name) if name in found else shape.defaults[name] for name in by_position[:last]] + rest
+        return [found.pop(name) if name in found else signature.defaults[name] for name in by_position[:last]] + rest
 
-    # -- from elsewhere ------------------------------------------------------------------------------------------------
+    # -- converting ----------------------------------------------------------------------------------------------------
 
     def from_text(self, pairs: Mapping[str, str]) -> dict[str, object]:
-        """What was typed as name=value, read by annotation; for `encode_named`."""
-        return self._taken(pairs, lambda codec, given: codec.parse(given))
+        """Parse name=value pairs from the command line by annotation. The result is for `encode_named`."""
+        return self._convert(pairs, lambda codec, text: codec.parse(text))
 
     def accept(self, named: Mapping[str, object]) -> dict[str, object]:
-        """Values that are what the annotations say, or the plain form of it (a dict for a dataclass, a text for a
-        date), as an upgrade of old arguments or JSON of others has it; for `encode_named`."""
-        return self._taken(named, _accepted)
+        """Convert values to the annotated types. A value may also be in its plain form (a dict for a dataclass, a
+        string for a date), as in upgraded arguments or in JSON of other programs. The result is for `encode_named`."""
+        return self._convert(named, _accept_value)
 
-    def _taken(self, named: Mapping[str, Any], take: Callable[[Codec, Any], object]) -> dict[str, object]:
+    def _convert(self, named: Mapping[str, Any], convert: Callable[[Codec, Any], object]) -> dict[str, object]:
         found: dict[str, object] = {}
         for name, value in named.items():
-            codec = self._shape.codecs.get(name, self._shape.extra)
+            codec = self._signature.codecs.get(name, self._signature.var_keyword)
             if codec is None:
                 self._refuse_unknown(name)
             try:
-                found[name] = take(codec, value)
+                found[name] = convert(codec, value)
             except Refusal as refusal:
-                raise refusal.at(step(name)).named("args") from None
+                raise refusal.at(step(name)).as_error("args") from None
         return found
 
-    # -- refusing ------------------------------------------------------------------------------------------------------
+    # -- errors --------------------------------------------------------------------------------------------------------
 
     def _refuse(self, names: Iterable[str], how: str) -> None:
         for name in sorted(names):
             raise BadArguments(f"{self._name}() got {name!r} {how}")
 
     def _refuse_missing(self, found: Mapping[str, object]) -> NoReturn:
-        missing = [name for name in self._shape.codecs if name in self._shape.needed and name not in found]
-        raise BadArguments(f"{self._name}() needs {' and '.join(map(repr, missing))}")
+        missing = [name for name in self._signature.codecs if name in self._signature.required and name not in found]
+        raise BadArguments(f"{self._name}() is missing {' and '.join(map(repr, missing))}")
 
     def _refuse_unknown(self, name: str) -> NoReturn:
         from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
 
-        known = list(self._shape.codecs)
+        known = list(self._signature.codecs)
         close = get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(map(repr, known)) or 'none'}"
+        hint = f"did you mean {close[0]!r}?" if close else f"its parameters: {', '.join(map(repr, known)) or 'none'}"
         raise BadArguments(f"{self._name}() has no parameter {name!r}; {hint}")
 
 
-def _accepted(codec: Codec, value: object) -> Any:
+def _accept_value(codec: Codec, value: object) -> Any:
     try:
         codec.write(value, 1)
     except Refusal as refusal:
         if issubclass(refusal.error, TooLarge):
             raise
-        return codec.read(plain(value, 1))
+        return codec.read(to_tagged(value, 1))
     return value

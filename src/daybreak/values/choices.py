@@ -1,4 +1,4 @@
-"""How enums and literals are written and read."""
+"""Codecs of enums and literals."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 from daybreak.values.codec import Codec
-from daybreak.values.errors import Refusal, short
-from daybreak.values.tagged_json import named_class, plain, rich
+from daybreak.values.errors import Refusal, short_repr
+from daybreak.values.tagged_json import from_tagged, split_class, to_tagged
 
 
-class Member(Codec):
-    """An enum, by its value; by its name, if its values are neither all text nor all whole numbers."""
+class EnumCodec(Codec):
+    """An enum, written by value; by name if its values are neither all strings nor all integers."""
 
     is_class = True
 
@@ -25,29 +25,29 @@ class Member(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise self.unfit(value)
-        return plain(value._value_ if self._by_value else value._name_, depth)
+            raise self.mismatch(value)
+        return to_tagged(value._value_ if self._by_value else value._name_, depth)
 
     def read(self, raw: Any) -> Any:
-        raw = named_class(raw)[1]
+        raw = split_class(raw)[1]
         try:
-            return self._kind(rich(raw)) if self._by_value else self._kind[raw]
+            return self._kind(from_tagged(raw)) if self._by_value else self._kind[raw]
         except (ValueError, KeyError, TypeError):
-            raise self.unfit(rich(raw), self._choices()) from None
+            raise self.mismatch(from_tagged(raw), self._choices()) from None
 
-    def parse(self, given: str) -> Any:
+    def parse(self, text: str) -> Any:
         members = self._kind.__members__
         for name, member in members.items():
-            if given == str(member._value_) or given.upper() == name.upper():
+            if text == str(member._value_) or text.upper() == name.upper():
                 return member
-        raise self.unfit(given, self._choices())
+        raise self.mismatch(text, self._choices())
 
     def _choices(self) -> str:
-        return chosen(m._value_ if self._by_value else m._name_ for m in self._kind.__members__.values())
+        return choices_text(m._value_ if self._by_value else m._name_ for m in self._kind.__members__.values())
 
 
-class Choice(Codec):
-    """A Literal: one of these, each of its own type."""
+class LiteralCodec(Codec):
+    """A Literal: one of several options, each with its own type."""
 
     def __init__(self, name: str, options: Sequence[tuple[Any, Codec]]) -> None:
         super().__init__(name)
@@ -58,25 +58,27 @@ class Choice(Codec):
         for option, written, _ in self._options:
             if type(option) is type(value) and option == value:
                 return written
-        raise self._none_of_them(value)
+        raise self._no_such_option(value)
 
     def read(self, raw: Any) -> Any:
         for option, written, _ in self._options:
             if type(written) is type(raw) and written == raw:
                 return option
-        raise self._none_of_them(rich(raw))
+        raise self._no_such_option(from_tagged(raw))
 
-    def parse(self, given: str) -> Any:
+    def parse(self, text: str) -> Any:
         for option, _, codec in self._options:
             with suppress(Refusal):
-                if codec.parse(given) == option:
+                if codec.parse(text) == option:
                     return option
-        raise self._none_of_them(given)
+        raise self._no_such_option(text)
 
-    def _none_of_them(self, value: Any) -> Refusal:
-        return self.unfit(value, chosen(option for option, _, _ in self._options))
+    def _no_such_option(self, value: Any) -> Refusal:
+        return self.mismatch(value, choices_text(option for option, _, _ in self._options))
 
 
-def chosen(options: Iterable[object]) -> str:
-    told = [short(option) for option in options]
-    return f": choose {', '.join(told[:-1])} or {told[-1]}" if len(told) > 1 else f": choose {''.join(told)}"
+def choices_text(options: Iterable[object]) -> str:
+    texts = [short_repr(option) for option in options]
+    if len(texts) <= 1:
+        return f"; choose {''.join(texts)}"
+    return f"; choose {', '.join(texts[:-1])} or {texts[-1]}"

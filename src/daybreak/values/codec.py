@@ -1,4 +1,4 @@
-"""How a value of one annotation is written, read, and parsed from the command line; and what has no annotation."""
+"""The codec of one annotation: writes, reads and parses its values; and the codecs of values without an annotation."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import msgspec
 
 from daybreak.core.errors import BadArguments, NotEncodable
 from daybreak.values.equality import difference
-from daybreak.values.errors import Refusal, short, unfit
+from daybreak.values.errors import Refusal, mismatch, short_repr
 from daybreak.values.secret import HIDDEN
-from daybreak.values.tagged_json import plain, read_json, rich
+from daybreak.values.tagged_json import from_tagged, read_json, to_tagged
 
 
 class Codec:
-    """Writes what its annotation means and refuses anything else; reads that, and what other languages' JSON says.
+    """Writes values of its annotation and refuses all others. Reads what it wrote, and plain JSON of other programs.
 
-    `safe`: what is read is known to be what was written, so nobody needs to compare. `kinds`: the types that it
-    writes and reads unchanged. `is_class`: its JSON does not show what it is, so a union must name it."""
+    `safe`: a value is always read as it was written, so no comparison is needed. `kinds`: the types that it writes and
+    reads unchanged. `is_class`: the JSON does not show the class, so a union must write its name."""
 
     safe: bool = True
     kinds: tuple[type, ...] = ()
@@ -35,39 +35,39 @@ class Codec:
     def read(self, raw: Any) -> Any:
         raise NotImplementedError
 
-    def parse(self, given: str) -> Any:
-        """Read what was typed: JSON, unless a scalar knows better."""
+    def parse(self, text: str) -> Any:
+        """Parse a value from the command line: as JSON, unless the codec overrides this."""
         try:
-            raw = read_json(given)
+            raw = read_json(text)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise self.unfit(given) from None
+            raise self.mismatch(text) from None
         return self.read(raw)
 
     def inner(self) -> Iterable[Codec]:
-        """Who writes and reads the parts."""
+        """The codecs of the parts."""
         return ()
 
-    def unfit(self, value: object, hint: str = "") -> Refusal:
-        """The value is not what the annotation says. Where that says Secret, a value in its place is one too."""
+    def mismatch(self, value: object, hint: str = "") -> Refusal:
+        """The refusal of a value of another type. Where the annotation contains a Secret, the value is not shown."""
         if not holds_secrets(self):
-            return unfit(value, self.name + hint)
-        return Refusal(BadArguments, f"{HIDDEN}, a {type(value).__name__}, is no {self.name}")
+            return mismatch(value, self.name + hint)
+        return Refusal(BadArguments, f"{HIDDEN}, of type {type(value).__name__}, is not a valid {self.name}")
 
-    def checked(self, value: Any, depth: int, /) -> object:
-        """What to write, once it is certain that it comes back equal."""
+    def write_checked(self, value: Any, depth: int, /) -> object:
+        """As `write`, for codecs that are not `safe`: also checks that the value is read back equal."""
         written = self.write(value, depth)
         if self.safe:
             return written
         try:
             found = difference(value, self.read(written))
         except Refusal as refusal:
-            raise Refusal(NotEncodable, f"would not come back: {refusal.told}", refusal.path) from None
+            raise Refusal(NotEncodable, f"cannot be decoded again: {refusal.message}", refusal.path) from None
         if found is None:
             return written
-        told = "would not come back equal"
+        message = "would not be decoded equal"
         if not holds_secrets(self):
-            told = f"{short(found.sent)} {told}: it would be {short(found.back)}"
-        raise Refusal(NotEncodable, told, found.path)
+            message = f"{short_repr(found.sent)} {message}: it would be {short_repr(found.back)}"
+        raise Refusal(NotEncodable, message, found.path)
 
 
 def holds_secrets(codec: Codec) -> bool:
@@ -83,8 +83,8 @@ def holds_secrets(codec: Codec) -> bool:
     return False
 
 
-class Anything(Codec):
-    """No annotation, or none that says more: values say themselves what they are."""
+class AnyCodec(Codec):
+    """No annotation, or one that does not restrict the type: values are written with tags."""
 
     takes_any_text = True
 
@@ -94,23 +94,23 @@ class Anything(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         try:
-            return plain(value, depth)
+            return to_tagged(value, depth)
         except Refusal as refusal:
-            refusal.told += self._note
+            refusal.message += self._note
             raise
 
     def read(self, raw: Any) -> Any:
-        return rich(raw)
+        return from_tagged(raw)
 
-    def parse(self, given: str) -> Any:
+    def parse(self, text: str) -> Any:
         try:
-            return read_json(given)
+            return read_json(text)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return given
+            return text
 
 
-class Instance(Codec):
-    """A class that is not known here, a protocol say: plain values that are instances of it."""
+class InstanceCodec(Codec):
+    """A class without a codec of its own, such as a protocol: plain values that are instances of it."""
 
     def __init__(self, name: str, kind: type) -> None:
         super().__init__(name)
@@ -118,16 +118,16 @@ class Instance(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         if not self._is_one(value):
-            raise self.unfit(value)
-        return plain(value, depth)
+            raise self.mismatch(value)
+        return to_tagged(value, depth)
 
     def read(self, raw: Any) -> Any:
-        if not self._is_one(value := rich(raw)):
-            raise self.unfit(value)
+        if not self._is_one(value := from_tagged(raw)):
+            raise self.mismatch(value)
         return value
 
     def _is_one(self, value: object) -> bool:
         try:
             return isinstance(value, self.kind)
-        except TypeError:  # a protocol that cannot be asked
+        except TypeError:  # a protocol that isinstance does not support
             return True

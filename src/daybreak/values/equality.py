@@ -1,4 +1,4 @@
-"""Whether what came back is what was sent: NaN is itself, True is not 1, and every part keeps its type."""
+"""Compares a decoded value with the original: NaN equals itself, True is not 1, and every part keeps its type."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from daybreak.values.tagged_json import from_numpy
 
 
 class Difference(msgspec.Struct, frozen=True):
+    """Where two values first differ, and the two parts there."""
+
     path: str
     sent: object
     back: object
@@ -25,22 +27,22 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def difference(sent: Any, back: Any) -> Difference | None:
-    """Where the two first differ. `back` may be of the plainer type that an annotation asked for, if it is equal:
-    24 sent for a float, a member of a StrEnum for a str, a numpy number, a plain value for a Secret."""
+    """Where the two first differ. `back` may have the plainer type of the annotation if it is equal: a float for 24, a
+    str for a member of a StrEnum, a number for a numpy scalar, a Secret for a plain value."""
     if isinstance(back, Secret):
         held = sent.reveal() if isinstance(sent, Secret) else sent
         return None if difference(held, back.reveal()) is None else Difference("", back, back)
     if type(sent) is not type(back) and not _is_plainer(sent := from_numpy(sent), back):
         return Difference("", sent, back)
     if isinstance(back, dict):
-        return _of_dicts(sent, back)
+        return _dict_difference(sent, back)
     if isinstance(back, list | tuple):
-        return _of_items(sent, back)
+        return _list_difference(sent, back)
     if isinstance(back, set | frozenset):
         return None if _is_same_set(sent, back) else Difference("", sent, back)
     kind: Any = type(back)
-    if (names := _parts(kind)) is not None:
-        return _of_parts(sent, back, names)
+    if (names := _compared_fields(kind)) is not None:
+        return _field_difference(sent, back, names)
     return None if _is_equal(sent, back) else Difference("", sent, back)
 
 
@@ -58,30 +60,31 @@ _PLAIN = frozenset({"builtins", "datetime", "decimal", "uuid"})
 
 def _is_equal(sent: Any, back: Any) -> bool:
     if isinstance(back, Decimal):
-        return str(sent) == str(back)  # 1.10 is not 1.1 to whoever prints it, and a signalling NaN raises on ==
+        return str(sent) == str(back)  # 1.10 and 1.1 print differently, and == raises for a signalling NaN
     if isinstance(back, float):
         return bool(sent == back) or (sent != sent and back != back)  # noqa: PLR0124 - NaN
     try:
         return bool(sent == back or (sent != sent and back != back))  # noqa: PLR0124
-    except Exception:  # noqa: BLE001 - an == of a user's own
+    except Exception:  # noqa: BLE001 - a user's own __eq__
         return False
 
 
 def _is_same_set(sent: Any, back: Any) -> bool:
-    """Equal member by member, in type too; what is not equal to itself, as NaN, finds its like by looking at all."""
+    """Whether two sets have equal members of equal types. A member that is not equal to itself, such as NaN, is
+    compared with every member of the other set."""
     if len(sent) != len(back):
         return False
     found = {member: member for member in back}
-    alone = []
+    unmatched = []
     for member in sent:
         if member not in found:
-            alone.append(member)
+            unmatched.append(member)
         elif difference(member, found.pop(member)) is not None:
             return False
-    return all(any(difference(one, other) is None for other in found) for one in alone)
+    return all(any(difference(one, other) is None for other in found) for one in unmatched)
 
 
-def _of_dicts(sent: Any, back: Any) -> Difference | None:
+def _dict_difference(sent: Any, back: Any) -> Difference | None:
     if len(sent) != len(back):
         return Difference("", sent, back)
     for (key, one), (other_key, other) in zip(sent.items(), back.items(), strict=True):
@@ -92,7 +95,7 @@ def _of_dicts(sent: Any, back: Any) -> Difference | None:
     return None
 
 
-def _of_items(sent: Any, back: Any) -> Difference | None:
+def _list_difference(sent: Any, back: Any) -> Difference | None:
     if len(sent) != len(back):
         return Difference("", sent, back)
     for i, (one, other) in enumerate(zip(sent, back, strict=True)):
@@ -102,10 +105,10 @@ def _of_items(sent: Any, back: Any) -> Difference | None:
 
 
 @lru_cache(maxsize=512)
-def _parts(kind: Any) -> Sequence[str] | None:
-    """The names whose values make up an instance; None for what is compared as a whole."""
+def _compared_fields(kind: Any) -> Sequence[str] | None:
+    """The attributes to compare; None for a type that is compared as a whole."""
     if hasattr(kind, "__dataclass_fields__"):
-        from dataclasses import fields  # noqa: PLC0415 - whoever has a dataclass has imported it
+        from dataclasses import fields  # noqa: PLC0415 - a program with dataclasses has imported it
 
         return [field.name for field in fields(kind) if field.compare]
     if (names := getattr(kind, "__struct_fields__", None)) is not None:
@@ -115,7 +118,7 @@ def _parts(kind: Any) -> Sequence[str] | None:
     return None
 
 
-def _of_parts(sent: Any, back: Any, names: Iterable[str]) -> Difference | None:
+def _field_difference(sent: Any, back: Any, names: Iterable[str]) -> Difference | None:
     for name in names:
         missing = object()
         one, other = getattr(sent, name, missing), getattr(back, name, missing)

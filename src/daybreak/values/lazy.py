@@ -1,4 +1,4 @@
-"""An attribute that is made on first use."""
+"""An attribute that is computed on first use."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):  # noqa: N801 - written as a decorator
-    """Made by whoever asks first, and kept. Threads that ask together may each make it; all get the same.
+    """Computes an attribute on first use and keeps it. Concurrent threads may each compute it, but all get the same.
 
-    Python 3.11's own `cached_property` holds a lock meanwhile: in a process forked then, nobody would ever let go."""
+    Python 3.11's `cached_property` holds a lock meanwhile. In a process that is forked then, the lock stays locked."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make

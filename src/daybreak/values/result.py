@@ -1,4 +1,4 @@
-"""How one function's result is written and read."""
+"""The result of a function, encoded by its return annotation."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, Self
 from daybreak.core.errors import BadArguments
 from daybreak.values.errors import Refusal
 from daybreak.values.lazy import once
-from daybreak.values.tagged_json import TAG, Write, decode, opened, plain, read_json, write_json
+from daybreak.values.tagged_json import TAG, Write, decode, read_json, split_tag, to_tagged, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec
 
 
 class Result:
-    """Written by the annotation; and without it, if the function returned something else: the work is done, and the
-    annotation is what was wrong. Only what would not come back equal is refused."""
+    """Written by the annotation, or with tags if the function returned another type: the work is done, and only the
+    annotation is wrong. A result that would not be decoded equal is refused."""
 
     def __init__(self, annotation: Any) -> None:
         self._annotation: Callable[[], Any] = lambda: annotation
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Self:
-        """What this function returns. Its annotation may be a text, and is looked at on first use."""
-        made = cls(Any)
-        made._annotation = lambda: _returned_by(function)
-        return made
+        """The result of this function. Its annotation may be a string, and is read on first use."""
+        result = cls(Any)
+        result._annotation = lambda: _return_annotation(function)
+        return result
 
     @once
     def _codec(self) -> Codec:
@@ -37,30 +37,30 @@ class Result:
 
     @once
     def _write(self) -> Write:
-        return self._codec.write if self._codec.safe else self._codec.checked
+        return self._codec.write if self._codec.safe else self._codec.write_checked
 
     def encode(self, value: Any) -> bytes:
-        """NotEncodable or TooLarge, if it would not come back equal."""
+        """Raises NotEncodable or TooLarge if the result would not be decoded equal."""
         try:
             try:
                 written = self._write(value, 0)
             except Refusal as refusal:
                 if not issubclass(refusal.error, BadArguments):
                     raise
-                written = {TAG: ["any", plain(value, 0)]}
+                written = {TAG: ["any", to_tagged(value, 0)]}
         except Refusal as refusal:
-            raise refusal.named("result") from None
+            raise refusal.as_error("result") from None
         return write_json(written)
 
     def decode(self, data: bytes) -> Any:
         with suppress(Refusal):
             raw = read_json(data)
-            if opened(raw)[0] != "any":
+            if split_tag(raw)[0] != "any":
                 return self._codec.read(raw)
-        return decode(data)  # written without the annotation, or when it was another
+        return decode(data)  # written with tags, or by an earlier annotation
 
 
-def _returned_by(function: Callable[..., Any]) -> Any:
-    from daybreak.values.hints import returned_by  # noqa: PLC0415
+def _return_annotation(function: Callable[..., Any]) -> Any:
+    from daybreak.values.hints import return_annotation  # noqa: PLC0415
 
-    return returned_by(function)
+    return return_annotation(function)

@@ -1,4 +1,4 @@
-"""How single values are written and read: numbers, text, dates, paths."""
+"""Codecs of single values: numbers, strings, dates, paths."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ from uuid import UUID
 
 from daybreak.core.units import duration
 from daybreak.values.codec import Codec
-from daybreak.values.errors import unfit
-from daybreak.values.tagged_json import HIGHEST, LOWEST, TAG, big, from_numpy, opened, plain, rich, text
+from daybreak.values.errors import mismatch
+from daybreak.values.tagged_json import (
+    HIGHEST,
+    LOWEST,
+    TAG,
+    check_text,
+    from_numpy,
+    from_tagged,
+    split_tag,
+    tag_big_int,
+    to_tagged,
+)
 
 
 class Scalar(Codec):
-    """A type whose values JSON has, or a tag."""
+    """A type with values that are plain JSON or have a tag."""
 
     kind: type = object
 
@@ -27,126 +37,126 @@ class Scalar(Codec):
         self.kinds = (self.kind,)
 
     def write(self, value: Any, depth: int, /) -> object:
-        return plain(value if type(value) is self.kind else self.lowered(value), depth)
+        return to_tagged(value if type(value) is self.kind else self.to_exact_type(value), depth)
 
     def read(self, raw: Any) -> Any:
         if type(raw) is self.kind:
             return raw
-        value = rich(raw)
-        return value if type(value) is self.kind else self.foreign(value)
+        value = from_tagged(raw)
+        return value if type(value) is self.kind else self.read_foreign(value)
 
-    def foreign(self, value: Any) -> Any:
-        """From JSON that was not written here."""
-        raise self.unfit(value)
+    def read_foreign(self, value: Any) -> Any:
+        """The value for plain JSON of another program."""
+        raise self.mismatch(value)
 
-    def lowered(self, value: Any) -> Any:
-        """An equal value of exactly this type, of a subclass or a numpy scalar: an IntEnum for an int, say."""
+    def to_exact_type(self, value: Any) -> Any:
+        """An equal value of exactly this type, from a value of a subclass (such as an IntEnum) or a numpy scalar."""
         found = from_numpy(value)
         if type(found) is self.kind:
             return found
         if isinstance(found, self.kind):
             try:
-                if (base := self.base(found)) == found:
-                    return base
+                if (downcast := self.downcast(found)) == found:
+                    return downcast
             except (ValueError, TypeError, ArithmeticError):
-                pass  # pandas.NaT is a datetime to isinstance, and to nothing else
-        raise self.unfit(value)
+                pass  # pandas.NaT is a datetime only for isinstance
+        raise self.mismatch(value)
 
-    def base(self, value: Any) -> Any:
-        """The value of a subclass as one of this type; what it raises, or that it is not equal, is a refusal."""
+    def downcast(self, value: Any) -> Any:
+        """The value of a subclass as one of this type. If this raises or the result is not equal, it is refused."""
         return self.kind(value)
 
 
-class Nothing(Scalar):
+class NoneScalar(Scalar):
     kind = type(None)
 
     def __init__(self) -> None:
         super().__init__()
         self.name = "None"
 
-    def parse(self, given: str) -> Any:
-        if given.lower() in {"null", "none"}:
+    def parse(self, text: str) -> Any:
+        if text.lower() in {"null", "none"}:
             return None
-        raise self.unfit(given)
+        raise self.mismatch(text)
 
 
-class Bool(Scalar):
+class BoolScalar(Scalar):
     kind = bool
     _WORDS: Final = {
         "true": True, "yes": True, "on": True, "1": True,
         "false": False, "no": False, "off": False, "0": False,
     }  # fmt: skip
 
-    def parse(self, given: str) -> Any:
-        if (found := self._WORDS.get(given.lower())) is None:
-            raise self.unfit(given, ": write true or false")
+    def parse(self, text: str) -> Any:
+        if (found := self._WORDS.get(text.lower())) is None:
+            raise self.mismatch(text, "; write true or false")
         return found
 
 
-class Int(Scalar):
+class IntScalar(Scalar):
     kind = int
 
     def write(self, value: Any, _depth: int, /) -> object:
         if type(value) is not int:
-            value = self.lowered(value)
-        return value if LOWEST <= value <= HIGHEST else big(value)
+            value = self.to_exact_type(value)
+        return value if LOWEST <= value <= HIGHEST else tag_big_int(value)
 
-    def base(self, value: Any) -> Any:
+    def downcast(self, value: Any) -> Any:
         if isinstance(value, bool):
             raise TypeError
         return int.__int__(value)
 
-    def parse(self, given: str) -> Any:
-        return parsed(int, given, self.name)
+    def parse(self, text: str) -> Any:
+        return parsed(int, text, self.name)
 
 
-class Float(Scalar):
-    """A whole number is welcome, if a float can hold it: 24 for a float is 24.0."""
+class FloatScalar(Scalar):
+    """Accepts an integer that a float can represent exactly: 24 is read as 24.0."""
 
     kind = float
 
     def write(self, value: Any, _depth: int, /) -> object:
         if type(value) is not float:
-            value = self.lowered(value)
+            value = self.to_exact_type(value)
         return value if math.isfinite(value) else {TAG: ["float", repr(value)]}
 
-    def lowered(self, value: Any) -> Any:
+    def to_exact_type(self, value: Any) -> Any:
         found = from_numpy(value)
-        return self.foreign(found) if isinstance(found, int) else super().lowered(value)
+        return self.read_foreign(found) if isinstance(found, int) else super().to_exact_type(value)
 
-    def base(self, value: Any) -> Any:
+    def downcast(self, value: Any) -> Any:
         return float.__float__(value)
 
-    def foreign(self, value: Any) -> Any:
+    def read_foreign(self, value: Any) -> Any:
         try:
             if isinstance(value, int) and not isinstance(value, bool) and float(value) == value:
                 return float(value)
         except OverflowError:
             pass
-        raise self.unfit(value)
+        raise self.mismatch(value)
 
-    def parse(self, given: str) -> Any:
-        return parsed(float, given, self.name)
+    def parse(self, text: str) -> Any:
+        return parsed(float, text, self.name)
 
 
-class Str(Scalar):
+class StrScalar(Scalar):
     kind = str
     takes_any_text = True
 
     def write(self, value: Any, _depth: int, /) -> object:
         if type(value) is not str:
-            value = self.lowered(value)
-        return value if value.isascii() else text(value)
+            value = self.to_exact_type(value)
+        return value if value.isascii() else check_text(value)
 
-    def base(self, value: Any) -> Any:
+    def downcast(self, value: Any) -> Any:
         return str.__str__(value)
 
-    def parse(self, given: str) -> Any:
-        return given
+    def parse(self, text: str) -> Any:
+        return text
 
 
-class Worded(Scalar):
-    """A type that is written with a tag, and read from the words that other languages write for it."""
+class TextScalar(Scalar):
+    """A type that is written with a tag, and also read from the plain text (or number) that other programs write."""
 
     def __init__(
         self,
@@ -162,59 +172,59 @@ class Worded(Scalar):
         self._words = words
         self._hint = hint
 
-    def base(self, value: Any) -> Any:
+    def downcast(self, value: Any) -> Any:
         return self._read(value.isoformat()) if hasattr(value, "isoformat") else self.kind(str(value))
 
-    def foreign(self, value: Any) -> Any:
+    def read_foreign(self, value: Any) -> Any:
         if type(value) not in self._words:
-            raise self.unfit(value)
+            raise self.mismatch(value)
         return parsed(self._read, value, self.name + self._hint)
 
-    def parse(self, given: str) -> Any:
-        return self.foreign(given)
+    def parse(self, text: str) -> Any:
+        return self.read_foreign(text)
 
 
-class Bytes(Worded):
-    """As JSON from elsewhere it is base64; typed on the command line it is the text itself."""
+class BytesScalar(TextScalar):
+    """Base64 in plain JSON of other programs; on the command line, the text itself."""
 
     takes_any_text = True
 
     def __init__(self, kind: type) -> None:
-        super().__init__(kind, lambda given: kind(base64.b64decode(given, validate=True)), hint=" in base64")
+        super().__init__(kind, lambda text: kind(base64.b64decode(text, validate=True)), hint=" in base64")
 
-    def base(self, value: Any) -> Any:
+    def downcast(self, value: Any) -> Any:
         return self.kind(value)
 
-    def parse(self, given: str) -> Any:
-        return self.kind(given.encode())
+    def parse(self, text: str) -> Any:
+        return self.kind(text.encode())
 
 
-class PathLike(Codec):
+class PathCodec(Codec):
     safe = False
     takes_any_text = True
 
     def __init__(self, name: str, kind: type[PurePath]) -> None:
         super().__init__(name)
         self._kind = kind
-        self.kinds = (type(kind()), PurePath)  # of which all share one tag
+        self.kinds = (type(kind()), PurePath)  # all paths have the same tag
 
     def write(self, value: Any, _depth: int, /) -> object:
         if not isinstance(value, PurePath):
-            raise self.unfit(value)
-        return {TAG: ["path", text(str(value))]}
+            raise self.mismatch(value)
+        return {TAG: ["path", check_text(str(value))]}
 
     def read(self, raw: Any) -> Any:
-        name, inner = opened(raw)
+        name, inner = split_tag(raw)
         if name not in {None, "path"} or type(inner) is not str:
-            raise self.unfit(rich(raw))
+            raise self.mismatch(from_tagged(raw))
         return self._kind(inner)
 
-    def parse(self, given: str) -> Any:
-        return self._kind(given)
+    def parse(self, text: str) -> Any:
+        return self._kind(text)
 
 
-class NumpyScalar(Codec):
-    """Written as the number it is, read as the annotation says."""
+class NumpyCodec(Codec):
+    """A numpy scalar, written as a plain number and read as the annotated type."""
 
     safe = False
 
@@ -225,35 +235,35 @@ class NumpyScalar(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise self.unfit(value)
-        return plain(value, depth)
+            raise self.mismatch(value)
+        return to_tagged(value, depth)
 
     def read(self, raw: Any) -> Any:
-        return parsed(self._kind, rich(raw), self.name)
+        return parsed(self._kind, from_tagged(raw), self.name)
 
 
-def parsed(read: Callable[[Any], Any], given: Any, name: str) -> Any:
+def parsed(read: Callable[[Any], Any], text: Any, name: str) -> Any:
     try:
-        return read(given)
+        return read(text)
     except (ValueError, TypeError, ArithmeticError):
-        raise unfit(given, name) from None
+        raise mismatch(text, name) from None
 
 
 SCALARS: Final[Mapping[Any, Scalar]] = {
     codec.kind: codec
     for codec in (
-        Nothing(),
-        Bool(),
-        Int(),
-        Float(),
-        Str(),
-        Bytes(bytes),
-        Bytes(bytearray),
-        Worded(datetime, datetime.fromisoformat),
-        Worded(date, date.fromisoformat),
-        Worded(time, time.fromisoformat),
-        Worded(timedelta, duration, hint="; write '90s', '10m', '1h30m'"),
-        Worded(UUID, UUID),
-        Worded(Decimal, Decimal, words=(str, int)),
+        NoneScalar(),
+        BoolScalar(),
+        IntScalar(),
+        FloatScalar(),
+        StrScalar(),
+        BytesScalar(bytes),
+        BytesScalar(bytearray),
+        TextScalar(datetime, datetime.fromisoformat),
+        TextScalar(date, date.fromisoformat),
+        TextScalar(time, time.fromisoformat),
+        TextScalar(timedelta, duration, hint="; write '90s', '10m', '1h30m'"),
+        TextScalar(UUID, UUID),
+        TextScalar(Decimal, Decimal, words=(str, int)),
     )
 }

@@ -1,4 +1,4 @@
-"""How secrets are written and read."""
+"""Codecs of secrets."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from daybreak.core.errors import BadArguments, TooLarge
 from daybreak.values.codec import Codec
 from daybreak.values.errors import DEPTH_LIMIT, Refusal, too_deep
 from daybreak.values.secret import HIDDEN, Secret
-from daybreak.values.tagged_json import TAG, opened, plain, rich
+from daybreak.values.tagged_json import TAG, from_tagged, split_tag, to_tagged
 
 
-class Hidden(Codec):
-    """A Secret. No refusal of its content may show any of it."""
+class SecretCodec(Codec):
+    """A Secret. No error message may show any part of its content."""
 
     kinds = (Secret,)
     is_secret = True
 
-    def __init__(self, name: str, held: Codec) -> None:
+    def __init__(self, name: str, content: Codec) -> None:
         super().__init__(name)
-        self._held = held
-        self.safe = held.safe
-        self.takes_any_text = held.takes_any_text
+        self._content = content
+        self.safe = content.safe
+        self.takes_any_text = content.takes_any_text
 
     def write(self, value: Any, depth: int, /) -> object:
         if depth >= DEPTH_LIMIT:
             raise too_deep()
-        held = value.reveal() if isinstance(value, Secret) else value
-        return {TAG: ["secret", self._discreet(lambda: self._held.write(held, depth + 1))]}
+        content = value.reveal() if isinstance(value, Secret) else value
+        return {TAG: ["secret", self._without_details(lambda: self._content.write(content, depth + 1))]}
 
     def read(self, raw: Any) -> Any:
-        name, inner = opened(raw)
-        return Secret(self._discreet(lambda: self._held.read(inner if name == "secret" else raw)))
+        name, inner = split_tag(raw)
+        return Secret(self._without_details(lambda: self._content.read(inner if name == "secret" else raw)))
 
-    def parse(self, given: str) -> Any:
-        return Secret(self._discreet(lambda: self._held.parse(given)))
+    def parse(self, text: str) -> Any:
+        return Secret(self._without_details(lambda: self._content.parse(text)))
 
-    def _discreet(self, ask: Callable[[], Any]) -> Any:
+    def _without_details(self, action: Callable[[], Any]) -> Any:
         try:
-            return ask()
+            return action()
         except Refusal as refusal:
-            error, told = refusal.error, refusal.told
+            error, message = refusal.error, refusal.message
         if issubclass(error, TooLarge):
-            raise Refusal(error, told)
-        # Raised out here, so that not even the context of the error holds what the first one said.
+            raise Refusal(error, message)
+        # Raised outside of the except block, so that the error's context does not contain the first message either.
         if issubclass(error, BadArguments):
-            raise Refusal(error, f"what {HIDDEN} holds is no {self._held.name}")
-        raise Refusal(error, f"what {HIDDEN} holds would not come back equal")
+            raise Refusal(error, f"the content of {HIDDEN} is not a valid {self._content.name}")
+        raise Refusal(error, f"the content of {HIDDEN} would not be decoded equal")
 
 
-class Veiled(Codec):
-    """A secret of another make, as pydantic's SecretStr: stored as one of ours."""
+class ForeignSecretCodec(Codec):
+    """A secret class of another library, such as pydantic's SecretStr: stored as a Secret."""
 
     safe = False
     is_secret = True
@@ -64,17 +64,17 @@ class Veiled(Codec):
 
     def write(self, value: Any, depth: int, /) -> object:
         if type(value) is not self._kind:
-            raise self.unfit(value)
-        return plain(Secret(value.get_secret_value()), depth)
+            raise self.mismatch(value)
+        return to_tagged(Secret(value.get_secret_value()), depth)
 
     def read(self, raw: Any) -> Any:
-        name, inner = opened(raw)
-        return self._made(rich(inner if name == "secret" else raw))
+        name, inner = split_tag(raw)
+        return self._wrap(from_tagged(inner if name == "secret" else raw))
 
-    def parse(self, given: str) -> Any:
-        return self._made(given)
+    def parse(self, text: str) -> Any:
+        return self._wrap(text)
 
-    def _made(self, held: Any) -> Any:
+    def _wrap(self, content: Any) -> Any:
         with suppress(ValueError, TypeError):
-            return self._kind(held)
-        raise self.unfit(held)
+            return self._kind(content)
+        raise self.mismatch(content)

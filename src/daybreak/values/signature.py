@@ -1,4 +1,4 @@
-"""What a function takes: its parameters, and the codec of each."""
+"""The parameters of a function, and the codec of each."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ import msgspec
 
 from daybreak.values.annotations import Codecs
 from daybreak.values.codec import Codec
-from daybreak.values.containers import Many
+from daybreak.values.containers import CollectionCodec
 from daybreak.values.hints import Parameter
 from daybreak.values.scalars import Scalar
 from daybreak.values.tagged_json import Write
 
 
-class Shape(msgspec.Struct, frozen=True):
+class Signature(msgspec.Struct, frozen=True):
     """The parameters of a function."""
 
-    codecs: Mapping[str, Codec]  # *args is a list under its name; **kwargs are not here
+    codecs: Mapping[str, Codec]  # *args is a list under its own name; **kwargs is not included
     writers: Mapping[str, Write]
-    as_they_are: Mapping[str, type]  # what JSON has of this type needs no reading
-    needed: frozenset[str]
+    unchanged_types: Mapping[str, type]  # a JSON value of this type is the argument itself
+    required: frozenset[str]
     defaults: Mapping[str, Any]
-    positional: tuple[str, ...]  # may be given by position
-    unnamed: frozenset[str]  # can be given by position only, *args included
-    rest: str | None  # *args
-    extra: Codec | None  # of each of **kwargs
+    positional: tuple[str, ...]  # can be passed by position
+    positional_only: frozenset[str]  # includes *args
+    var_positional: str | None  # the name of *args
+    var_keyword: Codec | None  # the codec of each value in **kwargs
 
 
-def shaped(parameters: list[Parameter]) -> Shape:
-    made = Codecs()
+def signature_of(parameters: list[Parameter]) -> Signature:
+    of_annotation = Codecs().of
     codecs: dict[str, Codec] = {}
-    rest, extra = None, None
+    var_positional, var_keyword = None, None
     for parameter in parameters:
-        codec = made.of(parameter.annotation)
+        codec = of_annotation(parameter.annotation)
         match parameter.kind:
             case "VAR_KEYWORD":
-                extra = codec
+                var_keyword = codec
             case "VAR_POSITIONAL":
-                rest = parameter.name
-                codecs[rest] = Many(f"list[{codec.name}]", list, codec)
+                var_positional = parameter.name
+                codecs[var_positional] = CollectionCodec(f"list[{codec.name}]", list, codec)
             case _:
                 codecs[parameter.name] = codec
-    return Shape(
+    return Signature(
         codecs=codecs,
-        writers={name: codec.write if codec.safe else codec.checked for name, codec in codecs.items()},
-        as_they_are={name: codec.kind for name, codec in codecs.items() if isinstance(codec, Scalar)},
-        needed=frozenset(p.name for p in parameters if p.is_needed),
-        defaults={p.name: p.default for p in parameters if not p.is_needed},
+        writers={name: codec.write if codec.safe else codec.write_checked for name, codec in codecs.items()},
+        unchanged_types={name: codec.kind for name, codec in codecs.items() if isinstance(codec, Scalar)},
+        required=frozenset(p.name for p in parameters if p.is_required),
+        defaults={p.name: p.default for p in parameters if not p.is_required},
         positional=tuple(p.name for p in parameters if p.kind in {"POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD"}),
-        unnamed=frozenset(p.name for p in parameters if p.kind in {"POSITIONAL_ONLY", "VAR_POSITIONAL"}),
-        rest=rest,
-        extra=extra,
+        positional_only=frozenset(p.name for p in parameters if p.kind in {"POSITIONAL_ONLY", "VAR_POSITIONAL"}),
+        var_positional=var_positional,
+        var_keyword=var_keyword,
     )

@@ -1,4 +1,4 @@
-"""Stored values for people: readable, and without secrets."""
+"""Stored values for display: readable, and without secrets."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import msgspec
 from daybreak.core.units import counted
 from daybreak.values.errors import Refusal
 from daybreak.values.secret import HIDDEN
-from daybreak.values.tagged_json import opened, read_json
+from daybreak.values.tagged_json import read_json, split_tag
 
 
 def shown(data: bytes) -> object:
-    """Plain JSON data that says what is stored, secrets as ***. Never fails, whatever is stored."""
+    """The stored value as plain JSON data, secrets as ***. Never fails, whatever is stored."""
     try:
-        return _shown(read_json(data))
+        return _display(read_json(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Not even as text: nobody knows what is secret in it.
-        return f"({counted(len(data), 'byte')} that cannot be read)"
+        # Not shown as text, because it may contain secrets.
+        return f"({counted(len(data), 'byte')} that cannot be decoded)"
 
 
-def _shown(raw: Any) -> Any:
+def _display(raw: Any) -> Any:
     if isinstance(raw, list):
-        return [_shown(item) for item in raw]
+        return [_display(item) for item in raw]
     if not isinstance(raw, dict):
         return raw
     try:
-        name, inner = opened(raw)
+        name, inner = split_tag(raw)
     except Refusal:
         name = None
     if name is None:
-        return {key: _shown(item) for key, item in raw.items()}
+        return {key: _display(item) for key, item in raw.items()}
     with suppress(ValueError, TypeError, AttributeError, IndexError, OverflowError):
-        return _SHOWN.get(name, _shown)(inner)
-    return _shown(inner)
+        return _DISPLAYS.get(name, _display)(inner)
+    return _display(inner)
 
 
 def _bytes(inner: str) -> str:
@@ -50,19 +50,19 @@ def _bytes(inner: str) -> str:
 
 
 def _int(inner: str) -> str:
-    # As text, because JSON readers elsewhere round what is longer than 64 bits; in hex, where Python writes no decimal.
+    # As text, because other JSON readers round integers above 64 bits; in hex if Python refuses the decimal form.
     with suppress(ValueError):
         return str(int(inner, 0))
     return inner
 
 
-_SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
+_DISPLAYS: Final[dict[str, Callable[[Any], Any]]] = {
     "secret": lambda _: HIDDEN,
     "bytes": _bytes,
     "bytearray": _bytes,
     "int": _int,
     "timedelta": lambda inner: str(timedelta(microseconds=int(inner))),
-    "dict": lambda inner: {key: _shown(item) for key, item in inner.items()},
-    "map": lambda inner: {str(_shown(key)): _shown(item) for key, item in inner},
-    "as": lambda inner: _shown(inner[1]),
+    "dict": lambda inner: {key: _display(item) for key, item in inner.items()},
+    "map": lambda inner: {str(_display(key)): _display(item) for key, item in inner},
+    "as": lambda inner: _display(inner[1]),
 }
