@@ -171,11 +171,11 @@ def test_elsewhere_there_is_no_such_transaction(tmp_path):
         @other.task
         def work() -> None: ...
 
-        with pytest.raises(Unsupported, match="on PostgreSQL; this store is sqlite"):
+        with pytest.raises(Unsupported, match="same PostgreSQL database; this store is sqlite"):
             work.using(tx=object()).submit()
 
 
 def test_a_worker_tells_how_long_its_connections_took(served, monkeypatch):
-    monkeypatch.setattr("daybreak.client.duration_stats.EVERY", timedelta(milliseconds=50))
+    monkeypatch.setattr("daybreak.client.duration_stats.SYNC_INTERVAL", timedelta(milliseconds=50))
     with app.worker(processes=1):
         until(lambda: any(known.subject == "connection to the store" for known in app.stats().adaptive))

@@ -93,7 +93,7 @@ async def test_what_a_store_cannot_keep_stays_as_it_was_and_the_others_go(tmp_pa
         await source.insert([JobSpec(id=name, task="t", delay=HOUR) for name in (*names[:5], *odd, *names[5:])])
         report = await Mover(source, target, RealWorld(), by="ann").run()
         assert set(report.held_back) == set(refused)
-        assert all(why.startswith("the target cannot keep it: ") for why in report.held_back.values())
+        assert all(why.startswith("the target cannot store it: ") for why in report.held_back.values())
         there = set(names) | set(odd) - set(refused)
         assert set(await jobs_of(target)) == there
         assert {event.job for event in (await target.events()).events} == there
@@ -113,6 +113,6 @@ async def test_a_store_is_not_moved_to_another_name_of_itself(tmp_path, kind):
         async with store_for(urls[0]) as source, store_for(urls[1]) as target:
             await fill(source)
             before = await jobs_of(source)
-            with pytest.raises(BadInput, match="that very store"):
+            with pytest.raises(BadInput, match="the same store"):
                 await Mover(source, target, RealWorld(), by="ann").run()
             assert await jobs_of(source) == before

@@ -85,7 +85,7 @@ def test_ids_rise_also_when_the_clock_is_set_back(client, world):
         ({"version": "2"}, BadInput, "version '2' must be an integer"),
         ({"meta": {"n": 1}}, BadInput, "meta 'n': 1 is not text"),
         ({"timeout": "0s"}, BadInput, "timeout must be longer than 0"),
-        ({"args": {"x": object()}}, NotEncodable, r"args\.x: a builtins\.object would not come back equal"),
+        ({"args": {"x": object()}}, NotEncodable, r"args\.x: a builtins\.object would not be decoded equal"),
         ({"args": {"x": "a" * 2_000_000}}, TooLarge, "pass the name of a file"),
     ],
 )
@@ -215,14 +215,14 @@ async def test_a_job_that_is_not_there_is_named(client, ask):
 
 
 async def test_an_unknown_filter_is_refused_and_the_known_ones_are_listed(client):
-    with pytest.raises(BadInput, match=r"no filter named colour: there are state, key, owner, priority, queue"):
+    with pytest.raises(BadInput, match=r"no filter named colour: write state, key, owner, priority, queue"):
         await client.find(colour="red")
     with pytest.raises(BadInput, match="no filter named states"):
         await client.count(states=["queued"])
 
 
 async def test_an_unknown_state_is_refused_and_the_known_ones_are_listed(client):
-    with pytest.raises(BadInput, match=r"no state named done: there are scheduled, blocked, queued"):
+    with pytest.raises(BadInput, match=r"no state named done: write one of scheduled, blocked, queued"):
         await client.find(state=["queued", "done"])
 
 

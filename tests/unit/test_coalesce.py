@@ -66,7 +66,7 @@ async def test_what_comes_while_a_batch_is_on_its_way_goes_with_the_next():
 async def test_no_batch_is_larger_than_the_most_and_the_order_is_kept():
     gate = Gate()
     gate.open.set()
-    coalescer = Coalescer(gate.send, most=3)
+    coalescer = Coalescer(gate.send, max_batch=3)
     await asyncio.gather(*(coalescer(n) for n in range(8)))
     assert gate.batches == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
@@ -119,7 +119,7 @@ async def test_all_may_leave_and_the_next_caller_is_served():
 
 async def test_a_cancelled_send_leaves_nobody_waiting_for_ever():
     gate = Gate(None, asyncio.CancelledError())
-    coalescer = Coalescer(gate.send, most=1)
+    coalescer = Coalescer(gate.send, max_batch=1)
     tasks = await start(coalescer, 1)
     tasks += await start(coalescer, 2, 3)
     gate.open.set()

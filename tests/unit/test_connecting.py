@@ -111,34 +111,34 @@ def test_an_app_gives_its_server_store_a_limit_that_follows(monkeypatch):
 
 
 async def test_what_was_seen_is_told_to_the_store_for_people(connecting, client):
-    client.learning.tell_also(connecting)
-    assert not client.learning.is_due
+    client.durations.add_connect_timeout(connecting)
+    assert not client.durations.is_due
     see(connecting, 0.1, 0.2)
     see(connecting, 5.0, late=True)
-    assert client.learning.is_due
-    await client.learning.tend()
+    assert client.durations.is_due
+    await client.durations.sync()
     stats = await stats_of(client)
     [known] = stats.adaptive
     assert (known.subject, known.seen, known.late, known.base) == (SUBJECT, 3, 1, BASE)
     assert stats.timeouts.by_kind["connection"] == 1
-    assert not client.learning.is_due
-    await client.learning.tend()
+    assert not client.durations.is_due
+    await client.durations.sync()
     assert (await stats_of(client)).adaptive == [known]
 
 
 async def test_it_is_no_reason_to_ask_for_something_before_closing(connecting, client):
-    client.learning.tell_also(connecting)
+    client.durations.add_connect_timeout(connecting)
     see(connecting, 0.1)
-    assert not client.learning.has_news
+    assert not client.durations.has_news
 
 
 async def test_two_who_tell_of_one_store_count_nothing_twice(connecting, store, world, client):
     other = DurationStats(store, world)
-    for one in (client.learning, other):
-        one.tell_also(connecting)
+    for one in (client.durations, other):
+        one.add_connect_timeout(connecting)
     see(connecting, 0.1)
-    await other.tend()
-    await client.learning.tend()
+    await other.sync()
+    await client.durations.sync()
     [known] = (await stats_of(client)).adaptive
     assert known.seen == 1
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from daybreak.client.client import Client
-from daybreak.client.store_migration import CHUNK, MARK, SIGN, Mover
+from daybreak.client.store_migration import CHUNK, HOLD_NOTE, PROBE_KIND, Mover
 from daybreak.core.errors import BadInput
 from daybreak.core.events import fold
 from daybreak.core.model import Done, Failed, Failure, JobSpec, Put, QueueSettings, State
@@ -169,7 +169,7 @@ async def test_running_jobs_move_when_they_end(stores, clock):
     def tell(report):
         told.append(report.running)
 
-    moving = asyncio.create_task(Mover(source, target, clock, by="ann", tell=tell).run())
+    moving = asyncio.create_task(Mover(source, target, clock, by="ann", on_progress=tell).run())
     while 1 not in told:  # noqa: ASYNC110
         await asyncio.sleep(0)
     await source.exchange(Exchange(settle=[settle(lease, Done(b"1"), chance=0.5, by="w")]))
@@ -182,9 +182,9 @@ async def test_what_is_in_the_way_is_named_and_the_job_stays_as_it_was(stores, c
     here = await Client(source).submit("t", unique="u", delay=HOUR)
     there = await Client(target).submit("t", unique="u")
     report = await Mover(source, target, clock, by="ann").run()
-    assert report.held_back == {here: f"its unique name 'u' stands for job {there} at the target"}
+    assert report.held_back == {here: f"its unique name 'u' belongs to job {there} in the target"}
     assert (await Client(source).get(here)).state is State.SCHEDULED
-    assert MARK not in (await Client(source).get(here)).note
+    assert HOLD_NOTE not in (await Client(source).get(here)).note
 
 
 async def test_what_stays_is_as_it_was_also_when_others_go(stores, clock):
@@ -230,7 +230,7 @@ async def test_what_stays_is_left_in_peace_while_the_mover_waits(stores, clock):
     def tell(report):
         looks.append(report.running)
 
-    moving = asyncio.create_task(Mover(source, target, clock, by="ann", tell=tell).run())
+    moving = asyncio.create_task(Mover(source, target, clock, by="ann", on_progress=tell).run())
     while len(looks) < 4:
         clock.advance(timedelta(seconds=1))
         await asyncio.sleep(0)
@@ -249,7 +249,7 @@ async def test_a_job_that_was_reranked_while_it_was_held_goes_as_it_was(stores, 
     for_hours = await Client(source).submit("t", delay=HOUR)
     due = (await Client(source).get(later)).run_at
     for job in (waiting, later, for_hours):  # by a mover that died then
-        await source.amend(Amend(action="suspend", by="bob", note=MARK, jobs=(job,)))
+        await source.amend(Amend(action="suspend", by="bob", note=HOLD_NOTE, jobs=(job,)))
         for priority in range(450 if job == for_hours else 1):  # long enough to be folded
             await source.amend(Amend(action="rerank", by="eve", priority=priority % 2, jobs=(job,)))
     await Mover(source, target, clock, by="ann").run()
@@ -299,7 +299,7 @@ async def test_any_of_its_keys_may_be_in_the_way(stores, clock):
     await Client(source).submit("t", unique="u", key="k2")
     other = await Client(target).submit("t", key="k2")
     report = await Mover(source, target, clock, by="ann").run()
-    assert report.held_back == {job: f"one of its keys 'k1', 'k2' stands for job {other} at the target"}
+    assert report.held_back == {job: f"one of its keys 'k1', 'k2' belongs to job {other} in the target"}
 
 
 class Choosy(MemoryStore):
@@ -317,7 +317,7 @@ async def test_a_job_that_the_target_cannot_keep_stays_and_the_others_go(clock):
         await source.insert([JobSpec(id=name, task="t") for name in sorted(names, reverse=True)])
         report = await Mover(source, target, clock, by="ann").run()
         assert report.held_back == {
-            name: f"the target cannot keep it: {name} has a character that cannot be kept" for name in ("odd1", "odd2")
+            name: f"the target cannot store it: {name} has a character that cannot be kept" for name in ("odd1", "odd2")
         }
         assert report.moved == 10
         assert {job.id: job.state for job in (await all_of(source)).values()} == {
@@ -402,9 +402,9 @@ async def test_a_store_is_not_moved_into_itself(stores, clock):
     """Whatever it is called: it would take each of its jobs for the copy, and drop it."""
     source, target = stores
     jobs = [await Client(source).submit("t") for _ in range(3)]
-    with pytest.raises(BadInput, match="that very store, by another name"):
+    with pytest.raises(BadInput, match="the same store under two names"):
         await Mover(source, source, clock, by="ann").run()
     assert [(await Client(source).get(job)).state for job in jobs] == [State.QUEUED] * 3
-    assert await source.records(SIGN) == []
+    assert await source.records(PROBE_KIND) == []
     assert (await Mover(source, target, clock, by="ann").run()).moved == 3
-    assert [*await source.records(SIGN), *await target.records(SIGN)] == []
+    assert [*await source.records(PROBE_KIND), *await target.records(PROBE_KIND)] == []

@@ -407,7 +407,7 @@ async def test_the_janitor_removes_durations_unused_for_two_days(store, world):
     learning = DurationStats(store, world)
     for name, later in (("old", timedelta(hours=47)), ("new", timedelta())):
         learning.note(f"connection {name}", SECOND, 1.0)
-        await learning.tend()
+        await learning.sync()
         world.pass_time(later)
     janitor = Janitor(store, world, name="j")
     world.pass_time(timedelta(hours=3))

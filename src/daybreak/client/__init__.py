@@ -1,1 +1,1 @@
-"""The async client over any store: submit, find, amend and wait; and what it learns of durations."""
+"""The async client of any store: submits, finds, changes and awaits jobs, and collects how long things take."""

@@ -1,4 +1,4 @@
-"""The async face: everything one can ask of jobs and queues, over any store."""
+"""The async client: all operations on jobs and queues, for any store."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ T = TypeVar("T")
 
 
 class Client:
-    """One caller's view of a store. `by` is written into every change this client makes.
+    """One caller's view of a store. `by` is written into every change that this client makes.
 
-    `patience` bounds every call, also one that is under way when it ends: then OutcomeUnknown says that the call was
-    sent and not answered, and StoreUnavailable that it was not sent. Submits are repeated within it while the store is
-    out of reach; everything else is asked once. With a patience of zero a submit is tried once, too, and has as long as
-    by default."""
+    `patience` limits the time of every call. If it runs out while a call is under way, OutcomeUnknown means that the
+    call was sent but not answered, and StoreUnavailable that it was not sent. Submits are repeated within the patience
+    while the store is unreachable; other calls are made once. With a patience of zero, a submit is also tried once,
+    and its time limit is the default patience."""
 
     def __init__(
         self, store: Store, *, by: str = "", world: World | None = None, patience: timedelta = PATIENCE
@@ -91,10 +91,10 @@ class Client:
         self._repeats = patience > timedelta()
         self._patience = (patience if self._repeats else PATIENCE).total_seconds()
         self._new_id = Ids(self._world)
-        self._submit = Coalescer(self._insert, late=self._late)
-        self._admitted: JobSpec | None = None  # the template that was judged last
-        self.learning = DurationStats(store, self._world)
-        self.on_known: Callable[[Sequence[JobSpec], Sequence[Inserted]], None] = telemetry.changed_code
+        self._submit = Coalescer(self._insert, make_error=self._timeout_error)
+        self._admitted: JobSpec | None = None  # the template that was checked last
+        self.durations = DurationStats(store, self._world)
+        self.on_changed_code: Callable[[Sequence[JobSpec], Sequence[Inserted]], None] = telemetry.changed_code
 
     # -- submit --------------------------------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class Client:
         defaults: Options = DEFAULT_OPTIONS,
         **options: Unpack[SubmitOptions],
     ) -> JobSpec:
-        """A job with these options, ready to be submitted. `defaults` are the task's options of how a job is run."""
+        """A job with these options, ready to be submitted. `defaults` are the task's own options."""
         check_submit_options(options)
         spec = build_spec(
             task,
@@ -137,12 +137,12 @@ class Client:
         return accepted_id(spec, await self.insert(spec))
 
     async def insert(self, spec: JobSpec) -> Inserted:
-        """As `submit`, and answers what the store said; `accepted_id` turns that into an id or an error."""
+        """As `submit`, but returns the store's answer. `accepted_id` turns it into an id or an error."""
         return await self._submit(self._admit(spec), patience.of(self._patience))
 
     def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
-        """Submit from a thread that may be blocked, without an event loop. One that differs from an admissible template
-        only in its id and its arguments, which were checked, may name it: the template is judged once."""
+        """Submit from a thread that may block, without an event loop. `like` is a template that differs from the spec
+        only in its id and its checked arguments; the template is checked once, instead of every spec."""
         if like is None:
             spec = self._admit(spec)
         elif like is not self._admitted:
@@ -152,11 +152,11 @@ class Client:
         if answer.evicted:
             telemetry.shed([spec], answers)
         if answer.code:
-            self.on_known([spec], answers)
+            self.on_changed_code([spec], answers)
         return accepted_id(spec, answer)
 
     def submit_within(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
-        """Submit in the caller's own transaction: the ids of jobs that are there once it has committed."""
+        """Submit in the caller's own transaction. The jobs exist once it has committed."""
         return self._within().insert_within(connection, [self._admit(spec) for spec in specs])
 
     async def submit_within_async(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
@@ -165,22 +165,22 @@ class Client:
     def _within(self) -> InsertsWithin:
         if not isinstance(self.store, InsertsWithin):
             raise Unsupported(
-                f"a job can be submitted in your own transaction only where both are in one database, on PostgreSQL; "
+                f"a job can be submitted in your own transaction only if the store is in the same PostgreSQL database; "
                 f"this store is {self.store.traits.name}"
             )
         return self.store
 
     def _admit(self, spec: JobSpec) -> JobSpec:
         admit(spec, self.store.traits.features)
-        # A spec made by hand may have a key and no digest; without one, all content would be the same.
+        # A spec that was built by hand may have a key but no digest. Without one, all content would count as equal.
         return msgspec.structs.replace(spec, digest=digest(spec)) if spec.key is not None and not spec.digest else spec
 
     async def submit_many(self, specs: Iterable[JobSpec]) -> list[Inserted]:
-        """Submit in bulk; each answers for itself, so one that is refused sinks no other."""
+        """Submit in bulk. Each job has its own answer: a refused job does not affect the others."""
         return await self.submit_like(None, [self._admit(spec) for spec in specs])
 
     async def submit_like(self, template: JobSpec | None, admitted: list[JobSpec]) -> list[Inserted]:
-        """Submit jobs that differ from an admissible template only in their ids and arguments, which were checked."""
+        """Submit jobs that differ from a valid template only in their ids and their checked arguments."""
         if template is not None:
             admit(template, self.store.traits.features)
         answers: list[Inserted] = []
@@ -189,14 +189,14 @@ class Client:
         return answers
 
     async def _insert(self, specs: list[JobSpec], within: float) -> list[Inserted]:
-        """Insert, asking again while the store is out of reach: the ids are ours, so a repeat changes nothing."""
+        """Insert, and try again while the store is unreachable. The caller chooses the ids, so repeating is safe."""
         world, pause = self._world, RETRY_PAUSE.total_seconds()
         give_up = world.steady() + within * 1e6
         unknown: OutcomeUnknown | None = None
         while True:
             left = (give_up - world.steady()) / 1e6
             try:
-                # A limit of its own, not that of whichever caller began this batch.
+                # The batch has its own time limit, not that of the caller that started it.
                 with patience.ending_at(time.monotonic() + left):
                     answers = await self.store.insert(specs)
             except StoreUnavailable as error:
@@ -204,24 +204,24 @@ class Client:
                     unknown = error
                 left = (give_up - world.steady()) / 1e6
                 if left <= 0 or not self._repeats:
-                    # What was sent once may have happened, whatever became of later tries.
+                    # If one try was sent but not answered, it may have succeeded, whatever happened to later tries.
                     raise unknown or error from None
-                # Never so long that the last try would have no time of its own.
+                # Not so long that the last try has no time left.
                 await world.sleep(timedelta(seconds=min(pause * (0.5 + world.chance.random()), max(left / 2, 0.05))))
                 pause = min(pause * 2, 2.0)
             else:
                 telemetry.shed(specs, answers)
                 if any(answer.code for answer in answers):
-                    self.on_known(specs, answers)
+                    self.on_changed_code(specs, answers)
                 return answers
 
     async def check_keys(self, specs: Sequence[JobSpec]) -> None:
-        """Raise KeyConflict or KeySpent for the first of these jobs whose key is in use for something else, or spent.
-        Nothing is written."""
+        """Raise KeyConflict or KeySpent for the first job whose key is in use for other content, or spent. Nothing is
+        written."""
         keyed = [(row, spec) for row, spec in enumerate(specs) if spec.key is not None]
         for start in range(0, len(keyed), BULK):
             chunk = keyed[start : start + BULK]
-            found = await self._ask(self.store.known_keys([spec.key or "" for _, spec in chunk]))
+            found = await self._call(self.store.known_keys([spec.key or "" for _, spec in chunk]))
             for (row, spec), known in zip(chunk, found, strict=True):
                 if known is None or known.job == spec.id:
                     continue
@@ -230,30 +230,30 @@ class Client:
                 if known.is_spent:
                     raise KeySpent(spec.key or "", known.job, f"row {row} was refused, nothing was submitted")
 
-    def _late(self, was_sent: bool) -> StoreUnavailable:
+    def _timeout_error(self, was_sent: bool) -> StoreUnavailable:
         name, waited = self.store.traits.name, f"{self._patience:.3g} s"
         if was_sent:
             return OutcomeUnknown(
-                f"the {name} store did not answer within {waited}, so this may or may not have happened; ask again, to "
-                "repeat is safe"
+                f"the {name} store did not answer within {waited}, so it is unknown whether the jobs were accepted; "
+                "try again: repeating is safe"
             )
         return StoreUnavailable(
-            f"the {name} store cannot be reached: it is still busy with earlier calls after {waited}, and nothing of "
-            "this was sent; ask again later"
+            f"the {name} store cannot be reached: it is still busy with earlier calls after {waited}, and nothing was "
+            "sent; try again later"
         )
 
-    async def _ask(self, asked: Coroutine[Any, Any, T]) -> T:
+    async def _call(self, call: Coroutine[Any, Any, T]) -> T:
         with patience.within(self._patience):
-            return await asked
+            return await call
 
-    # -- look ----------------------------------------------------------------------------------------------------------
+    # -- read ----------------------------------------------------------------------------------------------------------
 
     def wall(self) -> int:
-        """The time by which this client makes ids, in microseconds; only for showing."""
+        """The wall clock of this client, in microseconds. For display only."""
         return self._world.wall()
 
     async def get(self, job: str) -> Job:
-        [found] = await self._ask(self.store.get([job]))
+        [found] = await self._call(self.store.get([job]))
         if found is None:
             raise JobNotFound(job)
         return found
@@ -261,7 +261,7 @@ class Client:
     async def find(self, *, limit: int = 100, cursor: str | None = None, **where: Any) -> Page:
         if not 1 <= limit <= 1000:
             raise BadInput(f"limit={limit}: a page holds 1 to 1000 jobs")
-        return await self._ask(self.store.find(Query(filter=filter_of(**where), limit=limit, cursor=cursor)))
+        return await self._call(self.store.find(Query(filter=filter_of(**where), limit=limit, cursor=cursor)))
 
     async def find_all(self, **where: Any) -> AsyncIterator[Job]:
         cursor = None
@@ -273,34 +273,34 @@ class Client:
                 return
 
     async def count(self, **where: Any) -> dict[State, int]:
-        """How many jobs there are in each state; states without jobs count 0."""
+        """The number of jobs in each state, 0 included."""
         counts = dict.fromkeys(State, 0)
         for tally in await self.tallies(**where):
             counts[tally.state] += tally.n
         return counts
 
     async def tallies(self, **where: Any) -> list[Tally]:
-        return await self._ask(self.store.count(filter_of(**where)))
+        return await self._call(self.store.count(filter_of(**where)))
 
     async def position(self, job: str) -> Position | None:
-        return await self._ask(self.store.position(job))
+        return await self._call(self.store.position(job))
 
     async def history(self, job: str) -> list[Event]:
-        if not (found := await self._ask(self.store.history(job))):
+        if not (found := await self._call(self.store.history(job))):
             raise JobNotFound(job)
         return found
 
     async def events(
         self, after: str | None = LATEST, *, poll: timedelta = timedelta(seconds=1)
     ) -> AsyncIterator[tuple[Event, str]]:
-        """Follow events for ever, each with the cursor behind it. None starts with the oldest event that is kept.
+        """Follow events for ever, each with the cursor behind it. None starts with the oldest stored event.
 
-        Continuing from a cursor repeats nothing and misses nothing."""
+        Continuing from a cursor repeats no event and misses none."""
         watch = self.store.watch([EVENTS_TOPIC])
         try:
             cursor = after
             while True:
-                feed = await self._ask(self.store.events(cursor))
+                feed = await self._call(self.store.events(cursor))
                 for event, behind in zip(feed.events, feed.cursors, strict=True):
                     yield event, behind
                 cursor = feed.cursor
@@ -310,7 +310,7 @@ class Client:
             watch.close()
 
     async def wait(self, job: str, timeout: timedelta | None = None) -> Job:  # noqa: ASYNC109
-        """The job once it is final. TimeoutError if that takes longer than `timeout`."""
+        """Wait until the job is final. Raises TimeoutError after `timeout`."""
         watch = self.store.watch([job_topic(job)])
         try:
             async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
@@ -321,19 +321,19 @@ class Client:
             watch.close()
 
     async def finals(self, jobs: Iterable[str]) -> AsyncIterator[Job]:
-        """Each of these jobs once it is final, in the order in which they become so; one watch for all of them."""
+        """Each of these jobs when it is final, in that order. All of them share one watch."""
         left = dict.fromkeys(jobs)
         watch = self.store.watch([EVENTS_TOPIC])
         try:
             while left:
-                # The cursor first: what ends between the look and the feed is in the feed.
-                cursor: str = (await self._ask(self.store.events(LATEST))).cursor
+                # Read the cursor first, so that jobs that end while we read them are in the feed.
+                cursor: str = (await self._call(self.store.events(LATEST))).cursor
                 async for job in self._finals_of(list(left)):
                     del left[job.id]
                     yield job
-                with contextlib.suppress(CursorExpired):  # too slow to follow: look again
+                with contextlib.suppress(CursorExpired):  # this reader was too slow: read all jobs again
                     while left:
-                        feed = await self._ask(self.store.events(cursor))
+                        feed = await self._call(self.store.events(cursor))
                         cursor = feed.cursor
                         ended = [event.job for event in feed.events if event.state in FINAL and event.job in left]
                         async for job in self._finals_of(ended):
@@ -348,7 +348,7 @@ class Client:
     async def _finals_of(self, jobs: list[str]) -> AsyncIterator[Job]:
         for start in range(0, len(jobs), BULK):
             chunk = jobs[start : start + BULK]
-            for id_, job in zip(chunk, await self._ask(self.store.get(chunk)), strict=True):
+            for id_, job in zip(chunk, await self._call(self.store.get(chunk)), strict=True):
                 if job is None:
                     raise JobNotFound(id_)
                 if job.is_final:
@@ -357,7 +357,7 @@ class Client:
     # -- change --------------------------------------------------------------------------------------------------------
 
     async def cancel(self, job: str, *, note: str = "") -> Amendment:
-        """`done`: it will never start. `requested`: it is running, was asked to stop, and will end cancelled."""
+        """`done`: the job will never start. `requested`: it is running, was asked to stop, and will end cancelled."""
         return await self._amend_one("cancel", job, note=note)
 
     async def suspend(self, job: str, *, note: str = "") -> Amendment:
@@ -367,20 +367,20 @@ class Client:
         return await self._amend_one("resume", job)
 
     async def retry(self, job: str, *, note: str = "") -> Amendment:
-        """Run a finished job again, with a fresh budget of attempts; its history goes on."""
+        """Run a finished job again, with all its attempts. Its history continues."""
         return await self._amend_one("retry", job, note=note)
 
     async def remove(self, job: str) -> Amendment:
         return await self._amend_one("remove", job)
 
     async def reprioritise(self, job: str, to: object) -> Amendment:
-        """Move a waiting job to another priority, where it stands by its original time of arrival."""
+        """Change the priority of a waiting job. Within the new priority it is ordered by its original submit time."""
         return await self._amend_one("rerank", job, priority=priority(to))
 
     async def amend_all(self, action: Action, *, to: object = None, note: str = "", **where: Any) -> int:
-        """Change all jobs that match, in bounded chunks; answers how many were changed or asked to."""
+        """Change all jobs that match, in bounded chunks. Returns how many were changed or asked to change."""
         if action not in get_args(Action):
-            raise BadInput(f"no action named {action!r}: there are {', '.join(get_args(Action))}")
+            raise BadInput(f"no action named {action!r}: write one of {', '.join(get_args(Action))}")
         wanted = Amend(
             action=action,
             by=self.by,
@@ -390,14 +390,14 @@ class Client:
         )
         changed = 0
         while True:
-            amended = await self._ask(self.store.amend(wanted))
+            amended = await self._call(self.store.amend(wanted))
             changed += len(amended.amendments)
             if amended.cursor is None:
                 return changed
             wanted = msgspec.structs.replace(wanted, cursor=amended.cursor)
 
     async def _amend_one(self, action: Action, job: str, *, priority: int | None = None, note: str = "") -> Amendment:
-        amended = await self._ask(
+        amended = await self._call(
             self.store.amend(Amend(action=action, by=self.by, jobs=(job,), priority=priority, note=note))
         )
         if amended.amendments[0].verdict == "missing":
@@ -410,14 +410,14 @@ class Client:
         return (await self._queue(name))[0]
 
     async def _queue(self, name: str) -> tuple[QueueSettings, int]:
-        for record in await self._ask(self.store.records("queue", name)):
+        for record in await self._call(self.store.records("queue", name)):
             return msgspec.json.decode(record.value, type=QueueSettings), record.revision
         return DEFAULT_QUEUE, 0
 
     async def set_queue(self, name: str, **changes: Any) -> QueueSettings:
-        """Change a queue while it runs: paused, max_running, capacity, when_full, discipline, patience, weight.
+        """Change a queue while it is in use: paused, max_running, capacity, when_full, discipline, patience, weight.
 
-        A new discipline re-ranks what waits, in chunks; if that is interrupted, the janitor goes on with it."""
+        A new discipline re-ranks the waiting jobs in chunks. If that is interrupted, the janitor continues it."""
         check_name("queue", name)
         for _ in range(20):
             before, revision = await self._queue(name)
@@ -425,7 +425,7 @@ class Client:
             reorders = (after.discipline, after.patience) != (before.discipline, before.patience)
             if reorders:
                 after = msgspec.structs.replace(after, ranked=False)
-            [record] = await self._ask(
+            [record] = await self._call(
                 self.store.put([Put(kind="queue", name=name, value=msgspec.json.encode(after), expect=revision)])
             )
             if record is not None:
@@ -433,17 +433,17 @@ class Client:
         raise RecordChanged("queue", name)
 
     async def rerank_queue(self, name: str) -> QueueSettings:
-        """Put the waiting jobs of a queue where its present discipline wants them, then say so in its settings."""
+        """Re-rank the waiting jobs of a queue by its current discipline, then record that in its settings."""
         while True:
             before, revision = await self._queue(name)
             await self.amend_all("rerank", queue=name, state=WAITING)
             after = msgspec.structs.replace(before, ranked=True)
             put = Put(kind="queue", name=name, value=msgspec.json.encode(after), expect=revision)
-            if (await self._ask(self.store.put([put])))[0] is not None:
+            if (await self._call(self.store.put([put])))[0] is not None:
                 return after
 
     async def pause(self, queue: str) -> QueueSettings:
-        """Claims from the queue stop at once; what runs goes on."""
+        """Stop claims from the queue at once. Running jobs continue."""
         return await self.set_queue(queue, paused=True)
 
     async def unpause(self, queue: str) -> QueueSettings:
@@ -451,22 +451,22 @@ class Client:
 
 
 def filter_of(*, state: object = None, **where: Any) -> Filter:
-    """A filter from words: `state` is one state or several; the rest are equal to what is named."""
+    """A filter from keyword arguments. `state` is one state or several; the others are fields of Filter."""
     fields = set(Filter.__struct_fields__) - {"states"}
     if unknown := set(where) - fields:
-        raise BadInput(f"no filter named {', '.join(sorted(unknown))}: there are state, {', '.join(sorted(fields))}")
+        raise BadInput(f"no filter named {', '.join(sorted(unknown))}: write state, {', '.join(sorted(fields))}")
     states = () if state is None else (state,) if isinstance(state, str) else tuple(state)  # type: ignore[arg-type]
     if unknown := {str(s) for s in states} - set(State):
-        raise BadInput(f"no state named {', '.join(sorted(unknown))}: there are {', '.join(State)}")
+        raise BadInput(f"no state named {', '.join(sorted(unknown))}: write one of {', '.join(State)}")
     if (reason := where.get("reason")) is not None and reason not in set(Reason):
-        raise BadInput(f"no reason named {reason!r}: there are {', '.join(Reason)}")
+        raise BadInput(f"no reason named {reason!r}: write one of {', '.join(Reason)}")
     if (level := where.get("priority")) is not None:
         where["priority"] = priority(level)
     return Filter(states=frozenset(State(s) for s in states), **where)
 
 
 def accepted_id(spec: JobSpec, answer: Inserted) -> str:
-    """The id of the job that stands for a submission, or the error that says why it was refused."""
+    """The id of the new or earlier job. Raises the error that says why the submit was refused."""
     match answer.verdict:
         case Verdict.NEW:
             return answer.job
@@ -484,7 +484,8 @@ def accepted_id(spec: JobSpec, answer: Inserted) -> str:
 
 def _settings(name: str, before: QueueSettings, changes: Mapping[str, Any]) -> QueueSettings:
     if unknown := set(changes) - (set(QueueSettings.__struct_fields__) - {"ranked"}):
-        raise BadInput(f"queue {name!r} has no setting {', '.join(sorted(unknown))}")
+        known = ", ".join(field for field in QueueSettings.__struct_fields__ if field != "ranked")
+        raise BadInput(f"queue {name!r} has no setting {', '.join(sorted(unknown))}: write {known}")
     if "patience" in changes:
         changes = {**changes, "patience": duration(changes["patience"], "patience")}
     try:

@@ -1,7 +1,7 @@
-"""How long opening a connection to the store may take, by what this process has seen of it.
+"""The adaptive time limit of opening a connection to the store, derived from the connections of this process.
 
-What all processes have seen stands in the store, which cannot be read before there is a connection: so each keeps its
-own, and the store is told afterwards, for people to see."""
+The durations of all processes are in the store, which cannot be read without a connection. So each process uses its own
+durations, and saves them in the store afterwards, for display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from daybreak.core.units import moment
 from daybreak.policy.durations import NO_DURATIONS, Hour, add_hours, hour_with, with_hour
-from daybreak.policy.timeouts import connect_limit
+from daybreak.policy.timeouts import DEFAULT_RULES, LimitRules, connect_limit
 from daybreak.system.ports import World
 
 SUBJECT: Final = "connection to the store"
@@ -23,8 +23,8 @@ class ConnectTimeout:
     def __init__(self, world: World) -> None:
         self._world = world
         self._durations = NO_DURATIONS
-        self._late = 0  # in a row
-        self._untold: tuple[timedelta, Hour] | None = None
+        self._late = 0  # the number of late connections in a row
+        self._unsaved: tuple[timedelta, Hour] | None = None
         self._lock = threading.Lock()
 
     def seconds(self, base: timedelta) -> float:
@@ -36,19 +36,21 @@ class ConnectTimeout:
         with self._lock:
             self._late = self._late + 1 if late else 0
             self._durations = with_hour(self._durations, one, moment(self._world.wall()))
-            self._untold = (base, one) if self._untold is None else (self._untold[0], add_hours(self._untold[1], one))
+            self._unsaved = (
+                (base, one) if self._unsaved is None else (self._unsaved[0], add_hours(self._unsaved[1], one))
+            )
 
     @property
     def has_news(self) -> bool:
-        return self._untold is not None
+        return self._unsaved is not None
 
-    def take_untold(self) -> dict[str, tuple[timedelta, Hour]]:
-        """What was seen since this was last asked."""
+    def take_unsaved(self) -> dict[str, tuple[timedelta, LimitRules, Hour]]:
+        """The durations since the last call."""
         with self._lock:
-            untold, self._untold = self._untold, None
-        return {} if untold is None else {SUBJECT: untold}
+            unsaved, self._unsaved = self._unsaved, None
+        return {} if unsaved is None else {SUBJECT: (unsaved[0], DEFAULT_RULES, unsaved[1])}
 
     def forked(self) -> None:
-        """In a forked child: whoever held the lock stayed with the parent, who tells what was seen until now."""
+        """Reset in a forked child: the lock may be held by a thread of the parent, and the parent saves what it saw."""
         self._lock = threading.Lock()
-        self._untold = None
+        self._unsaved = None

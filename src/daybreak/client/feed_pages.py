@@ -33,9 +33,9 @@ class FeedPage(Struct, frozen=True):
 class FeedPages:
     """Reads the feed for any number of readers, and only while there is one.
 
-    A page that has events is remembered for a while under the cursor that it was read from. So readers that stand at
-    the same cursor cost one read together, and a reader that comes back after a short absence goes through the pages
-    that the others went through, until it stands where they stand."""
+    A page with events is remembered for a while under the cursor that it was read from. So readers at the same cursor
+    share one read, and a reader that reconnects after a short absence reads the remembered pages until it has caught
+    up."""
 
     def __init__(self, store: Callable[[], Awaitable[Store]], world: World) -> None:
         self._open = store

@@ -1,9 +1,9 @@
-"""The records that servers keep in the store, and when they are forgotten.
+"""The records that servers keep in the store, and when they are deleted.
 
-| kind | what it is | how many | forgotten |
+| kind | what it is | how many | deleted |
 |---|---|---|---|
 | `token` | a token of a caller, its secret hashed | 1,000 | 30 days after it expired or was revoked |
-| `session`, `sign-in code` | a signed-in person, a link that was not used yet | one per sign-in | when it ends |
+| `session`, `sign-in code` | a signed-in person, a link that was not used yet | one per sign-in | when it expires |
 | `answer 00` to `answer 3f` | an answer under an idempotency key | those of 24 hours | after 24 hours |
 | `audit` | a change that a server made for a caller | the latest 5,000 | after 90 days |
 | `audit of submits` | the number of jobs that a caller submitted in a minute | the latest 5,000 | after 90 days |
@@ -43,7 +43,7 @@ def answer_kind(part: int) -> str:
 
 
 async def forget_server_records(store: Store, now: datetime) -> None:
-    """Delete what has ended, and all but the latest entries of the audit, whose names rise with time."""
+    """Delete what has expired, and all but the latest entries of the audit, whose names are in the order of time."""
     for kind in (TOKEN, SESSION, SIGN_IN_CODE):
         await _forget(store, [record for record in await store.records(kind) if _is_over(record, now)])
     await trim_audit(store, now)
@@ -61,7 +61,7 @@ async def forget_answers(store: Store, part: int, now: datetime) -> None:
 
 
 async def _forget(store: Store, records: Iterable[Record]) -> None:
-    """Delete records, each only if it is as it was read."""
+    """Delete records, each only if it has not changed since it was read."""
     puts = [Put(kind=record.kind, name=record.name, value=None, expect=record.revision) for record in records]
     for start in range(0, len(puts), _CHUNK):
         await store.put(puts[start : start + _CHUNK])
@@ -70,6 +70,6 @@ async def _forget(store: Store, records: Iterable[Record]) -> None:
 def _is_over(record: Record, now: datetime) -> bool:
     try:
         forget_at = msgspec.json.decode(record.value, type=_Forgettable).forget_at
-    except msgspec.MsgspecError:  # not ours to judge
+    except msgspec.MsgspecError:  # written by another program: keep it
         return False
     return forget_at is not None and forget_at.tzinfo is not None and forget_at <= now

@@ -1,9 +1,9 @@
 """Move a live store to another: every job with its history, and the settings.
 
-A waiting job is suspended where it was, adopted where it goes, and dropped where it was if nothing has happened to it
-since. So at no instant can both stores start it. A mover that is killed between two of these steps leaves
-a suspended job behind, and the next mover goes on from there: adopting twice changes nothing. Running jobs are
-left to end and move then. What the target cannot take is resumed in the same round, so that it is never held for long.
+A waiting job is suspended in the source, adopted by the target, and then deleted from the source unless it has changed
+meanwhile. So the two stores can never both start it. A mover that is killed between two of these steps leaves a
+suspended job behind, and the next mover continues from there: adopting twice changes nothing. Running jobs are moved
+when they have ended. A job that the target refuses is resumed in the same round, so it is never held for long.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from daybreak.system import patience
 from daybreak.system.ports import Ids, World
 
 CHUNK: Final = 200
-MARK: Final = "moving to another store"
-SIGN: Final = "moving"  # the kind of the record by which a mover sees that two stores are one
-LOOK_AGAIN: Final = timedelta(seconds=1)
+HOLD_NOTE: Final = "moving to another store"
+PROBE_KIND: Final = "moving"  # the kind of the record that shows whether source and target are the same store
+POLL_INTERVAL: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
-# Records that are settings; others speak of the old place. Limits of resources go before the first job that needs one.
-# Tokens go along, so that callers of a server need no new ones. Sessions, sign-in codes, answers under idempotency keys
-# and the audit stay: they belong to the server of the old store. Trends (kinds that begin with `trend`) stay too: they
-# say what happened in the old store.
+# The records to move: settings, and tokens, so that callers of a server need no new ones. Limits of resources are moved
+# before the first job that needs them. All other records describe the old store and stay: sessions, sign-in codes,
+# answers under idempotency keys and the audit of its server, and its trends (kinds that begin with `trend`).
 KINDS: Final = ("queue", "resource", "declared resource", "token")
 
 
 @dataclass
 class Report:
-    """`held_back` says why jobs stayed, by their ids."""
+    """The progress of a move. `held_back` says for each job that stayed why, by its id."""
 
     moved: int = 0
     known: int = 0
@@ -45,6 +44,8 @@ class Report:
 
 
 class Mover:
+    """Moves the jobs and settings of `source` to `target`. `on_progress` is called after each chunk."""
+
     def __init__(
         self,
         source: Store,
@@ -53,51 +54,51 @@ class Mover:
         *,
         by: str,
         queue: str | None = None,
-        tell: Callable[[Report], None] = lambda _: None,
+        on_progress: Callable[[Report], None] = lambda _: None,
     ) -> None:
         self._source = source
         self._target = target
         self._world = world
         self._by = by
         self._queue = queue
-        self._tell = tell
-        self._left: dict[str, int] = {}  # what could not go, by the revision at which it was asked
+        self._on_progress = on_progress
+        self._refused_at: dict[str, int] = {}  # the jobs that the target refused, with their revision then
         self._undropped = False
         self.report = Report()
 
     async def run(self, *, wait: bool = True) -> Report:
-        """Until nothing is left to move; with `wait`, running jobs included. What cannot go is then as it was."""
+        """Move until nothing is left; with `wait`, running jobs too. Jobs that the target refuses stay unchanged."""
         patience.unbound()
-        await self._refuse_one_store()
+        await self._refuse_same_store()
         await self._move_settings()
         while True:
             before, self._undropped = self.report.moved + self.report.known, False
-            if await self._someone_waits():
-                await self._hold()
+            if await self._has_waiting():
+                await self._suspend_waiting()
             for states in (frozenset({State.SUSPENDED}), FINAL):
                 await self._move(states)
             self.report.running = await self._count(frozenset({State.RUNNING}))
-            self._tell(self.report)
+            self._on_progress(self.report)
             if self.report.moved + self.report.known > before:
                 continue
-            if not self._undropped and not (wait and (self.report.running or await self._someone_waits())):
+            if not self._undropped and not (wait and (self.report.running or await self._has_waiting())):
                 return self.report
-            await self._world.sleep(LOOK_AGAIN)
+            await self._world.sleep(POLL_INTERVAL)
 
-    async def _refuse_one_store(self) -> None:
-        """One store may have many names, and what it adopts of itself it would drop: what is written here must not be
-        found there."""
-        sign = Put(kind=SIGN, name=Ids(self._world)(), value=b"")
-        await self._source.put([sign])
+    async def _refuse_same_store(self) -> None:
+        """Refuse a target that is the source under another name, because jobs would be deleted after they were adopted.
+        A record that is written to the source must not be found in the target."""
+        probe = Put(kind=PROBE_KIND, name=Ids(self._world)(), value=b"")
+        await self._source.put([probe])
         try:
-            found = await self._target.records(SIGN, sign.name)
+            found = await self._target.records(PROBE_KIND, probe.name)
         finally:
-            await self._source.put([replace(sign, value=None)])
+            await self._source.put([replace(probe, value=None)])
         if found:
-            raise BadInput("the jobs are in that very store, by another name: name another one")
+            raise BadInput("source and target are the same store under two names: name another target")
 
     async def _move_settings(self) -> None:
-        """What the target says already stays as it is there."""
+        """Copy the settings. Settings that the target already has stay as they are."""
         for kind in KINDS:
             puts = [
                 Put(kind=kind, name=record.name, value=record.value, expect=0)
@@ -106,21 +107,21 @@ class Mover:
             ]
             self.report.settings += sum(answer is not None for answer in await self._target.put(puts)) if puts else 0
 
-    # -- hold ----------------------------------------------------------------------------------------------------------
+    # -- suspend -------------------------------------------------------------------------------------------------------
 
-    async def _someone_waits(self) -> bool:
-        """Besides those that cannot go: to hold them again would only fill their histories."""
-        waiting, left = await self._count(STARTABLE), list(self.report.held_back)
-        for at in range(0, len(left) if waiting else 0, CHUNK):
-            found = await self._source.get(left[at : at + CHUNK])
+    async def _has_waiting(self) -> bool:
+        """Whether jobs wait that the target has not refused. Suspending refused jobs again would fill their history."""
+        waiting, held = await self._count(STARTABLE), list(self.report.held_back)
+        for at in range(0, len(held) if waiting else 0, CHUNK):
+            found = await self._source.get(held[at : at + CHUNK])
             waiting -= sum(job is not None and job.state in STARTABLE for job in found)
         return waiting > 0
 
-    async def _hold(self) -> None:
-        """Let nothing start at the source that could start at the target. By filter: a job that is named would be asked
-        to stop if it has just been started."""
-        meant = Filter(states=STARTABLE, queue=self._queue)
-        wanted = Amend(action="suspend", by=self._by, note=MARK, filter=meant)
+    async def _suspend_waiting(self) -> None:
+        """Suspend the waiting jobs of the source. By filter instead of by id: a job that is suspended by id is asked to
+        stop if it has just been started."""
+        startable = Filter(states=STARTABLE, queue=self._queue)
+        wanted = Amend(action="suspend", by=self._by, note=HOLD_NOTE, filter=startable)
         while (cursor := (await self._source.amend(wanted)).cursor) is not None:
             wanted = replace(wanted, cursor=cursor)
 
@@ -134,23 +135,23 @@ class Mover:
         wanted = Query(filter=Filter(states=states, queue=self._queue), limit=CHUNK)
         while True:
             page = await self._source.find(wanted)
-            jobs += [job.id for job in page.jobs if self._left.get(job.id) != job.revision]
+            jobs += [job.id for job in page.jobs if self._refused_at.get(job.id) != job.revision]
             if page.cursor is None:
                 break
             wanted = replace(wanted, cursor=page.cursor)
-        jobs.reverse()  # found newest first: over there they stand in the order of their arrival
+        jobs.reverse()  # found newest first; the target must get them in the order in which they were submitted
         for at in range(0, len(jobs), CHUNK):
             await self._move_chunk(jobs[at : at + CHUNK], states)
 
     async def _move_chunk(self, jobs: Sequence[str], states: frozenset[State]) -> None:
-        # One that was resumed since it was found may start here: it waits for the next round.
+        # A job that was resumed since it was found may start in the source: leave it for the next round.
         packed = [one for one in await self._source.pack(jobs) if one is not None and one.job.state in states]
         there = []
-        for one, answer in zip(packed, await self._adopt([_as_it_was(one) for one in packed]), strict=True):
+        for one, answer in zip(packed, await self._adopt([_without_hold(one) for one in packed]), strict=True):
             if isinstance(answer, Inserted) and answer.verdict in (Verdict.NEW, Verdict.DUPLICATE):
                 there.append((one.job.id, one.job.revision, answer.verdict))
             else:
-                await self._leave(one, answer)
+                await self._keep_at_source(one, answer)
         if not there:
             return
         dropped = await self._source.purge(Purge(moved=tuple((job, revision) for job, revision, _ in there)))
@@ -158,37 +159,37 @@ class Mover:
             self.report.held_back.pop(job, None)
             self.report.moved += gone and verdict is Verdict.NEW
             self.report.known += gone and verdict is Verdict.DUPLICATE
-            self._undropped |= not gone  # something has happened to it: asked again, it is known there
-        self._tell(self.report)
+            self._undropped |= not gone  # it has changed since; the next round adopts it again as a duplicate
+        self._on_progress(self.report)
 
     async def _adopt(self, moved: Sequence[Moved]) -> list[Inserted | str]:
-        """What became of each at the target; in words, why it cannot be kept there."""
+        """The target's answer for each job, or the reason why the target cannot store it."""
         if not moved:
             return []
         try:
             return [*await self._target.adopt(moved, by=self._by)]
         except BadInput as error:
             if len(moved) == 1:
-                return [f"the target cannot keep it: {error}"]
-        half = len(moved) // 2  # nothing of them was written: one does not stop the others
+                return [f"the target cannot store it: {error}"]
+        half = len(moved) // 2  # nothing was written; find the job that caused the error
         return [*await self._adopt(moved[:half]), *await self._adopt(moved[half:])]
 
-    async def _leave(self, packed: Moved, answer: Inserted | str) -> None:
-        """It cannot go: let it be as it was."""
+    async def _keep_at_source(self, packed: Moved, answer: Inserted | str) -> None:
+        """Record why a job cannot be moved, and resume it."""
         job = packed.job
-        self.report.held_back[job.id] = answer if isinstance(answer, str) else _in_the_way(packed, answer)
-        self._left[job.id] = job.revision
+        self.report.held_back[job.id] = answer if isinstance(answer, str) else _conflict_text(packed, answer)
+        self._refused_at[job.id] = job.revision
         if _is_held(job):
             await self._source.amend(Amend(action="resume", by=self._by, jobs=(job.id,)))
 
 
 def _is_held(job: Job) -> bool:
-    """By a mover, for the move alone. Its note says so whatever else was told of it since."""
-    return job.state is State.SUSPENDED and job.note == MARK
+    """Whether the job is suspended only because of the move; its note says so."""
+    return job.state is State.SUSPENDED and job.note == HOLD_NOTE
 
 
-def _as_it_was(packed: Moved) -> Moved:
-    """A job that was only held for the move is what a resumption would make of it."""
+def _without_hold(packed: Moved) -> Moved:
+    """A job that was suspended only for the move, in the state that resuming it would give."""
     job = packed.job
     if not _is_held(job):
         return packed
@@ -196,10 +197,10 @@ def _as_it_was(packed: Moved) -> Moved:
     return replace(packed, job=replace(job, state=state, note=""))
 
 
-def _in_the_way(packed: Moved, answer: Inserted) -> str:
+def _conflict_text(packed: Moved, answer: Inserted) -> str:
     spec = packed.job.spec
     keys = sorted({*packed.keys, *(() if spec.key is None else (spec.key,))})
     what = f"its unique name {spec.unique!r}"
     if answer.same == "key":
         what = ("its key " if len(keys) == 1 else "one of its keys ") + ", ".join(map(repr, keys))
-    return f"{what} stands for job {answer.job} at the target"
+    return f"{what} belongs to job {answer.job} in the target"

@@ -1,6 +1,6 @@
-"""Snapshots of the store's totals: taken once per minute by the first worker that comes, and read again as counts.
+"""Snapshots of the store's totals: taken once per minute by one worker, and read as counts per period.
 
-Snapshots are cumulative. One that is missing costs resolution, never a count: the next one covers its time as well.
+Snapshots are cumulative. A missing snapshot costs resolution but no counts: the next one covers its time as well.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SETTLED: Final = "last"  # the total that is there as soon as an attempt was se
 
 
 async def take_snapshot(store: Store, now: datetime) -> bool:
-    """Record the totals and depths that end the last full minute, if they have changed and nobody else has done so.
-    Answers whether something was written.
+    """Record the totals and depths at the end of the last full minute, unless they are unchanged or already recorded.
+    Returns whether something was written.
 
-    The records of the minute and the hour and the newest snapshot are written in one transaction, each only if it is as
-    it was read. A process that is killed has written all of them or none."""
+    The records of the minute, the hour and the newest snapshot are written in one transaction, each only if it has not
+    changed since it was read. A process that is killed has written all of them or none."""
     minute = minute_of(micros(now)) - 1  # the one that has just ended
     if await store.records(*counts_minute(minute)):
         return False
@@ -50,9 +50,8 @@ async def take_snapshot(store: Store, now: datetime) -> bool:
 
 
 def _before(latest: Snapshot | None, totals: list[Total], after: Series) -> Series:
-    """The counts with which the period of a snapshot begins. Without an earlier snapshot, counts that were there before
-    belong to no period, because nobody knows when they came; unless no attempt was settled yet: then the store is new,
-    and everything counts."""
+    """The counts at the start of a snapshot's period. Without an earlier snapshot, existing counts belong to no period,
+    because their time is unknown; but if no attempt was settled yet, the store is new and everything counts."""
     if latest is not None:
         return latest.after
     if any(total.what == _SETTLED for total in totals):
@@ -61,8 +60,8 @@ def _before(latest: Snapshot | None, totals: list[Total], after: Series) -> Seri
 
 
 async def _series(store: Store, totals: list[Total], known: Series) -> Series:
-    """The totals and depths of every series as they are now. A series that was counted apart stays apart, and one that
-    was counted as `*` stays there: otherwise its counts would move from one series to another."""
+    """The current totals and depths of every series. A series that has its own counts keeps them, and one that is
+    counted as `*` stays there: otherwise counts would move from one series to another."""
     sums, keys = Sums(), dict.fromkeys(known)
 
     def kept(queue: str, task: str, priority: int) -> tuple[str, str, int]:
@@ -80,7 +79,7 @@ async def _series(store: Store, totals: list[Total], known: Series) -> Series:
 
 
 async def take_first_snapshot(store: Store, now: datetime) -> None:
-    """Take a snapshot if there was never one. A worker does so before it claims its first job."""
+    """Take a snapshot if there is none yet. A worker does so before it claims its first job."""
     if not await store.records(*LATEST_COUNTS):
         await take_snapshot(store, now)
 
@@ -102,7 +101,7 @@ async def read_count_hours(store: Store, since: datetime, until: datetime) -> di
 
 
 async def read_now(store: Store, now: datetime) -> Snapshot:
-    """The totals as they are now, beside the newest snapshot. Before the first snapshot nothing counts."""
+    """The current totals, with the newest snapshot as their `before`. Before the first snapshot all counts are 0."""
     latest, _ = await read_latest(store)
     known = {} if latest is None else latest.after
     after = await _series(store, await store.totals(), known)

@@ -72,10 +72,10 @@ class _Purged(Struct, frozen=True):
 
 
 async def purge_trends(store: Store, now: datetime) -> None:
-    """Delete what is older than it is kept. A small record remembers how far this has come, so each kind is read once.
+    """Delete trends that are older than their retention. A small record stores the progress, so each kind is read once.
 
-    A clock that was ahead deletes too much of the trends, and nothing else; when it is set back, deleting goes on from
-    where the clock then is."""
+    If the clock was ahead, too many trends are deleted, and nothing else; when it is set back, deletion continues from
+    the corrected time."""
     wall = micros(now)
     hour_limit, day_limit = _before(wall, MINUTES_KEPT, HOUR), _before(wall, HOURS_KEPT, DAY)
     found = await store.records(*PURGED)

@@ -26,7 +26,7 @@ _log = logging.getLogger("daybreak")
 
 EVERY: Final = timedelta(seconds=5)
 TRIES: Final = 10
-PAUSE: Final = timedelta(milliseconds=20)  # between two tries, at random, and up to twice as long each time
+PAUSE: Final = timedelta(milliseconds=20)  # between two tries; doubles each time, with jitter
 LONGEST_PAUSE: Final = 32 * PAUSE
 MAX_PENDING: Final = 120  # records that wait to be merged while the store is unreachable
 PER_PUT: Final = 10  # records in one call
@@ -106,13 +106,13 @@ class TrendStats:
                 await self._merge_some(places[start : start + PER_PUT])
             if not self._pending:
                 return
-            # Another worker merged in between. Wait at random, so that workers do not meet again.
+            # Another worker merged in between. Wait a random time, so that workers do not collide again.
             await self._world.sleep(pause * self._world.chance.random())
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _merge_some(self, places: list[Place]) -> None:
         puts = [await self._merged(place) for place in places]
-        # Once it is sent it may be written, even if no answer comes. Samples that count twice are worse than lost ones.
+        # A write may arrive even if its answer is lost. Samples that count twice are worse than lost ones.
         sent = {place: self._pending.pop(place) for place in places}
         try:
             answers = await self._store.put(puts)

@@ -1,9 +1,9 @@
-"""What running jobs wait for: a record in the store for each wait inside a job that has lasted two seconds.
+"""What running jobs wait for: a record in the store for each wait inside a job that lasts longer than two seconds.
 
-A job that waits for another keeps its slot. If all slots are held so, the awaited jobs can never start, although every
-process involved is healthy; these records make that visible. A record is removed when the wait ends. If its process is
-killed first, the record stays until the janitor finds that the job no longer runs with that fence; readers compare the
-fence too, so a stale record is never taken for a wait of a later run."""
+A job that waits for another keeps its slot. If all slots are held by such jobs, the awaited jobs can never start,
+although every process is healthy; these records make that visible. A record is deleted when the wait ends. If its
+process is killed first, the record stays until the janitor finds that the job no longer runs with that fence. Readers
+compare the fence too, so a stale record is never mistaken for a wait of a later run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK: Final = 500
 
 
 class Wait(Struct, frozen=True):
-    """`job`, in the run with this fence, waits for the job `awaited`. Kept under the id of the job that waits."""
+    """`job`, in the run with this fence, waits for the job `awaited`. Stored under the id of the waiting job."""
 
     job: str
     fence: int
@@ -32,7 +32,7 @@ class Wait(Struct, frozen=True):
 
 
 async def all_waits(store: Store) -> list[tuple[Wait, Job, Job]]:
-    """Every wait that goes on: who waits, in the run that does, and for which job, which has not ended."""
+    """Every current wait: the wait, the job that waits, and the unfinished job that it waits for."""
     waits = [wait for record in await store.records(KIND) if (wait := _read(record)) is not None]
     found: list[tuple[Wait, Job, Job]] = []
     for start in range(0, len(waits), _CHUNK):
@@ -48,7 +48,7 @@ async def all_waits(store: Store) -> list[tuple[Wait, Job, Job]]:
 
 
 async def forget_waits(store: Store) -> None:
-    """Remove what processes left behind that were killed while a job of theirs waited."""
+    """Delete the records that killed processes left behind."""
     for record in await store.records(KIND):
         wait = _read(record)
         [job] = await store.get([record.name])

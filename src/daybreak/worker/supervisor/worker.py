@@ -191,7 +191,7 @@ class Worker:
                 for task in running:
                     task.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
-        await self._durations.tend()
+        await self._durations.sync()
         await self._trends.merge()
         with contextlib.suppress(StoreError):
             await self._store.put([Put(kind=worker_record.KIND, name=self.id, value=None)])
