@@ -63,7 +63,14 @@ def test_burst_and_breaker_settings_are_shown(cli, place, ask):
     assert "closes after 2 successes, probing with 3 jobs at a time" in shown
     told = ask("resources", "show", "api", "--json")
     assert (told["burst"], told["breaker"]) == (5, "closed")
-    assert told["breaker_settings"] == {"failures": 1, "successes": 2, "open_for": 90.0, "probes": 3}
+    settings = {"failures": 1, "successes": 2, "open_for": 90.0, "probes": 3, "forget_after": None}
+    assert told["breaker_settings"] == settings
+    cli("resources", "set", "api", "failures=2", "forget_after=5m")
+    shown = " ".join(cli("resources", "show", "api").stdout.split())
+    assert "opens after 2 failures in a row, each within 5 min of the last; stays open for 1 min 30 s" in shown
+    assert ask("resources", "show", "api", "--json")["breaker_settings"]["forget_after"] == 300.0
+    cli("resources", "set", "api", "forget_after=none")
+    assert ask("resources", "show", "api", "--json")["breaker_settings"]["forget_after"] is None
     cli("resources", "set", "api", "rate=none", "breaker=off")
     told = ask("resources", "show", "api", "--json")
     assert told["breaker_settings"] is None

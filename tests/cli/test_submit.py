@@ -325,9 +325,9 @@ def test_with_an_app_the_same_key_is_the_same_job_only_for_the_same_arguments(cl
     ("words", "told"),
     [
         (["pain", "n=3"], "no task named 'pain'; did you mean 'paint'?"),
-        (["paint", "color=red", "n=three"], "args.n: 'three' is no int"),
+        (["paint", "color=red", "n=three"], "args.n: 'three' is not a valid int"),
         (["paint", "color=green", "n=3"], "args.color"),
-        (["paint", "n=3"], "needs 'color'"),
+        (["paint", "n=3"], "is missing 'color'"),
         (["paint", "color=red", "n=3", "m=4"], "has no parameter 'm'"),
         (
             ["paint", "color=red", "n=3", "when=2026-01-31T18:00:00", "--version", "1"],

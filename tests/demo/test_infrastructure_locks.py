@@ -341,15 +341,6 @@ def test_the_document_s_defaults():
     assert asdict(layer.RateLimiterConfig()) == {"max_tokens": 10, "refill_rate": 1.0}
 
 
-def test_what_cannot_be_had_is_refused_and_not_ignored():
-    with pytest.raises(BadInput, match="priority_weights="):
-        QueueConfig(priority_weights={Priority.HIGH: 10})
-    with pytest.raises(BadInput, match="enable_metrics=False"):
-        QueueConfig(enable_metrics=False)
-    with pytest.raises(BadInput, match=r"max_timeout_multiplier=4\.0 cannot be had here; it is always 3\.0"):
-        TimeoutConfig(max_timeout_multiplier=4.0)
-
-
 # -- time limits -------------------------------------------------------------------------------------------------------
 
 

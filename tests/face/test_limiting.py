@@ -73,6 +73,34 @@ async def test_it_is_longer_after_it_was_too_short_three_times(app):
     assert seconds == pytest.approx([0.02 * 1.5 ** max(0, min(n - 2, 5)) for n in range(10)])
 
 
+def test_its_rules_can_be_given(app):
+    told(app, "operation db", 600.0, 60)
+    with app.limit_time("operation", "db", base="1m", bounds=(0.5, 2.0), pace=0.2) as limit:
+        assert limit.seconds == 120
+    with app.limit_time("operation", "db", base="1m", bounds=(0.5, 2.0)) as limit:
+        assert limit.seconds == 90
+    with pytest.raises(BadInput, match="window="):
+        app.limit_time("operation", "db", window="2d")
+
+
+async def test_a_written_limit_does_not_adapt_and_its_error_says_so(app):
+    told(app, "operation db", 0.001, 1000)
+    with pytest.raises(TooLate, match=r"its limit of 0\.05 s \(written\)"):
+        async with app.limit_time("operation", "db", base="50ms", adaptive=False):
+            await asyncio.sleep(30)
+
+
+async def test_it_is_raised_at_most_so_often(app):
+    seconds = []
+    for _ in range(5):
+        limit = app.limit_time("operation", "slow", base="10ms", escalate=2.0, escalate_after=1, max_escalations=2)
+        with pytest.raises(TooLate):
+            async with limit:
+                await asyncio.sleep(30)
+        seconds.append(limit.seconds)
+    assert seconds == pytest.approx([0.01, 0.02, 0.04, 0.04, 0.04])
+
+
 def test_code_that_blocks_asks_between_two_steps(app):
     with app.limit_time("operation", "db", base="10ms") as limit:
         limit.check()
@@ -162,8 +190,8 @@ async def test_a_limit_whose_block_never_began_can_be_used_again(app, monkeypatc
 
 def kept(app, subject):
     async def read(client):
-        await client.learning.tend()
-        return (await client.learning.read(subject))[0]
+        await client.durations.sync()
+        return (await client.durations.read(subject))[0]
 
     return app._sessions.here(app._with_client(read))
 
@@ -234,7 +262,7 @@ class NoStore:
 @pytest.fixture(params=[StoreUnavailable("away"), StoreCorrupt("broken"), None], ids=["away", "broken", "hangs"])
 def without(request, tmp_path, monkeypatch):
     """An app whose store cannot be opened."""
-    monkeypatch.setattr("daybreak.api.locks.time_limit.ANSWERED_WITHIN", timedelta(milliseconds=100))
+    monkeypatch.setattr("daybreak.api.locks.time_limit.LOAD_TIMEOUT", timedelta(milliseconds=100))
     with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
         app.no_store = NoStore(app._sessions._make(), request.param)
         app._sessions._make = lambda: app.no_store
@@ -275,14 +303,14 @@ def test_a_store_that_can_be_opened_again_is(tmp_path, monkeypatch):
 
 
 async def test_a_store_that_stops_to_answer_neither_delays_a_block_nor_raises(app, monkeypatch):
-    monkeypatch.setattr("daybreak.client.duration_stats.ANSWERED_WITHIN", timedelta(milliseconds=100))
-    monkeypatch.setattr("daybreak.client.duration_stats.EVERY", timedelta())
+    monkeypatch.setattr("daybreak.client.duration_stats.LOAD_TIMEOUT", timedelta(milliseconds=100))
+    monkeypatch.setattr("daybreak.client.duration_stats.SYNC_INTERVAL", timedelta())
     client = await app._sessions.here(app._sessions.client())
 
     async def hang(*_):
         await asyncio.sleep(30)
 
-    monkeypatch.setattr(client.learning, "_store", Hanging(hang))
+    monkeypatch.setattr(client.durations, "_store", Hanging(hang))
     monkeypatch.setattr(store_sessions, "TOLD_WITHIN", timedelta(milliseconds=100))
     began = time.monotonic()
     for _ in range(MANY):
@@ -337,7 +365,7 @@ async def test_ten_thousand_at_once(app):
     """Half of them are too late, and each is told so."""
     ended = await asyncio.gather(*(_one(app, n) for n in range(10_000)))
     assert ended == ["in time", "too late"] * 5000
-    await app._sessions.here(app._with_client(lambda client: client.learning.tend()))
+    await app._sessions.here(app._with_client(lambda client: client.durations.sync()))
     stats = await app.astats()
     assert stats.timeouts.by_kind["operation"] == 5000
     [known] = stats.adaptive

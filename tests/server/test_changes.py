@@ -198,10 +198,11 @@ async def test_a_setting_that_cannot_be_right_is_422(admin, body):
 
 
 async def test_a_resource_is_changed_shown_and_reset(admin, tmp_path):
-    body = {"slots": 2, "rate": "10/s", "burst": 5, "breaker": {"failures": 3, "open_for": "30s"}}
+    body = {"slots": 2, "rate": "10/s", "burst": 5, "breaker": {"failures": 3, "open_for": "30s", "forget_after": "5m"}}
     changed = (await admin.patch(f"{API}/resources/api", json=body)).json()
     assert (changed["slots"], changed["rate"], changed["burst"], changed["set_by"]) == (2, "10/s", 5, "root")
-    assert changed["breaker_settings"] == {"failures": 3, "successes": 2, "open_for": 30.0, "probes": 1}
+    settings = {"failures": 3, "successes": 2, "open_for": 30.0, "probes": 1, "forget_after": 300.0}
+    assert changed["breaker_settings"] == settings
     shown = (await admin.get(f"{API}/resources/api")).json()
     assert shown == {**changed, "holders": []}
     assert shown == await told(tmp_path, "resources", "show", "api")

@@ -10,13 +10,13 @@ import pytest
 from fastapi import FastAPI
 from litestar import Litestar
 from msgspec.structs import replace
-from server_world import problem
+from server_world import LOCAL, problem
 
 from daybreak.core.errors import StoreTooNew, StoreUnavailable
 from daybreak.server import application, asgi
 from daybreak.server.bodies import EXAMPLES
 from daybreak.server.problems import KINDS
-from daybreak.server.routing import Policy, Route
+from daybreak.server.routing import Policy, Route, Routes, may
 from daybreak.server.settings import ServerSettings
 
 
@@ -45,6 +45,27 @@ def test_no_page_of_documentation_is_served_by_the_framework(app):
     litestar = application.litestar_of(application.Server(app, ServerSettings(), application.all_routes()))
     assert isinstance(litestar, Litestar)
     assert not [route.path for route in litestar.routes if "schema" in route.path]
+
+
+async def test_routes_of_an_application_s_own_follow_the_same_rules(app, make_token):
+    own = Routes("own", prefix="/own")
+
+    @own.get("/waiting", may("read"), answer=dict[str, int], summary="How many wait")
+    async def show_waiting(call):
+        call.check_queue("mail")
+        return {"waiting": (await call.server.app.astats("mail")).queue.waiting}
+
+    transport = httpx.ASGITransport(asgi(app, replace(LOCAL, anonymous_reads=False), routes=[own]))
+    tokens = {name: await make_token(name, "read", queues=queues) for name, queues in (("ann", None), ("bob", ["x"]))}
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        ann, bob = ({"authorization": f"Bearer {token}"} for token in tokens.values())
+        assert (await client.get("/own/waiting", headers=ann)).json() == {"waiting": 0}
+        problem(await client.get("/own/waiting"), 401, "unauthenticated")
+        problem(await client.get("/own/waiting", headers=bob), 403, "forbidden")
+        problem(await client.get("/own/waiting?x=1", headers=ann), 422, "invalid")
+        problem(await client.post("/own/waiting", headers=ann), 405, "method-not-allowed")
+        assert "/own/waiting" in (await client.get("/api/v1/openapi.json")).json()["paths"]
+        assert (await client.get("/api/v1/queues", headers=ann)).status_code == 200
 
 
 async def test_what_is_not_there_is_a_problem_document(connect):

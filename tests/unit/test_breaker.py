@@ -48,6 +48,24 @@ def test_one_success_begins_the_count_anew():
     assert next_gate(NO_GATE, BREAKER, [BAD, GOOD], NOON) == NO_GATE
 
 
+def failures_at(breaker, *seconds):
+    """The gate after failures at these seconds."""
+    gate = NO_GATE
+    for second in seconds:
+        gate = next_gate(gate, breaker, [BAD], NOON + second * SECOND)
+    return gate
+
+
+def test_failures_that_are_far_apart_add_up_unless_they_are_forgotten():
+    forgets = Breaker(failures=3, forget_after=MINUTE)
+    assert failures_at(Breaker(failures=3), 0, 3600, 7200).state == "open"
+    assert failures_at(forgets, 0, 60, 120).state == "open"
+    gate = failures_at(forgets, 0, 60, 121)
+    assert (gate.state, gate.failures) == ("closed", 1)
+    assert next_gate(gate, forgets, [BAD, BAD], NOON + 130 * SECOND).state == "open"
+    assert next_gate(gate, forgets, [GOOD], NOON + 130 * SECOND) == NO_GATE
+
+
 def test_what_was_under_way_when_it_opened_says_nothing_new():
     gate = opened()
     assert next_gate(gate, BREAKER, [BAD, GOOD, BAD], NOON + SECOND) == gate

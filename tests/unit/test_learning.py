@@ -11,19 +11,20 @@ import pytest
 
 from daybreak.client import duration_stats as module
 from daybreak.client.duration_stats import (
-    A_FEW,
     KIND,
+    MAX_SINGLE_READS,
     MAX_SUBJECTS,
     NAME_LIMIT,
     DurationStats,
     decoded,
     execution_of,
-    short,
+    subject_name,
 )
 from daybreak.core.errors import OutcomeUnknown, StoreUnavailable
 from daybreak.core.model import Health, JobSpec, Lease, Need, Options, Put, Record
 from daybreak.core.units import moment
 from daybreak.policy.durations import NO_DURATIONS, Durations, Hour, class_of, hour_of
+from daybreak.policy.timeouts import LimitRules
 from daybreak.services.janitor import Janitor
 
 MINUTE = timedelta(minutes=1)
@@ -93,10 +94,10 @@ async def test_what_could_not_be_told_is_told_the_next_time(faulty, world, where
     for _ in range(50):
         learning.note("execution t", MINUTE, 1.0)
     setattr(faulty, where, raising(StoreUnavailable("away")))
-    await learning.tend()
+    await learning.sync()
     learning.note("execution t", MINUTE, 9.0)
     setattr(faulty, where, None)
-    await learning.tend()
+    await learning.sync()
     known, _ = await learning.read("execution t")
     assert (known.seen, known.seconds) == (51, 59)
     assert not learning.has_news
@@ -106,9 +107,9 @@ async def test_what_may_have_been_told_is_not_told_twice(faulty, world):
     learning = DurationStats(faulty, world)
     learning.note("execution t", MINUTE, 1.0)
     faulty.after_put = raising(OutcomeUnknown("no answer"))
-    await learning.tend()
+    await learning.sync()
     faulty.after_put = None
-    await learning.tend()
+    await learning.sync()
     assert await seen(faulty, "execution t") == 1
 
 
@@ -116,12 +117,12 @@ async def test_what_a_stop_interrupts_is_told_at_the_end(faulty, world):
     learning = DurationStats(faulty, world)
     learning.note("execution t", MINUTE, 1.0)
     faulty.before_read = forever
-    tending = asyncio.create_task(learning.tend())
+    tending = asyncio.create_task(learning.sync())
     await asyncio.sleep(0)
     tending.cancel()
     await asyncio.gather(tending, return_exceptions=True)
     faulty.before_read = None
-    await learning.tend()
+    await learning.sync()
     assert await seen(faulty, "execution t") == 1
 
 
@@ -141,12 +142,12 @@ async def test_no_error_ends_what_should_go_on_for_ever(faulty, world):
 
 
 async def test_a_store_that_hangs_delays_nobody_for_long_and_only_once(faulty, world, monkeypatch):
-    monkeypatch.setattr(module, "ANSWERED_WITHIN", timedelta(milliseconds=50))
+    monkeypatch.setattr(module, "LOAD_TIMEOUT", timedelta(milliseconds=50))
     faulty.before_read = forever
     learning = DurationStats(faulty, world)
     began = time.monotonic()
     for _ in range(100):
-        assert await learning.limit("operation db", MINUTE, escalate=1.5, escalate_after=3) == MINUTE
+        assert await learning.limit("operation db", MINUTE) == MINUTE
     assert time.monotonic() - began < 2
     assert faulty.asked == ["records"]
     for loading, _ in list(learning._loading.values()):
@@ -163,7 +164,7 @@ async def test_a_store_that_answers_late_is_believed_from_then_on(faulty, store,
     asking[0].cancel()  # who asked first need not wait for the others
     gate.set()
     await asyncio.gather(*asking, return_exceptions=True)
-    assert await learning.limit("operation db", MINUTE, escalate=1.5, escalate_after=3) == 3 * MINUTE
+    assert await learning.limit("operation db", MINUTE) == 3 * MINUTE
     assert faulty.asked == ["records"]
 
 
@@ -176,10 +177,10 @@ async def test_a_store_that_cannot_be_asked_leaves_the_base_and_is_asked_again_s
     await store.put([Put(kind=KIND, name="operation db", value=slow(world))])
     faulty.before_read = raising(StoreUnavailable("away"))
     learning = DurationStats(faulty, world)
-    assert await learning.limit("operation db", MINUTE, escalate=1.5, escalate_after=3) == MINUTE
+    assert await learning.limit("operation db", MINUTE) == MINUTE
     faulty.before_read = None
-    await learning.tend()
-    assert await learning.limit("operation db", MINUTE, escalate=1.5, escalate_after=3) == 3 * MINUTE
+    await learning.sync()
+    assert await learning.limit("operation db", MINUTE) == 3 * MINUTE
 
 
 # -- many at once ------------------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ async def test_many_who_tell_of_the_same_lose_nothing(store, world):
         teller.note("execution t", MINUTE, 1.0)
         teller.note("execution u", MINUTE, 1.0)
     while any(teller.has_news for teller in tellers):
-        await asyncio.gather(*(teller.tend() for teller in tellers))
+        await asyncio.gather(*(teller.sync() for teller in tellers))
     assert (await seen(store, "execution t"), await seen(store, "execution u")) == (40, 40)
     assert len(set(world.slept)) > 10  # at random: those who lost together do not try together again
 
@@ -207,13 +208,13 @@ async def test_many_subjects_are_read_and_told_at_once(faulty, world):
     learning = DurationStats(faulty, world)
     for n in range(500):
         learning.note(f"operation {n}", MINUTE, 1.0)
-    await learning.tend()
+    await learning.sync()
     assert faulty.asked == ["records", "put"]
     assert len(await faulty.records(KIND)) == 500
-    for n in range(A_FEW + 1):
+    for n in range(MAX_SINGLE_READS + 1):
         learning.known(f"wait {n}")
     faulty.asked.clear()
-    await learning.tend()
+    await learning.sync()
     assert faulty.asked == ["records"]
 
 
@@ -226,10 +227,10 @@ async def test_only_those_that_lost_are_told_again(faulty, store, world):
         faulty.before_put = None
         other = DurationStats(store, world)
         other.note("operation b", MINUTE, 2.0)
-        await other.tend()
+        await other.sync()
 
     faulty.before_put = be_first
-    await learning.tend()
+    await learning.sync()
     assert [await seen(store, f"operation {name}") for name in "abc"] == [1, 2, 1]
     assert faulty.asked == [*["records"] * 3, "put", "records", "put"]
 
@@ -239,7 +240,7 @@ async def test_what_one_collected_another_may_tell(learning, store, world):
     ended.note("operation db", MINUTE, 1.0)
     learning.note("operation db", MINUTE, 2.0)
     learning.take_over(ended)
-    await learning.tend()
+    await learning.sync()
     assert await seen(store, "operation db") == 2
     assert not ended.has_news
 
@@ -260,23 +261,53 @@ def test_nothing_grows_for_ever(learning):
 async def test_a_limit_has_an_end_also_where_it_was_too_short_often(learning):
     for _ in range(20):
         learning.note("operation x", timedelta(days=30_000), 1.0, late=True)
-    limit = await learning.limit("operation x", timedelta(days=30_000), escalate=100, escalate_after=1)
+    limit = await learning.limit("operation x", timedelta(days=30_000), LimitRules(escalate=100, escalate_after=1))
     assert limit == timedelta(days=36_500)
+
+
+async def test_a_limit_with_rules_of_its_own_is_stored_as_these_rules_say(learning, store):
+    narrow = LimitRules(lowest=0.9, highest=1.2)
+    for _ in range(500):
+        learning.note("operation x", MINUTE, 0.1, rules=narrow)
+    await learning.sync()
+    known, _ = await learning.read("operation x")
+    assert (known.limit, known.multiple) == pytest.approx((54.0, 0.9))
+    assert await learning.limit("operation x", MINUTE, narrow) == 0.9 * MINUTE
+    assert await learning.limit("operation x", MINUTE) == 0.5 * MINUTE
+
+
+async def test_limits_that_were_raised_are_counted(learning):
+    for _ in range(5):
+        learning.note("operation x", MINUTE, 60.0, late=True)
+    learning.note("operation x", MINUTE, 60.0)
+    learning.note("operation x", MINUTE, 60.0)
+    await learning.sync()
+    known, _ = await learning.read("operation x")
+    assert (known.late, known.escalated) == (5, 3)  # the fourth, the fifth and the one that was in time
+
+
+async def test_hours_outside_of_the_window_do_not_count(learning, store, world):
+    now = hour_of(moment(world.wall()))
+    hours = {now - 5: Hour({class_of(600.0): 500}), now: Hour({class_of(0.1): 500})}
+    await store.put([Put(kind=KIND, name="operation x", value=msgspec.json.encode(Durations(hours=hours)))])
+    assert await learning.limit("operation x", MINUTE) == 3 * MINUTE
+    assert await learning.limit("operation x", MINUTE, LimitRules(window=timedelta(hours=3))) == MINUTE / 2
+    assert await learning.limit("operation x", MINUTE, LimitRules(window=timedelta(hours=5))) == 3 * MINUTE
 
 
 def test_long_names_are_cut_and_stay_apart():
     one, other = "operation " + "x" * 300, "operation " + "x" * 299 + "y"
-    assert len(short(one)) <= NAME_LIMIT
-    assert short(one).startswith("operation xxx")
-    assert short(one) != short(other)
-    assert short(short(one)) == short(one)
-    assert short("operation db") == "operation db"
+    assert len(subject_name(one)) <= NAME_LIMIT
+    assert subject_name(one).startswith("operation xxx")
+    assert subject_name(one) != subject_name(other)
+    assert subject_name(subject_name(one)) == subject_name(one)
+    assert subject_name("operation db") == "operation db"
 
 
 async def test_what_has_a_long_name_is_known_by_it(learning, store):
     name = "operation " + "x" * 300
     learning.note(name, MINUTE, 1.0)
-    await learning.tend()
+    await learning.sync()
     assert learning.known(name).seen == 1
     assert (await learning.read(name))[0].seen == 1
     [record] = await store.records(KIND)
@@ -320,7 +351,7 @@ def test_records_of_before_are_read():
 async def test_a_record_that_cannot_be_read_is_written_anew(learning, store):
     await store.put([Put(kind=KIND, name="execution t", value=BAD)])
     learning.note("execution t", MINUTE, 1.0)
-    await learning.tend()
+    await learning.sync()
     assert await seen(store, "execution t") == 1
 
 
@@ -330,7 +361,7 @@ async def test_a_record_that_cannot_be_read_is_written_anew(learning, store):
 async def test_that_two_limits_are_in_use_moves_nothing(learning):
     for n in range(10):
         learning.note("execution t", MINUTE if n % 2 else 60 * MINUTE, 1.0)
-        await learning.tend()
+        await learning.sync()
     known, _ = await learning.read("execution t")
     assert (known.moved, known.multiple, known.limit, known.base) == (0, 1, 60, 60)
 
@@ -338,10 +369,10 @@ async def test_that_two_limits_are_in_use_moves_nothing(learning):
 async def test_only_what_was_seen_moves_a_limit_also_where_two_are_in_use(learning):
     for _ in range(200):
         learning.note("execution t", MINUTE, 40.0)
-    await learning.tend()
+    await learning.sync()
     for n in range(10):
         learning.note("execution t", MINUTE if n % 2 else 60 * MINUTE, 40.0)
-        await learning.tend()
+        await learning.sync()
     known, _ = await learning.read("execution t")
     assert known.moved == 1
     assert known.limit == pytest.approx(60 * known.multiple)
@@ -352,7 +383,7 @@ async def test_a_record_without_a_multiple_is_compared_by_its_limit(learning, st
     old = Durations(hours=hours, seen=200, base=60.0, limit=30.0, moved=4)
     await store.put([Put(kind=KIND, name="execution t", value=msgspec.json.encode(old))])
     learning.note("execution t", MINUTE, 1.0)
-    await learning.tend()
+    await learning.sync()
     known, _ = await learning.read("execution t")
     assert (known.moved, known.limit, known.multiple) == (4, 30, 0.5)
 

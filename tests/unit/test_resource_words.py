@@ -67,6 +67,8 @@ def test_what_is_no_resource_is_refused(resource):
         ({"breaker": Breaker(failures=0)}, "breaker"),
         ({"breaker": Breaker(open_for=5)}, "open_for"),
         ({"breaker": Breaker(probes="many")}, "breaker"),
+        ({"breaker": Breaker(forget_after=60)}, "forget_after"),
+        ({"breaker": Breaker(forget_after="0s")}, "forget_after"),
     ],
 )
 def test_settings_that_cannot_be_right_are_named(said, named):

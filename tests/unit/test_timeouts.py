@@ -34,11 +34,14 @@ from daybreak.policy.timeouts import (
     FULL_TRUST_SAMPLES,
     LONGEST_MARGIN,
     MIN_SAMPLES,
+    LimitRules,
     adapted,
     base_of,
+    check_rules,
     describe_limit,
     escalated,
     escalation_level,
+    level_by_rules,
     limit_for,
     multiplier,
 )
@@ -324,3 +327,51 @@ def test_what_is_older_than_a_day_is_forgotten_and_counts_in_all():
 def test_limits_never_shrink(timeout, escalate, timeouts):
     options = Options(timeout=timeout, adaptive=True, escalate=escalate)
     assert timeout <= limit_for(options, timeouts) <= limit_for(options, timeouts + 1)
+
+
+# -- rules of a limit --------------------------------------------------------------------------------------------------
+
+
+@given(NEEDED, SEEN, st.floats(0.01, 1), st.floats(1, 100), st.floats(0.01, 1))
+def test_a_limit_stays_within_the_bounds_that_it_was_given(needed, count, lowest, highest, pace):
+    assert lowest <= multiplier(needed, count, LimitRules(lowest=lowest, highest=highest, pace=pace)) <= highest
+
+
+def test_twice_the_pace_needs_half_as_many_durations():
+    samples = {pace: full_trust_at(pace) - MIN_SAMPLES for pace in (0.05, 0.1, 0.2, 0.4)}
+    assert samples == {0.05: 160, 0.1: 80, 0.2: 40, 0.4: 20}
+
+
+def full_trust_at(pace):
+    return next(n for n in range(1000) if multiplier(9.0, n, LimitRules(pace=pace)) == BOUNDS[1])
+
+
+def test_a_limit_that_is_not_adaptive_is_the_base():
+    assert adapted(MINUTE, seen(*[0.1] * 200), LimitRules(adaptive=False)) == MINUTE
+
+
+def test_a_limit_is_raised_as_often_as_its_rules_allow():
+    assert [level_by_rules(9, LimitRules(max_escalations=most)) for most in (0, 2, 5, 50)] == [0, 2, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ({"lowest": 0.0}, "bounds="),
+        ({"lowest": 1.5}, "bounds="),
+        ({"highest": 0.9}, "bounds="),
+        ({"highest": 101.0}, "bounds="),
+        ({"lowest": float("nan")}, "bounds="),
+        ({"pace": 0.0}, "pace="),
+        ({"pace": 1.1}, "pace="),
+        ({"window": timedelta(minutes=59)}, "window="),
+        ({"window": timedelta(hours=25)}, "window="),
+        ({"escalate": 0.5}, "escalate"),
+        ({"escalate_after": 0}, "escalate_after"),
+        ({"max_escalations": -1}, "max_escalations="),
+        ({"max_escalations": 51}, "max_escalations="),
+    ],
+)
+def test_rules_out_of_range_are_refused(rules, named):
+    with pytest.raises(BadInput, match=named):
+        check_rules(LimitRules(**rules))

@@ -21,7 +21,7 @@ ONCE = Retry(attempts=1)
 
 @pytest.fixture
 def app(tmp_path, monkeypatch):
-    monkeypatch.setattr(duration_stats, "EVERY", timedelta(milliseconds=200))
+    monkeypatch.setattr(duration_stats, "SYNC_INTERVAL", timedelta(milliseconds=200))
     with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
         yield app
 
@@ -42,7 +42,7 @@ def tell(app, subject, seconds, times):
 
 def stored_durations(app, subject):
     async def read(client):
-        return (await client.learning.read(subject))[0]
+        return (await client.durations.read(subject))[0]
 
     return app.portal.run(app._with_client(read))
 
@@ -118,7 +118,7 @@ def test_measured_durations_outlive_the_worker(app):
 
 
 def test_a_record_that_cannot_be_read_stops_no_worker(app, monkeypatch):
-    monkeypatch.setattr("daybreak.client.duration_stats.EVERY", timedelta(milliseconds=50))
+    monkeypatch.setattr("daybreak.client.duration_stats.SYNC_INTERVAL", timedelta(milliseconds=50))
 
     nap = app.task(name="nap", timeout=Adaptive("1s"), retry=ONCE)(rest)
 

@@ -1,7 +1,8 @@
 """Enhanced locking for Terraform pull requests, in the words of its original document, over Daybreak's own.
 
-priorities  whose turn comes first      queueing  locks and their line      timeouts  how long things may take
-retries     trying again, breakers      status    what the four status pages answer
+priorities  who goes first          queueing  locks and their line      timeouts  how long things may take
+weights     numbers and weights     batching  requests that go together  retries   retries, breakers, rates
+status      figures of the store    routes    the document's HTTP routes, beside Daybreak's server
 
 Nothing here queues, times or counts: that is done by the store, for all processes together.
 """
@@ -27,6 +28,7 @@ from enhanced_locking.timeouts import (
     TimeoutType,
     calculate_adaptive_timeout,
 )
+from enhanced_locking.weights import number_of, priority_of
 
 __all__ = [
     "CircuitBreakerConfig",
@@ -52,7 +54,9 @@ __all__ = [
     "default_retry_policy",
     "determine_priority",
     "lock_name",
+    "number_of",
     "only_on_call",
+    "priority_of",
     "queue_status",
     "retry_stats",
     "timeout_metrics",

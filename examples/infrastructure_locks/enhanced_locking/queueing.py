@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from daybreak import Admission, Daybreak, DaybreakError, JobHandle, LeaseLost, Priority
+from daybreak import Admission, BadInput, Daybreak, DaybreakError, JobHandle, LeaseLost, Priority
 from daybreak.api.locks import Lock
-from daybreak.core.errors import JobNotFound
+from daybreak.core.errors import JobNotFound, StoreError, StoreUnavailable, WrongState
 from daybreak.core.units import priority as as_priority
-from enhanced_locking.fixed import check_fixed
+from daybreak.policy.retry import delay_for
+from enhanced_locking.batching import Batches
 from enhanced_locking.priorities import Project, PullRequest, lock_name
+from enhanced_locking.retries import RetryPolicy, default_retry_policy
+from enhanced_locking.weights import STEPS, Weights
 
 LOCKS: Final = "lock"  # the queue in which those who hold locks stand, and those who wait
 LOOK_AGAIN: Final = 0.002  # seconds
@@ -22,8 +26,8 @@ LOOK_AGAIN: Final = 0.002  # seconds
 
 @dataclass(frozen=True, kw_only=True)
 class QueueConfig:
-    """`max_queue_size` is for all locks together, those that are held included. `batch_processing_size`,
-    `processing_interval` and `enable_batching` have no effect: a lock is granted in the transaction that frees it."""
+    """`max_queue_size` is for all locks together, those that are held included. `docs/decisions/0026` says what each
+    setting does."""
 
     max_queue_size: int = 1000
     batch_processing_size: int = 10
@@ -35,7 +39,11 @@ class QueueConfig:
     enable_metrics: bool = True
 
     def __post_init__(self) -> None:
-        check_fixed(self, {"max_retries": 3, "priority_weights": None, "enable_metrics": True})
+        Weights(self.priority_weights)
+        if self.batch_processing_size < 1 or self.processing_interval < timedelta() or self.max_retries < 0:
+            raise BadInput(
+                "QueueConfig: batch_processing_size must be 1 or more, processing_interval and max_retries 0 or more"
+            )
 
 
 @dataclass(frozen=True)
@@ -49,13 +57,25 @@ class QueueResult:
 
 
 class PriorityQueue:
-    """`rule` judges every priority that is asked for, by the user it is asked for."""
+    """`rule` judges every priority that is asked for, by the user it is asked for. `retries` says how long to wait
+    before a request that the store could not take is sent again."""
 
-    def __init__(self, config: QueueConfig, app: Daybreak, rule: Callable[[Admission], object] | None = None) -> None:
+    def __init__(
+        self,
+        config: QueueConfig,
+        app: Daybreak,
+        rule: Callable[[Admission], object] | None = None,
+        retries: RetryPolicy | None = None,
+    ) -> None:
         self.config = config
         self.app = app
+        self.weights = Weights(config.priority_weights)
+        self.batches = Batches(
+            config.batch_processing_size if config.enable_batching else 1, config.processing_interval
+        )
+        self.retries = retries or default_retry_policy()
         self._rule = rule
-        self._is_sized = False
+        self._is_set_up = False
 
     async def enqueue(
         self,
@@ -67,15 +87,21 @@ class PriorityQueue:
     ) -> QueueItem:
         """In line when this returns, behind all of the same priority who returned before. NotAllowed by the rule,
         LockTimeout if the line is full."""
-        if not self._is_sized:
-            await self.app.queue(LOCKS).aset(capacity=self.config.max_queue_size)
-            self._is_sized = True
-        name = lock_name(project, workspace)
-        self.judge(name, user, priority)
-        lock = self.app.lock(name, priority=priority, wait=self.config.max_wait_time)
-        item = QueueItem(self, lock, pull, user)
+        item = QueueItem(self, project, workspace, pull, user, priority)
+        self.judge(item.name, user, priority)
+        await self._set_up()
+        await self.batches.turn(as_priority(priority))
         await item.stand_in_line()
         return item
+
+    async def _set_up(self) -> None:
+        if self._is_set_up:
+            return
+        settings: dict[str, Any] = {"capacity": self.config.max_queue_size, "discipline": "fifo"}
+        if self.weights.are_given:
+            settings |= {"discipline": "aging", "patience": self.config.max_wait_time / STEPS}
+        await self.app.queue(LOCKS).aset(**settings)
+        self._is_set_up = True
 
     def judge(self, name: str, user: str, priority: object) -> None:
         if self._rule is not None:
@@ -84,36 +110,66 @@ class PriorityQueue:
 
 
 class QueueItem:
-    """One pull request in line, and then the lock that it holds."""
+    """One pull request in line, and then the lock that it holds. `request_id` is the job that stands for it. It changes
+    when the request is sent again, which `retry_count` counts."""
 
-    def __init__(self, queue: PriorityQueue, lock: Lock, pull: PullRequest, user: str) -> None:
-        self.pull = pull
-        self.user = user
-        self.lock = lock
+    def __init__(
+        self, queue: PriorityQueue, project: Project, workspace: str, pull: PullRequest, user: str, priority: object
+    ) -> None:
+        self.project, self.workspace, self.pull, self.user = project, workspace, pull, user
+        self.name = lock_name(project, workspace)
+        self.priority = queue.weights.level(queue.weights.rank(priority))
+        self.queue_entry_time = datetime.now(UTC)
+        self.retry_count = 0
         self.request_id = ""
+        self._rank = queue.weights.rank(priority)
         self._queue = queue
-        self._acquiring = asyncio.create_task(lock.aacquire())
+        self.lock = self._new_lock()
+        self._acquiring: asyncio.Task[None] | None = None
+
+    def _new_lock(self) -> Lock:
+        waited = datetime.now(UTC) - self.queue_entry_time
+        left = max(self._queue.config.max_wait_time - waited, timedelta())
+        return self._queue.app.lock(self.name, priority=self._rank, wait=left)
+
+    async def _acquire(self) -> None:
+        while True:
+            try:
+                await self.lock.aacquire()
+            except DaybreakError as error:
+                if self.retry_count >= self._queue.config.max_retries or not is_worth_a_retry(error):
+                    raise
+            else:
+                return
+            self.retry_count += 1
+            chance = random.random()  # noqa: S311 - to spread retries
+            await asyncio.sleep(delay_for(self._queue.retries.retry, self.retry_count, chance).total_seconds())
+            self.lock = self._new_lock()
 
     async def stand_in_line(self) -> None:
-        while not self._acquiring.done():
+        acquiring = self._acquiring = asyncio.create_task(self._acquire())
+        while not acquiring.done():
             self.request_id = self.lock.job or ""
-            with contextlib.suppress(JobNotFound):
+            with contextlib.suppress(JobNotFound, StoreError):
                 await self._job.ainfo()
                 return
             await asyncio.sleep(LOOK_AGAIN)
-        self.request_id = (await self._acquiring).job or ""
+        await acquiring
+        self.request_id = self.lock.job or ""
 
     @property
     def _job(self) -> JobHandle[Any]:
         return self._queue.app.job(self.request_id)
 
     async def result(self) -> QueueResult:
-        """Waits for it. Who stops waiting here stays in line: `cancel` leaves it."""
+        """Waits for it. A caller that stops waiting here stays in line: `cancel` leaves it."""
+        assert self._acquiring is not None
         error: DaybreakError | None = None
         try:
             await asyncio.shield(self._acquiring)
-        except DaybreakError as trouble:
-            error = trouble
+        except DaybreakError as refused:
+            error = refused
+        self.request_id = self.lock.job or self.request_id
         job = await self._job.ainfo()
         waited = (job.started_at or job.finished_at or job.created_at) - job.created_at
         return QueueResult(error is None, waited, error, job.fence if error is None else None)
@@ -123,19 +179,30 @@ class QueueItem:
         return await self.lock.aposition()
 
     async def reprioritise(self, priority: object, user: str) -> None:
-        """Where it stands by its time of arrival. The rule judges who asks, as for one that is new."""
-        self._queue.judge(self.lock.names[0], user, priority)
-        await self._job.areprioritise(priority)
+        """Where it stands by its time of arrival. The rule judges who asks, as for a new request."""
+        self._queue.judge(self.name, user, priority)
+        self._rank = self._queue.weights.rank(priority)
+        self.priority = self._queue.weights.level(self._rank)
+        await self._job.areprioritise(self._rank)
 
     async def cancel(self) -> None:
-        """Out of line, never granted; one that is granted already is given back."""
+        """Out of line, never granted; a lock that is granted already is given back."""
+        assert self._acquiring is not None
         if not self.lock.is_held:
             await self._job.acancel()
-        await asyncio.wait([self._acquiring])
+        await asyncio.gather(self._acquiring, return_exceptions=True)
         if self.lock.is_held:
             with contextlib.suppress(LeaseLost):  # granted in that very moment: it ended as cancelled
                 await self.lock.arelease()
 
     async def release(self) -> None:
-        """LeaseLost if it was another's by now."""
+        """LeaseLost if another holds it by now."""
         await self.lock.arelease()
+
+
+def is_worth_a_retry(error: DaybreakError) -> bool:
+    """Whether the store was away, or the lock was granted and lost before this process noticed. A full line, a wait
+    that was too long and a cancelled request are answers."""
+    if isinstance(error, WrongState):
+        return error.state == "failed"
+    return isinstance(error, StoreUnavailable | LeaseLost)

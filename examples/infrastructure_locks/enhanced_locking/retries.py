@@ -25,7 +25,8 @@ class RetryStrategy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitBreakerConfig:
-    """`reset_timeout` has no effect: a breaker is open for `timeout`, and then probes."""
+    """A breaker is open for `timeout`, and then probes. Failures that are longer apart than `reset_timeout` do not add
+    up."""
 
     failure_threshold: int = 5
     success_threshold: int = 3
@@ -34,7 +35,12 @@ class CircuitBreakerConfig:
 
     @property
     def breaker(self) -> Breaker:
-        return Breaker(failures=self.failure_threshold, successes=self.success_threshold, open_for=self.timeout)
+        return Breaker(
+            failures=self.failure_threshold,
+            successes=self.success_threshold,
+            open_for=self.timeout,
+            forget_after=self.reset_timeout,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

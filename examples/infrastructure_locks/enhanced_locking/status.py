@@ -6,19 +6,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from daybreak import Daybreak
-from daybreak.core.units import bucket
-from enhanced_locking.queueing import LOCKS
+from daybreak import BadInput, Daybreak
+from enhanced_locking.queueing import LOCKS, QueueConfig
 from enhanced_locking.timeouts import TimeoutManager
+from enhanced_locking.weights import LEVELS, Weights
 
 
-async def queue_status(app: Daybreak) -> dict[str, Any]:
-    """/api/queue/status"""
+async def queue_status(app: Daybreak, config: QueueConfig | None = None) -> dict[str, Any]:
+    """/api/queue/status. BadInput if the config says enable_metrics=False."""
+    config = config or QueueConfig()
+    if not config.enable_metrics:
+        raise BadInput("the metrics of this queue are switched off: QueueConfig(enable_metrics=False)")
     stats = (await app.astats(LOCKS)).queue
-    waiting = dict.fromkeys(("emergency", "critical", "high", "normal", "low"), 0)
-    for level, n in stats.by_priority.items():
-        name = bucket(level).name.lower()
-        waiting[name if name in waiting else "low"] += n
+    weights = Weights(config.priority_weights)
+    waiting = {level.name.lower(): 0 for level in LEVELS}
+    for rank, n in stats.by_priority.items():
+        waiting[weights.level(rank).name.lower()] += n
     return {
         "total_enqueued": stats.submitted,
         "total_processed": stats.processed,

@@ -12,8 +12,7 @@ from enum import StrEnum
 from daybreak import Daybreak, Retry, TooLate
 from daybreak.api.locks.time_limit import TimeLimit
 from daybreak.policy.durations import NO_DURATIONS, WINDOW, Hour, add_hours, hour_with, with_hour
-from daybreak.policy.timeouts import BOUNDS, MAX_ESCALATIONS, adapted
-from enhanced_locking.fixed import check_fixed
+from daybreak.policy.timeouts import BOUNDS, MAX_ESCALATIONS, PACE, LimitRules, adapted, check_rules
 
 
 class TimeoutType(StrEnum):
@@ -26,7 +25,8 @@ class TimeoutType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TimeoutConfig:
-    """`adaptation_factor` has no effect: a limit follows how long things take, not which share of them succeeds."""
+    """`adaptation_factor` is how fast a limit moves from its base to what was measured. `history_window` is from one
+    hour to 24 hours."""
 
     base_lock_timeout: timedelta = timedelta(seconds=30)
     base_queue_timeout: timedelta = timedelta(minutes=5)
@@ -37,7 +37,7 @@ class TimeoutConfig:
     enable_adaptive_timeout: bool = True
     min_timeout_multiplier: float = BOUNDS[0]
     max_timeout_multiplier: float = BOUNDS[1]
-    adaptation_factor: float = 0.1
+    adaptation_factor: float = PACE
     history_window: timedelta = WINDOW
 
     enable_escalation: bool = True
@@ -46,15 +46,19 @@ class TimeoutConfig:
     max_escalation_level: int = MAX_ESCALATIONS
 
     def __post_init__(self) -> None:
-        check_fixed(
-            self,
-            {
-                "enable_adaptive_timeout": True,
-                "min_timeout_multiplier": BOUNDS[0],
-                "max_timeout_multiplier": BOUNDS[1],
-                "history_window": WINDOW,
-                "max_escalation_level": MAX_ESCALATIONS,
-            },
+        check_rules(self.rules)
+
+    @property
+    def rules(self) -> LimitRules:
+        return LimitRules(
+            adaptive=self.enable_adaptive_timeout,
+            lowest=self.min_timeout_multiplier,
+            highest=self.max_timeout_multiplier,
+            pace=self.adaptation_factor,
+            window=self.history_window,
+            escalate=self.escalation_multiplier if self.enable_escalation else 1.0,
+            escalate_after=self.escalation_threshold,
+            max_escalations=self.max_escalation_level,
         )
 
     def base(self, kind: TimeoutType) -> timedelta:
@@ -88,13 +92,18 @@ class TimeoutManager:
 
     async def create_timeout(self, kind: TimeoutType, resource: str, user: str) -> Timeout:
         """The time runs when this returns."""
-        config = self.config
+        rules = self.config.rules
         limit = self.app.limit_time(
             kind.value,
             resource,
-            base=config.base(kind),
-            escalate=config.escalation_multiplier if config.enable_escalation else 1.0,
-            escalate_after=config.escalation_threshold,
+            base=self.config.base(kind),
+            adaptive=rules.adaptive,
+            bounds=(rules.lowest, rules.highest),
+            pace=rules.pace,
+            window=rules.window,
+            escalate=rules.escalate,
+            escalate_after=rules.escalate_after,
+            max_escalations=rules.max_escalations,
         )
         timeout = Timeout(limit, user, self.active)
         await timeout.has_begun.wait()
@@ -153,11 +162,14 @@ class Timeout:
         return TimeoutResult(True, took)
 
 
-def calculate_adaptive_timeout(base: timedelta, took: Iterable[timedelta]) -> timedelta:
-    """The limit after durations like these: the base while they are few, then twice what all but one in a hundred took
-    and no less than the longest that ended, never below a half of the base nor above three times as much. What took
-    three times the base was ended there."""
+def calculate_adaptive_timeout(
+    base: timedelta, took: Iterable[timedelta], config: TimeoutConfig | None = None
+) -> timedelta:
+    """The limit after durations like these: the base while they are few, then twice what 99 % of them took and no less
+    than the longest that ended, between the smallest and the largest multiple of the base. What took the largest
+    multiple was ended there."""
+    rules = (config or TimeoutConfig()).rules
     seen = Hour()
     for one in took:
-        seen = add_hours(seen, hour_with(one.total_seconds(), late=one >= 3 * base))
-    return adapted(base, with_hour(NO_DURATIONS, seen, datetime.now(UTC)))
+        seen = add_hours(seen, hour_with(one.total_seconds(), late=one >= rules.highest * base))
+    return adapted(base, with_hour(NO_DURATIONS, seen, datetime.now(UTC)), rules)

@@ -330,16 +330,29 @@ class Daybreak:
         resource: str,
         *,
         base: object = None,
+        adaptive: bool = True,
+        bounds: tuple[float, float] = (0.5, 3.0),
+        pace: float = 0.1,
+        window: object = "24h",
         escalate: float = 1.5,
         escalate_after: int = 3,
+        max_escalations: int = 5,
     ) -> TimeLimit:
-        """An adaptive time limit around code that is no job: `async with app.limit_time("connection", "db"):`. Kinds
-        are wait, acquisition, renewal, connection and operation; each has a base, which follows what is seen."""
-        from daybreak.api.locks.time_limit import TimeLimit  # noqa: PLC0415
+        """A time limit around code that is no job: `async with app.limit_time("connection", "db"):`. Kinds are wait,
+        acquisition, renewal, connection and operation; each has a base.
 
-        return TimeLimit(
-            lambda: self._sessions, kind, resource, base=base, escalate=escalate, escalate_after=escalate_after
-        )
+        An `adaptive` limit follows the durations of the last `window`, between two multiples of the base, the `bounds`.
+        A higher `pace` lets fewer durations move it. A limit that was too short `escalate_after` times in a row is
+        raised by the factor `escalate`, at most `max_escalations` times."""
+        from daybreak.api.locks.time_limit import TimeLimit  # noqa: PLC0415
+        from daybreak.policy.timeouts import LimitRules  # noqa: PLC0415
+
+        lowest, highest = bounds
+        rules = LimitRules(
+            adaptive=adaptive, lowest=lowest, highest=highest, pace=pace, window=duration(window, "window"),
+            escalate=escalate, escalate_after=escalate_after, max_escalations=max_escalations,
+        )  # fmt: skip
+        return TimeLimit(lambda: self._sessions, kind, resource, base=base, rules=rules)
 
     async def astats(self, queue: str | None = None) -> Stats:
         """What has happened so far, of one queue or of all: jobs, time limits and retries, in numbers."""

@@ -101,7 +101,7 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
 
 def _background(app: Daybreak, client: Client) -> list[Callable[[], Coroutine[Any, Any, None]]]:
     """What a worker does besides its jobs and services."""
-    background: list[Callable[[], Coroutine[Any, Any, None]]] = [client.learning.run]
+    background: list[Callable[[], Coroutine[Any, Any, None]]] = [client.durations.run]
     if app.hooks.is_durable:
         background.append(lambda: app.hooks.follow(client))
     alerts = alert_settings(app.settings.alerts)

@@ -48,8 +48,8 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 class TimeoutStats(Struct, frozen=True, kw_only=True):
     """`by_kind`: execution, hang, wait (in a queue), and the kinds of `limit_time`. `adjustments` is how often a limit
-    has moved to what was seen, `escalations` how many attempts had a longer one. `average` is how long things took that
-    have a limit, `active` how many running jobs have one."""
+    has moved to what was seen, `escalations` how often a longer one was in force. `average` is how long things took
+    that have a limit, `active` how many running jobs have one."""
 
     total: int = 0
     by_kind: dict[str, int] = {}
@@ -196,7 +196,7 @@ def _of_timeouts(counted: _Counted, adaptive: list[tuple[str, Durations]], activ
         total=sum(by_kind.values()),
         by_kind=by_kind,
         adjustments=sum(known.moved for _, known in adaptive),
-        escalations=counted.n("escalated"),
+        escalations=counted.n("escalated") + sum(known.escalated for _, known in adaptive),
         average=timedelta(seconds=seconds / seen) if seen else ZERO,
         active=active,
     )

@@ -73,7 +73,7 @@ class Sessions:
                     await self._prune()
                     found = Client(await self._make().open(), by=self.by, world=self.world)
                     if self._connecting is not None:
-                        found.learning.tell_also(self._connecting)
+                        found.durations.add_connect_timeout(self._connecting)
                     self._hand_over(found)
                     self._open[loop] = found
                     if loop is self.portal.loop:
@@ -106,7 +106,7 @@ class Sessions:
         for loop in [loop for loop in self._open if loop.is_closed()]:
             self._opening.pop(loop, None)
             client = self._open.pop(loop)
-            if client.learning.has_news:
+            if client.durations.has_news:
                 self._untold.append(client)
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(TOLD_WITHIN.total_seconds()):
@@ -115,7 +115,7 @@ class Sessions:
     def _hand_over(self, to: Client) -> None:
         untold, self._untold = self._untold, []
         for client in untold:
-            to.learning.take_over(client.learning)
+            to.durations.take_over(client.durations)
 
     # -- blocking ------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Sessions:
     def close(self) -> None:
         """Close the store of blocking callers. Using the app again opens it anew."""
         ended = [client for loop, client in list(self._open.items()) if loop.is_closed()]
-        if any(client.learning.has_news for client in (*ended, *self._untold)) and not self.portal.is_here:
+        if any(client.durations.has_news for client in (*ended, *self._untold)) and not self.portal.is_here:
             with contextlib.suppress(Exception):  # once open, it takes over what they have collected, and tells it
                 self.portal.run(self.client_within(TOLD_WITHIN))
         self.portal.close()
@@ -168,10 +168,10 @@ class Sessions:
                 self._now = None
             await self._prune()
             self._hand_over(client)
-            if client.learning.has_news:
+            if client.durations.has_news:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TOLD_WITHIN.total_seconds()):
-                        await client.learning.tend()
+                        await client.durations.sync()
             await client.store.close()
 
     def _forget(self) -> None:

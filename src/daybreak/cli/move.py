@@ -59,7 +59,7 @@ async def _move(here: Session, url: str, queue: str | None, *, wait: bool) -> Re
         await target.open()
         try:
             progress = _Progress(wait=wait)
-            mover = Mover(client.store, target, RealWorld(), by=platform.whoami(), queue=queue, tell=progress)
+            mover = Mover(client.store, target, RealWorld(), by=platform.whoami(), queue=queue, on_progress=progress)
             return await mover.run(wait=wait)
         finally:
             with contextlib.suppress(Exception):

@@ -23,8 +23,8 @@ from daybreak.core.model import Breaker, State
 from daybreak.policy.admit import MAX_SLOTS
 from daybreak.policy.resources import LOCK_PREFIX
 
-SETTINGS = ("slots", "rate", "burst", "max_waiting", "breaker", "failures", "successes", "open_for", "probes")
-BREAKER_SETTINGS = ("failures", "successes", "open_for", "probes")
+BREAKER_SETTINGS = ("failures", "successes", "open_for", "probes", "forget_after")
+SETTINGS = ("slots", "rate", "burst", "max_waiting", "breaker", *BREAKER_SETTINGS)
 
 
 @click.group(
@@ -154,7 +154,8 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
 def _opens(breaker: Breaker | None) -> str:
     if breaker is None:
         return ""
-    return f"{counted(breaker.failures, 'failure')} in a row; stays open for {lasted(breaker.open_for)}"
+    together = "" if breaker.forget_after is None else f", each within {lasted(breaker.forget_after)} of the last"
+    return f"{counted(breaker.failures, 'failure')} in a row{together}; stays open for {lasted(breaker.open_for)}"
 
 
 def _closes(breaker: Breaker | None) -> str:
@@ -190,6 +191,7 @@ def set_(name: str, words: tuple[str, ...], as_json: bool) -> int:
       burst        how many of them may start at once after an idle time
       max_waiting  refuse new jobs while this many wait for the resource; none: no limit
       breaker      on or off; its settings are failures=5 successes=2 open_for=60s probes=1
+                   forget_after=none
 
     Example:
       daybreak resources set api rate=10/s burst=5 breaker=on open_for=30s
@@ -235,10 +237,16 @@ async def _breaker_of(client: Client, name: str, word: str | None, given: dict[s
     if word not in (None, "on", "true", "yes"):
         raise BadInput(f"breaker={word}: write on or off")
     before = await settings_in(client, name)
-    changes: dict[str, Any] = {
-        key: duration_setting(text, key) if key == "open_for" else _whole(key, text) for key, text in given.items()
-    }
+    changes: dict[str, Any] = {key: _of_breaker(key, text) for key, text in given.items()}
     return msgspec.structs.replace(before.breaker or Breaker(), **changes)
+
+
+def _of_breaker(key: str, text: str) -> Any:
+    if key == "forget_after" and text.strip().lower() == "none":
+        return None
+    if key in ("open_for", "forget_after"):
+        return duration_setting(text, key)
+    return _whole(key, text)
 
 
 def _whole(key: str, text: str) -> int | str:

@@ -101,7 +101,7 @@ _NAMES = SUBMIT_OPTIONS | {"tag", "wait", "timeout_wait", "as_json"}
 async def submit_job(client: Client, spec: JobSpec, how: How) -> Job | None:
     """Submit a job. Without `--wait` print its id and return None; with it, return the job once it has ended. With
     `--json` print the job instead, after the wait if there is one."""
-    client.on_known = _hint_at_code
+    client.on_changed_code = _hint_at_code
     job_id = await client.submit(spec)
     if how.wait:
         note(f"submitted {job_id}")

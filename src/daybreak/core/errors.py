@@ -218,10 +218,9 @@ class LockCycle(Refused):
 class TooLate(DaybreakError, TimeoutError):
     """A block under `limit_time` ran longer than its limit, `seconds`."""
 
-    def __init__(self, kind: str, resource: str, seconds: float, base: float) -> None:
-        super().__init__(
-            f"{kind} of {resource}: not finished within its limit of {seconds:.3g} s (adaptive, base {base:.3g} s)"
-        )
+    def __init__(self, kind: str, resource: str, seconds: float, base: float, *, adaptive: bool = True) -> None:
+        source = f"adaptive, base {base:.3g} s" if adaptive else "written"
+        super().__init__(f"{kind} of {resource}: not finished within its limit of {seconds:.3g} s ({source})")
         self.seconds = seconds
 
 

@@ -436,12 +436,15 @@ DEFAULT_QUEUE: Final = QueueSettings()
 
 class Breaker(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The circuit breaker of a resource. It opens after so many consecutive transient `failures`, for `open_for`; then
-    `probes` jobs at a time may try the resource, and so many `successes` close it. Another failure opens it again."""
+    `probes` jobs at a time may try the resource, and so many `successes` close it. Another failure opens it again.
+    Failures that are longer apart than `forget_after` do not add up; None means that only a success resets the
+    count."""
 
     failures: int = 5
     successes: int = 2
     open_for: timedelta = timedelta(seconds=60)
     probes: int = 1
+    forget_after: timedelta | None = None
 
 
 class ResourceSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -461,7 +464,8 @@ class ResourceSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state of a resource's breaker; stored as a record of kind `gate`. Stores use two of its fields: no job starts
-    for `shut_for` after the record was written, and after that at most `probes` slots are in use."""
+    for `shut_for` after the record was written, and after that at most `probes` slots are in use. `failed_at` is the
+    last failure while closed, if the breaker forgets failures."""
 
     state: Literal["closed", "open"] = "closed"
     shut_for: timedelta = timedelta()
@@ -470,6 +474,7 @@ class Gate(Struct, frozen=True, omit_defaults=True, kw_only=True):
     successes: int = 0
     opened: int = 0
     opened_at: datetime | None = None
+    failed_at: datetime | None = None
 
 
 class Health(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The circuit breaker of a resource.
 
-closed   counts consecutive transient failures; at the limit it opens
+closed   counts consecutive transient failures, and forgets them after a while if told to; at the limit it opens
 open     no job starts for `open_for`; then probes may start, and their outcomes close it or keep it open
 """
 
@@ -48,10 +48,18 @@ def next_gate(gate: Gate, breaker: Breaker, signals: Iterable[Signal], now: date
 def _after_signal_while_closed(gate: Gate, breaker: Breaker, now: datetime, *, is_good: bool) -> Gate:
     if is_good:
         return Gate(opened=gate.opened) if gate.opened else NO_GATE
-    failures = gate.failures + 1
+    failures = 1 if _is_forgotten(gate, breaker, now) else gate.failures + 1
     if failures < breaker.failures:
-        return Gate(failures=failures, opened=gate.opened)
+        failed_at = None if breaker.forget_after is None else now
+        return Gate(failures=failures, opened=gate.opened, failed_at=failed_at)
     return _reopened(gate, breaker, failures, now)
+
+
+def _is_forgotten(gate: Gate, breaker: Breaker, now: datetime) -> bool:
+    """Whether the failures that were counted are too old to count."""
+    if breaker.forget_after is None or gate.failed_at is None:
+        return False
+    return now - gate.failed_at > breaker.forget_after
 
 
 def _after_probe(gate: Gate, breaker: Breaker, now: datetime, *, is_good: bool) -> Gate:

@@ -26,18 +26,19 @@ _MAX_CLASS: Final = 300  # classes above, and below, one second
 
 class Hour(Struct, frozen=True, omit_defaults=True):
     """The durations of one hour. `classes` counts them by class, including the `late` ones that ran into their limit.
-    `longest` is the longest one that was not late."""
+    `longest` is the longest one that was not late. `escalated` counts those whose limit was raised."""
 
     classes: dict[int, int] = {}
     seconds: float = 0.0
     late: int = 0
     longest: float = 0.0
+    escalated: int = 0
 
 
 class Durations(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The durations of each hour of the last day, and totals: how many were `seen`, how many were `late` (ran into
-    their limit), and how often the limit derived from them has `moved`. `limit` is `multiple` times the `base`. Stored
-    as a record of kind `durations`."""
+    their limit), how many had an `escalated` limit, and how often the limit derived from them has `moved`. `limit` is
+    `multiple` times the `base`. Stored as a record of kind `durations`."""
 
     hours: dict[int, Hour] = {}
     seen: int = 0
@@ -47,6 +48,7 @@ class Durations(Struct, frozen=True, omit_defaults=True, kw_only=True):
     base: float = 0.0
     limit: float = 0.0
     multiple: float = 0.0
+    escalated: int = 0
 
 
 NO_DURATIONS: Final = Durations()
@@ -55,7 +57,8 @@ NO_DURATIONS: Final = Durations()
 def is_sound(durations: Durations) -> bool:
     """Whether all numbers are in range. A record that another program wrote may contain anything."""
     hours = durations.hours.values()
-    counts = [durations.seen, durations.late, durations.moved, *(hour.late for hour in hours)]
+    counts = [durations.seen, durations.late, durations.moved, durations.escalated]
+    counts += [count for hour in hours for count in (hour.late, hour.escalated)]
     amounts = [durations.seconds, durations.base, durations.limit, durations.multiple]
     return (
         min(counts) >= 0
@@ -90,7 +93,14 @@ def with_hour(durations: Durations, fresh: Hour, now: datetime) -> Durations:
         seen=durations.seen + seen,
         late=durations.late + fresh.late,
         seconds=durations.seconds + fresh.seconds,
+        escalated=durations.escalated + fresh.escalated,
     )
+
+
+def within(durations: Durations, window: timedelta, now: datetime) -> Durations:
+    """The sketch with only the hours that the last `window` touches."""
+    oldest = hour_of(now - window)
+    return replace(durations, hours={at: kept for at, kept in durations.hours.items() if at >= oldest})
 
 
 def add_hours(one: Hour, other: Hour) -> Hour:
@@ -98,12 +108,18 @@ def add_hours(one: Hour, other: Hour) -> Hour:
     classes = dict(one.classes)
     for at, n in other.classes.items():
         classes[at] = classes.get(at, 0) + n
-    return Hour(classes, one.seconds + other.seconds, one.late + other.late, max(_longest(one), _longest(other)))
+    return Hour(
+        classes,
+        one.seconds + other.seconds,
+        one.late + other.late,
+        max(_longest(one), _longest(other)),
+        one.escalated + other.escalated,
+    )
 
 
-def hour_with(seconds: float, *, late: bool = False) -> Hour:
+def hour_with(seconds: float, *, late: bool = False, escalated: bool = False) -> Hour:
     """An hour that contains this one duration."""
-    return Hour({class_of(seconds): 1}, seconds, int(late), 0.0 if late else seconds)
+    return Hour({class_of(seconds): 1}, seconds, int(late), 0.0 if late else seconds, int(escalated))
 
 
 def longest_of(durations: Durations) -> float:

@@ -185,9 +185,15 @@ def _breaker(name: str, value: object) -> Breaker | None:
         raise BadInput(f"resource {name!r}: breaker={value!r}; write True or Breaker(failures=5, open_for='60s')")
     try:  # the constructor of a Struct does not check types
         open_for = duration(value.open_for, f"resource {name!r}: open_for")
-        made = msgspec.convert(msgspec.structs.asdict(msgspec.structs.replace(value, open_for=open_for)), Breaker)
+        forget_after = value.forget_after
+        if forget_after is not None:
+            forget_after = duration(forget_after, f"resource {name!r}: forget_after")
+        written = msgspec.structs.replace(value, open_for=open_for, forget_after=forget_after)
+        made = msgspec.convert(msgspec.structs.asdict(written), Breaker)
     except msgspec.ValidationError as error:
         raise BadInput(f"resource {name!r}: breaker: {error}") from None
-    if min(made.failures, made.successes, made.probes) < 1 or made.open_for <= ZERO:
-        raise BadInput(f"resource {name!r}: failures, successes, probes and open_for of a breaker must be above 0")
+    if min(made.failures, made.successes, made.probes) < 1 or made.open_for <= ZERO or made.forget_after == ZERO:
+        raise BadInput(
+            f"resource {name!r}: failures, successes, probes, open_for and forget_after of a breaker must be above 0"
+        )
     return made

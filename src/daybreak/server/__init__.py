@@ -24,6 +24,7 @@ This file imports nothing at first, so that `daybreak tokens` works without the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from daybreak.core.errors import Unsupported
@@ -31,23 +32,24 @@ from daybreak.core.errors import Unsupported
 if TYPE_CHECKING:
     from daybreak.api.app import Daybreak
     from daybreak.server.edge import Edge
+    from daybreak.server.routing import Routes
     from daybreak.server.settings import ServerSettings
 
 __all__ = ["asgi"]
 
 
-def asgi(app: Daybreak, settings: ServerSettings | None = None) -> Edge:
+def asgi(app: Daybreak, settings: ServerSettings | None = None, routes: Sequence[Routes] = ()) -> Edge:
     """The server of this app as an ASGI application, to be mounted in a FastAPI, Starlette or Django project.
 
     It uses the app's store on the event loop that serves the requests, and needs no lifespan events. Without
     `settings`, every route but the health checks needs a token, and the Host header is left to the outer application.
-    """
+    `routes` are served beside Daybreak's own, with the same access rules and problem documents."""
     try:
         from daybreak.server.application import build  # noqa: PLC0415 - only servers need Litestar
         from daybreak.server.settings import ServerSettings  # noqa: PLC0415
     except ImportError as error:
         raise missing_extra(error) from error
-    return build(app, settings or ServerSettings())
+    return build(app, settings or ServerSettings(), routes)
 
 
 def missing_extra(error: ImportError) -> Unsupported:

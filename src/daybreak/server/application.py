@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from litestar import Litestar, Request, Response
@@ -91,9 +91,9 @@ def all_routes() -> list[Route]:
     return [route for routes in ALL for route in routes.all]
 
 
-def build(app: Daybreak, settings: ServerSettings) -> Edge:
+def build(app: Daybreak, settings: ServerSettings, more: Sequence[Routes] = ()) -> Edge:
     """The ASGI application. A route without a policy is a mistake of the program, and is refused here."""
-    server = Server(app, settings, all_routes())
+    server = Server(app, settings, [*all_routes(), *(route for routes in more for route in routes.all)])
     return Edge(cast("ASGIApp", litestar_of(server)), settings, on_stop=server.live.stop, on_close=server.close)
 
 

@@ -462,12 +462,13 @@ class QueueChanges(Request, frozen=True):
 
 
 class BreakerBody(Answer, frozen=True):
-    """When a breaker opens and closes; `open_for` is in seconds."""
+    """When a breaker opens and closes; `open_for` and `forget_after` are in seconds."""
 
     failures: int
     successes: int
     open_for: float
     probes: int
+    forget_after: float | None
 
 
 class ResourceBody(Answer, frozen=True):
@@ -511,6 +512,7 @@ class BreakerChanges(Request, frozen=True):
     successes: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 2
     open_for: Duration = "60s"
     probes: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
+    forget_after: Duration | None = None
 
 
 class ResourceChanges(Request, frozen=True):

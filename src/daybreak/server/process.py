@@ -6,9 +6,9 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +22,9 @@ from daybreak.server import asgi, missing_extra
 from daybreak.server.access.sessions import create_code
 from daybreak.server.access.tokens import has_usable_token
 from daybreak.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from daybreak.server.routing import Routes
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8765
@@ -91,16 +94,27 @@ def settings_of(bind: Bind, settings: ServerSettings) -> ServerSettings:
     )
 
 
-def serve(app: Daybreak, bind: Bind, settings: ServerSettings, on_start: Callable[[str, str | None], None]) -> int:
-    """Serve until SIGTERM or Ctrl-C. `on_start` is told the address, and the sign-in link if there is one."""
+def serve(
+    app: Daybreak,
+    bind: Bind,
+    settings: ServerSettings,
+    on_start: Callable[[str, str | None], None],
+    routes: Sequence[Routes] = (),
+) -> int:
+    """Serve until SIGTERM or Ctrl-C. `on_start` gets the address, and the sign-in link if there is one. `routes` are
+    served beside Daybreak's own."""
     try:
-        return asyncio.run(_serve(app, bind, settings, on_start))
+        return asyncio.run(_serve(app, bind, settings, on_start, routes))
     except KeyboardInterrupt:
         return 0
 
 
 async def _serve(
-    app: Daybreak, bind: Bind, settings: ServerSettings, on_start: Callable[[str, str | None], None]
+    app: Daybreak,
+    bind: Bind,
+    settings: ServerSettings,
+    on_start: Callable[[str, str | None], None],
+    routes: Sequence[Routes],
 ) -> int:
     try:
         import uvicorn  # noqa: PLC0415 - only a server needs it
@@ -119,7 +133,7 @@ async def _serve(
         if bind.is_private:
             code = await create_code(client.store, by=app.by, now=now, valid_for=settings.sign_in_for)
             link = f"{address}/sign-in?code={code}"
-        application = asgi(app, settings)
+        application = asgi(app, settings, routes)
 
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 from daybreak import values
 from daybreak.core.errors import BadInput, DaybreakError, TooLarge
 from daybreak.values.errors import Refusal, step
-from daybreak.values.tagged_json import pairs, plain, rich, write_json
+from daybreak.values.tagged_json import from_tagged, to_tagged, write_dict, write_json
 
 MAX_STORED_BYTES: Final = 256 * 1024 * 1024  # of a result or a checkpoint; stores keep them whole
 STATE: Final = ("state",)
@@ -130,7 +130,7 @@ class Context:
     def state(self) -> Any:
         """The state of the last checkpoint, from this attempt or an earlier one; None if there is none."""
         if self._state is _UNREAD:
-            self._state = rich(self._kept[STATE]) if STATE in self._kept else None
+            self._state = from_tagged(self._kept[STATE]) if STATE in self._kept else None
         return self._state
 
     def step(self, name: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -222,18 +222,18 @@ class Context:
 
 def _written(value: object, path: tuple[str, ...]) -> object:
     try:
-        return plain(value, len(path))
+        return to_tagged(value, len(path))
     except Refusal as refusal:
-        raise refusal.at("".join(map(step, path))).named("checkpoint") from None
+        raise refusal.at("".join(map(step, path))).as_error("checkpoint") from None
 
 
 def _encoded(parts: Mapping[tuple[str, ...], object]) -> bytes:
     """A checkpoint as it is stored: {"state": ..., "steps": {name: ...}}."""
     steps = {path[1]: written for path, written in parts.items() if path[0] == STEPS}
     try:
-        named = pairs(steps, plain, lambda written, _: written, 1)
+        named = write_dict(steps, to_tagged, lambda written, _: written, 1)
     except Refusal as refusal:  # the name of a step cannot be encoded
-        raise refusal.at(step(STEPS)).named("checkpoint") from None
+        raise refusal.at(step(STEPS)).as_error("checkpoint") from None
     kept = write_json({"state": parts.get(STATE), STEPS: named})
     if len(kept) > MAX_STORED_BYTES:
         raise TooLarge(

@@ -198,7 +198,7 @@ class Lock:
         if self._kept_until - asked_at > self.lease_for.total_seconds() * 2 / 3:
             return
         lease_for = self.lease_for.total_seconds()
-        async with client.learning.limited("renewal of locks", BASES["renewal"], at_most=lease_for):
+        async with client.durations.limited("renewal of locks", BASES["renewal"], at_most=lease_for):
             if not await lock_job.renew(client, lease, self.lease_for):
                 raise LeaseLost(lease.job, lease.fence)
         self._kept_until = asked_at + lease_for
@@ -212,7 +212,7 @@ class Lock:
             asked_at = time.monotonic()
             try:
                 left = max(self._kept_until - asked_at, 0.05)
-                renewal = client.learning.limited("renewal of locks", BASES["renewal"], at_most=left)
+                renewal = client.durations.limited("renewal of locks", BASES["renewal"], at_most=left)
                 with patience.soon(min(left, 1.0)):
                     async with renewal:
                         held = await lock_job.renew(client, lease, self.lease_for)

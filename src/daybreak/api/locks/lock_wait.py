@@ -85,9 +85,9 @@ class LockWait:
 
     async def _stand_in_line(self, provided: dict[str, object]) -> None:
         self.granted_after = time.monotonic()
-        learning = self._client.learning
+        durations = self._client.durations
         try:
-            async with learning.limited("acquisition of locks", BASES["acquisition"]):
+            async with durations.limited("acquisition of locks", BASES["acquisition"]):
                 answer = await lock_job.ask(self._client, self._spec, self._declared, provided)
         except TimeoutError:
             raise StoreUnavailable(f"the store did not answer who asked for lock {self._told_names}") from None

@@ -15,11 +15,11 @@ from typing import Any, Self, TypeVar
 
 from daybreak.api.portal import Portal
 from daybreak.api.store_sessions import Sessions, homed
-from daybreak.client.duration_stats import ANSWERED_WITHIN
+from daybreak.client.duration_stats import LOAD_TIMEOUT
 from daybreak.core.errors import BadInput, StoreError, TooLate
 from daybreak.core.units import ZERO, duration
 from daybreak.policy.admit import check_name
-from daybreak.policy.timeouts import ESCALATE, ESCALATE_AFTER, base_of
+from daybreak.policy.timeouts import DEFAULT_RULES, LimitRules, base_of, check_rules
 
 _log = logging.getLogger("daybreak")
 
@@ -37,8 +37,7 @@ class TimeLimit:
         resource: str,
         *,
         base: object = None,
-        escalate: float = ESCALATE,
-        escalate_after: int = ESCALATE_AFTER,
+        rules: LimitRules = DEFAULT_RULES,
     ) -> None:
         check_name("resource", resource)
         self.kind, self.resource = kind, resource
@@ -46,10 +45,8 @@ class TimeLimit:
         self.base = usual if base is None else duration(base, "base")
         if self.base <= ZERO:
             raise BadInput("base must be longer than nothing")
-        if not 1 <= escalate <= 100 or escalate_after < 1:
-            raise BadInput("escalate must lie between 1 and 100, escalate_after must be 1 or more")
         self.seconds = self.base.total_seconds()
-        self._escalate, self._escalate_after = escalate, escalate_after
+        self._rules = check_rules(rules)
         self._find_sessions = sessions
         self._in_use = threading.Lock()
         self._began = 0.0
@@ -78,29 +75,31 @@ class TimeLimit:
     def check(self) -> None:
         """TooLate once the time is up."""
         if not self.remaining:
-            raise TooLate(self.kind, self.resource, self.seconds, self.base.total_seconds())
+            raise self._too_late()
+
+    def _too_late(self) -> TooLate:
+        base = self.base.total_seconds()
+        return TooLate(self.kind, self.resource, self.seconds, base, adaptive=self._rules.adaptive)
 
     @homed
     async def _find(self) -> timedelta:
         """The base where the store does not answer: it is not the store that the block needs."""
         try:
-            client = await self._sessions.client_within(ANSWERED_WITHIN)
+            client = await self._sessions.client_within(LOAD_TIMEOUT)
         except StoreError as error:
             _log.warning("how long %s takes is not known: %s", self._subject, error)
             client = None
         if client is None:
             return self.base
-        return await client.learning.limit(
-            self._subject, self.base, escalate=self._escalate, escalate_after=self._escalate_after
-        )
+        return await client.durations.limit(self._subject, self.base, self._rules)
 
     @homed
     async def _note(self, seconds: float, late: bool) -> None:
         """Told later, beside whatever comes next; without a store that is open, not at all."""
         client = self._sessions.client_if_open()
         if client is not None:
-            client.learning.note(self._subject, self.base, seconds, late=late)
-            client.learning.tend_soon()
+            client.durations.note(self._subject, self.base, seconds, late=late, rules=self._rules)
+            client.durations.sync_soon()
 
     # -- as a block ----------------------------------------------------------------------------------------------------
 
@@ -144,14 +143,14 @@ class TimeLimit:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        timeout, took, seconds = self._timeout, self._took(), self.seconds
+        timeout, took, too_late = self._timeout, self._took(), self._too_late()
         assert timeout is not None
         self._in_use.release()
         try:
             await timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
             await self._note(took, late=True)
-            raise TooLate(self.kind, self.resource, seconds, self.base.total_seconds()) from None
+            raise too_late from None
         if error is None or timeout.expired():
             await self._note(took, late=timeout.expired())
 
@@ -176,7 +175,4 @@ class TimeLimit:
         return limited  # type: ignore[return-value]
 
     def _another(self) -> TimeLimit:
-        return TimeLimit(
-            self._find_sessions, self.kind, self.resource, base=self.base, escalate=self._escalate,
-            escalate_after=self._escalate_after,
-        )  # fmt: skip
+        return TimeLimit(self._find_sessions, self.kind, self.resource, base=self.base, rules=self._rules)

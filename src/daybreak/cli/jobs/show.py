@@ -139,7 +139,7 @@ async def _limit(client: Client, job: Job) -> str:
     known now."""
     options, known = job.spec.options, None
     if options.timeout is not None and options.adaptive:
-        known = (await client.learning.read(execution_of(job.spec)))[0]
+        known = (await client.durations.read(execution_of(job.spec)))[0]
     # The timeout that ended the job raised no limit, because no attempt follows it.
     timeouts = job.timeouts - (job.reason is Reason.TIMEOUT and job.timeouts > 0)
     limit = limit_for(options, timeouts, known)

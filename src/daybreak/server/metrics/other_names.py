@@ -6,7 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 
 from daybreak.core.model import State
@@ -47,7 +52,7 @@ def atlantis(figures: Figures) -> Iterator[Metric]:
     size = GaugeMetricFamily("atlantis_queue_size", "Waiting requests", labels=("queue_type",))
     size.add_metric(("priority",), _waiting(figures))
     yield size
-    yield _waits(figures, "atlantis_queue_wait_time", "Wait for a lock or a slot, in seconds")
+    yield _total_waits(figures, "atlantis_queue_wait_time", "Wait for a lock or a slot, in seconds")
     operations = _total(figures, "daybreak_attempts")
     yield _counter("atlantis_timeouts", "Operations that ran into a time limit", _total(figures, "daybreak_timeouts"))
     yield _counter("atlantis_operations", "Operations that ended", operations)
@@ -77,6 +82,20 @@ def _gauge(name: str, about: str, value: float) -> Metric:
 
 def _counter(name: str, about: str, value: float) -> Metric:
     return CounterMetricFamily(name, about, value=value)
+
+
+def _total_waits(figures: Figures, name: str, about: str) -> Metric:
+    """How long jobs waited, as count and sum by priority. Locks are included: no worker measures those."""
+    family = SummaryMetricFamily(name, about, labels=("priority",))
+    found: dict[str, tuple[int, int]] = {}
+    for total in figures.totals:
+        if total.what == "waited":
+            priority = priority_name(total.priority)
+            n, took = found.get(priority, (0, 0))
+            found[priority] = (n + total.n, took + total.took)
+    for priority, (n, took) in sorted(found.items()):
+        family.add_metric((priority,), n, took / 1e6)
+    return family
 
 
 def _waits(figures: Figures, name: str, about: str) -> Metric:

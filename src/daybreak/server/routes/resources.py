@@ -81,6 +81,7 @@ async def _breaker(client: Client, name: str, said: BreakerChanges | bool | None
         successes=said.successes,
         open_for=duration(said.open_for, "open_for"),
         probes=said.probes,
+        forget_after=None if said.forget_after is None else duration(said.forget_after, "forget_after"),
     )
 
 
