@@ -91,7 +91,7 @@ async def awaits(ctx: Context) -> None: ...
         (yields_async, "wrap 'yields_async' is async.*: write def instead of async def"),
         (contextlib.asynccontextmanager(yields_async), "wrap 'yields_async' is async"),
         (awaits, "wrap 'awaits' neither yields nor returns a context manager: "),
-        (3, "3 is no function: write @app.wrap above a def"),
+        (3, "3 is not a function: write @app.wrap above a def"),
     ],
 )
 def test_a_wrap_that_would_fail_every_job_is_refused(app, given, told):
@@ -115,7 +115,7 @@ def test_what_a_wrap_is_called_with_is_the_context(app):
     def takes_none():
         yield
 
-    with pytest.raises(BadInput, match=r"wrap 'takes_none' is called with the context, and takes \(\)"):
+    with pytest.raises(BadInput, match=r"wrap 'takes_none' is called with the context, but its signature is \(\)"):
         app.wrap(takes_none)
 
 
@@ -163,12 +163,12 @@ def test_a_lifespan_that_does_not_yield_is_refused(app):
 
     with pytest.raises(BadInput, match="lifespan 'begins' neither yields nor returns a context manager"):
         app.lifespan(begins)
-    with pytest.raises(BadInput, match="lifespan 'yields_async' is called with nothing, and takes"):
+    with pytest.raises(BadInput, match="lifespan 'yields_async' is called with nothing, but its signature is"):
         app.lifespan(yields_async)
 
 
 def test_a_setup_takes_nothing_or_what_is_shared(app):
-    with pytest.raises(BadInput, match=r"3 is no function: write @app\.setup above a def"):
+    with pytest.raises(BadInput, match=r"3 is not a function: write @app\.setup above a def"):
         app.setup(3)
     with pytest.raises(BadInput, match="setup 'add' is called with nothing, or `shared`"):
         app.setup(add)

@@ -155,7 +155,7 @@ def count(app):
 
 
 def test_rows_with_the_same_key_and_other_content_are_a_conflict_that_names_both(app, add):
-    with pytest.raises(KeyConflict, match="rows 1 and 2 have the same idempotency key 'k1' but other content"):
+    with pytest.raises(KeyConflict, match="rows 1 and 2 have the same idempotency key 'k1' but different content"):
         add.using(key=lambda a, **_: f"k{a}").submit_many([{"a": 0}, {"a": 1}, {"a": 1, "b": 2}])
     assert count(app) == 0
 
@@ -264,11 +264,11 @@ def test_a_bad_row_is_named_and_nothing_is_submitted(app, add):
 @pytest.mark.parametrize(
     ("rows", "trouble"),
     [
-        ([{"a": 1, "b": 2}, 5], "row 1 of submit_many is int.*'a': ..., 'b': ....*map"),
-        (["ab"], "row 0 of submit_many is str"),
-        ([(1, 2)], "row 0 of submit_many is tuple"),
-        ({"a": 1, "b": 2}, "given one dict: give a list"),
-        ("ab", "given one str"),
+        ([{"a": 1, "b": 2}, 5], "row 1 of submit_many is of type int.*'a': ..., 'b': ....*map"),
+        (["ab"], "row 0 of submit_many is of type str"),
+        ([(1, 2)], "row 0 of submit_many is of type tuple"),
+        ({"a": 1, "b": 2}, "given a single dict: pass a list"),
+        ("ab", "given a single str"),
         (None, "given NoneType"),
         ([{1: 2}], "row 0"),
     ],
@@ -283,11 +283,11 @@ def test_what_is_no_row_is_named_and_nothing_is_submitted(app, add, rows, troubl
 @pytest.mark.parametrize(
     ("columns", "trouble"),
     [
-        (([1, 2], [3]), "column 2 of map ends after 1 element and"),
+        (([1, 2], [3]), "column 2 of map ends after 1 element, and"),
         (([1, 2], itertools.repeat(3)), "column 1 of map ends after 2 elements"),
         ((), "map was given no columns"),
         ((5,), "map was given int"),
-        (("ab", [1, 2]), "map was given one str"),
+        (("ab", [1, 2]), "map was given a single str"),
         (([1], [2], [3]), "takes 2 arguments; map was given 3 columns"),
     ],
 )
@@ -337,7 +337,7 @@ def test_what_is_no_handle_is_refused(app, given):
 
 
 def test_an_id_is_a_text(app):
-    with pytest.raises(BadInput, match="a job's id is a text, not 5"):
+    with pytest.raises(BadInput, match="a job's id is a string, not 5"):
         app.job(5)
 
 

@@ -62,9 +62,9 @@ def meddled(app: Daybreak, path: Path) -> Iterator[Meddled]:
     """Let this process use the app's store through a store that the test controls."""
     store = Meddled(path)
     app.close()
-    app._made = Sessions(lambda: store, app.world, app.by)
+    app._open_sessions = Sessions(lambda: store, app.world, app.by)
     try:
         yield store
     finally:
         app.close()
-        app._made = None
+        app._open_sessions = None

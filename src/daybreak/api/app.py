@@ -1,4 +1,4 @@
-"""Daybreak: the app. Composes everything below, decides nothing."""
+"""Daybreak: the app. It composes the layers below and decides nothing itself."""
 
 from __future__ import annotations
 
@@ -57,10 +57,11 @@ PAGE: Final = 500  # jobs that `find` fetches at a time
 
 
 class Daybreak:
-    """An app: tasks, and the store their jobs are in. Connections open on first use.
+    """An app: tasks, and the store that holds their jobs. Connections open on first use.
 
-    The store is `url`, else what DAYBREAK_URL, daybreak.toml or pyproject.toml say, else the file daybreak.db here.
-    `imports` names modules that define more tasks; `by` is written into every change that is made through this app."""
+    The store is `url`; without it the one that DAYBREAK_URL, daybreak.toml or pyproject.toml names; without those the
+    file daybreak.db in the working directory. `imports` names modules that define more tasks. `by` is recorded with
+    every change made through this app."""
 
     def __init__(
         self,
@@ -75,12 +76,13 @@ class Daybreak:
         self.by = whoami() if by is None else by
         self.program = Program()
         self.imports = [imports] if isinstance(imports, str) else list(imports)
-        self._said = url
+        self._url = url
         self.world = world or RealWorld()
         self.hooks = Hooks(self.world)
         self._settings: config.Settings | None = None
-        self._made: Sessions | None = None
-        self._making: dict[int, threading.Lock] = {}  # by process: in a fork nobody would let go of the other's
+        self._open_sessions: Sessions | None = None
+        # One lock per process id: a lock that another thread held at a fork would never be released in the child.
+        self._open_lock: dict[int, threading.Lock] = {}
 
     def __repr__(self) -> str:
         return f"<Daybreak on {self.settings.store}, {counted(len(self.program), 'task')}>"
@@ -90,40 +92,42 @@ class Daybreak:
         if self._settings is None:
             from daybreak import config  # noqa: PLC0415
 
-            self._settings = config.resolve(self._said)
+            self._settings = config.resolve(self._url)
         return self._settings
 
     def use(self, url: str) -> None:
-        """Work on another store from now on."""
-        self._said = url
+        """Switch to another store."""
+        self._url = url
         self._settings = None
-        if self._made is not None:
-            self._made.close()
-            self._made = None
+        if self._open_sessions is not None:
+            self._open_sessions.close()
+            self._open_sessions = None
 
     @property
     def _sessions(self) -> Sessions:
         """The open stores of this process, one per event loop."""
-        if self._made is None:
-            # Or two threads that begin together would each have their own store.
-            with self._making.setdefault(os.getpid(), threading.Lock()):
-                if self._made is None:
-                    url, connecting = self.settings.url, ConnectTimeout(self.world)
-                    self._made = Sessions(lambda: store_for(url, connecting), self.world, self.by, connecting)
-        return self._made
+        if self._open_sessions is None:
+            # Without the lock, two threads that start at the same time would each open a store.
+            with self._open_lock.setdefault(os.getpid(), threading.Lock()):
+                if self._open_sessions is None:
+                    url, connect_timeout = self.settings.url, ConnectTimeout(self.world)
+                    self._open_sessions = Sessions(
+                        lambda: store_for(url, connect_timeout), self.world, self.by, connect_timeout
+                    )
+        return self._open_sessions
 
     @property
     def portal(self) -> Portal:
-        """Where blocking calls run."""
+        """The event loop thread that runs blocking calls."""
         return self._sessions.portal
 
     _portal = portal
 
     async def client(self) -> Client:
-        """The async client of the running loop, for everything that has no method here."""
+        """The async client of the running loop, for operations that have no method here."""
         return await self._sessions.client()
 
-    # -- declaring -----------------------------------------------------------------------------------------------------
+    # -- declarations --------------------------------------------------------------------------------------------------
 
     @overload
     def task(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
@@ -136,8 +140,8 @@ class Daybreak:
     @overload
     def task(self, /, **options: Unpack[TaskOptions]) -> _Register: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-        """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`. A `timeout` holds as
-        written; `Adaptive("10m")` follows how long the task's jobs take. The options are those of
+        """Register a function as a task: `@app.task` or `@app.task(retry=3, timeout="10m", ...)`. A `timeout` is
+        fixed; `Adaptive("10m")` follows how long the task's jobs take. The options are those of
         `daybreak.tasks.options.TaskOptions`."""
         check_task_options(options)
         own = {name: options.pop(name) for name in Definition.OWN if name in options}
@@ -153,28 +157,30 @@ class Daybreak:
         return Task(definition, self)
 
     def find_task(self, name: str) -> Task[..., Any]:
-        """A registered task by its name or an alias; UnknownTask says what comes closest."""
+        """Return a registered task by its name or an alias. UnknownTask names the closest match."""
         return self._task(self.program[name])
 
     def rule(self, function: F) -> F:
-        """Let a function judge every job of a task before it is accepted, and every lock: it takes an `Admission`, and
-        returns what it changes (`{"priority": "high"}`) or None; it raises NotAllowed to refuse."""
+        """Register an admission rule: a function that is called for every job before it is accepted, and for every
+        lock. It takes an `Admission` and returns its changes (`{"priority": "high"}`) or None; it raises NotAllowed to
+        refuse."""
         check_rule(function)
         self.program.rules.append(function)
         return function
 
     def setup(self, function: F) -> F:
-        """Run in every child before its first job; may take `shared`, which jobs see as `ctx.shared`, and may yield."""
+        """Register a function that every child calls before its first job. It may take `shared`, which jobs see as
+        `ctx.shared`, and it may be a generator: the code after its yield runs when the child ends."""
         _check_call("setup", function, "nothing, or `shared`", 0, 1)
         self.program.setups.append(function)
         return function
 
     def wrap(self, function: Callable[[Context], Any]) -> Callable[[Context], Any]:
-        """A generator function around every job: what stands before its yield runs before, what stands after, after. It
-        is no async one, also around async tasks."""
+        """Register a generator function around every job: the code before its yield runs before the job, the code after
+        it runs after the job. It must be a sync generator, also for async tasks."""
         if inspect.isasyncgenfunction(inspect.unwrap(function)):
             raise BadInput(
-                f"wrap {_called(function)} is async, and sync tasks have no loop to await it on: "
+                f"wrap {_name_of(function)} is async, but sync tasks have no event loop to await it on: "
                 "write def instead of async def"
             )
         _check_call("wrap", function, "the context", 1)
@@ -182,21 +188,22 @@ class Daybreak:
         return function
 
     def lifespan(self, function: F) -> F:
-        """A generator function around a worker's life, sync or async; a dict it yields is found in `ctx.shared`."""
+        """Register a generator function, sync or async, that spans a worker's life. If it yields a dict, jobs find its
+        entries in `ctx.shared`."""
         _check_call("lifespan", function, "nothing", 0)
         self.program.lifespans.append(_managed("lifespan", function))
         return function
 
     def on(self, *kinds: str, durable: bool = False, name: str | None = None) -> Callable[[F], F]:
-        """Call a function when something of these kinds happens to a job; `*` is everything."""
+        """Register a function that is called for job events of these kinds; `*` means all kinds."""
         return self.hooks.on(*kinds, durable=durable, name=name)
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    def job(self, id: str) -> JobHandle[Any]:  # noqa: A002 - the word users know
-        """A handle on a job of which only the id is known. Whether it exists shows when something is asked of it."""
+    def job(self, id: str) -> JobHandle[Any]:  # noqa: A002 - the name that users know
+        """Return a handle on a job by its id. The first operation on the handle shows whether the job exists."""
         if not isinstance(id, str):
-            raise BadInput(f"a job's id is a text, not {id!r:.60}")
+            raise BadInput(f"a job's id is a string, not {id!r:.60}")
         return JobHandle(self._sessions, self.program, id, self.worker_command)
 
     async def afind(
@@ -213,8 +220,8 @@ class Daybreak:
         tag: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[JobInfo]:
-        """The jobs that match, newest first; queued ones alone in the order in which they will run. They are fetched
-        page by page while one goes through them. `app.job(info.id)` is the handle that changes one."""
+        """Iterate over the jobs that match, newest first. If only queued jobs are selected, they come in the order in
+        which they will run. Pages are fetched during the iteration. `app.job(info.id)` is the handle of a job."""
         where = _where(
             state=state,
             reason=reason,
@@ -227,7 +234,7 @@ class Daybreak:
             tag=tag,
         )
         if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise BadInput(f"find(limit={limit!r:.40}): write how many jobs at most, or leave it out for all")
+            raise BadInput(f"find(limit={limit!r:.40}): limit is the largest number of jobs; leave it out for all jobs")
         left, cursor = limit, None
         while left is None or left > 0:
             size = PAGE if left is None else min(left, PAGE)
@@ -256,8 +263,8 @@ class Daybreak:
         priority: object = None,  # noqa: A002, RUF100
         tag: str | None = None,
     ) -> int:
-        """How many jobs match. Without a filter, or by state, queue, task and priority, the store has the number ready;
-        other filters look at every job that they may mean."""
+        """Count the jobs that match. The store keeps counts by state, queue, task and priority; any other filter scans
+        the jobs."""
         where = _where(
             state=state,
             reason=reason,
@@ -275,13 +282,13 @@ class Daybreak:
     count = blocking(acount)
 
     def queue(self, name: str) -> QueueHandle:
-        """A handle on a queue: to add and take items without workers, to look at it, to pause it and change it."""
-        from daybreak.api.queues import QueueHandle  # noqa: PLC0415 - not needed where workers do the taking
+        """Return a handle on a queue: to add and take items without workers, to inspect, pause and change it."""
+        from daybreak.api.queues import QueueHandle  # noqa: PLC0415 - not needed where workers take the jobs
 
         return QueueHandle(lambda: self._sessions, self.hooks, name)
 
     def resource(self, name: str) -> ResourceHandle:
-        """A handle on something that jobs share: to look at it, and to change it while it is in use."""
+        """Return a handle on a shared resource: to inspect it, and to change it while it is in use."""
         from daybreak.api.locks.slots import ResourceHandle  # noqa: PLC0415
 
         return ResourceHandle(lambda: self._sessions, name)
@@ -303,23 +310,26 @@ class Daybreak:
         on_lost: Callable[[Lock], object] | None = None,
         owner: str | None = None,
     ) -> Lock:
-        """A lock, or several at once, for `with`, `async with` or as a decorator. Whoever waits stands in line by
-        priority, for at most `wait`; None waits for ever. `owner` is for whom, where it is not for this app's `by`."""
+        """Return a lock on one name or several, for `with`, `async with` or as a decorator. Waiters are served by
+        priority. A waiter gives up after `wait`; None waits forever. `owner` names the holder if it is not this app's
+        `by`."""
         from daybreak.api.locks import Lock  # noqa: PLC0415
 
         if self.program.rules:
-            priority = self._judged_lock(names, _priority(priority), owner)
+            priority = self._lock_priority(names, _priority(priority), owner)
         return Lock(
             lambda: self._sessions, names, priority=priority, wait=wait, lease=lease, on_lost=on_lost, owner=owner
         )
 
-    def _judged_lock(self, names: tuple[str, ...], priority: int, owner: str | None) -> int:
-        asked = Admission(task="lock", args={"names": names}, by=self.by, queue="lock", priority=priority, owner=owner)
-        return apply_rules(self.program.rules, asked).priority
+    def _lock_priority(self, names: tuple[str, ...], priority: int, owner: str | None) -> int:
+        request = Admission(
+            task="lock", args={"names": names}, by=self.by, queue="lock", priority=priority, owner=owner
+        )
+        return apply_rules(self.program.rules, request).priority
 
     def retrying(self, retry: object = "default", *, resource: str | None = None) -> Retrying:
-        """The retry policy of jobs around code that is no job, as a decorator: `@app.retrying(3)`. With a resource,
-        each try also holds a slot of it."""
+        """Apply the retry policy of jobs to code that is not a job, as a decorator: `@app.retrying(3)`. With a
+        resource, each attempt also holds one of its slots."""
         from daybreak.api.locks.retry import Retrying  # noqa: PLC0415
 
         return Retrying(retry, None if resource is None else self.resource(resource))
@@ -338,12 +348,12 @@ class Daybreak:
         escalate_after: int = 3,
         max_escalations: int = 5,
     ) -> TimeLimit:
-        """A time limit around code that is no job: `async with app.limit_time("connection", "db"):`. Kinds are wait,
-        acquisition, renewal, connection and operation; each has a base.
+        """Return a time limit for code that is not a job: `async with app.limit_time("connection", "db"):`. The kinds
+        are wait, acquisition, renewal, connection and operation; each has a default base.
 
         An `adaptive` limit follows the durations of the last `window`, between two multiples of the base, the `bounds`.
-        A higher `pace` lets fewer durations move it. A limit that was too short `escalate_after` times in a row is
-        raised by the factor `escalate`, at most `max_escalations` times."""
+        With a higher `pace`, fewer durations are enough to move it. After `escalate_after` timeouts in a row the limit
+        is multiplied by `escalate`, at most `max_escalations` times."""
         from daybreak.api.locks.time_limit import TimeLimit  # noqa: PLC0415
         from daybreak.policy.timeouts import LimitRules  # noqa: PLC0415
 
@@ -355,7 +365,7 @@ class Daybreak:
         return TimeLimit(lambda: self._sessions, kind, resource, base=base, rules=rules)
 
     async def astats(self, queue: str | None = None) -> Stats:
-        """What has happened so far, of one queue or of all: jobs, time limits and retries, in numbers."""
+        """Totals of one queue or of all queues: jobs, time limits and retries."""
         from daybreak.api.stats import stats_of  # noqa: PLC0415
 
         return await self._sessions.here(self._with_client(lambda client: stats_of(client, queue)))
@@ -365,7 +375,7 @@ class Daybreak:
     async def atrends(
         self, since: object = "24h", *, by: str = "queue", resolution: str | None = None, queue: str | None = None
     ) -> Trends:
-        """What happened since then, and how long jobs waited and ran, in one queue or in all.
+        """What happened since `since`, and how long jobs waited and ran, in one queue or in all queues.
 
         `since` is an age such as "7d", a timedelta, or an aware datetime; at most 30 days. `by` is "queue", "priority"
         or "task"; `resolution` is "minute", "hour" or "day", chosen by the age if left out."""
@@ -378,25 +388,25 @@ class Daybreak:
     trends = blocking(atrends)
 
     async def alocks(self) -> list[Waiter]:
-        """Everyone who holds a lock, then everyone who waits for one, the first in line first."""
+        """All lock holders, then all waiters in the order in which they will get the lock."""
         from daybreak.api.locks import all_waiters  # noqa: PLC0415
 
         return await self._sessions.here(self._with_client(all_waiters))
 
     locks = blocking(alocks)
 
-    async def _with_client(self, ask: Callable[[Client], Coroutine[Any, Any, R]]) -> R:
-        return await ask(await self._sessions.client())
+    async def _with_client(self, call: Callable[[Client], Coroutine[Any, Any, R]]) -> R:
+        return await call(await self._sessions.client())
 
     async def aas_completed(self, jobs: Iterable[JobHandle[R]], timeout: object = None) -> AsyncIterator[JobHandle[R]]:  # noqa: ASYNC109
-        """The jobs in the order in which they become final."""
+        """Iterate over the jobs in the order in which they become final."""
         limit = None if timeout is None else duration(timeout, "timeout")
         async for handle in as_completed(self._sessions, jobs, limit):
             yield handle
 
     as_completed = blocking_iter(aas_completed)
 
-    # -- working -------------------------------------------------------------------------------------------------------
+    # -- workers -------------------------------------------------------------------------------------------------------
 
     def worker_command(self) -> str:
         """The command that starts a worker for this app."""
@@ -405,28 +415,30 @@ class Daybreak:
         target = target_of(self)
         return "with app.worker(): ..." if target is None else f"daybreak worker {_short(target)}"
 
-    def worker_settings(self, **said: Unpack[WorkerOptions]) -> WorkerSettings:
-        """Worker settings from words, over those of the settings file."""
-        from daybreak.api.background_worker import settings_of  # noqa: PLC0415 - what only workers need is loaded with the first
+    def worker_settings(self, **options: Unpack[WorkerOptions]) -> WorkerSettings:
+        """Parse worker options. They override those of the settings file."""
+        from daybreak.api.background_worker import settings_of  # noqa: PLC0415 - loaded with the first worker only
 
-        return settings_of(self.settings.worker, said)
+        return settings_of(self.settings.worker, options)
 
     def worker(self, **settings: Unpack[WorkerOptions]) -> AbstractContextManager[Worker]:
-        """A worker in the background of the block, with children of its own. Leaving the block lets what runs end."""
+        """Run a worker with its own children in the background of the block. At the end of the block, running jobs
+        finish first."""
         refuse_during_import("worker")
         from daybreak.api.background_worker import in_background  # noqa: PLC0415
 
         return in_background(self, self.worker_settings(**settings))
 
     def aworker(self, **settings: Unpack[WorkerOptions]) -> AbstractAsyncContextManager[Worker]:
-        """A worker in the background of the block, with children of its own. Leaving the block lets what runs end."""
+        """Run a worker with its own children in the background of the block. At the end of the block, running jobs
+        finish first."""
         refuse_during_import("worker")
         from daybreak.api.background_worker import in_async_background  # noqa: PLC0415
 
         return in_async_background(self, self.worker_settings(**settings))
 
     def work(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Unpack[WorkerOptions]) -> None:
-        """Work here until every job this app could run has ended, or until a job has."""
+        """Run a worker here until every job that this app can run has ended, or until the given job has ended."""
         refuse_during_import("work")
         from daybreak.api.background_worker import until_idle  # noqa: PLC0415
 
@@ -434,12 +446,12 @@ class Daybreak:
             until_idle(self, self.worker_settings(**settings))
             return
         if not isinstance(until, JobHandle):
-            raise BadInput(f"work(until={until!r}): write 'idle' or a job's handle")
+            raise BadInput(f"work(until={until!r}): pass 'idle' or a job handle")
         with self.worker(**settings):
             until.wait()
 
     async def awork(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Unpack[WorkerOptions]) -> None:
-        """Work here until every job this app could run has ended, or until a job has."""
+        """Run a worker here until every job that this app can run has ended, or until the given job has ended."""
         refuse_during_import("work")
         from daybreak.api.background_worker import auntil_idle  # noqa: PLC0415
 
@@ -447,30 +459,30 @@ class Daybreak:
             await auntil_idle(self, self.worker_settings(**settings))
             return
         if not isinstance(until, JobHandle):
-            raise BadInput(f"work(until={until!r}): write 'idle' or a job's handle")
+            raise BadInput(f"work(until={until!r}): pass 'idle' or a job handle")
         async with self.aworker(**settings):
             await until.await_()
 
     def run_worker(self, settings: WorkerSettings, target: str | None = None) -> int:
-        """Work in this thread until a signal says otherwise: what `daybreak worker` does. Answers the exit code."""
+        """Run a worker in this thread until a signal stops it, as `daybreak worker` does. Returns the exit code."""
         from daybreak.api.background_worker import make_worker  # noqa: PLC0415
         from daybreak.worker.supervisor.process import serve  # noqa: PLC0415
 
         return serve(lambda: make_worker(self, settings, target), self.aclose)
 
-    # -- closing -------------------------------------------------------------------------------------------------------
+    # -- close ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the store. Using the app again opens it anew."""
+        """Close the store's connections. Using the app again opens them again."""
         self.hooks.close()
-        if self._made is not None:
-            self._made.close()
+        if self._open_sessions is not None:
+            self._open_sessions.close()
 
     async def aclose(self) -> None:
-        """Let go of the store. Using the app again opens it anew."""
+        """Close the store's connections. Using the app again opens them again."""
         await asyncio.to_thread(self.hooks.close)
-        if self._made is not None:
-            await self._made.aclose()
+        if self._open_sessions is not None:
+            await self._open_sessions.aclose()
 
     def __enter__(self) -> Self:
         return self
@@ -490,7 +502,7 @@ class Daybreak:
 
 
 class _Register(Protocol):
-    """What `@app.task(...)` gives: the decorator itself, typed by the function it is put on."""
+    """The type of `@app.task(...)`: a decorator that keeps the type of the function."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
@@ -506,13 +518,13 @@ _priority = priority
 
 
 def _where(*, task: object, **where: Any) -> dict[str, Any]:
-    """Filters as the client takes them; a task may be named by itself."""
+    """Filters as the client takes them. `task` may be a task object or a name."""
     return {**where, "task": task.name if isinstance(task, Task) else task}
 
 
-def _own(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task's definition keeps itself, as it is kept."""
-    own = dict(said)
+def _own(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the options that the task's definition stores itself."""
+    own = dict(options)
     if "priority" in own:
         own["priority"] = priority(own["priority"])
     aliases = own.get("aliases", ())
@@ -520,49 +532,50 @@ def _own(said: Mapping[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _managed(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A generator function as a context manager; of any other it is seen when it is called whether it makes one."""
+def _managed(decorator: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn a generator function into a context manager. Any other function is checked when it is called: it must return
+    a context manager."""
     if inspect.isasyncgenfunction(function):
         return contextlib.asynccontextmanager(function)
     if inspect.isgeneratorfunction(function):
         return contextlib.contextmanager(function)
     error = (
-        f"{what} {_called(function)} neither yields nor returns a context manager: "
-        "write what comes before, then a bare yield, then what comes after"
+        f"{decorator} {_name_of(function)} neither yields nor returns a context manager: "
+        "write the code that runs before, then a bare yield, then the code that runs after"
     )
     if inspect.iscoroutinefunction(function):
         raise BadInput(error)
 
     @functools.wraps(function)
     def checked(*args: Any) -> Any:
-        made = function(*args)
-        if not (hasattr(type(made), "__enter__") or hasattr(type(made), "__aenter__")):
+        manager = function(*args)
+        if not (hasattr(type(manager), "__enter__") or hasattr(type(manager), "__aenter__")):
             raise BadInput(error)
-        return made
+        return manager
 
     return checked
 
 
-def _check_call(what: str, function: Callable[..., Any], takes: str, *counts: int) -> None:
-    """Whether it can be called with so many arguments."""
+def _check_call(decorator: str, function: Callable[..., Any], arguments: str, *counts: int) -> None:
+    """Check that the function can be called with one of these numbers of arguments."""
     if not callable(function):
-        raise BadInput(f"{function!r:.80} is no function: write @app.{what} above a def")
+        raise BadInput(f"{function!r:.80} is not a function: write @app.{decorator} above a def")
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # one that is not written in Python
+    except (ValueError, TypeError):  # the function is not written in Python
         return
     for count in counts:
         with contextlib.suppress(TypeError):
             signature.bind(*range(count))
             return
-    raise BadInput(f"{what} {_called(function)} is called with {takes}, and takes {signature}")
+    raise BadInput(f"{decorator} {_name_of(function)} is called with {arguments}, but its signature is {signature}")
 
 
-def _called(function: Callable[..., Any]) -> str:
+def _name_of(function: Callable[..., Any]) -> str:
     return repr(getattr(function, "__name__", type(function).__name__))
 
 
 def _short(target: str) -> str:
-    """A target as one would type it from here."""
+    """The target relative to the working directory."""
     here = str(Path.cwd()) + os.sep
     return target.removeprefix(here).removesuffix(":app") if target.startswith(here) else target

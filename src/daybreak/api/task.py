@@ -1,4 +1,4 @@
-"""A task as people use it: call it, or submit it, with options before the arguments."""
+"""The public task object: call it directly, or submit it as a job. Options precede the arguments: `using(...)`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHUNK: Final = 5000
 
 
 class TaskApp(Protocol):
-    """What a task uses of its app."""
+    """The parts of the app that a task uses."""
 
     by: str
     hooks: Hooks
@@ -48,7 +48,7 @@ class TaskApp(Protocol):
 
 
 class Task(Generic[P, R]):
-    """A registered function. `task(...)` runs it here and now; `task.submit(...)` makes it a job."""
+    """A registered function. `task(...)` calls it in this process; `task.submit(...)` submits it as a job."""
 
     def __init__(self, definition: Definition, app: TaskApp, options: Mapping[str, Any] | None = None) -> None:
         self.definition = definition
@@ -67,7 +67,7 @@ class Task(Generic[P, R]):
 
     @property
     def _sessions(self) -> Sessions:
-        return self._app._sessions  # noqa: SLF001 - the app and its tasks are one module in all but name
+        return self._app._sessions  # noqa: SLF001 - the app and its tasks share these internals
 
     @property
     def _portal(self) -> Portal:
@@ -77,24 +77,25 @@ class Task(Generic[P, R]):
         return f"<task {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The plain function, here and now, outside any queue."""
+        """Call the plain function in this process, outside any queue."""
         if not self.definition.takes_context:
             return self.definition.function(*args, **kwargs)
         return self.definition.function(current.get(None) or Context(task=self.name), *args, **kwargs)
 
     def using(self, **options: Unpack[JobOptions]) -> Task[P, R]:
-        """The same task with other options for what is submitted through it."""
+        """Return the same task with other options for the jobs submitted through it."""
         check_job_options(options)
         return Task(self.definition, self._app, {**self._options, **options})
 
     def upgrade(self, from_version: int) -> Callable[[Upgrade], Upgrade]:
-        """Say how stored arguments of an older version become those of the next: `def up(args: dict) -> dict`."""
+        """Register a function that converts stored arguments of an older version to the next version:
+        `def up(args: dict) -> dict`."""
 
         def register(function: Upgrade) -> Upgrade:
             if not 0 <= from_version < self.definition.version:
                 raise BadInput(
                     f"task {self.name!r} is at version {self.definition.version}: "
-                    f"an upgrade from {from_version} leads nowhere"
+                    f"an upgrade from version {from_version} is never used"
                 )
             self.definition.upgrades[from_version] = function
             return function
@@ -104,32 +105,35 @@ class Task(Generic[P, R]):
     # -- submitting ----------------------------------------------------------------------------------------------------
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
+        """Submit a job with the function's own arguments; it is accepted and durable when this returns. Set options
+        with using(...) first."""
         refuse_during_import("submit")
-        made = self._spec(check_size(self.name, self.definition.arguments.encode(args, kwargs)), args, kwargs)
-        spec = self._sharing(made, args, kwargs)
+        plain = self._spec(check_size(self.name, self.definition.arguments.encode(args, kwargs)), args, kwargs)
+        spec = self._with_resources(plain, args, kwargs)
         if spec.options.resources:
             self._provide(spec)
         if (connection := self._options.get("tx")) is not None:
             [job] = self._portal.run(self._sessions.client()).submit_within([spec], connection)
             return self._handle(job)
-        like = self._template if spec is made and "id" not in self._options else None
-        accepted = self._sessions.insert(spec, like)
-        self._app.hooks.submitted(spec, accepted)
-        return self._handle(accepted)
+        template = self._template if spec is plain and "id" not in self._options else None
+        job = self._sessions.insert(spec, template)
+        self._app.hooks.submitted(spec, job)
+        return self._handle(job)
 
     async def asubmit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Accepted and durable when this returns. Takes the function's own arguments; options go before: using(...)."""
+        """Submit a job with the function's own arguments; it is accepted and durable when this returns. Set options
+        with using(...) first."""
         refuse_during_import("submit")
-        spec = self._sharing(self._spec(self.definition.arguments.encode(args, kwargs), args, kwargs), args, kwargs)
+        plain = self._spec(self.definition.arguments.encode(args, kwargs), args, kwargs)
+        spec = self._with_resources(plain, args, kwargs)
         if spec.options.resources:
             await self._sessions.here(self._aprovide(spec))
         if (connection := self._options.get("tx")) is not None:
             [job] = await (await self._sessions.client()).submit_within_async([spec], connection)
             return self._handle(job)
-        accepted = await self._sessions.here(self._accept(spec))
-        self._app.hooks.submitted(spec, accepted)
-        return self._handle(accepted)
+        job = await self._sessions.here(self._accept(spec))
+        self._app.hooks.submitted(spec, job)
+        return self._handle(job)
 
     async def _accept(self, spec: JobSpec) -> str:
         return await (await self._sessions.client()).submit(spec)
@@ -137,13 +141,15 @@ class Task(Generic[P, R]):
     @homed
     async def asubmit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """Submit one job for each row of named arguments, in few transactions. All rows and their keys are checked
-        before the first is sent; what a full queue or a conflict refuses is an error that names the row."""
+        before the first row is sent. If a full queue or a conflict refuses a row, the error names that row."""
         refuse_during_import("submit_many")
         specs = list(self._rows(rows))
         if "id" in self._options and len(specs) > 1:
-            raise BadInput("using(id=...) names one job; submit_many and map make one for each row: leave the id out")
+            raise BadInput("using(id=...) names one job, but submit_many and map make a job per row: leave the id out")
         if "tx" in self._options:
-            raise BadInput("submit_many and map have transactions of their own: submit(...) the rows of using(tx=...)")
+            raise BadInput(
+                "submit_many and map use transactions of their own: with using(tx=...), call submit(...) for each row"
+            )
         _check_rows(specs)
         sessions = self._sessions
         client = await sessions.client()
@@ -154,10 +160,10 @@ class Task(Generic[P, R]):
         handles: list[JobHandle[R]] = []
         for start in range(0, len(specs), CHUNK):
             chunk = specs[start : start + CHUNK]
-            # What rules have judged may differ in more than its arguments.
-            many = client.submit_many if self._app.program.rules else partial(client.submit_like, self._template)
-            for spec, answer in zip(chunk, await many(chunk), strict=True):
-                job = answer.job if answer.verdict is Verdict.NEW else _accepted(spec, answer, len(handles))
+            # Admission rules may change more than the arguments, so then the specs do not share the template.
+            insert = client.submit_many if self._app.program.rules else partial(client.submit_like, self._template)
+            for spec, inserted in zip(chunk, await insert(chunk), strict=True):
+                job = inserted.job if inserted.verdict is Verdict.NEW else _accepted(spec, inserted, len(handles))
                 handles.append(JobHandle(sessions, self._app.program, job, self._app.worker_command))
                 self._app.hooks.submitted(spec, job)
         return handles
@@ -166,32 +172,33 @@ class Task(Generic[P, R]):
         encode = self.definition.arguments.encode_named
         for number, given in enumerate(_each("submit_many", rows)):
             if (row := _named(given)) is None:
-                wanted = ", ".join(f"{name!r}: ..." for name in self.definition.parameters)
+                expected = ", ".join(f"{name!r}: ..." for name in self.definition.parameters)
                 raise BadInput(
-                    f"row {number} of submit_many is {type(given).__name__}, not arguments by their names:"
-                    f" give {{{wanted}}}, or bare values to map(...)"
+                    f"row {number} of submit_many is of type {type(given).__name__}, not a mapping of argument names:"
+                    f" pass {{{expected}}}, or pass plain values to map(...)"
                 )
             try:
                 named = dict(row)
-                yield self._sharing(self._spec(check_size(self.name, encode(row)), (), named), (), named)
+                yield self._with_resources(self._spec(check_size(self.name, encode(row)), (), named), (), named)
             except BadInput as error:
                 raise type(error)(f"row {number}: {error}") from None
 
     submit_many = blocking(asubmit_many)
 
     async def amap(self, *columns: Iterable[Any], timeout: object = None) -> list[R]:  # noqa: ASYNC109
-        """Submit one job for each element, or for each set of them, as `map` does; the results in the same order."""
+        """Submit one job per element, or per tuple of elements as the builtin `map` does, and return the results in the
+        same order."""
         names = self.definition.parameters
         if len(columns) > len(names):
             takes, given = counted(len(names), "argument"), counted(len(columns), "column")
             raise BadInput(f"task {self.name!r} takes {takes}; map was given {given}")
-        handles = await self.asubmit_many(dict(zip(names, row, strict=False)) for row in _side_by_side(columns))
+        handles = await self.asubmit_many(dict(zip(names, row, strict=False)) for row in _zip_columns(columns))
         return [await handle.aresult(timeout) for handle in handles]
 
     map = blocking(amap)
 
     def _spec(self, args: bytes, positional: tuple[Any, ...], named: dict[str, Any]) -> JobSpec:
-        """Options are read once; only the id, the arguments and the key differ from job to job."""
+        """Build the spec of one job. Options are parsed once; only the id, the arguments and the key differ by job."""
         if self._template is None:
             self._template = self._make_template()
         template = self._template
@@ -220,17 +227,18 @@ class Task(Generic[P, R]):
     def _key_of(self, key_by: Callable[..., object], positional: tuple[Any, ...], named: dict[str, Any]) -> str:
         key = key_by(**self.definition.named(positional, named))
         if not isinstance(key, str) or not key:
-            raise BadInput(f"using(key=...) of task {self.name!r} returned {key!r:.60}: it must return a text")
+            raise BadInput(f"using(key=...) of task {self.name!r} returned {key!r:.60}: it must return a string")
         check_name("key", key)
         return key
 
-    # -- what its jobs share -------------------------------------------------------------------------------------------
+    # -- rules and resources -------------------------------------------------------------------------------------------
 
-    def _sharing(self, spec: JobSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
-        """The spec as the app's rules leave it, with what this job needs, which may follow from its arguments."""
+    def _with_resources(self, spec: JobSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobSpec:
+        """Apply the app's admission rules, then add the resources that the job needs. They may depend on its
+        arguments."""
         resource = self._options.get("resource", self.definition.resource)
         if self._app.program.rules:
-            spec, resource = self._judged(spec, resource, args, kwargs)
+            spec, resource = self._with_rules(spec, resource, args, kwargs)
         if resource is None:
             return spec
         shares = self.definition.shares(resource, args, kwargs)
@@ -245,10 +253,10 @@ class Task(Generic[P, R]):
                 self._declared[share.resource.name] = share.resource
         return msgspec.structs.replace(spec, options=options)
 
-    def _judged(
+    def _with_rules(
         self, spec: JobSpec, resource: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[JobSpec, object]:
-        asked = Admission(
+        submitted = Admission(
             task=spec.task,
             args=self.definition.named(args, kwargs),
             by=spec.by,
@@ -260,21 +268,26 @@ class Task(Generic[P, R]):
             resource=resource,
             said=frozenset(self._options),
         )
-        found = apply_rules(self._app.program.rules, asked)
-        if found is asked:
+        admitted = apply_rules(self._app.program.rules, submitted)
+        if admitted is submitted:
             return spec, resource
-        # What its key stands for is what was asked: rules may answer otherwise tomorrow.
-        judged = msgspec.structs.replace(
-            spec, queue=found.queue, priority=found.priority, owner=found.owner, tags=found.tags, meta=dict(found.meta)
+        # The digest of the key covers the values before the rules: the rules may change between two submissions.
+        changed = msgspec.structs.replace(
+            spec,
+            queue=admitted.queue,
+            priority=admitted.priority,
+            owner=admitted.owner,
+            tags=admitted.tags,
+            meta=dict(admitted.meta),
         )
-        return judged, found.resource
+        return changed, admitted.resource
 
     def _provide(self, *specs: JobSpec) -> None:
         if any(self._new(spec) for spec in specs):
             self._portal.run(self._aprovide(*specs))
 
     async def _aprovide(self, *specs: JobSpec) -> None:
-        """What the code says of resources is there before the first job that needs them."""
+        """Store the settings that the code declares for resources, before the first job that needs them."""
         new = {name: self._declared[name] for spec in specs for name in self._new(spec)}
         if new:
             sessions = self._sessions
@@ -282,7 +295,7 @@ class Task(Generic[P, R]):
             sessions.provided.update((name, resource.settings) for name, resource in new.items())
 
     def _new(self, spec: JobSpec) -> list[str]:
-        """Those of its resources of which the store does not know yet what the code says."""
+        """The job's resources whose declared settings are not in the store yet."""
         provided, declared = self._sessions.provided, self._declared
         return [name for name in _names(spec) if name in declared and provided.get(name) != declared[name].settings]
 
@@ -291,12 +304,12 @@ class Task(Generic[P, R]):
 
 
 async def prepare(task: Task[..., Any], named: Mapping[str, Any], *, by: str) -> JobSpec:
-    """The job that `task.submit(**named)` would make, for a caller named `by`; nothing is submitted. The app's rules
-    have judged it, and the store knows what the code says of its resources. For servers, which submit for others."""
+    """Build the job that `task.submit(**named)` would submit, for a caller named `by`, without submitting it. The app's
+    rules are applied, and the resources' declared settings are stored. For servers, which submit for others."""
     arguments = dict(named)
     encoded = check_size(task.name, task.definition.arguments.encode_named(arguments))
-    made = msgspec.structs.replace(task._spec(encoded, (), arguments), by=by)  # noqa: SLF001 - a method in all but name
-    spec = task._sharing(made, (), arguments)  # noqa: SLF001
+    plain = msgspec.structs.replace(task._spec(encoded, (), arguments), by=by)  # noqa: SLF001 - of this module
+    spec = task._with_resources(plain, (), arguments)  # noqa: SLF001
     if spec.options.resources:
         await task._aprovide(spec)  # noqa: SLF001
     return spec
@@ -306,64 +319,64 @@ def _names(spec: JobSpec) -> list[str]:
     return [need.resource for need in spec.options.resources]
 
 
-def _each(what: str, rows: Iterable[Any]) -> Iterator[Any]:
+def _each(method: str, rows: Iterable[Any]) -> Iterator[Any]:
     kind = type(rows)
     if isinstance(rows, str | bytes | bytearray | Mapping):
-        raise BadInput(f"{what} was given one {kind.__name__}: give a list of what it should go through")
+        raise BadInput(f"{method} was given a single {kind.__name__}: pass a list")
     if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
-        raise BadInput(f"{what} was given {kind.__name__}, which is nothing to go through: give a list")
+        raise BadInput(f"{method} was given {kind.__name__}, which is not iterable: pass a list")
     return iter(rows)
 
 
 _ENDED: Final = object()
 
 
-def _side_by_side(columns: tuple[Iterable[Any], ...]) -> Iterator[tuple[Any, ...]]:
-    """One of each for a job. Columns may be endless, if not all are."""
+def _zip_columns(columns: tuple[Iterable[Any], ...]) -> Iterator[tuple[Any, ...]]:
+    """Yield one row per job. All columns must have the same length."""
     if not columns:
-        raise BadInput("map was given no columns: give the values of the first parameter, and of those that follow")
+        raise BadInput("map was given no columns: pass one list of values per parameter, in the parameters' order")
     for number, row in enumerate(zip_longest(*[_each("map", column) for column in columns], fillvalue=_ENDED)):
         for column, value in enumerate(row, 1):
             if value is _ENDED:
                 raise BadInput(
-                    f"column {column} of map ends after {counted(number, 'element')} and another goes on:"
-                    " it takes one of each for a job"
+                    f"column {column} of map ends after {counted(number, 'element')}, and another column is longer:"
+                    " each job takes one element of every column, so make them equally long"
                 )
         yield row
 
 
 def _named(row: Any) -> Mapping[str, Any] | None:
-    """Arguments by their names, also in a row of a database or a table, which is no Mapping by its class."""
+    """The row as a mapping of argument names. Rows of databases and tables often behave like one without being one."""
     if isinstance(row, Mapping):
         return row
     return dict(row) if hasattr(type(row), "keys") and hasattr(type(row), "__getitem__") else None
 
 
 def _check_rows(specs: Sequence[JobSpec]) -> None:
-    """Two rows with one key are one job, if they have the same content."""
+    """Refuse two rows that have the same key and different content. With the same content they are one job."""
     rows: dict[str, int] = {}
     for number, spec in enumerate(specs):
         if spec.key is None:
             continue
         first = rows.setdefault(spec.key, number)
         if specs[first].digest != spec.digest:
-            note = f"rows {first} and {number} have the same idempotency key {spec.key!r} but other content"
+            note = f"rows {first} and {number} have the same idempotency key {spec.key!r} but different content"
             raise KeyConflict(spec.key, "", f"{note}: nothing was submitted")
 
 
-def _accepted(spec: JobSpec, answer: Inserted, row: int) -> str:
-    match answer.verdict:
+def _accepted(spec: JobSpec, inserted: Inserted, row: int) -> str:
+    match inserted.verdict:
         case Verdict.FULL:
             raise QueueFull(spec.queue, note=_refused(row), resources=_names(spec))
-        case Verdict.CONFLICT if answer.same == "unique":
-            raise UniqueConflict(spec.unique or "", answer.job)
+        case Verdict.CONFLICT if inserted.same == "unique":
+            raise UniqueConflict(spec.unique or "", inserted.job)
         case Verdict.CONFLICT:
-            raise KeyConflict(spec.key or "", answer.job, _refused(row))
+            raise KeyConflict(spec.key or "", inserted.job, _refused(row))
         case Verdict.SPENT:
-            raise KeySpent(spec.key or "", answer.job, _refused(row))
+            raise KeySpent(spec.key or "", inserted.job, _refused(row))
         case _:
-            return answer.job
+            return inserted.job
 
 
 def _refused(row: int) -> str:
-    return f"row {row} was refused, the rows before it were accepted"
+    return f"row {row} was refused; the rows before it were accepted"

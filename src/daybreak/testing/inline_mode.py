@@ -103,7 +103,7 @@ class Inline:
         async with contextlib.AsyncExitStack() as around:
             around.callback(self._restore.close)
             self._replace(app, "world", self.clock)
-            self._replace(app, "_made", self._sessions)
+            self._replace(app, "_open_sessions", self._sessions)
             self._replace(app.hooks, "world", self.clock)
             self._replace(app.hooks, "inline", True)
             # Told by the client, at once: the face does so only when its call returns, and the job has ended by then.
