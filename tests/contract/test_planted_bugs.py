@@ -22,6 +22,7 @@ from daybreak.testing.contract import crowds, holders
 BUGS = [
     # promise, what is wrong, who notices
     (1, ledgers.ResumedJobIsForgotten, "test_a_suspended_job_is_held_until_it_is_resumed"),
+    (1, ledgers.StartedJobIsStillScheduled, "test_a_scheduled_job_can_be_started_before_its_time"),
     (1, ledgers.SameIdIsANewJob, "test_submitting_the_same_id_twice_is_one_job"),
     (1, stores.OneBadItemSinksTheBatch, "test_one_bad_item_sinks_no_other_in_a_batch"),
     (1, ledgers.RefusedJobKeepsItsKey, "test_a_refused_job_leaves_no_trace"),

@@ -291,7 +291,7 @@ class Usage(Struct, frozen=True, order=True, kw_only=True):
     shut_until: datetime | None = None
 
 
-Action = Literal["cancel", "suspend", "resume", "retry", "remove", "rerank"]
+Action = Literal["cancel", "suspend", "resume", "retry", "remove", "rerank", "start"]
 
 
 class Amend(Struct, frozen=True, kw_only=True):
@@ -301,6 +301,7 @@ class Amend(Struct, frozen=True, kw_only=True):
     suspend  a running job is only asked to stop; a waiting one is suspended at once.
     resume   a suspended job waits again.
     rerank   to `priority` or, without one, to the rank that the queue's present discipline gives.
+    start    a scheduled job is queued now, before its time.
     retry    a final job runs again with a new budget of attempts; its history and its fence continue.
     remove   final jobs only: unfinished ones must be cancelled first. Their idempotency keys are free at once."""
 

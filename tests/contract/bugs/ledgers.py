@@ -22,6 +22,15 @@ class ResumedJobIsForgotten(Ledger):
         return verdict
 
 
+class StartedJobIsStillScheduled(Ledger):
+    def _amend_start(self, entry, amend, now):
+        due = entry.due
+        verdict = super()._amend_start(entry, amend, now)
+        if due is not None and verdict == "done":
+            self.due[due[0]].add(due[1], entry.seq)
+        return verdict
+
+
 class SameIdIsANewJob(Ledger):
     def insert(self, spec, now, **how):
         self.ids.pop(spec.id, None)

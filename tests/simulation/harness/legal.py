@@ -34,7 +34,7 @@ TABLE: Final[dict[str, tuple[frozenset[State | None], frozenset[State | None]]]]
 # Which operation may write which event: nothing changes by itself.
 WRITERS: Final[dict[str, frozenset[str]]] = {
     "submitted": frozenset({"insert", "exchange"}),
-    "due": frozenset({"exchange", "advance"}),
+    "due": frozenset({"exchange", "advance", "amend"}),
     "started": frozenset({"exchange"}),
     "lease_expired": frozenset({"reap"}),
     "cancel_requested": frozenset({"amend"}),

@@ -84,6 +84,15 @@ class Amending(Book):
         self.drop(entry, now, keys_for=None)
         return "done"
 
+    def _amend_start(self, entry: Entry, amend: Amend, now: Now) -> str:
+        if entry.state is not State.SCHEDULED:
+            return "refused"
+        self._exit(entry)
+        entry.state, entry.due = self._first_state(entry, now), None
+        self._enter(entry)
+        self._record(entry, "due", now, amend.by, state=entry.state, note=amend.note)
+        return "done"
+
     def _amend_rerank(self, entry: Entry, amend: Amend, now: Now) -> str:
         if entry.state not in WAITING:
             return "refused"

@@ -159,6 +159,17 @@ def _remove(ledger: Ledger, row: Row, request: Amend) -> Answer:
     return "done"
 
 
+def _start(ledger: Ledger, row: Row, request: Amend) -> Answer:
+    if row.state is not State.SCHEDULED:
+        return "refused"
+    job_moves.leave(ledger, row)
+    row.clock = row.due = None
+    job_moves.make_ready(ledger, row)
+    job_moves.record(ledger, row, "due", request.by, state=row.state, note=request.note)
+    job_moves.enter(ledger, row)
+    return "done"
+
+
 def _rerank(ledger: Ledger, row: Row, request: Amend) -> Answer:
     if row.state not in WAITING:
         return "refused"
@@ -173,4 +184,5 @@ _ACTIONS = {
     "retry": _retry,
     "remove": _remove,
     "rerank": _rerank,
+    "start": _start,
 }

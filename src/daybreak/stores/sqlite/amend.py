@@ -140,6 +140,16 @@ def _remove(ledger: Ledger, row: Row, request: Amend) -> Answer:
     return "done"
 
 
+def _start(ledger: Ledger, row: Row, request: Amend) -> Answer:
+    if row.state is not State.SCHEDULED:
+        return "refused"
+    job_moves.leave(ledger, row)
+    row.state, row.clock, row.due = job_moves.first_state(ledger, row), None, None
+    job_moves.record(ledger, row, "due", request.by, state=row.state, note=request.note)
+    job_moves.enter(ledger, row)
+    return "done"
+
+
 def _rerank(ledger: Ledger, row: Row, request: Amend) -> Answer:
     if row.state not in WAITING:
         return "refused"
@@ -154,4 +164,5 @@ _ACTIONS = {
     "retry": _retry,
     "remove": _remove,
     "rerank": _rerank,
+    "start": _start,
 }

@@ -122,6 +122,33 @@ class Amending:
             Amendment(done, "refused", State.COMPLETED),
         ]
 
+    async def test_a_scheduled_job_can_be_started_before_its_time(self, store: Store) -> None:
+        delayed, dated = await accept(store, delay=HOUR), await accept(store, run_at=NOON + DAY)
+        assert await amend(store, "start", delayed, dated, by="ann") == ["done", "done"]
+        found = await get_job(store, delayed)
+        assert (found.state, found.run_at) == (State.QUEUED, None)
+        assert await kinds_of(store, delayed) == ["submitted", "due"]
+        assert (await store.history(delayed))[-1].by == "ann"
+        assert await claim_ids(store, 9) == [delayed, dated]
+        await store.advance(now=NOON + 2 * DAY)
+        assert await kinds_of(store, delayed) == ["submitted", "due", "started"], "it is not due a second time"
+        await assert_sound(store)
+
+    async def test_a_retry_that_waits_can_be_started_at_once(self, store: Store) -> None:
+        job = await accept(store)
+        await settle(store, await claim_one(store), OOPS)
+        assert await state_of(store, job) is State.SCHEDULED
+        assert await amend(store, "start", job) == ["done"]
+        assert (await claim_one(store)).attempt == 2
+
+    async def test_only_scheduled_jobs_can_be_started_before_their_time(self, store: Store) -> None:
+        running, queued, held, ended = *await accept_all(store, 3), await accept(store, delay=HOUR)
+        await claim_one(store)
+        await amend(store, "suspend", held)
+        await amend(store, "cancel", ended)
+        assert await amend(store, "start", running, queued, held, ended) == ["refused"] * 4
+        assert await amend(store, "start", "nobody") == ["missing"]
+
     async def test_a_running_job_cannot_be_reprioritised(self, store: Store) -> None:
         job = await accept(store, priority=5)
         await claim_one(store)

@@ -115,7 +115,7 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
     HandedBack(delay=SECOND),
     HandedBack(b"part"), HandedBack(unused=True),
 )  # fmt: skip
-ACTIONS: Final = ("cancel", "suspend", "resume", "retry", "remove", "rerank")
+ACTIONS: Final = ("cancel", "suspend", "resume", "retry", "remove", "rerank", "start")
 STATES: Final = (
     frozenset[State](), frozenset[State](), frozenset({State.QUEUED}), frozenset({State.SCHEDULED}),
     frozenset({State.RUNNING}), frozenset({State.SUSPENDED}), frozenset({State.FAILED, State.CANCELLED}),

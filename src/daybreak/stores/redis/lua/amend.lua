@@ -96,6 +96,16 @@ function act.remove(job)
   return DONE
 end
 
+function act.start(job)
+  if job.state ~= SCHEDULED then return REFUSED end
+  M.leave(job)
+  job.state, job.clock, job.y = M.ready_state(job), 0, NONE
+  M.change(job, K.due, job.state, by, tail)
+  M.enter(job)
+  M.save(job)
+  return DONE
+end
+
 function act.rerank(job)
   if job.state >= COMPLETED or job.state == RUNNING then return REFUSED end
   M.rerank(job, priority, by)
