@@ -70,7 +70,7 @@ def test_the_overview_loads_no_command():
         "print([m for m in sys.modules if m.startswith('daybreak.cli.') or m.startswith('rich')], file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(ast.literal_eval(ran.stderr)) <= {"daybreak.cli.root", "daybreak.cli.errors", "daybreak.cli.text"}
+    assert set(ast.literal_eval(ran.stderr)) <= {"daybreak.cli.root", "daybreak.cli.errors", "daybreak.core.text"}
 
 
 def test_its_version(cli):

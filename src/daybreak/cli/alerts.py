@@ -10,8 +10,8 @@ from daybreak.cli.options import as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_table
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import ago, safe
 from daybreak.client.client import Client
+from daybreak.core.text import ago, safe
 from daybreak.core.units import moment
 from daybreak.policy.alerts import BY_NAME, Alert, AlertState
 

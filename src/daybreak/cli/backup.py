@@ -15,9 +15,9 @@ from daybreak.cli.options import Place
 from daybreak.cli.output import console, say
 from daybreak.cli.root import store_options
 from daybreak.cli.session import is_there, missing, session
-from daybreak.cli.text import safe
 from daybreak.config import check_path
 from daybreak.core.errors import StoreUnavailable, Unsupported
+from daybreak.core.text import safe
 from daybreak.core.units import bytes_text
 
 

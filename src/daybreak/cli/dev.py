@@ -20,8 +20,8 @@ from daybreak.cli.options import NAME, Whole
 from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
-from daybreak.cli.text import safe
 from daybreak.cli.worker import words_of, worker_options
+from daybreak.core.text import safe
 from daybreak.system import platform
 
 POLL_INTERVAL: Final = 0.5  # seconds

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import click
 
-from daybreak.cli.text import safe
 from daybreak.core.errors import (
     BadInput,
     DaybreakError,
@@ -24,6 +23,7 @@ from daybreak.core.errors import (
     ResultTimeout,
     StoreError,
 )
+from daybreak.core.text import safe
 
 
 class Exit(IntEnum):

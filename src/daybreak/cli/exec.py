@@ -12,12 +12,12 @@ from daybreak.cli.errors import Exit
 from daybreak.cli.options import Place, pairs
 from daybreak.cli.root import store_options
 from daybreak.cli.submit_options import How, job_options, run, submit_job
-from daybreak.cli.text import safe
 from daybreak.cli.wait import say_outcome
 from daybreak.client.client import Client
 from daybreak.config import here
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Job, State
+from daybreak.core.text import safe
 from daybreak.core.units import clean
 
 TASK = "exec"

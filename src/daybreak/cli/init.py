@@ -11,8 +11,8 @@ from daybreak.cli.options import Place
 from daybreak.cli.output import say
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import safe
 from daybreak.core.errors import BadInput
+from daybreak.core.text import safe
 
 APP = "tasks.py:app"
 SETTINGS = """\

@@ -23,9 +23,9 @@ from daybreak.cli.options import NAME, Duration, PriorityType
 from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import lasted, safe
 from daybreak.client.connect_timeout import ConnectTimeout
 from daybreak.core.errors import BadInput, LeaseLost, LockTimeout, StoreUnavailable
+from daybreak.core.text import lasted, safe
 from daybreak.stores import store_for
 from daybreak.system import platform
 from daybreak.system.ports import RealWorld

@@ -16,10 +16,10 @@ from daybreak.cli.options import Duration, PriorityType, as_json
 from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import ago, counted, lasted, local, priority_name, safe
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, LockTimeout
 from daybreak.core.model import Lease, State
+from daybreak.core.text import ago, counted, lasted, local, priority_name, safe
 from daybreak.system.ports import Ids, RealWorld
 
 

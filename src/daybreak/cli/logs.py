@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from daybreak.cli.text import safe
+from daybreak.core.text import safe
 
 LINE_FORMAT: Final = "{asctime} {levelname:<7} {message}"
 TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"

@@ -11,9 +11,9 @@ from daybreak import config
 from daybreak.cli.output import note, say
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
-from daybreak.cli.text import counted, number, safe
 from daybreak.client.store_migration import Mover, Report
 from daybreak.core.errors import BadInput
+from daybreak.core.text import counted, number, safe
 from daybreak.stores import store_for
 from daybreak.system import platform
 from daybreak.system.ports import RealWorld

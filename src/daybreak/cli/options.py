@@ -13,11 +13,11 @@ import click
 
 from daybreak.cli import completions
 from daybreak.cli.errors import EMPTY
-from daybreak.cli.text import any_of, priority_name, safe
 from daybreak.config import closest
 from daybreak.core import units
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Adaptive, Job, Reason, State
+from daybreak.core.text import any_of, priority_name, safe
 
 F = TypeVar("F", bound=Callable[..., Any])
 

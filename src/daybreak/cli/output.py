@@ -12,7 +12,7 @@ import click
 
 from daybreak.api.views.scalars import finite
 from daybreak.cli import errors
-from daybreak.cli.text import safe
+from daybreak.core.text import safe
 
 if TYPE_CHECKING:
     from rich.console import Console

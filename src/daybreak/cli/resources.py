@@ -15,11 +15,11 @@ from daybreak.cli.options import NAME, as_json, pairs
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import counted, lasted, local, number, safe
 from daybreak.client.client import Client
 from daybreak.config import closest, duration_setting
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Breaker, State
+from daybreak.core.text import counted, lasted, local, number, safe
 from daybreak.policy.admit import MAX_SLOTS
 from daybreak.policy.resources import LOCK_PREFIX
 

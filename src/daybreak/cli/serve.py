@@ -13,7 +13,7 @@ from daybreak.cli.options import NAME, Place, Whole
 from daybreak.cli.output import tell
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, is_there, session
-from daybreak.cli.text import safe
+from daybreak.core.text import safe
 
 HOST = "127.0.0.1"
 PORT = 8765

@@ -17,9 +17,9 @@ import click
 
 from daybreak import config
 from daybreak.cli.output import note
-from daybreak.cli.text import safe
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, DaybreakError, StoreUnavailable, TargetNotFound
+from daybreak.core.text import safe
 from daybreak.store.protocol import Store
 from daybreak.stores import store_for
 from daybreak.system.platform import whoami

@@ -16,9 +16,9 @@ from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_t
 from daybreak.cli.queues.queue_text import found
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import counted, lasted, local, number, priority_name, safe
 from daybreak.cli.trends import say_trends
 from daybreak.client.client import Client
+from daybreak.core.text import counted, lasted, local, number, priority_name, safe
 
 
 @click.command(name="stats", short_help="Show counts of jobs, retries and timeouts.")

@@ -14,11 +14,11 @@ from daybreak.cli.output import note
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
 from daybreak.cli.submit_options import How, job_options, run, submit_job
-from daybreak.cli.text import safe
 from daybreak.cli.wait import say_outcome
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput
 from daybreak.core.model import JobSpec
+from daybreak.core.text import safe
 from daybreak.policy.resources import Resource, needs_of
 
 

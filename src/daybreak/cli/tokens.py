@@ -13,8 +13,8 @@ from daybreak.cli.options import DURATION, NAME, OneOf, as_json
 from daybreak.cli.output import Column, note, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import ago, counted, safe
 from daybreak.client.client import Client
+from daybreak.core.text import ago, counted, safe
 from daybreak.server.access.callers import ROLES
 from daybreak.server.access.tokens import Token, create_token, list_tokens, revoke_token
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from daybreak.api.trends import TrendFigures, TrendPoint, Trends
 from daybreak.cli.output import Column, heading, say, say_pairs, say_table
-from daybreak.cli.text import lasted, local, number, safe
+from daybreak.core.text import lasted, local, number, safe
 
 BARS: Final = " ▁▂▃▄▅▆▇█"
 PLAIN_BARS: Final = " .:-=+*#@"  # for terminals without block characters

@@ -15,10 +15,10 @@ from daybreak.api.worker_info import known_tasks, live_workers
 from daybreak.cli.errors import Exit, NotYet
 from daybreak.cli.output import as_json, console, note, say_json
 from daybreak.cli.session import COMMANDS, session
-from daybreak.cli.text import percent, safe
 from daybreak.client.client import Client
 from daybreak.core.errors import JobCancelled, JobFailed, ResultTimeout
 from daybreak.core.model import Job, State
+from daybreak.core.text import percent, safe
 from daybreak.core.units import ZERO
 from daybreak.store.protocol import job_topic
 

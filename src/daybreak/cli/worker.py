@@ -16,8 +16,8 @@ from daybreak.cli.options import DURATION, OneOf, ParamType, Whole
 from daybreak.cli.output import tell
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, is_there, session
-from daybreak.cli.text import safe
 from daybreak.core.errors import BadInput
+from daybreak.core.text import safe
 
 if TYPE_CHECKING:
     from daybreak.worker.settings import WorkerSettings

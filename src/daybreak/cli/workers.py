@@ -12,8 +12,8 @@ from daybreak.cli.options import as_json
 from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import ago, counted, number, roughly, safe
 from daybreak.client.client import Client
+from daybreak.core.text import ago, counted, number, roughly, safe
 
 
 @click.command("workers", short_help="List workers and whether they are live.")

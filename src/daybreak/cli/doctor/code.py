@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Final
 
 from daybreak.api.worker_info import WorkerInfo
-from daybreak.cli.text import ago, counted, safe
+from daybreak.core.text import ago, counted, safe
 from daybreak.store.protocol import Finding
 from daybreak.system.code_digest import code_changed
 

@@ -15,10 +15,10 @@ from daybreak.cli.options import as_json
 from daybreak.cli.output import console, say, say_json
 from daybreak.cli.root import store_options
 from daybreak.cli.session import Session, session
-from daybreak.cli.text import counted, safe
 from daybreak.client.client import Client
 from daybreak.config import shown
 from daybreak.core.errors import StoreError
+from daybreak.core.text import counted, safe
 from daybreak.store.protocol import Finding
 
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from daybreak.api.locks.lock_job import QUEUE as LOCKS
 from daybreak.cli.session import Session
-from daybreak.cli.text import counted, number, safe
 from daybreak.client.client import Client
 from daybreak.core.model import Reason, State
+from daybreak.core.text import counted, number, safe
 from daybreak.store.protocol import Finding, ok_finding
 
 RECENT: Final = timedelta(days=1)

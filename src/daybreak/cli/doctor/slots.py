@@ -8,10 +8,10 @@ from typing import Final
 
 from daybreak.api.worker_info import WorkerInfo
 from daybreak.cli.session import Session
-from daybreak.cli.text import counted, safe
 from daybreak.client.client import Client
 from daybreak.client.waits import all_waits
 from daybreak.core.model import Job, State
+from daybreak.core.text import counted, safe
 from daybreak.store.protocol import Finding
 
 _MAX_CHECKED: Final = 10_000  # running jobs that are read; if there are more, nothing is reported

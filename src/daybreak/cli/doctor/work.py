@@ -15,10 +15,10 @@ from daybreak.cli.doctor.code import about_code
 from daybreak.cli.doctor.failures import about_failures
 from daybreak.cli.doctor.slots import about_slots
 from daybreak.cli.session import COMMANDS, Session
-from daybreak.cli.text import ago, counted, number, safe
 from daybreak.client.client import Client
 from daybreak.config import closest
 from daybreak.core.model import UNFINISHED, State
+from daybreak.core.text import ago, counted, number, safe
 from daybreak.store.protocol import Finding, Tally, ok_finding
 
 RECENT: Final = timedelta(hours=24)

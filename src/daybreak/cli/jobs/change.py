@@ -20,9 +20,9 @@ from daybreak.cli.options import PRIORITY, Where, as_json, filters
 from daybreak.cli.output import console, is_person, note, say, say_json
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import any_of, counted, number, priority_name, safe
 from daybreak.client.client import Client, filter_of
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
+from daybreak.core.text import any_of, counted, number, priority_name, safe
 from daybreak.store.protocol import Action, Amend, Amendment
 
 CHUNK = 500  # jobs in one call of the store

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from daybreak.api.worker_info import live_workers
 from daybreak.cli.options import Where
 from daybreak.cli.session import COMMANDS, session
-from daybreak.cli.text import number, safe
 from daybreak.client.client import Client
 from daybreak.config import closest
 from daybreak.core.model import UNFINISHED, Job, State
+from daybreak.core.text import number, safe
 
 _ACTIONS = {
     State.FAILED: ("Retry with", "retry"),

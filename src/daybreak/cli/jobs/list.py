@@ -15,9 +15,9 @@ from daybreak.cli.options import NAME, Where, Whole, as_json, filters
 from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import ago, first_line, percent, priority_name, roughly, safe
 from daybreak.client.client import Client
 from daybreak.core.model import Job, State
+from daybreak.core.text import ago, first_line, percent, priority_name, roughly, safe
 
 LIMIT = 50  # jobs on a page, without --limit
 _WHEN = {

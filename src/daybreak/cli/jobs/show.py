@@ -14,12 +14,12 @@ from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_t
 from daybreak.cli.output import as_json as to_json
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import ago, clock, first_line, lasted, local, percent, priority_name, safe
 from daybreak.client.client import Client
 from daybreak.client.duration_stats import execution_of
 from daybreak.core.errors import JobNotFound
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, Job, Need, Reason, State
+from daybreak.core.text import ago, clock, first_line, lasted, local, percent, priority_name, safe
 from daybreak.policy.timeouts import describe_limit, in_seconds, limit_for
 
 MAX_VALUE_LENGTH = 4000  # characters of an argument or result

@@ -16,11 +16,11 @@ from daybreak.cli.output import note, say, say_json
 from daybreak.cli.queues.queue_text import found, unknown
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import lasted, number, safe
 from daybreak.client.client import Client
 from daybreak.config import closest, duration_setting
 from daybreak.core.errors import BadInput
 from daybreak.core.model import QueueSettings
+from daybreak.core.text import lasted, number, safe
 
 MAX_LIMIT: Final = 2**31
 _LEAST: Final = {"max_running": 0, "capacity": 0, "weight": 1}

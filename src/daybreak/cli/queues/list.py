@@ -14,9 +14,9 @@ from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_t
 from daybreak.cli.queues.queue_text import by_bucket, described, found
 from daybreak.cli.root import Group, store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import ago, bar, counted, lasted, number, safe
 from daybreak.client.client import Client
 from daybreak.core.model import State
+from daybreak.core.text import ago, bar, counted, lasted, number, safe
 
 
 @click.group(cls=Group, name="queues", invoke_without_command=True, short_help="List queues and change their settings.")

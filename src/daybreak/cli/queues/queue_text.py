@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from daybreak.api.queue_info import QueueInfo, read_queues
 from daybreak.cli.errors import NotFound
-from daybreak.cli.text import lasted, number
 from daybreak.client.client import Client
 from daybreak.config import closest
 from daybreak.core.model import QueueSettings
+from daybreak.core.text import lasted, number
 from daybreak.core.units import Priority, bucket
 
 

@@ -15,13 +15,13 @@ from daybreak.cli.options import DURATION
 from daybreak.cli.output import console
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
-from daybreak.cli.text import safe
 from daybreak.cli.top.frame import frame
 from daybreak.cli.top.keys import quitting
 from daybreak.cli.top.snapshot import Rates, Snapshot, take_snapshot
 from daybreak.client.client import Client
 from daybreak.config import shown
 from daybreak.core.errors import BadInput, StoreUnavailable
+from daybreak.core.text import safe
 
 
 @click.command("top", short_help="Watch waiting, running and failed jobs live.")

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from daybreak.cli.output import Column, table_lines
 from daybreak.cli.queues.queue_text import by_bucket, described
-from daybreak.cli.text import ago, bar, counted, first_line, local, number, percent, priority_name, roughly, safe
 from daybreak.core.model import WAITING, Job, State
+from daybreak.core.text import ago, bar, counted, first_line, local, number, percent, priority_name, roughly, safe
 
 if TYPE_CHECKING:
     from daybreak.api.queue_info import QueueInfo

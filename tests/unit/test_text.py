@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daybreak.api.views.job import plain_value
-from daybreak.cli import text
 from daybreak.cli.output import Column, as_json, table_lines
+from daybreak.core import text
 from daybreak.core.units import Priority, bytes_text
 
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
