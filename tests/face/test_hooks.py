@@ -11,12 +11,14 @@ from datetime import timedelta
 
 import pytest
 
-from daybreak import BadInput, Daybreak, Event, Permanent, State, Suspend
+from daybreak import BadInput, Context, Daybreak, Event, LeaseLost, Permanent, State, Suspend
 from daybreak.api.hooks import Hooks
 from daybreak.api.hooks.registry import IMMEDIATE_KINDS
+from daybreak.core.errors import WrongState
 from daybreak.core.model import Done, JobSpec, Lease
 from daybreak.policy.settle import settle
 from daybreak.system.ports import RealWorld
+from daybreak.testing import inline
 from daybreak.testing.clock import NOON
 from daybreak.worker.supervisor.lease_source import Settled
 
@@ -85,7 +87,70 @@ def test_every_way_an_attempt_ends_is_told(app, told, until):
     ends = [(event.kind, event.task) for event in told if event.kind not in ("submitted", "started")]
     assert ends == [("failed", "fail"), ("suspended", "hold"), ("cancelled", "forever"), ("released", "forever")]
     assert [event.reason for event in told if event.kind == "failed"] == ["error"]
-    assert set(kinds(told)) == IMMEDIATE_KINDS - {"completed", "retrying"}
+    assert set(kinds(told)) == IMMEDIATE_KINDS - {"completed", "retrying", "progress"}
+
+
+def test_progress_is_told_at_once_by_the_worker_that_runs_the_job(app, told, until):
+    may_end = threading.Event()
+
+    @app.task
+    def sweep(ctx: Context) -> None:
+        ctx.progress(0.675, "27 of 40")
+        may_end.wait(20)
+
+    job = sweep.submit()
+    with app.worker(processes=1):
+        heard = until(lambda: [event for event in told if event.kind == "progress"])
+        assert job.state() is State.RUNNING
+        may_end.set()
+        job.wait(LIMIT)
+    [event] = heard
+    assert (event.progress, event.note, event.job, event.task, event.queue) == (
+        0.675, "27 of 40", job.id, "sweep", "default",
+    )  # fmt: skip
+    assert event.by.startswith("worker-")
+
+
+def test_progress_of_an_item_in_hand_is_stored_and_told(app, told):
+    queue = app.queue("sims")
+    item = queue.add("a")
+    [lease] = queue.take()
+    lease.progress(0.25, "loading")
+    assert (app.job(item.id).info().progress, app.job(item.id).info().message) == (0.25, "loading")
+    for wrong in (67.5, -0.1, True, float("nan"), "1"):
+        with pytest.raises(BadInput, match="progress"):
+            lease.progress(wrong)
+    lease.complete()
+    with pytest.raises(WrongState):
+        lease.progress(0.5)
+    app.hooks.flush()
+    assert [(event.kind, event.progress) for event in told] == [
+        ("submitted", None), ("started", None), ("progress", 0.25), ("completed", None),
+    ]  # fmt: skip
+
+
+def test_progress_of_a_lost_lease_is_told_to_nobody(app, told):
+    queue = app.queue("sims")
+    queue.add("a")
+    [lease] = queue.take()
+    lease.release()
+    [again] = queue.take()
+    lease._ended = None  # as a holder that has not heard of it yet
+    with pytest.raises(LeaseLost):
+        lease.progress(0.5)
+    again.complete()
+    app.hooks.flush()
+    assert "progress" not in kinds(told)
+
+
+def test_inline_progress_is_told_too(app, told):
+    @app.task
+    def sweep(ctx: Context) -> None:
+        ctx.progress(0.5)
+
+    with inline(app):
+        sweep.submit()
+    assert [event.progress for event in told if event.kind == "progress"] == [0.5]
 
 
 def test_a_hook_hears_only_of_what_it_asked_for(app):

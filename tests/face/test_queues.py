@@ -16,6 +16,7 @@ from daybreak import (
     LeaseLost,
     Permanent,
     QueueFull,
+    Retry,
     Secret,
     State,
     StoreUnavailable,
@@ -86,6 +87,8 @@ def test_an_id_of_another_queue_is_refused(app, queue):
     ("options", "told"),
     [
         ({"max_attempts": 0}, "attempts"),
+        ({"max_attempts": 2, "retry": 3}, "give one"),
+        ({"retry": "never"}, "no such preset"),
         ({"priority": 11}, "not a priority"),
         ({"delay": 5}, "write '5s'"),
         ({"metadata": {"n": 1}}, "is not text"),
@@ -222,6 +225,16 @@ def test_failed_is_tried_again_until_attempts_are_used_up(queue):
     lease.fail(ValueError("broken for good"))
     found = queue.get(item.id)
     assert (found.state, found.reason, found.error) == (State.FAILED, "exhausted", "ValueError: broken for good")
+
+
+def test_an_item_has_its_own_retry(queue):
+    item = queue.add(1, retry=Retry(attempts=4, delay=timedelta(hours=1), cap=timedelta(hours=1), strategy="fixed"))
+    [lease] = queue.take()
+    assert lease.max_attempts == 4
+    lease.fail("busy")
+    found = queue.get(item.id)
+    assert (found.state, found.max_attempts) == (State.SCHEDULED, 4)
+    assert timedelta(minutes=59) < found.run_at - found.started_at <= timedelta(minutes=61)
 
 
 @pytest.mark.parametrize("error", ["text", ValueError("v"), KeyError("k"), Transient("t")])

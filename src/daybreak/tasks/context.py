@@ -109,10 +109,7 @@ class Context:
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Report how far the work is, from 0 to 1. Cheap: only the latest report is passed on, a few times a second."""
-        if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or math.isnan(fraction):
-            raise BadInput(f"progress: {fraction!r} is not a number from 0 to 1")
-        if not 0 <= fraction <= 1:
-            raise BadInput(f"progress: {fraction!r} is outside 0 to 1; divide percent by 100")
+        check_fraction(fraction)
         self._reporter.progress(float(fraction), str(message))
 
     def checkpoint(self, state: object) -> None:
@@ -218,6 +215,14 @@ class Context:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
+
+
+def check_fraction(fraction: float) -> None:
+    """Refuse progress that is no number from 0 to 1."""
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or math.isnan(fraction):
+        raise BadInput(f"progress: {fraction!r} is not a number from 0 to 1")
+    if not 0 <= fraction <= 1:
+        raise BadInput(f"progress: {fraction!r} is outside 0 to 1; divide percent by 100")
 
 
 def _written(value: object, path: tuple[str, ...]) -> object:

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -152,12 +152,14 @@ async def _end_all() -> None:
 class InlineVoice:
     """What a job says goes straight to the store."""
 
-    def __init__(self, store: MemoryStore, lease: Lease) -> None:
+    def __init__(self, store: MemoryStore, lease: Lease, on_progress: Callable[[Lease, float, str], None]) -> None:
         self._store = store
         self._lease = lease
+        self._on_progress = on_progress
 
     def progress(self, fraction: float, message: str) -> None:
-        self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message))
+        if self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message)):
+            self._on_progress(self._lease, fraction, message)
 
     def keep(self, checkpoint: bytes) -> None:
         if not self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, checkpoint=checkpoint)):

@@ -224,7 +224,8 @@ class Inline:
         work = work_of(lease)
         home = WorkingDirectory()  # a test may have gone elsewhere since the last job
         try:
-            ended = await run(work, self._runner.context_of(work, InlineVoice(self.store, lease)), held)
+            voice = InlineVoice(self.store, lease, self.app.hooks.progressed)
+            ended = await run(work, self._runner.context_of(work, voice), held)
         finally:
             home.restore()
             home.close()

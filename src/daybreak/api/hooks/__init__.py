@@ -95,6 +95,17 @@ class Hooks:
             )
         )  # fmt: skip
 
+    def progressed(self, lease: Lease, fraction: float, message: str) -> None:
+        """Report how far an attempt is, once the store has accepted it."""
+        if "progress" not in self._kinds:
+            return
+        self._notify(
+            Event(
+                n=0, kind="progress", job=lease.job, at=moment(self.world.wall()), by=lease.worker, progress=fraction,
+                note=message, task=lease.spec.task, queue=lease.spec.queue,
+            )
+        )  # fmt: skip
+
     def settled(self, settled: Settled) -> None:
         """Report that an attempt ended, if the store accepted its settlement."""
         if not self._kinds or not settled.accepted:

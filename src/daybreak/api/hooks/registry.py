@@ -12,7 +12,7 @@ from daybreak.core.events import KINDS, Event
 ANY: Final = "*"
 # The events that the process which causes them reports itself; all others are only in the store's feed.
 IMMEDIATE_KINDS: Final = frozenset({
-    "submitted", "started", "retrying", "released", "completed", "failed", "cancelled", "suspended",
+    "submitted", "started", "progress", "retrying", "released", "completed", "failed", "cancelled", "suspended",
 })  # fmt: skip
 HISTORY_ONLY_KINDS: Final = frozenset({"folded"})  # only in a job's history, never in the feed
 

@@ -69,14 +69,19 @@ class QueueHandle:
         id: str | None = None,  # noqa: A002 - the word users know
         priority: object = "normal",
         max_attempts: int | None = None,
+        retry: object = None,
         metadata: Mapping[str, str] | None = None,
         delay: object = None,
     ) -> Item:
         """Accepted and durable when this returns. An id that was added before is the same item: it is answered as it
-        stands, whatever the data."""
+        stands, whatever the data. `retry` is written as for tasks, and has the attempts, delays and their growth."""
         refuse_during_import("add")
         client = await self._sessions.client()
-        spec = self._spec(client, data, id=id, priority=priority, retry=max_attempts, meta=metadata, delay=delay)
+        if retry is None:
+            retry = max_attempts
+        elif max_attempts is not None:
+            raise BadInput(f"add(max_attempts={max_attempts!r}, retry={retry!r:.60}): a retry says how many; give one")
+        spec = self._spec(client, data, id=id, priority=priority, retry=retry, meta=metadata, delay=delay)
         [answer] = await client.submit_many([spec])
         if answer.verdict is Verdict.FULL:
             raise QueueFull(self.name)

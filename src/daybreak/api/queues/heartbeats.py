@@ -76,8 +76,16 @@ class QueueHeartbeats:
                 await self._world.sleep(pause * (0.5 + self._world.chance.random()))
                 pause = min(pause * 2, timedelta(seconds=2))
 
-    async def extend(self, store: Store, lease: Lease) -> Extended:
-        [answer] = await store.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=LEASE_FOR, job=lease.job)])
+    async def extend(self, store: Store, lease: Lease, progress: float | None = None, message: str = "") -> Extended:
+        beat = Beat(
+            seq=lease.seq,
+            fence=lease.fence,
+            lease_for=LEASE_FOR,
+            job=lease.job,
+            progress=progress,
+            message=message,
+        )
+        [answer] = await store.extend([beat])
         return answer
 
     def _source(self, store: Store, *queues: str) -> LocalSource:

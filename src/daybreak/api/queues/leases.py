@@ -21,6 +21,7 @@ from daybreak.core.errors import LeaseLost, StoreError, Suspend, WrongState
 from daybreak.core.model import Done, Failed, Failure, HandedBack, Lease, Outcome, Suspended
 from daybreak.core.units import clean, duration
 from daybreak.store.protocol import Extended
+from daybreak.tasks.context import check_fraction
 from daybreak.worker.child.failures import failure_of
 
 _log = logging.getLogger("daybreak.queues")
@@ -93,6 +94,21 @@ class LeaseHandle:
         await self._end(HandedBack())
 
     release = blocking(arelease)
+
+    @homed
+    async def aprogress(self, fraction: float, message: str = "") -> None:
+        """Say how far the work is, from 0 to 1. It is stored when this returns; LeaseLost if the item is someone else's
+        by now."""
+        self._refuse_ended()
+        check_fraction(fraction)
+        store = (await self._sessions.client()).store
+        answer = await self._taker.extend(store, self.lease, float(fraction), clean(str(message)))
+        self.heard(answer)
+        if not answer.held:
+            raise LeaseLost(self.id, self.fence)
+        self._hooks.progressed(self.lease, float(fraction), clean(str(message)))
+
+    progress = blocking(aprogress)
 
     @homed
     async def aextend(self) -> None:

@@ -20,6 +20,7 @@ _log = logging.getLogger("daybreak.worker")
 
 PROGRESS_INTERVAL: Final = 0.25  # seconds between two writes of progress
 OnReply = Callable[[Lease, Extended], None]
+OnProgress = Callable[[Lease, float, str], None]
 OnSaved = Callable[[bool], None]
 
 
@@ -36,7 +37,8 @@ NO_MARK: Final = Mark()
 class Heartbeats:
     """Extends each lease three times in its length. One call at a time, which carries everything that is waiting.
 
-    `leases` returns the leases to extend; `on_reply` gets the reply of the store for each of them."""
+    `leases` returns the leases to extend; `on_reply` gets the reply of the store for each of them. `on_progress` gets
+    the progress that the store has accepted."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class Heartbeats:
         lease_for: timedelta,
         leases: Callable[[], list[Lease]],
         on_reply: OnReply,
+        on_progress: OnProgress | None = None,
     ) -> None:
         self._source = source
         self._world = world
@@ -53,6 +56,7 @@ class Heartbeats:
         self._interval = lease_for.total_seconds() / 3
         self._leases = leases
         self._on_reply = on_reply
+        self._on_progress = on_progress
         self._sent_at: dict[int, float] = {}
         self._progress: dict[int, tuple[float, str]] = {}
         self._checkpoints: dict[int, tuple[bytes, list[OnSaved]]] = {}
@@ -158,6 +162,8 @@ class Heartbeats:
             self._sent_at[lease.seq] = now
             for on_saved in (*checkpoints.pop(lease.seq, (b"", []))[1], *marks.pop(lease.seq, (NO_MARK, []))[1]):
                 on_saved(reply.held)
+            if self._on_progress is not None and lease.seq in progress and reply.held:
+                self._on_progress(lease, *progress[lease.seq])
             self._on_reply(lease, reply)
         for _, waiting in (*checkpoints.values(), *marks.values()):  # of leases that are no longer held
             for on_saved in waiting:

@@ -41,9 +41,12 @@ FIRST_SNAPSHOT_WITHIN: Final = 1.0  # seconds
 
 
 class WorkerListener(Protocol):
-    """What is called, in this process, when this worker starts and settles jobs (the hooks of the app)."""
+    """What is called, in this process, when this worker starts and settles jobs, and when they report progress (the
+    hooks of the app)."""
 
     def started(self, lease: Lease) -> None: ...
+
+    def progressed(self, lease: Lease, fraction: float, message: str) -> None: ...
 
     def settled(self, settled: Settled) -> None: ...
 
@@ -51,7 +54,8 @@ class WorkerListener(Protocol):
 class Worker:
     """The supervisor: claims jobs for its pools, and keeps their leases alive until they are settled.
 
-    `listener` is called for jobs that start and end here. `background` are functions that run as long as the worker."""
+    `listener` is called for jobs that start, report progress and end here. `background` are functions that run as long
+    as the worker."""
 
     def __init__(
         self,
@@ -146,6 +150,7 @@ class Worker:
                 lease_for=self.settings.lease_for,
                 leases=self._leases,
                 on_reply=self._on_heartbeat,
+                on_progress=None if self._listener is None else self._listener.progressed,
             )
             for pool in self._pools:
                 pool.use_heartbeats(heartbeats)
