@@ -190,7 +190,7 @@ def test_a_setup_takes_nothing_or_what_is_shared(app):
         ({"isolation": "none"}, "isolation='none': write 'process' or 'thread'"),
         ({"until_idle": "yes"}, "until_idle='yes': write True or False"),
         ({"queues": 3}, "queues=3: write a list of names"),
-        ({"name": 3}, "name=3: write a text"),
+        ({"name": 3}, "name=3: write a string"),
     ],
 )
 def test_a_worker_s_setting_that_cannot_be_right_is_refused_with_the_right_spelling(app, said, told):

@@ -14,14 +14,14 @@ from daybreak.api import job_handle
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Nobody was told yet, and two seconds pass quickly."""
-    monkeypatch.setattr(job_handle, "_told", set())
-    monkeypatch.setattr(job_handle, "PATIENCE", timedelta(seconds=0.3))
+    monkeypatch.setattr(job_handle, "_hinted_tasks", set())
+    monkeypatch.setattr(job_handle, "HINT_AFTER", timedelta(seconds=0.3))
 
 
 def test_two_seconds_are_the_patience():
     import inspect
 
-    assert "PATIENCE: Final = timedelta(seconds=2)" in inspect.getsource(job_handle)
+    assert "HINT_AFTER: Final = timedelta(seconds=2)" in inspect.getsource(job_handle)
 
 
 def test_the_command_that_starts_a_worker_is_printed_once(app, capsys):
@@ -57,7 +57,7 @@ def test_the_command_names_the_file_in_which_the_app_is(script):
         from daybreak import Daybreak, ResultTimeout
         from daybreak.api import job_handle as jobs
 
-        jobs.PATIENCE = timedelta(seconds=0.3)
+        jobs.HINT_AFTER = timedelta(seconds=0.3)
         app = Daybreak()
 
         @app.task
@@ -95,9 +95,9 @@ def test_an_app_without_the_task_is_not_named_as_the_cure(tmp_path, capsys):
                 one.job(job.id).result(timeout="400ms")
     assert capsys.readouterr().err == (
         "daybreak: no live worker knows the task 'theirs'; "
-        "start one for the app that has it: daybreak worker module:app\n"
+        "start one for the app that defines it: daybreak worker module:app\n"
         "daybreak: no live worker knows the task 'ours' at version 2; "
-        "start one for the app that has it: daybreak worker module:app\n"
+        "start one for the app that defines it: daybreak worker module:app\n"
     )
 
 

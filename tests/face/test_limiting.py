@@ -290,7 +290,7 @@ async def test_a_block_runs_without_a_store_by_its_base(without):
 
 
 def test_a_store_that_can_be_opened_again_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_sessions, "BELIEVED_FOR", timedelta())
+    monkeypatch.setattr(store_sessions, "REOPEN_AFTER", timedelta())
     with Daybreak(f"sqlite:///{tmp_path}/jobs.db") as app:
         made = app._sessions._make
         app._sessions._make = lambda: NoStore(made(), StoreUnavailable("away"))
@@ -311,7 +311,7 @@ async def test_a_store_that_stops_to_answer_neither_delays_a_block_nor_raises(ap
         await asyncio.sleep(30)
 
     monkeypatch.setattr(client.durations, "_store", Hanging(hang))
-    monkeypatch.setattr(store_sessions, "TOLD_WITHIN", timedelta(milliseconds=100))
+    monkeypatch.setattr(store_sessions, "FLUSH_TIMEOUT", timedelta(milliseconds=100))
     began = time.monotonic()
     for _ in range(MANY):
         async with app.limit_time("connection", "db") as limit:

@@ -16,8 +16,8 @@ from daybreak.worker.supervisor.worker_record import WorkerRecord
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Two seconds pass quickly."""
-    monkeypatch.setattr(job_handle, "PATIENCE", timedelta(seconds=0.2))
-    monkeypatch.setattr(job_handle, "_told", set())
+    monkeypatch.setattr(job_handle, "HINT_AFTER", timedelta(seconds=0.2))
+    monkeypatch.setattr(job_handle, "_hinted_tasks", set())
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_a_task_that_waits_for_what_only_its_own_slot_could_run_says_so(app, fam
         until(told)
         [line] = told()
         assert line.startswith(f"parent {job.id}: waits for job ")
-        assert "(child), which cannot start: the only slot that could run it is held by this job itself" in line
-        assert "start another worker, or this one with more slots (--processes)" in line
+        assert "(child), which cannot start: this job itself holds the only slot that could run it" in line
+        assert "start another worker, or restart this one with more slots (--processes)" in line
         with app.worker(processes=1):  # which is the cure
             assert job.result(timeout="20s") == ("completed" if how == "wait" else [1])
     assert len(told()) == 1
@@ -97,7 +97,7 @@ def test_several_that_hold_all_slots_are_found_by_the_last_of_them(app, family, 
     both = [parent.submit("result") for _ in range(2)]  # before any child: each gets a slot
     with app.worker(processes=2):
         until(told)
-        assert "all 2 slots that could run it are held by jobs that wait for other jobs" in told()[0]
+        assert "jobs that wait for other jobs hold all 2 slots that could run it" in told()[0]
         with app.worker(processes=1):
             assert [job.result(timeout="20s") for job in both] == [[1], [1]]
 
@@ -212,4 +212,4 @@ def test_it_is_told_by_a_worker_with_processes_of_its_own(script):
         name="nightly.py",
     ).run()
     assert "ResultTimeout: job" in ran.stdout
-    assert "(child), which cannot start: the only slot that could run it is held by this job itself" in ran.stderr
+    assert "(child), which cannot start: this job itself holds the only slot that could run it" in ran.stderr

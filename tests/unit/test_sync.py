@@ -33,7 +33,7 @@ who = contextvars.ContextVar("who", default="nobody")
 @pytest.fixture
 def ctrl_c(monkeypatch):
     """Ctrl-C as a terminal sends it, once `when` is set; heard at once or, for this test, far too late."""
-    monkeypatch.setattr(portal_module, "GLANCE", 60.0)
+    monkeypatch.setattr(portal_module, "SIGNAL_CHECK", 60.0)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threads: list[threading.Thread] = []
 
@@ -184,7 +184,7 @@ def test_a_call_inside_the_portals_own_loop_is_refused_and_does_not_hang(portal)
     async def nested():
         return portal.run(answer())
 
-    with pytest.raises(RuntimeError, match="would wait for itself: await its async twin"):
+    with pytest.raises(RuntimeError, match="would deadlock: await its async twin"):
         portal.run(nested())
 
 
@@ -194,7 +194,7 @@ def test_a_twin_inside_the_portals_own_loop_names_what_to_use(portal):
     async def nested():
         return face.add(1)
 
-    with pytest.raises(RuntimeError, match=r"add\(\) in the portal's own loop would wait for itself: use aadd\(\)"):
+    with pytest.raises(RuntimeError, match=r"add\(\) in the portal's own loop would deadlock: use aadd\(\)"):
         portal.run(nested())
 
 
@@ -366,7 +366,7 @@ def test_ctrl_c_wakes_the_caller_at_once_and_ends_the_work_first(portal, ctrl_c)
 
 
 def test_ctrl_c_does_not_wait_long_for_work_that_will_not_end(portal, ctrl_c, monkeypatch):
-    monkeypatch.setattr(portal_module, "GIVEN_UP_WITHIN", timedelta(milliseconds=50))
+    monkeypatch.setattr(portal_module, "CANCEL_TIMEOUT", timedelta(milliseconds=50))
     begun, leave = threading.Event(), asyncio.Event()
 
     async def stubborn():
@@ -462,7 +462,7 @@ def test_closing_cancels_what_runs_and_its_caller_hears_of_it():
         await asyncio.Event().wait()
 
     def ask():
-        with pytest.raises(concurrent.futures.CancelledError, match="when its portal is closed"):
+        with pytest.raises(concurrent.futures.CancelledError, match="because the app was closed"):
             portal.run(work())
         return True
 
@@ -590,6 +590,6 @@ def test_ctrl_c_ends_a_program_that_waits(tmp_path):
 
 
 def test_an_interpreter_that_ends_begins_no_new_portal(monkeypatch):
-    monkeypatch.setattr(portal_module, "_is_ending", True)
-    with pytest.raises(RuntimeError, match="the interpreter is ending"):
+    monkeypatch.setattr(portal_module, "_is_shutting_down", True)
+    with pytest.raises(RuntimeError, match="the interpreter is shutting down"):
         Portal().run(answer())

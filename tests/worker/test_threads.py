@@ -35,7 +35,7 @@ def test_nested_tasks_run_in_threads_and_the_log_says_why(here, caplog):
     with here.worker(processes=2):
         assert where.submit().result(timeout="20s") == os.getpid()
         assert awhere.submit().result(timeout="20s") == os.getpid()
-    assert "they run in threads of this process, which cannot be ended by a time limit" in caplog.text
+    assert "they run in threads of this process, so a time limit cannot stop them" in caplog.text
 
 
 def test_a_nested_task_cannot_run_in_a_process(here):

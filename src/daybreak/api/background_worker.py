@@ -1,4 +1,4 @@
-"""Workers of an app: how one is set up, and how it runs in the background of a block or until nothing is left to do."""
+"""Workers of an app: builds one, and runs it in the background of a block or until no job is left."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 _log = logging.getLogger("daybreak.worker")
 
 
-def settings_of(kept: Mapping[str, Any], said: Mapping[str, Any]) -> WorkerSettings:
-    """Worker settings from words: what is said outranks what a settings file keeps."""
-    words = {**kept, **{name: value for name, value in said.items() if value is not None}}
-    check_worker_options(words)
+def settings_of(from_file: Mapping[str, Any], given: Mapping[str, Any]) -> WorkerSettings:
+    """Parse worker options. The given options override those of the settings file."""
+    options = {**from_file, **{name: value for name, value in given.items() if value is not None}}
+    check_worker_options(options)
     for name in ("lease_for", "grace", "cancel_grace"):
-        if name in words:
-            words[name] = duration(words[name], name)
-    if isinstance(words.get("queues"), str):
-        words["queues"] = (words["queues"],)
-    for name, (is_right, how) in _WRITTEN.items():
-        if name in words and not is_right(words[name]):
-            raise BadInput(f"{name}={words[name]!r}: write {how}")
-    if "queues" in words:
-        words["queues"] = tuple(words["queues"])
-    settings = WorkerSettings(**words)
+        if name in options:
+            options[name] = duration(options[name], name)
+    if isinstance(options.get("queues"), str):
+        options["queues"] = (options["queues"],)
+    for name, (is_valid, expected) in _EXPECTED.items():
+        if name in options and not is_valid(options[name]):
+            raise BadInput(f"{name}={options[name]!r}: write {expected}")
+    if "queues" in options:
+        options["queues"] = tuple(options["queues"])
+    settings = WorkerSettings(**options)
     settings.check()
     return settings
 
 
-def _is_whole(value: object) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -57,21 +57,21 @@ def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-_WRITTEN: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+_EXPECTED: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
     "queues": (lambda value: isinstance(value, Iterable), "a list of names, such as ['mail', 'reports']"),
-    "processes": (_is_whole, "a whole number, such as 4"),
-    "async_jobs": (_is_whole, "a whole number, such as 100"),
-    "recycle_after": (_is_whole, "a whole number of jobs, such as 1000"),
-    "memory_limit": (_is_whole, "a whole number of bytes, such as 512 * 1024 * 1024"),
+    "processes": (_is_integer, "a whole number, such as 4"),
+    "async_jobs": (_is_integer, "a whole number, such as 100"),
+    "recycle_after": (_is_integer, "a whole number of jobs, such as 1000"),
+    "memory_limit": (_is_integer, "a whole number of bytes, such as 512 * 1024 * 1024"),
     "isolation": (lambda value: value in ("process", "thread"), "'process' or 'thread'"),
     "allow_commands": (_is_flag, "True or False"),
     "until_idle": (_is_flag, "True or False"),
-    "name": (lambda value: isinstance(value, str), "a text"),
+    "name": (lambda value: isinstance(value, str), "a string"),
 }
 
 
 async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | None = None) -> Worker:
-    """A worker for all tasks of an app, on the store of the running loop."""
+    """Build a worker for all tasks of an app, on the store of the running loop."""
     if settings.allow_commands:
         from daybreak.worker.child.commands import add_commands  # noqa: PLC0415
 
@@ -100,7 +100,7 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
 
 
 def _background(app: Daybreak, client: Client) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-    """What a worker does besides its jobs and services."""
+    """The coroutines that a worker runs besides its jobs and services."""
     background: list[Callable[[], Coroutine[Any, Any, None]]] = [client.durations.run]
     if app.hooks.is_durable:
         background.append(lambda: app.hooks.follow(client))
@@ -112,11 +112,11 @@ def _background(app: Daybreak, client: Client) -> list[Callable[[], Coroutine[An
 
 def _isolation(store: Store, target: str | None) -> Literal["process", "thread"]:
     if not store.traits.shared:
-        return "thread"  # a child process could not reach the jobs' own store
+        return "thread"  # a child process could not reach this store
     if target is None:
         _log.warning(
-            "these tasks live in no file that a child process could import: they run in threads of this process, "
-            "which cannot be ended by a time limit"
+            "these tasks are not defined in a file that a child process could import: they run in threads of this "
+            "process, so a time limit cannot stop them"
         )
         return "thread"
     return "process"
@@ -125,7 +125,7 @@ def _isolation(store: Store, target: str | None) -> Literal["process", "thread"]
 def _check_importable(program: Program, target: str | None) -> None:
     if target is None:
         raise NotImportable(
-            "this app is made inside a function or a notebook, where a child process cannot find it: "
+            "this app is created inside a function or a notebook, where a child process cannot find it: "
             "move it to the top of a module, or use worker(isolation='thread')"
         )
     for definition in program:
@@ -137,24 +137,25 @@ def _check_importable(program: Program, target: str | None) -> None:
 
 
 def _modules(app: Daybreak) -> list[str]:
-    """Modules that a child must import besides the app's own to know all tasks."""
-    mine = (definition.function.__module__ for definition in app.program)
-    names = [name for name in mine if name != "__main__" and not name.startswith(("daybreak.", "daybreak_script_"))]
+    """The modules besides the app's own that a child must import to know all tasks."""
+    defined_in = [definition.function.__module__ for definition in app.program]
+    own = ("daybreak.", "daybreak_script_")
+    names = [name for name in defined_in if name != "__main__" and not name.startswith(own)]
     return list(dict.fromkeys([*app.imports, *(name for name in names if find(name) is not None)]))
 
 
-# -- in the background -------------------------------------------------------------------------------------------------
+# -- background --------------------------------------------------------------------------------------------------------
 
 
-class _Working:
+class _RunningWorker:
     """A worker that runs on the portal's loop."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self._task: asyncio.Task[None] | None = None
 
-    async def begin(self) -> None:
-        """Returns once it takes work; raises what kept it from that."""
+    async def start(self) -> None:
+        """Return once the worker takes jobs; raise the error that prevented it."""
         self._task = asyncio.create_task(self.worker.run())
         ready = asyncio.create_task(self.worker.is_ready.wait())
         await asyncio.wait([self._task, ready], return_when=asyncio.FIRST_COMPLETED)
@@ -164,56 +165,60 @@ class _Working:
 
     async def wait(self) -> None:
         assert self._task is not None
-        await asyncio.shield(self._task)  # who stops waiting does not stop the worker
+        await asyncio.shield(self._task)  # a cancelled wait does not stop the worker
 
 
-async def _start(app: Daybreak, settings: WorkerSettings) -> _Working:
-    working = _Working(await make_worker(app, settings))
-    await working.begin()
-    return working
+async def _start(app: Daybreak, settings: WorkerSettings) -> _RunningWorker:
+    running = _RunningWorker(await make_worker(app, settings))
+    await running.start()
+    return running
 
 
 @contextlib.contextmanager
 def in_background(app: Daybreak, settings: WorkerSettings) -> Iterator[Worker]:
-    working = app.portal.run(_start(app, settings))
+    """Run a worker on the portal's loop for the time of the block. At the end, running jobs finish first."""
+    running = app.portal.run(_start(app, settings))
     try:
-        yield working.worker
+        yield running.worker
     finally:
-        _finish(app, working)
+        _finish(app, running)
 
 
-def _finish(app: Daybreak, working: _Working) -> None:
-    """Let what runs end; Ctrl-C meanwhile means: now."""
-    working.worker.stop_from_outside()
+def _finish(app: Daybreak, running: _RunningWorker) -> None:
+    """Let running jobs finish. Ctrl-C during that time stops them at once."""
+    running.worker.stop_from_outside()
     while True:
         try:
-            app.portal.run(working.wait())
+            app.portal.run(running.wait())
         except KeyboardInterrupt:
-            working.worker.stop_from_outside()
+            running.worker.stop_from_outside()
         else:
             return
 
 
 @contextlib.asynccontextmanager
 async def in_async_background(app: Daybreak, settings: WorkerSettings) -> AsyncIterator[Worker]:
-    working = await asyncio.wrap_future(app.portal.spawn(_start(app, settings)))
+    """The async twin of `in_background`."""
+    running = await asyncio.wrap_future(app.portal.spawn(_start(app, settings)))
     try:
-        yield working.worker
+        yield running.worker
     finally:
-        working.worker.stop_from_outside()
-        await asyncio.wrap_future(app.portal.spawn(working.wait()))
+        running.worker.stop_from_outside()
+        await asyncio.wrap_future(app.portal.spawn(running.wait()))
 
 
 async def auntil_idle(app: Daybreak, settings: WorkerSettings) -> None:
+    """The async twin of `until_idle`."""
     idle = msgspec.structs.replace(settings, until_idle=True)
     async with in_async_background(app, idle) as worker:
         await asyncio.wrap_future(app.portal.spawn(worker.stopped()))
 
 
 def until_idle(app: Daybreak, settings: WorkerSettings) -> None:
-    working = app.portal.run(_start(app, msgspec.structs.replace(settings, until_idle=True)))
+    """Run a worker until every job that the app can run has ended."""
+    running = app.portal.run(_start(app, msgspec.structs.replace(settings, until_idle=True)))
     try:
-        app.portal.run(working.wait())
+        app.portal.run(running.wait())
     except BaseException:
-        _finish(app, working)
+        _finish(app, running)
         raise

@@ -1,4 +1,4 @@
-"""Changes of jobs by a person: one job, several by their ids, or all that match a filter."""
+"""Changes that a person makes to jobs: to one job, to several by their ids, or to all that match a filter."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ CHUNK: Final = 500
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """What is done to jobs. It can be done in the `possible` states; a filter without states means the `usual` ones.
-    `events` are the kinds of event that tell of it in a job's history."""
+    """A kind of change. It is possible in the `possible` states; a filter without states selects the `usual` states.
+    `events` are the kinds of event that record the change in a job's history."""
 
     action: Action
     possible: frozenset[State]
@@ -41,7 +41,7 @@ CHANGES: Final[dict[str, Change]] = {
         action="suspend", possible=_NOT_SUSPENDED, usual=_NOT_SUSPENDED,
         events=frozenset({"suspended", "suspend_requested"}),
     ),
-    # A running job can be resumed too, if it was only asked to pause.
+    # A running job can be resumed if its suspension was requested but has not happened yet.
     "resume": Change(
         action="resume", possible=frozenset({State.SUSPENDED, State.RUNNING}), usual=frozenset({State.SUSPENDED}),
         events=frozenset({"resumed"}),
@@ -53,63 +53,64 @@ CHANGES: Final[dict[str, Change]] = {
 }  # fmt: skip
 
 
-async def judge(client: Client, change: Change, ids: Sequence[str]) -> list[Amendment]:
-    """What `amend_ids` would answer, as the jobs are now. Nothing is changed."""
-    found: list[Amendment] = []
+async def preview(client: Client, change: Change, ids: Sequence[str]) -> list[Amendment]:
+    """Return what `amend_ids` would return for the jobs as they are now, without changing anything."""
+    amendments: list[Amendment] = []
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
         for id_, job in zip(chunk, await client.store.get(chunk), strict=True):
             if job is None:
-                found.append(Amendment(id_, "missing"))
+                amendments.append(Amendment(id_, "missing"))
                 continue
             is_running = job.state is State.RUNNING
             possible = job.state in change.possible
             if is_running and change.action == "resume":
                 possible = job.suspending
             if not possible:
-                found.append(Amendment(id_, "refused", job.state))
+                amendments.append(Amendment(id_, "refused", job.state))
             elif is_running and change.action != "resume":
-                found.append(Amendment(id_, "requested", job.state))
+                amendments.append(Amendment(id_, "requested", job.state))
             else:
-                found.append(Amendment(id_, "done", job.state))
-    return found
+                amendments.append(Amendment(id_, "done", job.state))
+    return amendments
 
 
 async def amend_ids(
     client: Client, change: Change, ids: Sequence[str], *, priority: int | None = None, note: str = ""
 ) -> list[Amendment]:
-    """Change these jobs. Each answers for itself, in the same order."""
-    wanted = Amend(action=change.action, by=client.by, priority=priority, note=note)
-    answers: list[Amendment] = []
+    """Change these jobs. Returns one amendment per job, in the same order."""
+    request = Amend(action=change.action, by=client.by, priority=priority, note=note)
+    amendments: list[Amendment] = []
     for start in range(0, len(ids), CHUNK):
-        chunk = replace(wanted, jobs=tuple(ids[start : start + CHUNK]))
-        answers += (await client.store.amend(chunk)).amendments
-    return answers
+        chunk = replace(request, jobs=tuple(ids[start : start + CHUNK]))
+        amendments += (await client.store.amend(chunk)).amendments
+    return amendments
 
 
 async def amend_matching(
     client: Client,
     change: Change,
-    wanted: JobFilter,
+    job_filter: JobFilter,
     *,
     priority: int | None = None,
     note: str = "",
     cursor: str | None = None,
     on_chunk: Callable[[str | None], Awaitable[None]] | None = None,
 ) -> Counter[str]:
-    """Change all jobs that match, in bounded chunks; how many were changed, and how many were asked to.
+    """Change all jobs that match, in bounded chunks. Returns how many were changed, and for how many the change was
+    requested.
 
-    `on_chunk` is told after each chunk where the next one begins, so that another process can go on from `cursor`."""
+    `on_chunk` gets the cursor of the next chunk after each chunk, so that another process can continue from there."""
     verdicts: Counter[str] = Counter()
-    if wanted.is_timed:
-        return await _amend_timed(client, change, wanted, priority=priority, note=note)
+    if job_filter.is_timed:
+        return await _amend_timed(client, change, job_filter, priority=priority, note=note)
     step = Amend(
-        action=change.action, by=client.by, filter=filter_of(**wanted.where()), priority=priority, note=note,
+        action=change.action, by=client.by, filter=filter_of(**job_filter.where()), priority=priority, note=note,
         limit=CHUNK, cursor=cursor,
     )  # fmt: skip
     while True:
         amended = await client.store.amend(step)
-        verdicts.update(answer.verdict for answer in amended.amendments)
+        verdicts.update(amendment.verdict for amendment in amended.amendments)
         if amended.cursor is None:
             return verdicts
         if on_chunk is not None:
@@ -118,15 +119,15 @@ async def amend_matching(
 
 
 async def _amend_timed(
-    client: Client, change: Change, wanted: JobFilter, *, priority: int | None, note: str
+    client: Client, change: Change, job_filter: JobFilter, *, priority: int | None, note: str
 ) -> Counter[str]:
-    """Find the jobs first, then change them. A job that has moved on since it was found is left alone: each chunk is
-    looked at again just before it is changed."""
-    ids = [job.id async for job in find_all_jobs(client, wanted)]
+    """Find the jobs first, then change them. Each chunk is read again just before it is changed, and a job that no
+    longer matches stays unchanged."""
+    ids = [job.id async for job in find_all_jobs(client, job_filter)]
     verdicts: Counter[str] = Counter()
     for start in range(0, len(ids), CHUNK):
-        found = [job for job in await client.store.get(ids[start : start + CHUNK]) if job is not None]
-        meant = [job.id for job in found if job.state in wanted.states and wanted.is_within(job)]
-        answers = await amend_ids(client, change, meant, priority=priority, note=note)
-        verdicts.update(answer.verdict for answer in answers if answer.verdict in ("done", "requested"))
+        jobs = [job for job in await client.store.get(ids[start : start + CHUNK]) if job is not None]
+        matching = [job.id for job in jobs if job.state in job_filter.states and job_filter.is_within(job)]
+        amendments = await amend_ids(client, change, matching, priority=priority, note=note)
+        verdicts.update(each.verdict for each in amendments if each.verdict in ("done", "requested"))
     return verdicts

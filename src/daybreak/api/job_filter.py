@@ -1,6 +1,6 @@
-"""Which jobs are meant, for lists and for changes of many jobs.
+"""The job filter, for lists and for changes of many jobs.
 
-Stores have no filter for times: they are judged here, over the jobs that a store finds."""
+Stores cannot filter by time. The times are applied here, to the jobs that a store returns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from daybreak.client.client import Client
 from daybreak.core.model import Job, State
 
 PAGE: Final = 1000
-LOOKED_AT: Final = 10_000  # jobs that one page with a time looks at
+MAX_SCANNED: Final = 10_000  # jobs that are read for one page of a filter with a time
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
-    """Which jobs are meant; a field that is empty means any. With a time, the jobs that ended in it are meant, and the
-    unfinished jobs that were submitted in it."""
+    """Selects jobs; an empty field selects any. With `since` or `until`, it selects the jobs that ended in that time
+    and the unfinished jobs that were submitted in that time."""
 
     states: tuple[State, ...] = ()
     reason: str | None = None
@@ -49,41 +49,43 @@ class JobFilter(Struct, frozen=True, kw_only=True):
         return {"state": self.states or None, **named}
 
     def is_within(self, job: Job) -> bool:
-        """Whether the job belongs to the time of the filter."""
+        """Whether the job is within the filter's times."""
         at = job.finished_at or job.created_at
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
 
 
-async def find_jobs(client: Client, wanted: JobFilter, limit: int, cursor: str | None) -> tuple[list[Job], str | None]:
-    """At most `limit` jobs, and the cursor of the next page; None means that there are no more.
+async def find_jobs(
+    client: Client, job_filter: JobFilter, limit: int, cursor: str | None
+) -> tuple[list[Job], str | None]:
+    """Return at most `limit` jobs, and the cursor of the next page; None if there is no next page.
 
-    With a time, a page may be short and yet not the last: it ends after 10,000 jobs that were looked at."""
+    With a time, a page may have fewer jobs and still not be the last: it ends after 10,000 jobs that were read."""
     jobs: list[Job] = []
-    looked_at = 0
+    scanned = 0
     while True:
         missing = limit - len(jobs)
-        size = PAGE if wanted.is_timed else min(missing, PAGE)
-        page = await client.find(limit=size, cursor=cursor, **wanted.where())
-        within = [n for n, job in enumerate(page.jobs) if wanted.is_within(job)]
+        size = PAGE if job_filter.is_timed else min(missing, PAGE)
+        page = await client.find(limit=size, cursor=cursor, **job_filter.where())
+        within = [n for n, job in enumerate(page.jobs) if job_filter.is_within(job)]
         if len(within) > missing:
-            # The page again, up to the last job that is wanted: its cursor leads to the next one.
-            page = await client.find(limit=within[missing - 1] + 1, cursor=cursor, **wanted.where())
-        jobs += [job for job in page.jobs if wanted.is_within(job)]
-        looked_at += len(page.jobs)
+            # Read the page again, only up to the last job of the result, so that its cursor continues there.
+            page = await client.find(limit=within[missing - 1] + 1, cursor=cursor, **job_filter.where())
+        jobs += [job for job in page.jobs if job_filter.is_within(job)]
+        scanned += len(page.jobs)
         cursor = page.cursor
-        if cursor is None or len(jobs) >= limit or (wanted.is_timed and looked_at >= LOOKED_AT):
+        if cursor is None or len(jobs) >= limit or (job_filter.is_timed and scanned >= MAX_SCANNED):
             return jobs[:limit], cursor
 
 
-async def find_all_jobs(client: Client, wanted: JobFilter) -> AsyncIterator[Job]:
-    """Every job that matches."""
-    async for job in client.find_all(**wanted.where()):
-        if wanted.is_within(job):
+async def find_all_jobs(client: Client, job_filter: JobFilter) -> AsyncIterator[Job]:
+    """Iterate over all jobs that match."""
+    async for job in client.find_all(**job_filter.where()):
+        if job_filter.is_within(job):
             yield job
 
 
-async def count_jobs(client: Client, wanted: JobFilter) -> dict[State, int]:
-    """How many jobs match, by state: exact. States without a job are left out."""
-    if wanted.is_timed:
-        return dict(Counter([job.state async for job in find_all_jobs(client, wanted)]))
-    return {state: n for state, n in (await client.count(**wanted.where())).items() if n}
+async def count_jobs(client: Client, job_filter: JobFilter) -> dict[State, int]:
+    """Count the jobs that match, exactly, by state. States without a job are left out."""
+    if job_filter.is_timed:
+        return dict(Counter([job.state async for job in find_all_jobs(client, job_filter)]))
+    return {state: n for state, n in (await client.count(**job_filter.where())).items() if n}

@@ -1,4 +1,4 @@
-"""A handle on one job: its result, its state, and what a person may want of it."""
+"""A handle on one job: its result, its state, and the changes a person may make to it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from daybreak import values
 from daybreak.api.job_info import JobInfo, info_of
 from daybreak.api.job_outcome import JobOutcome
 from daybreak.api.portal import Portal, blocking
-from daybreak.api.store_sessions import Sessions, homed
-from daybreak.api.stuck_waits import inside_a_task
+from daybreak.api.store_sessions import Sessions, on_store_loop
+from daybreak.api.stuck_waits import watch_wait
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, ResultTimeout, StoreError
 from daybreak.core.events import Event
@@ -26,12 +26,13 @@ from daybreak.worker.supervisor import worker_record
 
 R = TypeVar("R")
 
-PATIENCE: Final = timedelta(seconds=2)
-_told: set[str] = set()
+HINT_AFTER: Final = timedelta(seconds=2)
+_hinted_tasks: set[str] = set()
 
 
 class JobHandle(Generic[R]):
-    """`await job` is its result. Every blocking method has a twin with an `a` before its name (`wait`: `await_`)."""
+    """A handle on a job; `await job` returns its result. Every blocking method has an async twin whose name starts with
+    `a` (for `wait`: `await_`)."""
 
     def __init__(self, sessions: Sessions, program: Program, id: str, command: Callable[[], str] | None = None) -> None:  # noqa: A002
         self.id = id
@@ -55,36 +56,36 @@ class JobHandle(Generic[R]):
     def __await__(self) -> Generator[Any, Any, R]:
         return self.aresult().__await__()
 
-    # -- waiting -------------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     async def aresult(self, timeout: object = None) -> R:  # noqa: ASYNC109
-        """The task's result, once there is one. JobFailed with reason and remote traceback, JobCancelled, or, when
-        `timeout` has passed, ResultTimeout, which changes nothing: the job goes on."""
+        """Wait for the task's result. Raises JobFailed with the reason and the remote traceback, JobCancelled, or
+        ResultTimeout after `timeout`; a ResultTimeout does not affect the job."""
         return (await self.aoutcome(timeout)).result
 
     result = blocking(aresult)
 
     async def aoutcome(self, timeout: object = None) -> JobOutcome[R]:  # noqa: ASYNC109
-        """How it ended, once it has, as a value: a job that failed or was cancelled raises nothing here. ResultTimeout
-        when `timeout` has passed."""
+        """Wait until the job has ended and return how it ended. A failed or cancelled job raises nothing here. Raises
+        ResultTimeout after `timeout`."""
         return JobOutcome(await self.await_(timeout), self._decoded)
 
     outcome = blocking(aoutcome)
 
-    @homed
+    @on_store_loop
     async def await_(self, timeout: object = None) -> Job:  # noqa: ASYNC109
-        """The job once it is final, however it ended. ResultTimeout when `timeout` has passed."""
+        """Wait until the job is final, and return it whatever its outcome. Raises ResultTimeout after `timeout`."""
         refuse_during_import("wait")
         limit = None if timeout is None else duration(timeout, "timeout")
         client = await self._sessions.client()
-        first = PATIENCE if limit is None else min(PATIENCE, limit)
+        first = HINT_AFTER if limit is None else min(HINT_AFTER, limit)
         try:
             return await client.wait(self.id, first)
         except TimeoutError:
-            if first == PATIENCE:
-                await self._tell_if_nobody_knows(client)
+            if first == HINT_AFTER:
+                await self._hint_if_no_worker(client)
         try:
-            async with inside_a_task(client, self._program, lambda: self.id, after=ZERO, every=PATIENCE):
+            async with watch_wait(client, self._program, lambda: self.id, after=ZERO, every=HINT_AFTER):
                 return await client.wait(self.id, None if limit is None else limit - first)
         except TimeoutError:
             assert limit is not None
@@ -92,20 +93,20 @@ class JobHandle(Generic[R]):
 
     wait = blocking(await_)
 
-    async def _tell_if_nobody_knows(self, client: Client) -> None:
-        """Once for each task: a wait that nobody will end should not look like a slow one."""
+    async def _hint_if_no_worker(self, client: Client) -> None:
+        """Print a hint, once per task, if no live worker knows the task: this wait would not end by itself."""
         job = await client.get(self.id)
         task = (job.spec.task, job.spec.version)
-        if job.spec.task in _told or job.state is not State.QUEUED or task in await known_tasks(client):
+        if job.spec.task in _hinted_tasks or job.state is not State.QUEUED or task in await known_tasks(client):
             return
-        _told.add(job.spec.task)
+        _hinted_tasks.add(job.spec.task)
         version = "" if task[1] == 1 else f" at version {task[1]}"
         if self._command is not None and task in self._program.known():
-            cure = f"start one with: {self._command()}"
+            advice = f"start one with: {self._command()}"
         else:
-            cure = "start one for the app that has it: daybreak worker module:app"
+            advice = "start one for the app that defines it: daybreak worker module:app"
         print(  # noqa: T201 - for the person who waits
-            f"daybreak: no live worker knows the task {job.spec.task!r}{version}; {cure}", file=sys.stderr
+            f"daybreak: no live worker knows the task {job.spec.task!r}{version}; {advice}", file=sys.stderr
         )
 
     def _decoded(self, job: Job) -> R:
@@ -115,82 +116,83 @@ class JobHandle(Generic[R]):
             return self._program[job.spec.task].result.decode(job.result)  # type: ignore[no-any-return]
         return values.decode(job.result)  # type: ignore[no-any-return]
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def ainfo(self) -> JobInfo:
-        """All that is known of it now, with its arguments and its result as values."""
+        """Return the job as it is now, with its arguments and its result as values."""
         return info_of(await (await self._sessions.client()).get(self.id), self._program)
 
     info = blocking(ainfo)
 
-    @homed
+    @on_store_loop
     async def astate(self) -> State:
         return (await (await self._sessions.client()).get(self.id)).state
 
     state = blocking(astate)
 
-    @homed
+    @on_store_loop
     async def aposition(self) -> Position | None:
-        """How many jobs of its queue are before it; None if it is not queued."""
+        """Return how many jobs of its queue are ahead of it; None if it is not queued."""
         return await (await self._sessions.client()).position(self.id)
 
     position = blocking(aposition)
 
-    @homed
+    @on_store_loop
     async def ahistory(self) -> list[Event]:
-        """Everything that happened to it, in order, with who did it."""
+        """Return its events in order, each with who caused it."""
         return await (await self._sessions.client()).history(self.id)
 
     history = blocking(ahistory)
 
-    # -- changing ------------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def acancel(self, note: str = "") -> Amendment:
-        """`done`: it will never start. `requested`: it runs, was asked to stop, and will end cancelled."""
+        """Cancel the job. `done`: it will never start. `requested`: it is running, was asked to stop, and will end as
+        cancelled."""
         return await (await self._sessions.client()).cancel(self.id, note=note)
 
     cancel = blocking(acancel)
 
-    @homed
+    @on_store_loop
     async def asuspend(self, note: str = "") -> Amendment:
         return await (await self._sessions.client()).suspend(self.id, note=note)
 
     suspend = blocking(asuspend)
 
-    @homed
+    @on_store_loop
     async def aresume(self) -> Amendment:
         return await (await self._sessions.client()).resume(self.id)
 
     resume = blocking(aresume)
 
-    @homed
+    @on_store_loop
     async def aretry(self, note: str = "") -> Amendment:
-        """Run a finished job again, with a fresh budget of attempts."""
+        """Run a finished job again, with its full number of attempts."""
         return await (await self._sessions.client()).retry(self.id, note=note)
 
     retry = blocking(aretry)
 
-    @homed
+    @on_store_loop
     async def areprioritise(self, to: object) -> Amendment:
         return await (await self._sessions.client()).reprioritise(self.id, to)
 
     reprioritise = blocking(areprioritise)
 
-    @homed
+    @on_store_loop
     async def aremove(self) -> Amendment:
-        """Forget a finished job."""
+        """Delete a finished job."""
         return await (await self._sessions.client()).remove(self.id)
 
     remove = blocking(aremove)
 
 
 async def known_tasks(client: Client) -> set[tuple[str, int]]:
-    """The tasks that some live worker knows."""
+    """The tasks, with their versions, that at least one live worker can run."""
     now: datetime = moment(client.wall())
     try:
-        workers = [worker_record.read(found) for found in await client.store.records(worker_record.KIND)]
+        workers = [worker_record.read(record) for record in await client.store.records(worker_record.KIND)]
     except StoreError:
         return set()
     return {task for worker in workers if worker.is_live(now) for task in worker.tasks}
@@ -218,13 +220,13 @@ async def as_completed(
 
 
 def _handles(given: Iterable[JobHandle[R]]) -> list[JobHandle[R]]:
-    wanted = "as_completed takes a list of job handles, as submit(...) returns them"
+    expected = "as_completed takes a list of job handles, as submit(...) returns them"
     if not isinstance(given, Iterable):
-        raise BadInput(f"{wanted}, not {given!r:.60}")
+        raise BadInput(f"{expected}, not {given!r:.60}")
     handles = list(given)
-    for one in handles:
-        if not isinstance(one, JobHandle):
-            raise BadInput(f"{wanted}, not of {one!r:.60}")
+    for handle in handles:
+        if not isinstance(handle, JobHandle):
+            raise BadInput(f"{expected}, but the list contains {handle!r:.60}")
     return handles
 
 
@@ -236,7 +238,7 @@ async def _finals(sessions: Sessions, ids: list[str]) -> AsyncGenerator[Job, Non
 async def _next(finals: AsyncGenerator[Job, None], sessions: Sessions, left: dict[str, JobHandle[Any]]) -> Job:
     first = next(iter(left))
     program = left[first]._program  # noqa: SLF001 - of this module
-    async with inside_a_task(await sessions.client(), program, lambda: first, after=PATIENCE, every=PATIENCE):
+    async with watch_wait(await sessions.client(), program, lambda: first, after=HINT_AFTER, every=HINT_AFTER):
         return await anext(finals)
 
 

@@ -1,4 +1,4 @@
-"""What a job's events tell: its attempts, how long it waited and how long it ran."""
+"""Reads a job's events: its attempts, how long it waited and how long it ran."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def attempts(history: Sequence[Event]) -> list[Attempt]:
 
 
 def waited_for(job: Job, history: Sequence[Event], now: datetime) -> timedelta:
-    """The time from when the job could start until its first attempt; if it has none, until it ended or until now."""
+    """The time from when the job could start until its first attempt. Without an attempt, until it ended or until
+    now."""
     spec = job.spec
     could_start = job.created_at + spec.delay if spec.delay else max(job.created_at, spec.run_at or job.created_at)
     first = next((event.at for event in history if event.kind == "started"), job.started_at)

@@ -1,4 +1,4 @@
-"""What is known of a job, with its arguments and its result as values rather than bytes."""
+"""A job with its arguments and its result as values instead of bytes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from daybreak.tasks.registry import Definition, Program
 
 
 class JobInfo(Job, frozen=True, gc=True, kw_only=True):
-    """A job at one instant, as people read it: all fields of `Job`, with `args` and `result` as values.
+    """A job at one instant: all fields of `Job`, with `args` and `result` as values.
 
-    They are read by the annotations of the task where this app has it, and as plain values elsewhere, or where what is
-    stored does not fit the annotations. Secrets are `Secret` objects, which print as ***."""
+    They are decoded by the task's annotations if this app has the task and the stored values fit them, otherwise as
+    plain values. Secrets are `Secret` objects, which print as ***."""
 
     args: dict[str, Any]
     result: Any = None
@@ -65,23 +65,24 @@ class JobInfo(Job, frozen=True, gc=True, kw_only=True):
 
     @property
     def error(self) -> Failure | None:
-        """What went wrong in its latest attempt: `kind`, `message`, `traceback`, `attempt`; as text, kind and message.
-        Another name for `failure`, the one that `--json` uses."""
+        """The error of its latest attempt: `kind`, `message`, `traceback`, `attempt`; as text, kind and message. An
+        alias of `failure`, and the name that `--json` uses."""
         return self.failure
 
 
 def info_of(job: Job, program: Program) -> JobInfo:
-    """Never fails, whatever is stored: a job that cannot be read must still be seen."""
+    """Decode the job's values. Never fails: a job whose values cannot be decoded must still be visible."""
     spec = job.spec
     task = program[spec.task] if spec.task in program else None  # noqa: SIM401 - a Program is no dict
-    said = {name: getattr(job, name) for name in Job.__struct_fields__}
-    said["result"] = None if job.result is None else _result(job.result, task)
-    return JobInfo(**said, args=_args(spec.args, task if task is not None and task.version == spec.version else None))
+    fields = {name: getattr(job, name) for name in Job.__struct_fields__}
+    fields["result"] = None if job.result is None else _result(job.result, task)
+    same_version = task if task is not None and task.version == spec.version else None
+    return JobInfo(**fields, args=_args(spec.args, same_version))
 
 
 def _args(data: bytes, task: Definition | None) -> dict[str, Any]:
-    found = _read(data, None if task is None else task.arguments.decode_named)
-    return found if isinstance(found, dict) else {"": found}
+    args = _read(data, None if task is None else task.arguments.decode_named)
+    return args if isinstance(args, dict) else {"": args}
 
 
 def _result(data: bytes, task: Definition | None) -> Any:

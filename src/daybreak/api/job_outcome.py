@@ -1,4 +1,4 @@
-"""How a job ended, as a value: for programs that go on when a job fails."""
+"""A job's outcome as a value, for programs that continue when a job fails."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class JobOutcome(Generic[R_co]):
-    """How a job ended. Printed, it names the job and says what became of it.
+    """How a job ended. Its text names the job and its final state.
 
-    `ok` is True if the job completed; then `result` is what the task returned. Else `reason` and `error` say why there
-    is no result, and reading `result` raises what `job.result()` raises: JobFailed or JobCancelled."""
+    `ok` is True if the job completed; then `result` is what the task returned. Otherwise `reason` and `error` say why
+    there is no result, and reading `result` raises what `job.result()` raises: JobFailed or JobCancelled."""
 
     __slots__ = ("_decode", "_job", "attempt", "error", "id", "key", "ok", "reason", "state", "task", "traceback")
 
@@ -30,7 +30,7 @@ class JobOutcome(Generic[R_co]):
         self.state: Final[State] = job.state
         self.ok: Final[bool] = job.state is State.COMPLETED
         self.reason: Final[Reason | None] = (job.reason or Reason.ERROR) if is_failed else None
-        self.error: Final[str] = "" if not is_failed else str(failure) if failure is not None else job.note
+        self.error: Final[str] = _error_text(job) if is_failed else ""
         self.traceback: Final[str] = failure.traceback if is_failed and failure is not None else ""
         self.attempt: Final[int] = job.attempt
 
@@ -44,11 +44,17 @@ class JobOutcome(Generic[R_co]):
         raise JobFailed(self.id, self.task, reason.value, self.error, self.attempt, self.traceback)
 
     def __str__(self) -> str:
-        named = f"job {self.id}" if self.key is None else f"job {self.key!r}"
-        told = f"{named} ({self.task}) {'was ' if self.state is State.CANCELLED else ''}{self.state}"
+        name = f"job {self.id}" if self.key is None else f"job {self.key!r}"
+        text = f"{name} ({self.task}) {'was ' if self.state is State.CANCELLED else ''}{self.state}"
         if self.reason is None:
-            return told
-        return f"{told} ({self.reason}, attempt {self.attempt})" + (f": {self.error}" if self.error else "")
+            return text
+        return f"{text} ({self.reason}, attempt {self.attempt})" + (f": {self.error}" if self.error else "")
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+def _error_text(job: Job) -> str:
+    if job.failure is None:
+        return job.note
+    return str(job.failure)

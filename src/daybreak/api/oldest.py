@@ -1,4 +1,4 @@
-"""The oldest queued job, found without looking at every job."""
+"""The oldest queued job, found without reading every job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking face: one thread with an event loop, in which async methods run while their callers wait."""
+"""The blocking API: one thread with an event loop runs the async methods while their callers wait."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ T = TypeVar("T")
 
 _log = logging.getLogger("daybreak")
 
-GLANCE: Final = 0.5  # seconds; where a wait cannot be interrupted by a signal, Ctrl-C is heard this late
-GIVEN_UP_WITHIN: Final = timedelta(seconds=1)  # how long an interrupted caller waits for its work to end
-CLOSED_WITHIN: Final = timedelta(seconds=10)
+SIGNAL_CHECK: Final = 0.5  # seconds; the longest delay of Ctrl-C on platforms where a signal does not end a wait
+CANCEL_TIMEOUT: Final = timedelta(seconds=1)  # how long an interrupted caller waits until its coroutine has ended
+CLOSE_TIMEOUT: Final = timedelta(seconds=10)
 
 _portals: weakref.WeakSet[Portal] = weakref.WeakSet()
-_left_behind: list[object] = []  # in a forked child: what is the parent's is neither closed nor collected
-_is_ending = False
+_parent_objects: list[object] = []  # in a forked child: keeps the parent's objects from being closed or collected
+_is_shutting_down = False
 
 
 class Portal:
-    """Runs coroutines for threads that wait for them, in one thread that starts with the first.
+    """Runs coroutines for threads that wait for them, in one thread that starts with the first coroutine.
 
-    After a fork the child has a portal that has not begun. What was opened through it is the parent's: `generation` has
-    moved, and whoever keeps such things drops them, unclosed."""
+    In a forked child the portal is back in its initial state. Objects that were opened through it belong to the parent:
+    `generation` has changed, and their owner must drop them without closing them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._end: asyncio.Event | None = None
+        self._stop: asyncio.Event | None = None
         self._generation = 0
         self._on_fork: list[Callable[[], None]] = []
         self._on_close: list[Callable[[], Awaitable[object]]] = []
@@ -48,118 +48,119 @@ class Portal:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """Where things run; None before the first, after a fork and after close."""
+        """The running loop. None before the first coroutine, after a fork and after close."""
         return self._loop
 
     @property
     def generation(self) -> int:
-        """Another number after every fork and every close: what belonged to the former loop is not to be used."""
+        """A number that changes at every fork and every close. Objects of an earlier generation must not be used."""
         return self._generation
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the portal's own thread, in which nobody can wait for it."""
+        """Whether this is the portal's own thread, where a blocking call would deadlock."""
         return self._thread is not None and self._thread.ident == threading.get_ident()
 
     def on_fork(self, forget: Callable[[], None]) -> None:
-        """Have this called in every forked child."""
+        """Register a function that is called in every forked child."""
         self._on_fork.append(forget)
 
     def on_close(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Have this run in the loop before it ends, the last one first; also when the interpreter ends."""
+        """Register a coroutine function that runs on the loop before the loop ends, also at interpreter exit. The last
+        one registered runs first."""
         self._on_close.append(close)
 
-    # -- running -------------------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine answers or raises; Ctrl-C cancels it. A loop that runs in this thread stands still."""
+        """Run the coroutine, and return or raise its outcome. Ctrl-C cancels it. If an event loop runs in this thread,
+        it is blocked meanwhile."""
         call = _Call(work)
         try:
-            self._begin(call)
+            self._start(call)
             call.wait()
         except BaseException:
             call.give_up()
             raise
-        return call.answer()
+        return call.outcome()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run it and wait elsewhere; in another loop: `await asyncio.wrap_future(portal.spawn(work))`."""
+        """Run the coroutine without waiting. From another loop: `await asyncio.wrap_future(portal.spawn(work))`."""
         try:
             with self._lock:
-                return asyncio.run_coroutine_threadsafe(work, self._begun())
+                return asyncio.run_coroutine_threadsafe(work, self._started_loop())
         except BaseException:
             work.close()
             raise
 
     def run_iter(self, source: AsyncIterator[T]) -> BlockingIterator[T]:
-        """The items of an async iterator, each fetched when it is asked for."""
+        """Iterate over an async iterator. Each item is fetched when it is requested."""
         return BlockingIterator(self, source)
 
-    def _begin(self, call: _Call[Any]) -> None:
+    def _start(self, call: _Call[Any]) -> None:
         if self.is_here:
-            raise RuntimeError(
-                "a blocking call inside the portal's own loop would wait for itself: await its async twin"
-            )
+            raise RuntimeError("a blocking call inside the portal's own loop would deadlock: await its async twin")
         with self._lock:
-            # Before the end was asked for, or not at all: what is asked for later would never be run.
-            call.loop = self._begun()
-            call.loop.call_soon_threadsafe(call.begin)
+            # Under the lock, so that the call cannot be scheduled after the stop event: it would never run.
+            call.loop = self._started_loop()
+            call.loop.call_soon_threadsafe(call.start)
 
-    def _begun(self) -> asyncio.AbstractEventLoop:
+    def _started_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            if _is_ending:
-                raise RuntimeError("the interpreter is ending: nothing new can be asked for")
-            loop, end = asyncio.new_event_loop(), asyncio.Event()
-            self._thread = threading.Thread(target=self._serve, args=(loop, end), name="daybreak-portal", daemon=True)
+            if _is_shutting_down:
+                raise RuntimeError("the interpreter is shutting down: no new call can start")
+            loop, stop = asyncio.new_event_loop(), asyncio.Event()
+            self._thread = threading.Thread(target=self._serve, args=(loop, stop), name="daybreak-portal", daemon=True)
             self._thread.start()
-            self._loop, self._end = loop, end
+            self._loop, self._stop = loop, stop
         return self._loop
 
-    def _serve(self, loop: asyncio.AbstractEventLoop, end: asyncio.Event) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
-                runner.run(self._until(end))
+                runner.run(self._until(stop))
         except RuntimeError:
-            # An interpreter that ends starts no more threads, and the loop's executor is waited for in one.
-            if not _is_ending:
+            # The runner joins the loop's executor in a new thread, and an interpreter that exits starts no threads.
+            if not _is_shutting_down:
                 raise
 
-    async def _until(self, end: asyncio.Event) -> None:
-        await end.wait()
+    async def _until(self, stop: asyncio.Event) -> None:
+        await stop.wait()
         for close in reversed(self._on_close):
             try:
                 await close()
-            except Exception:  # noqa: BLE001 - the others are closed all the same
-                _log.exception("while closing")
+            except Exception:  # noqa: BLE001 - the others must still be closed
+                _log.exception("a connection could not be closed cleanly")
 
-    # -- ending --------------------------------------------------------------------------------------------------------
+    # -- close ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the loop; whatever still runs there is cancelled. Asking again begins another. Closing twice is fine."""
+        """Stop the loop and cancel the coroutines that still run on it. A later call starts a new loop. Closing twice
+        is allowed."""
         if self.is_here:
             raise RuntimeError("the portal cannot wait for its own end: close it from another thread")
         with self._lock:
-            loop, thread, end = self._loop, self._thread, self._end
-            if loop is None or thread is None or end is None:
+            loop, thread, stop = self._loop, self._thread, self._stop
+            if loop is None or thread is None or stop is None:
                 return
-            self._loop = self._thread = self._end = None
+            self._loop = self._thread = self._stop = None
             self._generation += 1
-            loop.call_soon_threadsafe(end.set)
-        thread.join(CLOSED_WITHIN.total_seconds())
+            loop.call_soon_threadsafe(stop.set)
+        thread.join(CLOSE_TIMEOUT.total_seconds())
         if thread.is_alive():
-            _log.warning("what runs for blocking callers did not end within %s and is left to itself", CLOSED_WITHIN)
+            _log.warning("the event loop of blocking calls did not stop within %s: leaving it running", CLOSE_TIMEOUT)
 
     def _forget(self) -> None:
         if self._loop is not None:
-            _left_behind.append((self._loop, self._thread, self._end))
+            _parent_objects.append((self._loop, self._thread, self._stop))
         self._lock = threading.Lock()
-        self._loop = self._thread = self._end = None
+        self._loop = self._thread = self._stop = None
         self._generation += 1
         for forget in self._on_fork:
             try:
                 forget()
-            except Exception:  # noqa: BLE001 - the others forget all the same
-                _log.exception("after a fork")
+            except Exception:  # noqa: BLE001 - the other functions must still be called
+                _log.exception("a function failed that resets a forked child")
 
 
 class _Call(Generic[T]):
@@ -169,28 +170,28 @@ class _Call(Generic[T]):
         self.loop: asyncio.AbstractEventLoop | None = None
         self._work = work
         self._task: asyncio.Task[None] | None = None
-        self._answers: list[T] = []
-        self._trouble: BaseException | None = None
+        self._results: list[T] = []
+        self._error: BaseException | None = None
         self._is_done = False
         self._done = threading.Lock()
         self._done.acquire()
 
-    # in the loop
+    # on the loop
 
-    def begin(self) -> None:
-        # In a copy of the caller's context, which came with this call.
+    def start(self) -> None:
+        # The task runs in a copy of the caller's context, which call_soon_threadsafe has passed on.
         self._task = asyncio.get_running_loop().create_task(self._serve())
         self._task.add_done_callback(self._after)
 
     async def _serve(self) -> None:
         try:
-            self._answers.append(await self._work)
-        except BaseException as error:  # noqa: BLE001 - SystemExit too is for the caller, and must not end the loop
-            self._trouble = error
+            self._results.append(await self._work)
+        except BaseException as error:  # noqa: BLE001 - SystemExit also goes to the caller, and must not end the loop
+            self._error = error
         self._finish()
 
     def _after(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # before it began
+        if task.cancelled():  # before it started
             self._drop()
 
     def cancel(self) -> None:
@@ -201,7 +202,7 @@ class _Call(Generic[T]):
 
     def _drop(self) -> None:
         self._work.close()
-        self._trouble = asyncio.CancelledError()
+        self._error = asyncio.CancelledError()
         self._finish()
 
     def _finish(self) -> None:
@@ -212,30 +213,28 @@ class _Call(Generic[T]):
     # in the thread that waits
 
     def wait(self) -> None:
-        while not self._done.acquire(timeout=GLANCE):
+        while not self._done.acquire(timeout=SIGNAL_CHECK):
             pass
 
     def give_up(self) -> None:
-        """Have the work cancelled, and wait a little for its end."""
+        """Cancel the coroutine, and wait for a short time until it has ended."""
         if self.loop is None:
             self._work.close()
         elif not self._is_done:
-            with contextlib.suppress(RuntimeError):  # the loop has closed, and all its work has ended
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and all its coroutines have ended
                 self.loop.call_soon_threadsafe(self.cancel)
-                self._done.acquire(timeout=GIVEN_UP_WITHIN.total_seconds())
+                self._done.acquire(timeout=CANCEL_TIMEOUT.total_seconds())
 
-    def answer(self) -> T:
-        error, self._trouble = self._trouble, None
+    def outcome(self) -> T:
+        error, self._error = self._error, None
         if error is None:
-            return self._answers[0]
+            return self._results[0]
         try:
             if isinstance(error, asyncio.CancelledError):
-                raise concurrent.futures.CancelledError(
-                    "cancelled, as all that runs when its portal is closed"
-                ) from error
+                raise concurrent.futures.CancelledError("the call was cancelled because the app was closed") from error
             raise error
         finally:
-            del error  # or it would hold itself, by way of this frame
+            del error  # otherwise the exception and this frame would refer to each other
 
 
 class _Ended(Enum):
@@ -243,7 +242,8 @@ class _Ended(Enum):
 
 
 class BlockingIterator(Iterator[T]):
-    """The items of an async iterator. One that is dropped early is closed: soon, or at once by `close` or `with`."""
+    """Iterates over an async iterator. If the iteration stops early, `close` or `with` closes the source at once;
+    otherwise garbage collection closes it later."""
 
     def __init__(self, portal: Portal, source: AsyncIterator[T]) -> None:
         self._portal = portal
@@ -259,7 +259,7 @@ class BlockingIterator(Iterator[T]):
         return item
 
     def close(self) -> None:
-        # An async generator that is merely dropped is closed by its loop.
+        # An async generator that is only dropped is closed by its loop.
         source, self._source = self._source, None
         if (aclose := getattr(source, "aclose", None)) is not None:
             self._portal.run(aclose())
@@ -279,7 +279,7 @@ async def _next(source: AsyncIterator[T]) -> T | _Ended:
 
 
 class Ported(Protocol):
-    """One whose async methods have blocking twins."""
+    """An object whose async methods have blocking twins."""
 
     @property
     def _portal(self) -> Portal: ...
@@ -289,7 +289,7 @@ S = TypeVar("S", bound=Ported)
 
 
 def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
-    """An async method's twin that waits, of the same signature.
+    """Return the blocking twin of an async method, with the same signature.
 
     In the body of a class: `result = blocking(aresult)`."""
 
@@ -304,7 +304,7 @@ def blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Cal
 def blocking_iter(
     method: Callable[Concatenate[S, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[S, P], BlockingIterator[T]]:
-    """The same for a method that answers an async iterator.
+    """Return the blocking twin of a method that returns an async iterator.
 
     In the body of a class: `events = blocking_iter(aevents)`."""
 
@@ -321,23 +321,23 @@ Twin = TypeVar("Twin", bound=Callable[..., Any])
 
 def _named_after(twin: Twin, method: Callable[..., Any]) -> Twin:
     functools.update_wrapper(twin, method)
-    place, _, name = method.__qualname__.rpartition(".")
+    owner, _, name = method.__qualname__.rpartition(".")
     twin.__name__ = _blocking_name(name)
-    twin.__qualname__ = f"{place}.{twin.__name__}" if place else twin.__name__
+    twin.__qualname__ = f"{owner}.{twin.__name__}" if owner else twin.__name__
     return twin
 
 
 def _blocking_name(name: str) -> str:
-    return name.removeprefix("a").rstrip("_")  # await_ cannot do without its underscore, wait can
+    return name.removeprefix("a").rstrip("_")  # `await_` needs its underscore, `wait` does not
 
 
 def _refuse_inside(portal: Portal, method: Callable[..., Any]) -> None:
     if portal.is_here:
         name = method.__name__
-        raise RuntimeError(f"{_blocking_name(name)}() in the portal's own loop would wait for itself: use {name}()")
+        raise RuntimeError(f"{_blocking_name(name)}() in the portal's own loop would deadlock: use {name}()")
 
 
-# -- the process -------------------------------------------------------------------------------------------------------
+# -- fork and exit -----------------------------------------------------------------------------------------------------
 
 
 def _after_fork() -> None:
@@ -346,13 +346,13 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    global _is_ending  # noqa: PLW0603
-    _is_ending = True
+    global _is_shutting_down  # noqa: PLW0603
+    _is_shutting_down = True
     for portal in list(_portals):
         portal.close()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-# After threads that are not daemons have ended, which may still ask for something.
+# `atexit` runs after the non-daemon threads have ended; until then they may still make calls.
 atexit.register(_at_exit)

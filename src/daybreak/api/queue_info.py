@@ -1,4 +1,4 @@
-"""What a queue holds and how it is set, now."""
+"""A queue's counts of jobs and its settings, as they are now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ QUEUE_SETTINGS: Final = tuple(name for name in QueueSettings.__struct_fields__ i
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):
-    """A queue at one instant. `priorities` counts the waiting jobs, `tasks` the unfinished ones."""
+    """A queue at one instant. `priorities` counts the waiting jobs by priority, `tasks` the unfinished jobs by task.
+    `is_set` is False if nobody has set the queue, and its settings are the defaults."""
 
     name: str
     settings: QueueSettings
@@ -26,7 +27,7 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait, in any of the waiting states."""
+        """The number of jobs in the waiting states."""
         return sum(self.states.get(state, 0) for state in WAITING)
 
 

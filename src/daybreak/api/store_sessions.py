@@ -1,6 +1,6 @@
-"""An app's open stores: opened on first use, one for each event loop where a store can be shared between them.
+"""An app's open stores. A store that several processes can share is opened once per event loop, on first use.
 
-A store that only this process sees lives on the portal's loop alone; calls from other loops hop there."""
+A store inside this process is opened only on the portal's loop; calls from other loops are run there."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from daybreak.system.ports import Ids, World
 P = ParamSpec("P")
 R = TypeVar("R")
 
-BELIEVED_FOR: Final = timedelta(seconds=5)  # that a store cannot be opened, by those who can do without
-TOLD_WITHIN: Final = timedelta(seconds=2)  # what was seen of how long things take, when a store is closed
+REOPEN_AFTER: Final = timedelta(seconds=5)  # no optional caller tries to open a failed store again before this time
+FLUSH_TIMEOUT: Final = timedelta(seconds=2)  # for writing the measured durations when a store is closed
 
 
 class Sessions:
-    """`connecting` is what `make` gives its stores."""
+    """The open clients of an app, by event loop. `connect_timeout` is the one that `make` passes to its stores."""
 
     def __init__(
-        self, make: Callable[[], Store], world: World, by: str, connecting: ConnectTimeout | None = None
+        self, make: Callable[[], Store], world: World, by: str, connect_timeout: ConnectTimeout | None = None
     ) -> None:
         self.portal = Portal()
         self.world = world
         self.by = by
         self._make = make
-        self._connecting = connecting
+        self._connect_timeout = connect_timeout
         self._open: dict[asyncio.AbstractEventLoop, Client] = {}
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
-        self._hoped_for: dict[asyncio.AbstractEventLoop, _HopedFor] = {}
-        self._untold: list[Client] = []  # of loops that have ended, with what was seen there of how long things take
+        self._open_locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._background_opens: dict[asyncio.AbstractEventLoop, _BackgroundOpen] = {}
+        self._unflushed: list[Client] = []  # clients of ended loops that hold durations not yet written to the store
         self._shared = make().traits.shared
-        self._now: InsertsNow | None = None
-        self.provided: dict[str, object] = {}  # what the store was told that the code says of resources
+        self._blocking_store: InsertsNow | None = None
+        self.provided: dict[str, object] = {}  # the declared settings of resources that were written to the store
         self.new_id = Ids(world)
         self.portal.on_fork(self._forget)
         self.portal.on_close(self.aclose)
@@ -52,86 +52,88 @@ class Sessions:
     # -- where a call runs ---------------------------------------------------------------------------------------------
 
     async def here(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run it on this loop if the store may be used from here, else on the portal's."""
+        """Run the coroutine on this loop if the store can be used here, otherwise on the portal's loop."""
         if self._shared or asyncio.get_running_loop() is self.portal.loop:
             return await work
         return await asyncio.wrap_future(self.portal.spawn(work))
 
     async def client(self) -> Client:
-        """The client of the running loop, its store open."""
+        """The client of the running loop, with its store open."""
         loop = asyncio.get_running_loop()
         if not self._shared and loop is not self.portal.loop:
             raise DaybreakError(
-                "this store lives in one process, on the loop of its app: use the app's own methods (asubmit, aresult, "
-                "aworker ...) here; a worker in a process of its own would never see a job of it"
+                "this store is inside one process and bound to the event loop of its app: use the app's own methods "
+                "here (asubmit, aresult, aworker ...); a worker in another process would never see its jobs"
             )
-        found = self._open.get(loop)
-        if found is None:
-            async with self._opening.setdefault(loop, asyncio.Lock()):
-                found = self._open.get(loop)
-                if found is None:
+        client = self._open.get(loop)
+        if client is None:
+            async with self._open_locks.setdefault(loop, asyncio.Lock()):
+                client = self._open.get(loop)
+                if client is None:
                     await self._prune()
-                    found = Client(await self._make().open(), by=self.by, world=self.world)
-                    if self._connecting is not None:
-                        found.durations.add_connect_timeout(self._connecting)
-                    self._hand_over(found)
-                    self._open[loop] = found
+                    client = Client(await self._make().open(), by=self.by, world=self.world)
+                    if self._connect_timeout is not None:
+                        client.durations.add_connect_timeout(self._connect_timeout)
+                    self._hand_over(client)
+                    self._open[loop] = client
                     if loop is self.portal.loop:
-                        self._now = found.store if isinstance(found.store, InsertsNow) else None
-        return found
+                        self._blocking_store = client.store if isinstance(client.store, InsertsNow) else None
+        return client
 
     def client_if_open(self) -> Client | None:
-        """That of the running loop, without a wait."""
+        """The client of the running loop if its store is open, without waiting."""
         return self._open.get(asyncio.get_running_loop())
 
     async def client_within(self, wait: timedelta) -> Client | None:
-        """The client of the running loop, for those who can do without: None if opening its store takes longer. It goes
-        on beside them, and nobody who comes later waits for it once more. A StoreError is raised once, then believed
-        for a while."""
+        """The client of the running loop, for callers that can work without it: None if opening its store takes longer.
+        The store then continues to open in the background, and later callers do not wait for it again. A StoreError is
+        raised once; for `REOPEN_AFTER` later callers get None."""
         loop = asyncio.get_running_loop()
-        if (found := self._open.get(loop)) is not None:
-            return found
-        hoped_for = self._hoped_for.get(loop)
-        if hoped_for is None or hoped_for.is_over(loop.time()):
-            hoped_for = self._hoped_for[loop] = _HopedFor(loop.create_task(self.client()), loop.time(), wait)
-        elif hoped_for.was_in_vain:
+        if (client := self._open.get(loop)) is not None:
+            return client
+        opening = self._background_opens.get(loop)
+        if opening is None or opening.is_over(loop.time()):
+            opening = _BackgroundOpen(loop.create_task(self.client()), loop.time(), wait)
+            self._background_opens[loop] = opening
+        elif opening.has_failed:
             return None
-        await asyncio.wait([hoped_for.task], timeout=max(hoped_for.until - loop.time(), 0))
-        return hoped_for.task.result() if hoped_for.task.done() else None
+        await asyncio.wait([opening.task], timeout=max(opening.until - loop.time(), 0))
+        return opening.task.result() if opening.task.done() else None
 
     async def _prune(self) -> None:
-        """Close what loops that have ended left open, and keep what they had collected."""
-        for loop in [loop for loop in self._hoped_for if loop.is_closed()]:
-            del self._hoped_for[loop]
+        """Close the stores of loops that have ended, and keep the durations that their clients measured."""
+        for loop in [loop for loop in self._background_opens if loop.is_closed()]:
+            del self._background_opens[loop]
         for loop in [loop for loop in self._open if loop.is_closed()]:
-            self._opening.pop(loop, None)
+            self._open_locks.pop(loop, None)
             client = self._open.pop(loop)
             if client.durations.has_news:
-                self._untold.append(client)
+                self._unflushed.append(client)
             with contextlib.suppress(Exception):
-                async with asyncio.timeout(TOLD_WITHIN.total_seconds()):
+                async with asyncio.timeout(FLUSH_TIMEOUT.total_seconds()):
                     await client.store.close()
 
     def _hand_over(self, to: Client) -> None:
-        untold, self._untold = self._untold, []
-        for client in untold:
+        """Pass the durations of ended loops to an open client, which writes them to the store."""
+        unflushed, self._unflushed = self._unflushed, []
+        for client in unflushed:
             to.durations.take_over(client.durations)
 
-    # -- blocking ------------------------------------------------------------------------------------------------------
+    # -- blocking callers ----------------------------------------------------------------------------------------------
 
-    def insert(self, spec: JobSpec, like: JobSpec | None = None) -> str:
-        """Submit from a blocking caller: in its own thread where the store can, else through the portal. `like` is the
-        template from which it differs in its id and its arguments alone, if there is one."""
+    def insert(self, spec: JobSpec, template: JobSpec | None = None) -> str:
+        """Submit for a blocking caller: in the caller's thread if the store supports it, otherwise through the portal.
+        `template`, if given, differs from `spec` only in the id and the arguments."""
         loop = self.portal.loop
         client = None if loop is None else self._open.get(loop)
         if client is None:
             client = self.portal.run(self.client())
-        if (store := self._now) is None:
+        if (store := self._blocking_store) is None:
             return self.portal.run(client.submit(spec))
-        # Both ways have one patience: what is left of it goes along to the portal, with the context.
+        # Both paths share one time limit: the context carries the remaining time to the portal.
         with patience.within(client.patience.total_seconds()):
             try:
-                return client.submit_now(spec, store, like)
+                return client.submit_now(spec, store, template)
             except OutcomeUnknown as error:
                 unknown = error
             except StoreUnavailable:
@@ -141,7 +143,8 @@ class Sessions:
             return self._insert_again(client, spec, unknown)
 
     def _insert_again(self, client: Client, spec: JobSpec, unknown: OutcomeUnknown | None) -> str:
-        """By the way that asks again while the store is out of reach: the id is ours, so a repeat changes nothing."""
+        """Submit again through the portal, which retries while the store is out of reach. The caller chose the id, so
+        a repeated insert changes nothing."""
         if unknown is not None and patience.is_over():
             raise unknown
         try:
@@ -150,79 +153,80 @@ class Sessions:
             raise unknown or error from None
 
     def close(self) -> None:
-        """Close the store of blocking callers. Using the app again opens it anew."""
+        """Close the store of blocking callers. Using the app again opens it again."""
         ended = [client for loop, client in list(self._open.items()) if loop.is_closed()]
-        if any(client.durations.has_news for client in (*ended, *self._untold)) and not self.portal.is_here:
-            with contextlib.suppress(Exception):  # once open, it takes over what they have collected, and tells it
-                self.portal.run(self.client_within(TOLD_WITHIN))
+        if any(client.durations.has_news for client in (*ended, *self._unflushed)) and not self.portal.is_here:
+            with contextlib.suppress(Exception):  # an open client takes over their durations and writes them
+                self.portal.run(self.client_within(FLUSH_TIMEOUT))
         self.portal.close()
 
     async def aclose(self) -> None:
+        """Close the store of the running loop."""
         loop = asyncio.get_running_loop()
-        self._opening.pop(loop, None)
-        self._hoped_for.pop(loop, None)
-        self.provided.clear()  # the store that is opened next may be another
+        self._open_locks.pop(loop, None)
+        self._background_opens.pop(loop, None)
+        self.provided.clear()  # the next open may be of another store
         client = self._open.pop(loop, None)
         if client is not None:
             if loop is self.portal.loop:
-                self._now = None
+                self._blocking_store = None
             await self._prune()
             self._hand_over(client)
             if client.durations.has_news:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TOLD_WITHIN.total_seconds()):
+                    async with asyncio.timeout(FLUSH_TIMEOUT.total_seconds()):
                         await client.durations.sync()
             await client.store.close()
 
     def _forget(self) -> None:
-        """In a forked child: the parent's connections are not ours to close. Drop them; the next use opens our own."""
+        """In a forked child, drop the parent's connections without closing them. The next use opens new ones."""
         self.provided = {}
-        if self._connecting is not None:
-            self._connecting.forked()
-        self._left = self._open  # kept, so that nothing of them is closed by being forgotten
+        if self._connect_timeout is not None:
+            self._connect_timeout.forked()
+        self._parent_open = self._open  # keep a reference, so that garbage collection does not close them
         self._open = {}
-        self._opening = {}
-        self._hoped_for = {}
-        self._untold = []
-        self._now = None
+        self._open_locks = {}
+        self._background_opens = {}
+        self._unflushed = []
+        self._blocking_store = None
 
 
-class _HopedFor:
-    """A store that is being opened beside those who want it."""
+class _BackgroundOpen:
+    """A store that is being opened in the background."""
 
-    def __init__(self, task: asyncio.Task[Client], began: float, wait: timedelta) -> None:
+    def __init__(self, task: asyncio.Task[Client], started_at: float, wait: timedelta) -> None:
         self.task = task
-        self.until = began + wait.total_seconds()
-        self._ended_at = began
+        self.until = started_at + wait.total_seconds()
+        self._ended_at = started_at
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Client]) -> None:
         self._ended_at = task.get_loop().time()
         if not task.cancelled():
-            task.exception()  # seen, also if nobody waits any more
+            task.exception()  # retrieve it, so that asyncio does not warn if nobody waits any more
 
     @property
-    def was_in_vain(self) -> bool:
+    def has_failed(self) -> bool:
         return self.task.done() and not self.task.cancelled() and isinstance(self.task.exception(), StoreError)
 
     def is_over(self, now: float) -> bool:
-        """Whether another try is worth it. One that went well has been closed since."""
-        is_believed = self.was_in_vain and now - self._ended_at < BELIEVED_FOR.total_seconds()
-        return self.task.done() and not is_believed
+        """Whether a new attempt is due. If this attempt succeeded, its store was closed since."""
+        is_recent = now - self._ended_at < REOPEN_AFTER.total_seconds()
+        return self.task.done() and not (self.has_failed and is_recent)
 
 
-class _Homed(Protocol):
+class _HasSessions(Protocol):
     @property
     def _sessions(self) -> Sessions: ...
 
 
-S = TypeVar("S", bound=_Homed)
+S = TypeVar("S", bound=_HasSessions)
 
 
-def homed(
+def on_store_loop(
     method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """An async method of a face, run where its store may be used."""
+    """Decorate an async method so that it runs on a loop where its store can be used."""
 
     async def hop(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self._sessions.here(method(self, *args, **kwargs))

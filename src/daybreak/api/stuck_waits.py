@@ -1,7 +1,8 @@
-"""A wait inside a task that can never end: all slots that could run the awaited job are held by jobs that wait.
+"""Detects a wait inside a task that can never end, because waiting jobs hold all slots that could run the awaited job.
 
-Around each wait, a job writes down after two seconds what it waits for (`waits`), and looks whether every slot that
-could run that job is held by such a wait. If so, it logs that, with the cure."""
+Two seconds after a job begins to wait for another job, it records in the store what it waits for (see
+`client.waits`). Then it checks whether such waits hold every slot that could run the awaited job. If so, it logs a
+warning that says what to do."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from daybreak.tasks.context import Context, current
 from daybreak.tasks.registry import Program
 from daybreak.worker.supervisor import worker_record
 
-LONGEST_PAUSE: Final = timedelta(minutes=1)  # between two looks
-DELETED_WITHIN: Final = timedelta(seconds=1)  # or nobody waits for it any longer
+LONGEST_PAUSE: Final = timedelta(minutes=1)  # between two checks
+DELETE_TIMEOUT: Final = timedelta(seconds=1)  # for deleting the record of a wait that has ended
 
 
 class Stuck(Struct, frozen=True):
-    """A job that cannot start, because all `slots` it could run in are held by jobs that wait."""
+    """A job that cannot start, because jobs that wait hold all `slots` that could run it."""
 
     job: Job
     slots: int
@@ -37,35 +38,36 @@ class Stuck(Struct, frozen=True):
     def __str__(self) -> str:
         spec = self.job.spec
         if self.slots == 1:
-            held = "the only slot that could run it is held by this job itself, which waits"
+            why = "this job itself holds the only slot that could run it"
         else:
-            held = f"all {self.slots} slots that could run it are held by jobs that wait for other jobs"
-        more = "--async-jobs" if self.is_async else "--processes"
+            why = f"jobs that wait for other jobs hold all {self.slots} slots that could run it"
+        option = "--async-jobs" if self.is_async else "--processes"
         return (
-            f"waits for job {spec.id} ({spec.task}), which cannot start: {held}; "
-            f"start another worker, or this one with more slots ({more})"
+            f"waits for job {spec.id} ({spec.task}), which cannot start: {why}; "
+            f"start another worker, or restart this one with more slots ({option})"
         )
 
 
 @contextlib.asynccontextmanager
-async def inside_a_task(
+async def watch_wait(
     client: Client, program: Program, waits_for: Callable[[], str], *, after: timedelta, every: timedelta
 ) -> AsyncIterator[None]:
-    """Around a wait. If it is made by a job, look from `after` on, at first `every` so often, whether it can end."""
+    """Enclose a wait. If a job waits, check after `after`, and then at growing intervals that start with `every`,
+    whether the wait can end."""
     ctx = current.get(None)
     if ctx is None or not ctx.job or ctx.task not in program or not _has_loop():
         yield
         return
-    watching = asyncio.create_task(_watch(client, program, ctx, waits_for, after=after, every=every))
+    watch = asyncio.create_task(_watch(client, program, ctx, waits_for, after=after, every=every))
     try:
         yield
     finally:
-        watching.cancel()
-        await asyncio.wait([watching], timeout=DELETED_WITHIN.total_seconds())
+        watch.cancel()
+        await asyncio.wait([watch], timeout=DELETE_TIMEOUT.total_seconds())
 
 
 def _has_loop() -> bool:
-    """False in inline mode, where nothing waits."""
+    """Whether an event loop is running. In inline mode there is none, and nothing waits."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -76,7 +78,7 @@ def _has_loop() -> bool:
 async def _watch(
     client: Client, program: Program, ctx: Context, waits_for: Callable[[], str], *, after: timedelta, every: timedelta
 ) -> None:
-    """Raises nothing: the wait itself goes on without it."""
+    """Check until cancelled. Errors are suppressed, because the wait itself does not depend on the checks."""
     await asyncio.sleep(after.total_seconds())
     is_async = program[ctx.task].is_async
     try:
@@ -84,27 +86,27 @@ async def _watch(
             while True:
                 wait = Wait(ctx.job, ctx.fence, waits_for(), is_async)
                 await client.store.put([wait.put()])
-                # After it is written: of several who come to wait at the same time, the last sees all others.
+                # Check after the write: if several jobs begin to wait at the same time, the last one sees all others.
                 if (stuck := await find_stuck(client, program, wait.awaited)) is not None:
                     ctx.log.warning("%s", stuck)
                     break
                 await asyncio.sleep(every.total_seconds())
                 every = min(2 * every, LONGEST_PAUSE)
-        await asyncio.Event().wait()  # until the wait is over
+        await asyncio.Event().wait()  # until cancelled, when the wait is over
     finally:
         with contextlib.suppress(DaybreakError):
             await client.store.put([Put(kind=KIND, name=ctx.job, value=None)])
 
 
 async def find_stuck(client: Client, program: Program, job_id: str) -> Stuck | None:
-    """Whether this job cannot start because of jobs that wait; None also where that is not certain."""
+    """Return why this job cannot start because of jobs that wait. None if it can start, or if that is not certain."""
     job = await client.get(job_id)
     task = (job.spec.task, job.spec.version)
-    # One that was at a death runs in a child of its own, beside the slots.
+    # A job that was present at a crash runs in a reserved child, outside the slots.
     if job.state is not State.QUEUED or job.lost or job.spec.task not in program:
         return None
     now, is_async = moment(client.wall()), program[job.spec.task].is_async
-    workers = [worker_record.read(found) for found in await client.store.records(worker_record.KIND)]
+    workers = [worker_record.read(record) for record in await client.store.records(worker_record.KIND)]
     able = [
         worker
         for worker in workers
@@ -118,6 +120,6 @@ async def find_stuck(client: Client, program: Program, job_id: str) -> Stuck | N
 
 
 async def _held_by_waits(client: Client, *, is_async: bool) -> Counter[str]:
-    """How many slots of each worker are held by jobs that wait."""
+    """The number of slots per worker that jobs hold while they wait."""
     waits = await all_waits(client.store)
     return Counter(job.worker for wait, job, _ in waits if wait.is_async is is_async and job.worker is not None)

@@ -14,7 +14,7 @@ from daybreak.api.hooks import Hooks
 from daybreak.api.job_handle import JobHandle
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.resources import provide
-from daybreak.api.store_sessions import Sessions, homed
+from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.core.errors import BadInput, KeyConflict, KeySpent, QueueFull, UniqueConflict
 from daybreak.core.model import JobSpec, Need, Options
 from daybreak.core.units import counted
@@ -138,7 +138,7 @@ class Task(Generic[P, R]):
     async def _accept(self, spec: JobSpec) -> str:
         return await (await self._sessions.client()).submit(spec)
 
-    @homed
+    @on_store_loop
     async def asubmit_many(self, rows: Iterable[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """Submit one job for each row of named arguments, in few transactions. All rows and their keys are checked
         before the first row is sent. If a full queue or a conflict refuses a row, the error names that row."""

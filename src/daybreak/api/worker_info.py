@@ -1,4 +1,4 @@
-"""What the workers' records in the store say: which workers are live, which are gone, and which tasks they know."""
+"""Reads the workers' records in the store: which workers are live, which are gone, and which tasks they know."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     stopping: bool = False
 
     def state(self, now: datetime) -> str:
-        """`live`, `stopping`, `stopped` (it ended in order) or `gone` (it did not: it crashed or lost the store)."""
-        is_there = self.seen_at is not None and now - self.seen_at <= LIVE_FOR_LEASES * self.lease_for
-        if is_there:
+        """`live`, `stopping`, `stopped` (it shut down cleanly) or `gone` (it crashed or lost the store)."""
+        is_recent = self.seen_at is not None and now - self.seen_at <= LIVE_FOR_LEASES * self.lease_for
+        if is_recent:
             return "stopping" if self.stopping else "live"
         return "stopped" if self.stopping else "gone"
 

@@ -21,7 +21,7 @@ from daybreak.api.locks.lock_job import Waiter, all_waiters, check_names
 from daybreak.api.locks.lock_wait import GIVE_UP_WITHIN, LockWait
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.queues.heartbeats import taker_of
-from daybreak.api.store_sessions import Sessions, homed
+from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, LeaseLost, StoreError
 from daybreak.core.model import Lease, Need
@@ -239,7 +239,7 @@ class Lock:
 
     # -- giving back ---------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def arelease(self) -> None:
         """LeaseLost if it was someone else's by now."""
         await self._release()
@@ -259,7 +259,7 @@ class Lock:
         if lease is not None and not await lock_job.give_back(await self._sessions.client(), lease, held_for=held_for):
             raise LeaseLost(job or "", lease.fence)
 
-    @homed
+    @on_store_loop
     async def aposition(self) -> int | None:
         """How many stand before it; None once it is held, or not in line."""
         if self._id is None:

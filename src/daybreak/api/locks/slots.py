@@ -9,7 +9,7 @@ from typing import Any, Final
 from daybreak.api.locks import Lock, lock_job
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.resources import ResourceInfo, info_of, reset_resource, set_resource, settings_in
-from daybreak.api.store_sessions import Sessions, homed
+from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.core.model import Need, ResourceSettings, State
 from daybreak.policy.resources import Resource, Share, check_resource
 
@@ -34,20 +34,20 @@ class ResourceHandle:
     def __repr__(self) -> str:
         return f"<resource {self.name}>"
 
-    @homed
+    @on_store_loop
     async def ainfo(self) -> ResourceInfo:
         """Its limits, what of it is in use, and who waits."""
         return await info_of(await self._sessions.client(), self.name)
 
     info = blocking(ainfo)
 
-    @homed
+    @on_store_loop
     async def asettings(self) -> ResourceSettings:
         return await settings_in(await self._sessions.client(), self.name)
 
     settings = blocking(asettings)
 
-    @homed
+    @on_store_loop
     async def aset(self, /, **changes: Any) -> ResourceSettings:
         """Change slots, rate, burst, breaker or max_waiting while it is in use; "none" takes a limit away. This wins
         over what the code declares, until it is reset."""
@@ -55,7 +55,7 @@ class ResourceHandle:
 
     set = blocking(aset)
 
-    @homed
+    @on_store_loop
     async def areset(self) -> ResourceSettings:
         """Back to what the code declares; without a declaration, to no limit at all. A breaker closes."""
         return await reset_resource(await self._sessions.client(), self.name)
@@ -68,7 +68,7 @@ class ResourceHandle:
         """Hold slots of it around code that is no job, as a job would: `with app.resource("plecs").slot():`."""
         return Slot(self._find_sessions, self.name, slots, wait=wait, priority=priority, lease=lease)
 
-    @homed
+    @on_store_loop
     async def aallow(self) -> bool:
         """Whether one more may start now, by slots, rate and breaker; if so, it has started, and its start is used."""
         sessions = self._sessions

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from daybreak.api.portal import Portal
-from daybreak.api.store_sessions import Sessions, homed
+from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.client.duration_stats import LOAD_TIMEOUT
 from daybreak.core.errors import BadInput, StoreError, TooLate
 from daybreak.core.units import ZERO, duration
@@ -81,7 +81,7 @@ class TimeLimit:
         base = self.base.total_seconds()
         return TooLate(self.kind, self.resource, self.seconds, base, adaptive=self._rules.adaptive)
 
-    @homed
+    @on_store_loop
     async def _find(self) -> timedelta:
         """The base where the store does not answer: it is not the store that the block needs."""
         try:
@@ -93,7 +93,7 @@ class TimeLimit:
             return self.base
         return await client.durations.limit(self._subject, self.base, self._rules)
 
-    @homed
+    @on_store_loop
     async def _note(self, seconds: float, late: bool) -> None:
         """Told later, beside whatever comes next; without a store that is open, not at all."""
         client = self._sessions.client_if_open()

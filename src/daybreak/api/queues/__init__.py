@@ -17,7 +17,7 @@ from daybreak.api.portal import Portal, blocking
 from daybreak.api.queues.heartbeats import taker_of
 from daybreak.api.queues.items import TASK, VERSION, Item, QueueStats, encoded, item_of
 from daybreak.api.queues.leases import LeaseHandle
-from daybreak.api.store_sessions import Sessions, homed
+from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, JobNotFound, QueueFull, WrongState
 from daybreak.core.model import UNFINISHED, Job, JobSpec, QueueSettings, State
@@ -61,7 +61,7 @@ class QueueHandle:
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def aadd(
         self,
         data: object,
@@ -100,7 +100,7 @@ class QueueHandle:
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def atake(self, limit: int = 1, wait: object = None) -> Leases:
         """Up to `limit` items, the most urgent first, each for this caller alone. With `wait`, until at least one is
         there or the time has passed; an empty list means that there was none."""
@@ -134,14 +134,14 @@ class QueueHandle:
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def aget(self, id: str) -> Item:  # noqa: A002
         """An item as it stands now; JobNotFound if this queue has none of this id."""
         return item_of(await self._find(id))
 
     get = blocking(aget)
 
-    @homed
+    @on_store_loop
     async def aposition(self, id: str) -> Position | None:  # noqa: A002
         """How many are taken before it; None if it is not queued."""
         await self._find(id)
@@ -149,7 +149,7 @@ class QueueHandle:
 
     position = blocking(aposition)
 
-    @homed
+    @on_store_loop
     async def asize(self) -> int:
         """How many unfinished items there are: waiting, in hand or suspended."""
         counts = await (await self._sessions.client()).count(queue=self.name)
@@ -157,7 +157,7 @@ class QueueHandle:
 
     size = blocking(asize)
 
-    @homed
+    @on_store_loop
     async def alist(self, state: object = None) -> Items:
         """All items in this state, or in one of several; without one, all. Queued ones alone come in the order in which
         they will be taken, scheduled ones alone as they fall due, others newest first."""
@@ -166,7 +166,7 @@ class QueueHandle:
 
     list = blocking(alist)
 
-    @homed
+    @on_store_loop
     async def astats(self) -> QueueStats:
         """The queue in numbers."""
         client = await self._sessions.client()
@@ -209,7 +209,7 @@ class QueueHandle:
 
     # -- tidying -------------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def aremove(self, id: str) -> None:  # noqa: A002
         """Forget a finished item. WrongState if it is not finished: cancel it first, by `app.job(id).cancel()`."""
         await self._find(id)
@@ -220,14 +220,14 @@ class QueueHandle:
 
     remove = blocking(aremove)
 
-    @homed
+    @on_store_loop
     async def aclear_completed(self) -> int:
         """Forget all completed items; answers how many."""
         return await (await self._sessions.client()).amend_all("remove", queue=self.name, state=State.COMPLETED)
 
     clear_completed = blocking(aclear_completed)
 
-    @homed
+    @on_store_loop
     async def aclear_failed(self) -> int:
         """Forget all failed items; answers how many."""
         return await (await self._sessions.client()).amend_all("remove", queue=self.name, state=State.FAILED)
@@ -236,26 +236,26 @@ class QueueHandle:
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def apause(self) -> QueueSettings:
         """Nothing more is taken, by anyone; what is in hand goes on."""
         return await (await self._sessions.client()).pause(self.name)
 
     pause = blocking(apause)
 
-    @homed
+    @on_store_loop
     async def aresume(self) -> QueueSettings:
         return await (await self._sessions.client()).unpause(self.name)
 
     resume = blocking(aresume)
 
-    @homed
+    @on_store_loop
     async def asettings(self) -> QueueSettings:
         return await (await self._sessions.client()).queue(self.name)
 
     settings = blocking(asettings)
 
-    @homed
+    @on_store_loop
     async def aset(self, /, **changes: Any) -> QueueSettings:
         """Change paused, max_running, capacity, when_full, discipline, patience or weight, while it is in use."""
         return await (await self._sessions.client()).set_queue(self.name, **changes)

@@ -16,7 +16,7 @@ from daybreak.api.hooks import Hooks
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.queues.heartbeats import QueueHeartbeats
 from daybreak.api.queues.items import data_of
-from daybreak.api.store_sessions import Sessions, homed
+from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.core.errors import LeaseLost, StoreError, Suspend, WrongState
 from daybreak.core.model import Done, Failed, Failure, HandedBack, Lease, Outcome, Suspended
 from daybreak.core.units import clean, duration
@@ -57,14 +57,14 @@ class LeaseHandle:
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
-    @homed
+    @on_store_loop
     async def acomplete(self, result: object = None) -> None:
         """Done, with this result. LeaseLost if the item is someone else's by now."""
         await self._end(Done(None if result is None else values.encode(result, "result")))
 
     complete = blocking(acomplete)
 
-    @homed
+    @on_store_loop
     async def afail(self, error: object, permanent: bool = False, retry_after: object = None) -> None:
         """This attempt failed; `error` is an exception or a text. It is tried again, not before `retry_after` has
         passed, until its attempts are used up; not at all if the failure is permanent."""
@@ -81,21 +81,21 @@ class LeaseHandle:
 
     fail = blocking(afail)
 
-    @homed
+    @on_store_loop
     async def asuspend(self, reason: str = "") -> None:
         """Hold it until someone resumes it: `app.job(id).resume()`. The attempt is not charged."""
         await self._end(Suspended(reason))
 
     suspend = blocking(asuspend)
 
-    @homed
+    @on_store_loop
     async def arelease(self) -> None:
         """Back into the queue, where it was, uncharged."""
         await self._end(HandedBack())
 
     release = blocking(arelease)
 
-    @homed
+    @on_store_loop
     async def aprogress(self, fraction: float, message: str = "") -> None:
         """Say how far the work is, from 0 to 1. It is stored when this returns; LeaseLost if the item is someone else's
         by now."""
@@ -110,7 +110,7 @@ class LeaseHandle:
 
     progress = blocking(aprogress)
 
-    @homed
+    @on_store_loop
     async def aextend(self) -> None:
         """Keep it for another lease. Needed only where nothing else runs for longer than a lease, as in a program that
         is stopped and continued; LeaseLost if the item is someone else's by now."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from daybreak.api.job_changes import CHANGES, Change, amend_ids, amend_matching, judge
+from daybreak.api.job_changes import CHANGES, Change, amend_ids, amend_matching, preview
 from daybreak.api.job_filter import JobFilter, count_jobs
 from daybreak.api.views.job import amendment_view
 from daybreak.client.client import Client
@@ -139,7 +139,7 @@ async def _by_ids(call: Call[None, BulkBody], change: Change, ids: list[str], le
     for queue in {job.spec.queue for job in jobs}:
         call.check_queue(queue)
     if body.dry_run:
-        answers = await judge(client, change, ids)
+        answers = await preview(client, change, ids)
     else:
         answers = await amend_ids(client, change, ids, priority=level, note=body.note)
     would = sum(answer.verdict in ("done", "requested") for answer in answers)
