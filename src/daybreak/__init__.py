@@ -43,6 +43,7 @@ from daybreak.core.model import (
 )
 from daybreak.core.units import Priority
 from daybreak.policy.resources import Resource
+from daybreak.runs.samples import Choice, LatinHypercube, LogUniform, MonteCarlo, Normal, Uniform
 from daybreak.tasks.admission_rules import Admission
 from daybreak.tasks.context import Context, context
 from daybreak.values import Secret
@@ -52,6 +53,7 @@ __all__ = [
     "Admission",
     "BadInput",
     "Breaker",
+    "Choice",
     "Client",
     "Context",
     "Daybreak",
@@ -66,10 +68,14 @@ __all__ = [
     "JobSpec",
     "KeyConflict",
     "KeySpent",
+    "LatinHypercube",
     "Lease",
     "LeaseLost",
     "LockCycle",
     "LockTimeout",
+    "LogUniform",
+    "MonteCarlo",
+    "Normal",
     "NotAllowed",
     "Options",
     "Permanent",
@@ -89,6 +95,7 @@ __all__ = [
     "Task",
     "TooLate",
     "Transient",
+    "Uniform",
     "UniqueConflict",
     "context",
 ]
