@@ -28,7 +28,8 @@ def sections() -> dict[str, str]:
             found[name] = part
     found["exec"] += found["submit"]
     found["dev"] += found["worker"]
-    for name in ("jobs", "jobs cancel", "jobs retry", "jobs suspend", "jobs resume", "jobs remove", "jobs priority"):
+    of_jobs = ("cancel", "retry", "start-now", "suspend", "resume", "remove", "priority")
+    for name in ("jobs", *(f"jobs {name}" for name in of_jobs)):
         found[name] += found["Filters"]
     for name in ("show", "set", "pause", "resume"):
         found[f"queues {name}"] = found["queues"]

@@ -223,7 +223,7 @@ def test_attempts_are_told_one_by_one(cli, place):
     job = place.fail("first", kind="OSError")
     told = cli("jobs", "show", job).stdout
     assert "scheduled" in told
-    assert "next attempt" in told
+    assert "attempt 1 failed (OSError), and the next one starts" in told
     [row] = [line for line in told.splitlines() if line.strip().startswith("1 ")]
     assert row.split()[-4:] == ["retrying", "w1", "OSError:", "first"]
 
@@ -239,7 +239,7 @@ def test_a_long_value_is_cut_for_people_only(cli, ask, place):
 def test_a_job_that_waits_says_where_it_stands(cli, place):
     place.submit(priority="high")
     job = place.submit()
-    assert "1 ahead in its queue" in cli("jobs", "show", job).stdout
+    assert "1 job of its queue is before it" in cli("jobs", "show", job).stdout
 
 
 @pytest.mark.parametrize("words", [["show"], ["result"], ["show", "--json"]])

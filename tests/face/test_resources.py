@@ -12,6 +12,7 @@ import pytest
 
 from daybreak import BadInput, Breaker, Daybreak, LockTimeout, QueueFull, Resource, Retry, State, Transient
 from daybreak.api.locks import lock_job
+from daybreak.client.leases import lease_of
 from daybreak.core.model import Gate, Need, Put
 
 SECONDS = 20
@@ -396,6 +397,6 @@ def release(app, resource):
 
     async def take_away(client):
         for job in await lock_job.who_holds(client):
-            await lock_job.give_back(client, lock_job.lease_of(job), forced_by="eve")
+            await lock_job.give_back(client, lease_of(job), forced_by="eve")
 
     app.portal.run(app._with_client(take_away))

@@ -46,6 +46,10 @@ CHANGES: Final[dict[str, Change]] = {
         action="resume", possible=frozenset({State.SUSPENDED, State.RUNNING}), usual=frozenset({State.SUSPENDED}),
         events=frozenset({"resumed"}),
     ),
+    "start-now": Change(
+        action="start", possible=frozenset({State.SCHEDULED}), usual=frozenset({State.SCHEDULED}),
+        events=frozenset({"due"}),
+    ),
     "remove": Change(action="remove", possible=FINAL, usual=FINAL, events=frozenset({"removed"})),
     "priority": Change(
         action="rerank", possible=WAITING, usual=WAITING, events=frozenset({"reprioritised"})

@@ -11,9 +11,11 @@ from typing import Any, Final, Generic, TypeVar
 from daybreak import values
 from daybreak.api.job_info import JobInfo, info_of
 from daybreak.api.job_outcome import JobOutcome
+from daybreak.api.job_release import release_job
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.api.stuck_waits import watch_wait
+from daybreak.api.why import Why, explain, read_situation
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, ResultTimeout, StoreError
 from daybreak.core.events import Event
@@ -145,6 +147,13 @@ class JobHandle(Generic[R]):
 
     history = blocking(ahistory)
 
+    @on_store_loop
+    async def awhy(self) -> Why:
+        """Why the job does not run: the causes, what is in the way, and the command that removes each cause."""
+        return explain(await read_situation(await self._sessions.client(), self.id))
+
+    why = blocking(awhy)
+
     # -- changes -------------------------------------------------------------------------------------------------------
 
     @on_store_loop
@@ -173,6 +182,21 @@ class JobHandle(Generic[R]):
         return await (await self._sessions.client()).retry(self.id, note=note)
 
     retry = blocking(aretry)
+
+    @on_store_loop
+    async def astart_now(self, note: str = "") -> Amendment:
+        """Queue a scheduled job before its time, or the next attempt before its delay is over."""
+        return await (await self._sessions.client()).start_now(self.id, note=note)
+
+    start_now = blocking(astart_now)
+
+    @on_store_loop
+    async def arelease(self, *, charge: bool = False, note: str = "") -> Amendment:
+        """Take a running job away from its worker and return it to its queue. With `charge` the interrupted attempt
+        counts, without it does not."""
+        return await release_job(await self._sessions.client(), self.id, charge=charge, note=note)
+
+    release = blocking(arelease)
 
     @on_store_loop
     async def areprioritise(self, to: object) -> Amendment:

@@ -73,7 +73,8 @@ async def reset_resource(client: Client, name: str) -> ResourceSettings:
     declared, is_declared = await _read(client.store, DECLARED, name)
     value = msgspec.json.encode(declared) if is_declared else None
     await client.store.put([
-        Put(kind="resource", name=name, value=value), Put(kind="gate", name=name, value=None)
+        Put(kind="resource", name=name, value=value), Put(kind="gate", name=name, value=None),
+        Put(kind="health", name=name, value=None),  # its retries are limited no longer
     ])  # fmt: skip
     return declared
 

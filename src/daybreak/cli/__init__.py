@@ -4,7 +4,6 @@ root       the program `daybreak`: its commands by section, imported when they a
 session    what a command needs: the settings, the app, the store and a client
 errors     turns an exception into one sentence and an exit code
 options    types of options and arguments, and the filters
-text       text for people: escaped for a terminal, with readable times and numbers
 output     tables, JSON, notes; the JSON itself is built in `daybreak.api.views`
 """
 

@@ -27,6 +27,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Inspect and manage": {
         "jobs": ("daybreak.cli.jobs", "List, show and change jobs."),
+        "why": ("daybreak.cli.why", "Say why a job waits, and what to do."),
         "queues": ("daybreak.cli.queues", "List queues and change their settings."),
         "resources": ("daybreak.cli.resources", "List shared resources and change their limits."),
         "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),

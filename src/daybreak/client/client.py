@@ -366,6 +366,10 @@ class Client:
     async def resume(self, job: str) -> Amendment:
         return await self._amend_one("resume", job)
 
+    async def start_now(self, job: str, *, note: str = "") -> Amendment:
+        """Queue a scheduled job before its time, or a failed attempt before its delay is over."""
+        return await self._amend_one("start", job, note=note)
+
     async def retry(self, job: str, *, note: str = "") -> Amendment:
         """Run a finished job again, with all its attempts. Its history continues."""
         return await self._amend_one("retry", job, note=note)

@@ -344,12 +344,13 @@ class Suspended(RedactedStruct, frozen=True):
 
 class HandedBack(RedactedStruct, frozen=True):
     """The worker returned the job for a reason that is not the job's fault (shutdown, preemption): no attempt is
-    charged. With a `delay`, no worker may claim it before that time has passed. `unused` means that the job certainly
-    never began."""
+    charged, unless a person released the job and `charged` it. With a `delay`, no worker may claim it before that time
+    has passed. `unused` means that the job certainly never began."""
 
     checkpoint: bytes | None = None
     delay: timedelta | None = None
     unused: bool = False
+    charged: bool = False
 
 
 Outcome = Done | Failed | TimedOut | Lost | Cancelled | Suspended | HandedBack

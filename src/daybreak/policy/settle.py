@@ -38,8 +38,9 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: f
             return _end(lease, State.COMPLETED, by, result=result, ran=ran)
         case Cancelled(who):
             return _end(lease, State.CANCELLED, who or by)
-        case HandedBack(checkpoint, delay, unused):
-            state, attempt = State.QUEUED if delay is None else State.SCHEDULED, lease.attempt - 1
+        case HandedBack(checkpoint, delay, unused, charged):
+            state = State.QUEUED if delay is None else State.SCHEDULED
+            attempt = lease.attempt if charged else lease.attempt - 1
             return _requeue(lease, state, by, attempt=attempt, checkpoint=checkpoint, delay=delay, unused=unused)
         case Suspended(note, checkpoint):
             return _requeue(lease, State.SUSPENDED, by, attempt=lease.attempt - 1, checkpoint=checkpoint, note=note)

@@ -367,6 +367,12 @@ class NoteBody(Request, frozen=True):
     note: Note = ""
 
 
+class JobReleaseBody(NoteBody, frozen=True):
+    """With `charge` the interrupted attempt counts; without it does not."""
+
+    charge: bool = False
+
+
 class PriorityBody(Request, frozen=True):
     priority: PriorityValue
 
@@ -377,6 +383,42 @@ class Changed(Answer, frozen=True):
     id: str
     verdict: Literal["done", "requested", "refused", "missing"]
     state: StateName | None
+
+
+class CauseBody(Answer, frozen=True):
+    """One thing that keeps a job from running. `holders` are the ids of the jobs, or of the workers, in the way.
+    `command` is the command that removes the cause."""
+
+    kind: str
+    text: str
+    holders: list[str]
+    command: str | None
+
+
+class WhyBody(Answer, frozen=True):
+    """Why a job does not run, the most important cause first. The expected start is a range; it is null if it cannot be
+    predicted."""
+
+    job: str
+    state: StateName
+    causes: list[CauseBody]
+    starts_after: str | None
+    starts_before: str | None
+
+
+class CauseCountBody(Answer, frozen=True):
+    """So many waiting jobs have one cause; `subject` is the queue, the task or the resource."""
+
+    kind: str
+    subject: str
+    jobs: int
+    command: str | None
+
+
+class WhySummary(Answer, frozen=True):
+    """The causes of all waiting jobs, the most frequent first."""
+
+    causes: list[CauseCountBody]
 
 
 class FilterBody(Request, frozen=True):
@@ -399,7 +441,7 @@ class BulkBody(Request, frozen=True):
     """A change of many jobs, by their `ids` or by a `filter`. A filter without a state means the jobs of which the
     action usually makes sense: `retry` means failed jobs. `dry_run` counts and changes nothing."""
 
-    action: Literal["cancel", "retry", "suspend", "resume", "remove", "priority"]
+    action: Literal["cancel", "retry", "suspend", "resume", "remove", "priority", "start-now"]
     ids: Annotated[list[Name], Meta(min_length=1, max_length=10_000)] | None = None
     filter: FilterBody | None = None
     priority: PriorityValue | None = None
@@ -833,6 +875,7 @@ EXAMPLES: Final[dict[type[Struct], Any]] = {
     Submitted: {"id": EXAMPLE_ID, "state": "queued", "position": 0, "created": True},
     BatchBody: {"jobs": [{"task": "send_mail", "args": {"to": "ann@example.com"}}]},
     NoteBody: {"note": "the mail server is down"},
+    JobReleaseBody: {"note": "its machine is frozen", "charge": False},
     PriorityBody: {"priority": "critical"},
     Changed: {"id": EXAMPLE_ID, "verdict": "done", "state": "queued"},
     BulkBody: {"action": "retry", "filter": {"queue": "mail", "reason": "exhausted"}, "dry_run": True},

@@ -106,24 +106,6 @@ def names_of(job: Job) -> tuple[str, ...]:
     return tuple(need.resource.removeprefix(LOCK_PREFIX) for need in job.spec.options.resources)
 
 
-def lease_of(job: Job) -> Lease:
-    assert job.worker is not None
-    assert job.leased_until is not None
-    assert job.started_at is not None
-    return Lease(
-        seq=job.seq,
-        spec=job.spec,
-        fence=job.fence,
-        attempt=job.attempt,
-        priority=job.priority,
-        worker=job.worker,
-        until=job.leased_until,
-        lease_for=job.spec.hold_for,
-        started_at=job.started_at,
-        created_at=job.created_at,
-    )
-
-
 async def give_back(client: Client, lease: Lease, *, forced_by: str = "", held_for: float = 0.0) -> bool:
     """False: it was lost before, or taken away."""
     released = Failed(Failure(message=f"released by {forced_by}", verdict="permanent"))

@@ -14,6 +14,7 @@ from typing import Final
 from daybreak.api.locks import lock_job
 from daybreak.api.locks.deadlocks import Knot
 from daybreak.client.client import Client
+from daybreak.client.leases import lease_of
 from daybreak.core.errors import LockCycle, LockTimeout, StoreError, StoreUnavailable, WrongState
 from daybreak.core.model import FINAL, Job, JobSpec, Lease, Reason, State
 from daybreak.policy.resources import LOCK_PREFIX, Resource
@@ -65,14 +66,14 @@ class LockWait:
                 job = await self._look()
                 if job is not None:
                     if job.state is State.RUNNING:
-                        return lock_job.lease_of(job)
+                        return lease_of(job)
                     self.granted_after = asked_at
                     if job.state in FINAL:
                         await self._refuse(job)
                     if self._left() <= 0:
                         job = await self._run_out(job)
                         if job.state is State.RUNNING:  # in the last moment
-                            return lock_job.lease_of(job)
+                            return lease_of(job)
                         await self._refuse(job)
                     await self._look_for_knots(job)
                     await self._see_what_time_frees()
@@ -154,7 +155,7 @@ class LockWait:
             if amended.verdict == "requested":
                 job = await self._client.get(self._spec.id)
                 if job.state is State.RUNNING:
-                    await lock_job.give_back(self._client, lock_job.lease_of(job))
+                    await lock_job.give_back(self._client, lease_of(job))
 
         with contextlib.suppress(StoreError, LookupError, TimeoutError):
             async with asyncio.timeout(GIVE_UP_WITHIN):

@@ -10,6 +10,7 @@ from daybreak.api.locks import lock_job
 from daybreak.api.locks.lock_job import check_names
 from daybreak.api.locks.lock_wait import LockWait
 from daybreak.client.client import Client
+from daybreak.client.leases import lease_of
 from daybreak.core.errors import BadInput, WrongState
 from daybreak.core.model import Job, Lease
 from daybreak.policy.admit import NAME_LIMIT, check_name
@@ -35,7 +36,7 @@ async def take(
         raise BadInput("a lock of an owner needs the owner's name")
     check_name("owner", owner)
     if (held := await _held(client, names, owner)) is not None:
-        lease = lock_job.lease_of(held)
+        lease = lease_of(held)
         if await lock_job.renew(client, lease, hold_for):
             return lease
     for other in await lock_job.who_holds(client, owner=owner):
@@ -55,7 +56,7 @@ async def take(
 
 async def extend(client: Client, names: Sequence[str], owner: str, hold_for: timedelta) -> Lease:
     job = await _own(client, check_names(names), owner)
-    lease = lock_job.lease_of(job)
+    lease = lease_of(job)
     if not await lock_job.renew(client, lease, hold_for):
         raise WrongState(job.id, "lost", "the lock has run out and was given to another")
     return lease
@@ -72,9 +73,7 @@ async def release(client: Client, names: Sequence[str], owner: str | None) -> li
             raise WrongState(
                 others[0].id, "running", f"the lock is held by {others[0].spec.owner}, not by {owner}; --force takes it"
             )
-    return [
-        job for job in held if await lock_job.give_back(client, lock_job.lease_of(job), forced_by=_by(client, owner))
-    ]
+    return [job for job in held if await lock_job.give_back(client, lease_of(job), forced_by=_by(client, owner))]
 
 
 def _by(client: Client, owner: str | None) -> str:

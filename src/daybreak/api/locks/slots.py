@@ -10,6 +10,7 @@ from daybreak.api.locks import Lock, lock_job
 from daybreak.api.portal import Portal, blocking
 from daybreak.api.resources import ResourceInfo, info_of, reset_resource, set_resource, settings_in
 from daybreak.api.store_sessions import Sessions, on_store_loop
+from daybreak.client.leases import lease_of
 from daybreak.core.model import Need, ResourceSettings, State
 from daybreak.policy.resources import Resource, Share, check_resource
 
@@ -80,7 +81,7 @@ class ResourceHandle:
         await lock_job.ask(client, spec, (), sessions.provided)
         job = await client.get(id_)
         if job.state is State.RUNNING:
-            return await lock_job.give_back(client, lock_job.lease_of(job))
+            return await lock_job.give_back(client, lease_of(job))
         await client.cancel(id_)
         return False
 

@@ -59,6 +59,9 @@ _RESUME = Change(
 )
 # Completed and cancelled jobs can be retried, but a filter without --state selects only failed ones.
 _RETRY = Change("retry", "retry", "queued again", "queued again", FINAL, frozenset({State.FAILED}))
+_START = Change(
+    "start", "start-now", "queued now", "queued now", frozenset({State.SCHEDULED}), frozenset({State.SCHEDULED})
+)
 _REMOVE = Change("remove", "remove", "removed", "removed", FINAL, FINAL)
 _PRIORITY = Change("rerank", "move", "moved", "moved", WAITING, WAITING)
 
@@ -106,6 +109,11 @@ retry = _command(
     "Run jobs again that have ended, with all their attempts. Their history is kept. A filter without --state selects "
     "only failed jobs.",
     "daybreak jobs retry --queue mail --reason exhausted", noted=True,
+)  # fmt: skip
+start_now = _command(
+    _START, "Start scheduled jobs before their time.",
+    "Queue scheduled jobs now, before their time. This also ends the delay before the next attempt of a failed job.",
+    "daybreak jobs start-now --queue reports", noted=True,
 )  # fmt: skip
 remove = _command(
     _REMOVE, "Delete jobs that have ended.",
@@ -155,7 +163,7 @@ def _change(change: Change, ids: tuple[str, ...], where: Where, *, dry_run: bool
 
 
 def _participle(change: Change) -> str:
-    return {"retry": "retried", "rerank": "moved"}.get(change.action, change.done)
+    return {"retry": "retried", "rerank": "moved", "start": "started early"}.get(change.action, change.done)
 
 
 async def _by_id(client: Client, change: Change, ids: tuple[str, ...], *, dry_run: bool, as_json: bool) -> int:

@@ -8,6 +8,7 @@ import click
 
 from daybreak.api.job_history import attempts, ran_for, waited_for
 from daybreak.api.views.job import event_view, job_view, plain_value
+from daybreak.api.why import explain, read_situation
 from daybreak.cli import completions
 from daybreak.cli.options import as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
@@ -78,7 +79,7 @@ async def _facts(client: Client, job: Job, history: list[Event], now: datetime) 
     ran = ran_for(job, history, now)
     return [
         ("state", job.state.value),
-        ("why", await _why(client, job, now)),
+        ("why", await _why(client, job)),
         ("queue", safe(spec.queue)),
         ("priority", priority_name(job.priority)),
         ("version", str(spec.version) if spec.version != 1 else ""),
@@ -112,26 +113,15 @@ async def _facts(client: Client, job: Job, history: list[Event], now: datetime) 
     ]
 
 
-async def _why(client: Client, job: Job, now: datetime) -> str:
+async def _why(client: Client, job: Job) -> str:
     """The reason for the job's state, or what the job waits for."""
-    match job.state:
-        case State.FAILED:
-            return job.reason.value if job.reason else ""
-        case State.SCHEDULED:
-            return f"next attempt {ago(job.run_at, now)}" if job.failure else f"due {ago(job.run_at, now)}"
-        case State.QUEUED:
-            position = await client.position(job.id)
-            if position is None:
-                return ""
-            return f"{'' if position.exact else 'at least '}{position.ahead:,} ahead in its queue"
-        case State.BLOCKED:
-            position = await client.position(job.id)
-            ahead = "" if position is None else f", {position.ahead:,} ahead in its queue"
-            return f"waiting for {safe(job.blocked_on or '')}{ahead}"
-        case State.RUNNING if job.cancelling or job.suspending:
-            return "asked to stop" if job.cancelling else "asked to suspend"
-        case _:
-            return safe(job.note)
+    if job.state is State.FAILED:
+        return job.reason.value if job.reason else ""
+    if job.state in FINAL:
+        return safe(job.note)
+    if job.state is State.RUNNING and not job.cancelling:
+        return "asked to suspend" if job.suspending else ""
+    return safe(str(explain(await read_situation(client, job.id))))
 
 
 async def _limit(client: Client, job: Job) -> str:

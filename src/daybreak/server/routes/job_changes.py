@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from daybreak.api.job_changes import CHANGES, Change, amend_ids, amend_matching, preview
 from daybreak.api.job_filter import JobFilter, count_jobs
+from daybreak.api.job_release import RELEASE_EVENTS, release_job
 from daybreak.api.views.job import amendment_view
 from daybreak.client.client import Client
 from daybreak.core.errors import JobNotFound
 from daybreak.core.model import State
-from daybreak.server.bodies import BulkAnswer, BulkBody, Changed, NoteBody, PriorityBody
+from daybreak.server.bodies import BulkAnswer, BulkBody, Changed, JobReleaseBody, NoteBody, PriorityBody
 from daybreak.server.problems import CONFLICT, INVALID, Problem
 from daybreak.server.replies import Reply
 from daybreak.server.routes.jobs import filter_for, found_job, priority_of
@@ -61,6 +62,32 @@ async def resume_job(call: Call[None, None]) -> Any:
     return await _change(call, "resume")
 
 
+@routes.post(
+    "/jobs/{id}/start-now", may("submit"), body=NoteBody, body_is_optional=True, answer=Changed, changes_job=True,
+    summary="Start a scheduled job before its time",
+)  # fmt: skip
+async def start_job_now(call: Call[None, NoteBody]) -> Any:
+    """It is queued at once. This also ends the delay before the next attempt of a job that failed."""
+    return await _change(call, "start-now", note=call.body.note)
+
+
+@routes.post(
+    "/jobs/{id}/release", may("admin"), body=JobReleaseBody, body_is_optional=True, answer=Changed, changes_job=True,
+    summary="Return a running job to its queue",
+)  # fmt: skip
+async def release_running_job(call: Call[None, JobReleaseBody]) -> Any:
+    """Its worker loses the lease: it stops the job, and its outcome is refused. The interrupted attempt counts only
+    with `charge`."""
+    client, job = await found_job(call)
+    if await _has_happened(call, client, RELEASE_EVENTS):
+        return amendment_view(Amendment(job.id, "done", job.state))
+    answer = await release_job(client, job.id, charge=call.body.charge, note=call.body.note)
+    if answer.verdict == "refused":
+        state = answer.state.value if answer.state else "in another state"
+        raise Problem(CONFLICT, f"job {job.id} is {state}: only running jobs can be released", more={"job": job.id})
+    return amendment_view(answer)
+
+
 @routes.put(
     "/jobs/{id}/priority", may("submit"), body=PriorityBody, answer=Changed, changes_job=True,
     summary="Move a waiting job to another priority",
@@ -87,7 +114,7 @@ async def delete_job(call: Call[None, None]) -> Any:
 async def _change(call: Call[Any, Any], name: str, *, priority: int | None = None, note: str = "") -> dict[str, Any]:
     change = CHANGES[name]
     client, job = await found_job(call)
-    if await _has_happened(call, client, change):
+    if await _has_happened(call, client, change.events):
         return amendment_view(Amendment(job.id, "done", job.state))
     [answer] = await amend_ids(client, change, [job.id], priority=priority, note=note)
     if answer.verdict == "missing":
@@ -101,12 +128,12 @@ async def _change(call: Call[Any, Any], name: str, *, priority: int | None = Non
     return amendment_view(answer)
 
 
-async def _has_happened(call: Call[Any, Any], client: Client, change: Change) -> bool:
+async def _has_happened(call: Call[Any, Any], client: Client, kinds: frozenset[str]) -> bool:
     """Whether the request that this one takes over from made its change before its server was killed."""
     if call.takes_over is None or call.takes_over.revision is None:
         return False
     return any(
-        event.n > call.takes_over.revision and event.kind in change.events and event.by == call.caller.by
+        event.n > call.takes_over.revision and event.kind in kinds and event.by == call.caller.by
         for event in await client.store.history(call.path["id"])
     )
 

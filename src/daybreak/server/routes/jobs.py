@@ -8,6 +8,8 @@ from typing import Any
 
 from daybreak.api.job_filter import JobFilter, find_jobs
 from daybreak.api.views.job import event_view, job_view
+from daybreak.api.views.why import summary_view, why_view
+from daybreak.api.why import explain, read_situation, summarise
 from daybreak.client.client import Client, accepted_id
 from daybreak.core.errors import DaybreakError, KeyConflict
 from daybreak.core.model import Job, JobSpec, State
@@ -23,6 +25,8 @@ from daybreak.server.bodies import (
     JobResult,
     SubmitBody,
     Submitted,
+    WhyBody,
+    WhySummary,
 )
 from daybreak.server.idempotency import KeyedRequest, keyed_request
 from daybreak.server.problems import FORBIDDEN, INVALID, KEY_REUSED, Problem, problem_of
@@ -240,3 +244,19 @@ def past(said: str, what: str, now: datetime) -> datetime:
         return now - duration(said, what)
     except OverflowError:
         raise Problem(INVALID, f"{what}: {said!r} ago is before the first instant that can be written") from None
+
+
+# -- why ---------------------------------------------------------------------------------------------------------------
+
+
+@routes.get("/jobs/{id}/why", may("read"), answer=WhyBody, summary="Why a job does not run, and what to do")
+async def show_why(call: Call[None, None]) -> Any:
+    """The causes, what is in the way, the command that removes each cause, and the expected start as a range."""
+    client, job = await found_job(call)
+    return why_view(explain(await read_situation(client, job.id)))
+
+
+@routes.get("/why", may("read", needs_all_queues=True), answer=WhySummary, summary="What all waiting jobs wait for")
+async def show_why_summary(call: Call[None, None]) -> Any:
+    """Counted from the counters of the store, the most frequent cause first."""
+    return {"causes": summary_view(await summarise(await call.client()))}

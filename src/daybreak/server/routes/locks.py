@@ -7,6 +7,7 @@ from typing import Any
 from daybreak.api.locks import lock_job
 from daybreak.api.locks.lock_job import all_waiters
 from daybreak.api.views.lock import lock_view
+from daybreak.client.leases import lease_of
 from daybreak.core.errors import JobNotFound
 from daybreak.core.model import State
 from daybreak.server.bodies import LockList, LockQuery, ReleaseBody, Released
@@ -45,6 +46,6 @@ async def release_lock(call: Call[None, ReleaseBody]) -> Any:
             return {"released": list(lock_job.names_of(job))}
         raise Problem(CONFLICT, f"job {job.id} is {job.state.value}: it holds no lock now", more={"job": job.id})
     forced_by = "" if owner is not None else client.by
-    if not await lock_job.give_back(client, lock_job.lease_of(job), forced_by=forced_by):
+    if not await lock_job.give_back(client, lease_of(job), forced_by=forced_by):
         raise Problem(CONFLICT, f"job {job.id} has just lost the lock", more={"job": job.id})
     return {"released": list(lock_job.names_of(job))}

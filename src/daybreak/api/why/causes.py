@@ -1,0 +1,336 @@
+"""Decides what keeps a job from running. Pure: everything it looks at is in the situation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from daybreak.api.resources import ResourceInfo
+from daybreak.api.why.situation import Situation
+from daybreak.api.worker_info import WorkerInfo
+from daybreak.core.model import State
+from daybreak.core.resource_gauge import need_of, spared_resource
+from daybreak.core.text import ago, counted, lasted, priority_name
+from daybreak.policy.durations import classes_of, quantile
+from daybreak.policy.resources import LOCK_PREFIX
+
+CauseKind = Literal[
+    "ended", "running", "cancelling", "lost worker", "suspended", "scheduled", "retry delay", "paused", "no worker",
+    "unknown task", "unserved queue", "draining", "max_running", "lock", "resource", "rate", "breaker", "retry budget",
+    "behind others", "workers busy", "about to start",
+]  # fmt: skip
+MIN_DURATIONS: Final = 3  # with fewer ended jobs no start is predicted
+
+
+class Cause(Struct, frozen=True, kw_only=True):
+    """One thing that keeps a job from running. `holders` are the ids of the jobs, or of the workers, in the way.
+    `command` are the words of the `daybreak` command that removes the cause; empty if none does."""
+
+    kind: CauseKind
+    text: str
+    holders: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+
+    @property
+    def command_line(self) -> str:
+        """The command as one would type it."""
+        return " ".join(("daybreak", *self.command)) if self.command else ""
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """Why a job is not running, the most important cause first; or, if it runs or has ended, that it does.
+    `starts_after` and `starts_before` are the expected start as a range; None if it cannot be predicted."""
+
+    job: str
+    state: State
+    causes: tuple[Cause, ...]
+    starts_after: datetime | None = None
+    starts_before: datetime | None = None
+
+    def __str__(self) -> str:
+        return "; ".join(cause.text for cause in self.causes)
+
+
+def explain(situation: Situation) -> Why:
+    """Why the job of this situation is not running."""
+    causes = tuple(_causes(situation))
+    after, before = _expected_start(situation, causes)
+    job = situation.job
+    return Why(job=job.id, state=job.state, causes=causes, starts_after=after, starts_before=before)
+
+
+def _causes(here: Situation) -> Iterator[Cause]:
+    match here.job.state:
+        case State.RUNNING:
+            yield _running(here)
+        case State.SUSPENDED:
+            yield _suspended(here)
+        case State.SCHEDULED:
+            yield _scheduled(here)
+            yield from _no_worker(here)
+        case State.BLOCKED:
+            yield from _blocked(here)
+        case State.QUEUED:
+            yield from _queued(here)
+        case _:
+            yield _ended(here)
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+def _ended(here: Situation) -> Cause:
+    job = here.job
+    reason = f", reason {job.reason.value}" if job.reason else ""
+    error = f": {job.failure}" if job.failure is not None and job.state is State.FAILED else ""
+    command = () if job.state is State.COMPLETED else ("jobs", "retry", job.id)
+    return Cause(kind="ended", text=f"it has ended: {job.state.value}{reason}{error}", command=command)
+
+
+def _running(here: Situation) -> Cause:
+    job = here.job
+    worker = next((one for one in here.workers if one.id == job.worker), None)
+    name = _name(worker, job.worker)
+    if job.cancelling:
+        text = f"it runs on {name}, and was asked to stop"
+        return Cause(kind="cancelling", text=text, command=("jobs", "release", job.id))
+    is_overdue = job.leased_until is not None and job.leased_until < here.now
+    is_gone = job.spec.holder is None and (worker is None or not worker.is_live(here.now))
+    if is_overdue and is_gone:
+        text = f"its worker {name} is gone; a live worker takes the job over, or you return it to its queue now"
+        holders = (job.worker,) if job.worker else ()
+        return Cause(kind="lost worker", text=text, holders=holders, command=("jobs", "release", job.id))
+    since = f" for {lasted(here.now - job.started_at)}" if job.started_at is not None else ""
+    return Cause(kind="running", text=f"it runs on {name}{since}, attempt {job.attempt}")
+
+
+def _suspended(here: Situation) -> Cause:
+    job = here.job
+    event = next((event for event in reversed(here.history) if event.kind == "suspended"), None)
+    by = f" by {event.by}" if event is not None and event.by else ""
+    note = f": {job.note}" if job.note else ""
+    return Cause(kind="suspended", text=f"it was suspended{by}{note}", command=("jobs", "resume", job.id))
+
+
+def _scheduled(here: Situation) -> Cause:
+    job = here.job
+    when = _until(job.run_at, here.now)
+    command = ("jobs", "start-now", job.id)
+    if job.failure is not None:
+        text = f"attempt {job.attempt} failed ({job.failure.kind}), and the next one starts {when}"
+        return Cause(kind="retry delay", text=text, command=command)
+    return Cause(kind="scheduled", text=f"it is scheduled to start {when}", command=command)
+
+
+def _queued(here: Situation) -> Iterator[Cause]:
+    found = [*_queue_settings(here), *_no_worker(here)]
+    if not found:
+        found += _max_running(here)
+    yield from found
+    ahead = 0 if here.position is None else here.position.ahead
+    if ahead:
+        yield _behind(here, ahead)
+    if found:
+        return
+    if here.able and not _free_slots(here):
+        yield _busy(here)
+    elif not ahead:
+        yield Cause(kind="about to start", text="nothing is in the way: a worker claims it in a moment")
+
+
+# -- what is in the way ------------------------------------------------------------------------------------------------
+
+
+def _queue_settings(here: Situation) -> Iterator[Cause]:
+    queue = here.job.spec.queue
+    if here.queue.paused:
+        yield Cause(kind="paused", text=f"its queue {queue!r} is paused", command=("queues", "resume", queue))
+
+
+def _max_running(here: Situation) -> Iterator[Cause]:
+    queue, limit = here.job.spec.queue, here.queue.max_running
+    if limit is not None and here.running >= limit:
+        yield Cause(
+            kind="max_running",
+            text=f"its queue {queue!r} runs at most {counted(limit, 'job')} at once, and {here.running:,} run now",
+            command=("queues", "set", queue, f"max_running={max(limit, here.running) + 1}"),
+        )
+
+
+def _no_worker(here: Situation) -> Iterator[Cause]:
+    """At most one cause: no worker can claim the job."""
+    job, live = here.job, here.live
+    if job.spec.holder is not None or here.able:
+        return
+    task, version = here.task
+    start = ("worker", _target(here.workers))
+    if not live:
+        yield Cause(kind="no worker", text="no worker is running", command=start)
+        return
+    if not here.knowing:
+        versions = sorted({known for worker in live for name, known in worker.tasks if name == task})
+        text = f"no live worker has the task {task!r}, version {version}"
+        if versions:
+            text = f"{text}; they have version {', '.join(map(str, versions))}"
+        yield Cause(kind="unknown task", text=text, holders=_ids(live), command=("worker", "TARGET"))
+        return
+    if not here.serving:
+        yield Cause(
+            kind="unserved queue",
+            text=f"no live worker that has the task {task!r} serves the queue {job.spec.queue!r}",
+            holders=_ids(here.knowing),
+            command=(*start, "--queues", job.spec.queue),
+        )
+        return
+    yield Cause(
+        kind="draining",
+        text=f"{counted(len(here.serving), 'worker')} could run it, but stops and claims no more jobs",
+        holders=_ids(here.serving),
+        command=start,
+    )
+
+
+def _behind(here: Situation, ahead: int) -> Cause:
+    job = here.job
+    at_least = "" if here.position is None or here.position.exact else "at least "
+    before = [f"{n:,} {priority_name(level)}" for level, n in sorted(here.ahead.items()) if level < job.priority]
+    same = ahead - sum(n for level, n in here.ahead.items() if level < job.priority)
+    if same > 0 and before:
+        before.append(f"{same:,} {priority_name(job.priority)}")
+    by_priority = f" ({', '.join(before)})" if before else ""
+    return Cause(
+        kind="behind others",
+        text=f"{at_least}{counted(ahead, 'job')} of its queue {'is' if ahead == 1 else 'are'} before it{by_priority}",
+        holders=tuple(found.id for found in here.first),
+        command=("jobs", "priority", "emergency", job.id),
+    )
+
+
+def _busy(here: Situation) -> Cause:
+    workers = here.able
+    slots = sum(here.slots_of(worker) for worker in workers)
+    return Cause(
+        kind="workers busy",
+        text=f"all {counted(slots, 'slot')} of {counted(len(workers), 'worker')} that could run it are in use",
+        holders=_ids(workers),
+        command=("worker", _target(workers)),
+    )
+
+
+def _blocked(here: Situation) -> Iterator[Cause]:
+    job, cause = here.job, here.job.blocked_on or ""
+    yield from _queue_settings(here)
+    spared = spared_resource(cause)
+    if spared is not None:
+        yield Cause(
+            kind="retry budget",
+            text=f"the resource {spared!r} is failing, so its retries are limited to 10 % of first attempts",
+            command=("resources", "reset", spared),
+        )
+    elif cause.startswith(LOCK_PREFIX):
+        yield _lock(here, cause.removeprefix(LOCK_PREFIX))
+    else:
+        yield _resource(here, cause)
+    yield from _no_worker(here)
+    if here.position is not None and here.position.ahead:
+        text = f"{counted(here.position.ahead, 'job')} of its queue waits for the same resource before it"
+        if here.position.ahead != 1:
+            text = text.replace("waits", "wait")
+        yield Cause(kind="behind others", text=text, command=("jobs", "priority", "emergency", job.id))
+
+
+def _lock(here: Situation, name: str) -> Cause:
+    holders = ", ".join(sorted({holder.spec.owner or holder.spec.holder or "" for holder in here.holders}))
+    text = f"the lock {name!r} is held" + (f" by {holders}" if holders else "")
+    return Cause(
+        kind="lock", text=text, holders=_job_ids(here), command=("locks", "release", name, "--force"),
+    )  # fmt: skip
+
+
+def _resource(here: Situation, name: str) -> Cause:
+    info = here.resources.get(name)
+    if info is None:
+        return Cause(kind="resource", text=f"it waits for the resource {name!r}", holders=_job_ids(here))
+    needs = need_of(here.job.spec, name)
+    if info.breaker == "open":
+        return Cause(
+            kind="breaker",
+            text=f"the breaker of the resource {name!r} is open; a job may try it {_until(info.shut_until, here.now)}",
+            holders=_job_ids(here),
+            command=("resources", "reset", name),
+        )
+    if info.slots is None or info.used + needs <= info.slots:
+        return _rate(here, name, info)
+    text = f"the resource {name!r} has {counted(info.slots, 'slot')}, of which {info.used:,} {_are(info.used)} in use"
+    if needs > 1:
+        text = f"{text}; it needs {needs:,}"
+    command = ("resources", "set", name, f"slots={info.used + needs}")
+    return Cause(kind="resource", text=text, holders=_job_ids(here), command=command)
+
+
+def _rate(here: Situation, name: str, info: ResourceInfo) -> Cause:
+    if info.rate:
+        text = f"the resource {name!r} starts at most {info.rate}"
+        return Cause(kind="rate", text=text, command=("resources", "set", name, "rate=none"))
+    text = f"it waits for the resource {name!r}, which is free now: a worker claims it in a moment"
+    return Cause(kind="resource", text=text, holders=_job_ids(here))
+
+
+# -- when it should start ----------------------------------------------------------------------------------------------
+
+
+def _expected_start(here: Situation, causes: tuple[Cause, ...]) -> tuple[datetime | None, datetime | None]:
+    """The expected start as a range: known for scheduled jobs, predicted from durations behind others."""
+    job = here.job
+    kinds = {cause.kind for cause in causes}
+    if job.state is State.SCHEDULED and len(causes) == 1:
+        return job.run_at, job.run_at
+    if kinds == {"about to start"}:
+        return here.now, here.now + timedelta(seconds=1)
+    slots = sum(here.slots_of(worker) for worker in here.able)
+    if here.queue.max_running is not None:
+        slots = min(slots, here.queue.max_running)
+    classes = {} if here.durations is None else classes_of(here.durations)
+    if not kinds <= {"behind others", "workers busy", "max_running"} or not kinds or not slots:
+        return None, None
+    if sum(classes.values()) < MIN_DURATIONS:
+        return None, None
+    rounds = (0 if here.position is None else here.position.ahead) // slots
+    soonest, latest = quantile(classes, 0.25), quantile(classes, 0.9)
+    return here.now + timedelta(seconds=rounds * soonest), here.now + timedelta(seconds=(rounds + 1) * latest)
+
+
+def _free_slots(here: Situation) -> bool:
+    """Whether a worker that could run the job has a free slot. Its record may be some seconds old."""
+    return any(worker.running < here.slots_of(worker) for worker in here.able)
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def _until(when: datetime | None, now: datetime) -> str:
+    return "now" if when is None or when <= now else ago(when, now)
+
+
+def _are(n: int) -> str:
+    return "is" if n == 1 else "are"
+
+
+def _name(worker: WorkerInfo | None, id_: str | None) -> str:
+    return (worker.name if worker is not None else "") or id_ or "an unknown worker"
+
+
+def _ids(workers: list[WorkerInfo]) -> tuple[str, ...]:
+    return tuple(worker.id for worker in workers)
+
+
+def _job_ids(here: Situation) -> tuple[str, ...]:
+    return tuple(job.id for job in here.holders)
+
+
+def _target(workers: list[WorkerInfo]) -> str:
+    """The app that the latest worker ran, or a placeholder."""
+    return next((worker.app for worker in workers if worker.app), "TARGET")
