@@ -206,7 +206,7 @@ def test_an_owners_lock_outlives_the_command_that_took_it(cli, ask):
     assert ask("locks", "take", "prod", "--owner", "pr-812", "--for", "9h", "--json")["fence"] == 1
     assert "for 9 h" in cli("locks", "extend", "prod", "--owner", "pr-812", "--for", "9h").stdout
     cli("locks", "take", "prod", "--owner", "pr-9", "--for", "1h", "--wait", "100ms", code=75)
-    assert "not by pr-9" in cli("locks", "release", "prod", "--owner", "pr-9", code=1).stderr
+    assert "holds the lock, not pr-9" in cli("locks", "release", "prod", "--owner", "pr-9", code=1).stderr
     assert cli("locks", "release", "prod", "--owner", "pr-812").stdout == "1 lock released; held by pr-812 until now.\n"
     assert ask("locks", "take", "prod", "--owner", "pr-9", "--for", "1h", "--json")["fence"] == 2
 

@@ -119,7 +119,7 @@ async def test_as_a_decorator_every_call_has_its_own_limit(app):
     assert await asyncio.gather(ask(0), ask(0)) == ["answer", "answer"]
     with pytest.raises(TooLate):
         await ask(30)
-    with pytest.raises(BadInput, match="blocks, and cannot be ended"):
+    with pytest.raises(BadInput, match="blocks, and cannot be cancelled"):
         app.limit_time("operation", "db")(time.sleep)
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_a_limit_is_refused(app):
     for kind in ("operatoin", "execution"):
         with pytest.raises(BadInput, match=f"'{kind}'; the kinds are wait"):
             app.limit_time(kind, "db", base="5s")
-    with pytest.raises(BadInput, match="longer than nothing"):
+    with pytest.raises(BadInput, match="longer than 0"):
         app.limit_time("operation", "db", base="0s")
     with pytest.raises(BadInput, match="base"):
         app.limit_time("operation", "db", base=5)
@@ -152,7 +152,7 @@ def test_what_was_seen_outlives_the_process(tmp_path):
 async def test_one_limit_is_for_one_block_at_a_time(app):
     limit = app.limit_time("operation", "db", base="50ms")
     async with limit:
-        with pytest.raises(BadInput, match=r"operation db is in use: make one for each use, with app\.limit_time"):
+        with pytest.raises(BadInput, match=r"operation db is in use: create one for each use with app\.limit_time"):
             async with limit:
                 pytest.fail("entered twice")
     await asyncio.sleep(0.1)  # and who has left its block is not ended by it

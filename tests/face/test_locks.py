@@ -122,7 +122,7 @@ def test_one_who_is_taken_out_of_line_is_told(app):
         until(lambda: waiting(app) == 1)
         app.job(app.locks()[1].job).cancel()
         thread.join(SECONDS)
-    assert "out of line" in str(trouble[0])
+    assert "someone cancelled this wait" in str(trouble[0])
 
 
 def test_several_locks_are_all_or_none(app):

@@ -26,9 +26,9 @@ HOLDER = """
     import time
     from datetime import timedelta
     from daybreak import Daybreak
-    from daybreak.api.queues import heartbeats as taking
+    from daybreak.api.queues import consumer
 
-    taking.LEASE_FOR = timedelta(seconds=1)
+    consumer.LEASE_FOR = timedelta(seconds=1)
     app = Daybreak("sqlite:///jobs.db")
     held = app.queue("reports").take(limit=2)
     print("held", len(held), flush=True)

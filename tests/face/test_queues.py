@@ -23,7 +23,7 @@ from daybreak import (
     Suspend,
     Transient,
 )
-from daybreak.api.queues import Item, LeaseHandle, QueueStats, heartbeats
+from daybreak.api.queues import Item, LeaseHandle, QueueCounts, consumer
 from daybreak.core.errors import JobNotFound, NotEncodable, WrongState
 from daybreak.store.protocol import Extended, Reap
 from daybreak.testing import inline
@@ -87,7 +87,7 @@ def test_an_id_of_another_queue_is_refused(app, queue):
     ("options", "told"),
     [
         ({"max_attempts": 0}, "attempts"),
-        ({"max_attempts": 2, "retry": 3}, "give one"),
+        ({"max_attempts": 2, "retry": 3}, "pass one"),
         ({"retry": "never"}, "no such preset"),
         ({"priority": 11}, "not a priority"),
         ({"delay": 5}, "write '5s'"),
@@ -179,7 +179,7 @@ def test_waiting_ends_with_its_time(queue):
 async def test_who_stops_waiting_leaves_nothing_in_hand(queue, monkeypatch):
     """Cancelled between the claim's commit and its answer."""
     claimed = asyncio.Event()
-    exchange = heartbeats.LocalSource.exchange
+    exchange = consumer.LocalSource.exchange
 
     async def slow(self, ended, want):
         answer = await exchange(self, ended, want)
@@ -189,7 +189,7 @@ async def test_who_stops_waiting_leaves_nothing_in_hand(queue, monkeypatch):
         return answer
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(heartbeats.LocalSource, "exchange", slow)
+    monkeypatch.setattr(consumer.LocalSource, "exchange", slow)
     item = await queue.aadd(1)
     taking_ = asyncio.create_task(queue.atake(wait="20s"))
     await claimed.wait()
@@ -332,7 +332,7 @@ def test_a_cancelled_item_ends_cancelled_whatever_is_said(app, queue):
 def test_an_outcome_is_told_again_while_the_store_is_out_of_reach(app, queue, monkeypatch):
     item = queue.add(1)
     [lease] = queue.take()
-    exchange, troubles = heartbeats.LocalSource.exchange, [1, 2, 3]
+    exchange, troubles = consumer.LocalSource.exchange, [1, 2, 3]
 
     async def sometimes(self, ended, want):
         if troubles:
@@ -340,7 +340,7 @@ def test_an_outcome_is_told_again_while_the_store_is_out_of_reach(app, queue, mo
             raise StoreUnavailable("away")
         return await exchange(self, ended, want)
 
-    monkeypatch.setattr(heartbeats.LocalSource, "exchange", sometimes)
+    monkeypatch.setattr(consumer.LocalSource, "exchange", sometimes)
     lease.complete()
     assert not troubles
     assert queue.get(item.id).state is State.COMPLETED
@@ -397,7 +397,7 @@ def test_a_block_whose_lease_was_lost_unnoticed_by_its_code_says_so(app, queue, 
     item = queue.add(1)
     [lease] = queue.take()
     with pytest.raises(LeaseLost), lease:
-        lease.heard(Extended(held=False))  # as a heartbeat in the background does
+        lease.on_extended(Extended(held=False))  # as a heartbeat in the background does
     assert queue.get(item.id).state is State.RUNNING
 
 
@@ -407,7 +407,7 @@ def test_a_block_s_own_error_is_what_is_heard_of_also_when_the_lease_was_lost(ap
     with pytest.raises(KeyError), lease:  # noqa: PT012
         lose(app, lease)
         raise KeyError("mine")
-    assert "was not kept" in caplog.text
+    assert "could not report its outcome" in caplog.text
 
 
 async def test_an_async_block_does_the_same(queue):
@@ -430,7 +430,7 @@ async def test_an_async_block_does_the_same(queue):
 
 @pytest.fixture
 def short_leases(monkeypatch):
-    monkeypatch.setattr(heartbeats, "LEASE_FOR", timedelta(milliseconds=400))
+    monkeypatch.setattr(consumer, "LEASE_FOR", timedelta(milliseconds=400))
 
 
 @pytest.mark.usefixtures("short_leases")
@@ -491,7 +491,7 @@ def test_lists_by_state(queue):
 
 
 def test_stats_count_everything(app, queue):
-    assert queue.stats() == QueueStats(
+    assert queue.stats() == QueueCounts(
         by_state=dict.fromkeys(map(str, State), 0),
         by_priority=dict.fromkeys(("emergency", "critical", "high", "normal", "low", "background"), 0),
         active=0,

@@ -396,7 +396,7 @@ def release(app, resource):
     """As a person would, by force."""
 
     async def take_away(client):
-        for job in await lock_job.who_holds(client):
+        for job in await lock_job.holders(client):
             await lock_job.give_back(client, lease_of(job), forced_by="eve")
 
     app.portal.run(app._with_client(take_away))

@@ -29,7 +29,7 @@ PLAIN = {
         "rule", "limit_time",
         "worker_command", "worker_settings", "run_worker",
     },
-    LeaseHandle: {"heard"},
+    LeaseHandle: {"on_extended"},
     Inline: {"accepted"},
     Lock: {"check"},
     ResourceHandle: {"slot"},

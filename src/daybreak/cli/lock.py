@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import click
 
-from daybreak.api.locks import SHORTEST, Lock
+from daybreak.api.locks import SHORTEST_LEASE, Lock
 from daybreak.api.store_sessions import Sessions
 from daybreak.cli import completions
 from daybreak.cli.errors import fail
@@ -91,8 +91,8 @@ def command(
       daybreak lock prod --wait 30m --priority high -- ./deploy.sh
 
     """
-    if lease < SHORTEST:
-        raise BadInput(f"--lease: the shortest lease is {lasted(SHORTEST)}; write for example 10s")
+    if lease < SHORTEST_LEASE:
+        raise BadInput(f"--lease: the shortest lease is {lasted(SHORTEST_LEASE)}; write for example 10s")
     settings = session().settings
     if session().absent is not None:
         note(f"creating the store {safe(settings.store)}")

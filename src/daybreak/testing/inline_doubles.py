@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from daybreak.api.portal import Portal
-from daybreak.api.queues.heartbeats import QueueHeartbeats, takers
+from daybreak.api.queues.consumer import QueueConsumer, consumers
 from daybreak.api.store_sessions import Sessions
 from daybreak.client.client import Client
 from daybreak.core.errors import DaybreakError, LeaseLost, WrongState
@@ -67,42 +67,42 @@ class _Telling:
 
 
 class InlineSessions(Sessions):
-    """One store for all loops; after whatever was asked, what is due is run."""
+    """One store for all loops. After every call, the jobs that are due run."""
 
     def __init__(self, run: Inline, portal: Portal, by: str) -> None:
         super().__init__(lambda: run.store, run.clock, by)
         self.portal = portal
         self._run = run
         self._client = InlineClient(run, by)
-        takers[self] = _IdleTaker(self)
+        consumers[self] = _IdleConsumer(self)
 
     async def here(self, work: Coroutine[Any, Any, T]) -> T:
-        answer = await work
+        result = await work
         await self._run.awork()
-        return answer
+        return result
 
     async def client(self) -> Client:
         return self._client
 
-    def insert(self, spec: JobSpec, like: JobSpec | None = None) -> str:
-        accepted = self._client.submit_now(spec, self._run.store, like)
+    def insert(self, spec: JobSpec, template: JobSpec | None = None) -> str:
+        job = self._client.submit_now(spec, self._run.store, template)
         self._run.work()
-        return accepted
+        return job
 
     def close(self) -> None:
-        """The store lives as long as the block."""
+        """Do nothing: the store exists until the block ends."""
 
     async def aclose(self) -> None: ...
 
 
-class _IdleTaker(QueueHeartbeats):
-    """By a clock that stands still no lease runs out."""
+class _IdleConsumer(QueueConsumer):
+    """Sends no heartbeats: while the test's clock stands still, no lease runs out."""
 
-    def begin(self) -> None: ...
+    def start(self) -> None: ...
 
 
 class InlinePortal(Portal):
-    """Runs coroutines in the thread that asks, on a loop of its own."""
+    """Runs coroutines in the caller's thread, on a separate loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class InlinePortal(Portal):
         self._is_closed = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if on_a_loop():  # that stands still meanwhile
+        if on_a_loop():  # the running loop is blocked meanwhile
             return _in_thread(work)
         if self._is_closed:
             return asyncio.run(work)
@@ -119,7 +119,7 @@ class InlinePortal(Portal):
         return self._own.run_until_complete(work)
 
     def run_here(self, work: Coroutine[Any, Any, T]) -> T:
-        """Never in another thread."""
+        """Run the coroutine, never in another thread."""
         return driven(work) if on_a_loop() else self.run(work)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:

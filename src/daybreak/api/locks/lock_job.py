@@ -1,4 +1,4 @@
-"""A lock as a job: how it is asked for, kept and given back, whoever it belongs to."""
+"""Represents a lock as a job: requests, renews and releases it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from daybreak.store.protocol import Beat, Exchange, Inserted
 
 QUEUE: Final = "lock"
 TASK: Final = "lock"
-NESTED: Final = "nested"  # the tag of those whose caller holds other locks meanwhile
-HOLDS: Final = "holds"  # in their meta: which
+NESTED: Final = "nested"  # the tag of locks whose caller holds other locks meanwhile
+HOLDS: Final = "holds"  # the entry of `meta` that lists the jobs of those other locks
 KEEP: Final = timedelta(days=1)
-SHORTEST_WAIT: Final = timedelta(milliseconds=1)  # what is free is granted at once, also to those who do not wait
+SHORTEST_WAIT: Final = timedelta(milliseconds=1)  # a free lock is granted at once, also with `wait` 0
 ONCE: Final = Retry(attempts=1)
 
 
 class Waiter(Struct, frozen=True, kw_only=True):
-    """Who holds a lock, or waits for it."""
+    """One holder of a lock, or one waiter for it."""
 
     job: str
     locks: tuple[str, ...]
@@ -44,10 +44,10 @@ class Waiter(Struct, frozen=True, kw_only=True):
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise BadInput("a lock needs a name: app.lock('prod/network')")
-    found = tuple(check_resource(name) for name in names)
-    if len(set(found)) < len(found):
-        raise BadInput(f"lock {', '.join(found)}: a name stands there twice")
-    return tuple(sorted(found))
+    checked = tuple(check_resource(name) for name in names)
+    if len(set(checked)) < len(checked):
+        raise BadInput(f"lock {', '.join(checked)}: the same name is given twice")
+    return tuple(sorted(checked))
 
 
 def resources_of(names: Sequence[str]) -> list[Resource]:
@@ -93,13 +93,13 @@ def spec_for(
     )
 
 
-async def ask(client: Client, spec: JobSpec, declared: Sequence[Resource], provided: dict[str, object]) -> Inserted:
-    """Stand in line. A lock that nobody has heard of is there from now on."""
+async def request(client: Client, spec: JobSpec, declared: Sequence[Resource], provided: dict[str, object]) -> Inserted:
+    """Join the queue of waiters. A lock that does not exist yet is created."""
     if new := [resource for resource in declared if provided.get(resource.name) != resource.settings]:
         await provide(client, new)
         provided.update((resource.name, resource.settings) for resource in new)
-    [answer] = await client.submit_many([spec])
-    return answer
+    [inserted] = await client.submit_many([spec])
+    return inserted
 
 
 def names_of(job: Job) -> tuple[str, ...]:
@@ -107,40 +107,41 @@ def names_of(job: Job) -> tuple[str, ...]:
 
 
 async def give_back(client: Client, lease: Lease, *, forced_by: str = "", held_for: float = 0.0) -> bool:
-    """False: it was lost before, or taken away."""
+    """Release the lock. Returns False if it was lost or released by force before."""
     released = Failed(Failure(message=f"released by {forced_by}", verdict="permanent"))
     outcome = released if forced_by else Done(ran=held_for)
     settlement = settle(lease, outcome, chance=0.5, by=forced_by or lease.worker)
     if not (await client.store.exchange(Exchange(settle=[settlement]))).settled[0]:
         return False
-    # A settlement that comes second is taken for a repeated one: whose it was, the job tells.
+    # The store accepts a second settlement as a repeat of the first. The job's state shows which one was first.
     [job] = await client.store.get([lease.job])
     return job is not None and job.state is settlement.state
 
 
 async def renew(client: Client, lease: Lease, lease_for: timedelta) -> bool:
-    [answer] = await client.store.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=lease_for, job=lease.job)])
-    return answer.held and not answer.cancel
+    """Extend the lease. Returns False if it was lost or cancelled."""
+    [extended] = await client.store.extend([Beat(seq=lease.seq, fence=lease.fence, lease_for=lease_for, job=lease.job)])
+    return extended.held and not extended.cancel
 
 
-async def who_holds(client: Client, **where: Any) -> list[Job]:
+async def holders(client: Client, **where: Any) -> list[Job]:
     return [job async for job in client.find_all(queue=QUEUE, state=State.RUNNING, **where)]
 
 
-async def who_waits(client: Client, **where: Any) -> list[Job]:
-    """The first in line first."""
+async def waiters(client: Client, **where: Any) -> list[Job]:
+    """The jobs of all waiters, in the order in which they will be served."""
     waiting = [job async for job in client.find_all(queue=QUEUE, state=State.BLOCKED, **where)]
     return sorted(waiting, key=lambda job: (job.priority, job.seq))
 
 
 async def all_waiters(client: Client) -> list[Waiter]:
-    """Everyone who holds a lock, then everyone who waits, the first in line first."""
+    """All holders, then all waiters in the order in which they will be served."""
     ahead: dict[str, int] = {}
-    found = [waiter_of(job) for job in await who_holds(client)]
-    for job in await who_waits(client):
-        place = ahead.get(job.blocked_on or "", 0)
-        ahead[job.blocked_on or ""] = place + 1
-        found.append(msgspec.structs.replace(waiter_of(job), position=place))
+    found = [waiter_of(job) for job in await holders(client)]
+    for job in await waiters(client):
+        position = ahead.get(job.blocked_on or "", 0)
+        ahead[job.blocked_on or ""] = position + 1
+        found.append(msgspec.structs.replace(waiter_of(job), position=position))
     return found
 
 

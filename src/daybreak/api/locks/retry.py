@@ -1,4 +1,4 @@
-"""The retry policy of jobs, around code that is no job."""
+"""The retry policy of jobs, for code that is not a job."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Retrying:
-    """A decorator. What a task's errors mean holds here, too: permanent ones are raised at once, the last as it is.
+    """A decorator that retries a function. Errors mean the same as in tasks: a permanent error is raised at once, and
+    the error of the last attempt is raised unchanged.
 
-    With a resource each try holds a slot of it, and its breaker hears how it went."""
+    With a resource, each attempt holds one of its slots, and its outcome is reported to the resource's breaker."""
 
     def __init__(self, retry: object, resource: ResourceHandle | None = None) -> None:
         self._retry = parse_retry(retry)
         self._resource = resource
-        self._healths: HealthReports | None = None
+        self._health: HealthReports | None = None
         self._success = TYPICAL_SUCCESS
 
     def __call__(self, function: F) -> F:
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def try_async(*args: Any, **kwargs: Any) -> Any:
+            async def retry_async(*args: Any, **kwargs: Any) -> Any:
                 attempt = 1
                 while True:
                     try:
-                        return await self._atry(function, args, kwargs)
+                        return await self._aattempt(function, args, kwargs)
                     except Exception as error:
                         wait = self._wait_after(attempt, error, function)
                         if wait is None:
@@ -55,14 +56,14 @@ class Retrying:
                     await asyncio.sleep(wait.total_seconds())
                     attempt += 1
 
-            return try_async  # type: ignore[return-value]
+            return retry_async  # type: ignore[return-value]
 
         @functools.wraps(function)
-        def try_it(*args: Any, **kwargs: Any) -> Any:
+        def retry_sync(*args: Any, **kwargs: Any) -> Any:
             attempt = 1
             while True:
                 try:
-                    return self._try(function, args, kwargs)
+                    return self._attempt(function, args, kwargs)
                 except Exception as error:
                     wait = self._wait_after(attempt, error, function)
                     if wait is None:
@@ -70,11 +71,11 @@ class Retrying:
                 time.sleep(wait.total_seconds())
                 attempt += 1
 
-        return try_it  # type: ignore[return-value]
+        return retry_sync  # type: ignore[return-value]
 
-    # -- one try -------------------------------------------------------------------------------------------------------
+    # -- one attempt ---------------------------------------------------------------------------------------------------
 
-    async def _atry(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    async def _aattempt(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._resource is None:
             return await function(*args, **kwargs)
         returned: list[Any] = []
@@ -83,14 +84,14 @@ class Retrying:
                 try:
                     returned.append(await function(*args, **kwargs))
                 except Exception as error:
-                    await self._tell(slot, Failed(failure_of(error)))
+                    await self._report(slot, Failed(failure_of(error)))
                     raise
-                await self._tell(slot, Done())
+                await self._report(slot, Done())
         except (StoreError, LeaseLost) as error:
-            self._forgive(error, returned)
+            self._raise_unless_returned(error, returned)
         return returned[0]
 
-    def _try(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _attempt(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self._resource is None:
             return function(*args, **kwargs)
         returned: list[Any] = []
@@ -99,45 +100,45 @@ class Retrying:
                 try:
                     returned.append(function(*args, **kwargs))
                 except Exception as error:
-                    slot.portal.run(self._tell(slot, Failed(failure_of(error))))
+                    slot.portal.run(self._report(slot, Failed(failure_of(error))))
                     raise
-                slot.portal.run(self._tell(slot, Done()))
+                slot.portal.run(self._report(slot, Done()))
         except (StoreError, LeaseLost) as error:
-            self._forgive(error, returned)
+            self._raise_unless_returned(error, returned)
         return returned[0]
 
-    def _forgive(self, error: Exception, returned: list[Any]) -> None:
-        """What was done is not done again because its slot could not be given back."""
+    def _raise_unless_returned(self, error: Exception, returned: list[Any]) -> None:
+        """If the function returned, it is not retried only because its slot could not be released."""
         if not returned:
             raise error
-        _log.warning("a slot of resource %s: %s", self._resource and self._resource.name, error)
+        _log.warning("could not release a slot of resource %s: %s", self._resource and self._resource.name, error)
 
-    async def _tell(self, slot: Slot, outcome: Outcome) -> None:
-        """The breaker is told before the slot is given to the next."""
-        await slot.sessions.here(self._hear(slot, outcome))
+    async def _report(self, slot: Slot, outcome: Outcome) -> None:
+        """Report to the breaker before the slot is released."""
+        await slot.sessions.here(self._report_signals(slot, outcome))
 
-    async def _hear(self, slot: Slot, outcome: Outcome) -> None:
+    async def _report_signals(self, slot: Slot, outcome: Outcome) -> None:
         lease, store = slot.lease, (await slot.sessions.client()).store
         if lease is None:
             return
-        # What an error means is said by the policy of these tries, not by that of the job that holds the slot.
+        # This policy decides what an error means, not the policy of the job that represents the slot.
         options = replace(lease.spec.options, retry=self._retry)
         attempt = replace(lease, spec=replace(lease.spec, options=options))
         signals = OutcomeSignals().collect([(attempt, outcome)])
         await BreakerReports(store, slot.sessions.world, lease.worker).report(signals)
-        if self._healths is None or self._healths.store is not store:
-            self._healths = HealthReports(store, slot.sessions.world)
-        await self._healths.report(signals)
-        self._success = self._healths.success(attempt)
+        if self._health is None or self._health.store is not store:
+            self._health = HealthReports(store, slot.sessions.world)
+        await self._health.report(signals)
+        self._success = self._health.success(attempt)
 
     def _wait_after(self, attempt: int, error: Exception, function: Callable[..., Any]) -> timedelta | None:
-        """None: it is not tried again."""
+        """The delay before the next attempt; None if there is no next attempt."""
         failure = failure_of(error)
         if attempt >= self._retry.attempts or not may_retry(failure, self._retry):
             return None
         chance = random.random()  # noqa: S311 - to spread retries
         wait = delay_for(self._retry, attempt, chance, failure.retry_after, success=self._success)
-        name, seconds = getattr(function, "__name__", "it"), wait.total_seconds()
+        name, seconds = getattr(function, "__name__", "function"), wait.total_seconds()
         _log.info(
             "%s: attempt %d/%d failed: %s; retrying in %.1f s", name, attempt, self._retry.attempts, failure, seconds
         )

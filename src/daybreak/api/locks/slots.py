@@ -1,4 +1,4 @@
-"""A handle on a resource: look at it, change it, and hold slots of it around code that is no job."""
+"""A handle on a resource: inspect it, change it, and hold its slots in code that is not a job."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from daybreak.client.leases import lease_of
 from daybreak.core.model import Need, ResourceSettings, State
 from daybreak.policy.resources import Resource, Share, check_resource
 
-ALLOWED_WITHIN: Final = timedelta(seconds=10)
+ALLOW_TIMEOUT: Final = timedelta(seconds=10)
 
 
 class ResourceHandle:
-    """Something that jobs share. Handles are cheap: nothing is asked of the store until something is asked of them."""
+    """A handle on a resource that jobs share. Creating a handle does not access the store."""
 
     def __init__(self, sessions: Callable[[], Sessions], name: str) -> None:
         self.name = check_resource(name)
@@ -37,7 +37,7 @@ class ResourceHandle:
 
     @on_store_loop
     async def ainfo(self) -> ResourceInfo:
-        """Its limits, what of it is in use, and who waits."""
+        """Return its limits, how much of it is in use, and how many jobs wait for it."""
         return await info_of(await self._sessions.client(), self.name)
 
     info = blocking(ainfo)
@@ -50,35 +50,37 @@ class ResourceHandle:
 
     @on_store_loop
     async def aset(self, /, **changes: Any) -> ResourceSettings:
-        """Change slots, rate, burst, breaker or max_waiting while it is in use; "none" takes a limit away. This wins
-        over what the code declares, until it is reset."""
+        """Change slots, rate, burst, breaker or max_waiting while the resource is in use; "none" removes a limit. These
+        settings override what the code declares, until `reset`."""
         return await set_resource(await self._sessions.client(), self.name, **changes)
 
     set = blocking(aset)
 
     @on_store_loop
     async def areset(self) -> ResourceSettings:
-        """Back to what the code declares; without a declaration, to no limit at all. A breaker closes."""
+        """Restore the settings that the code declares; without a declaration there is no limit. An open breaker
+        closes."""
         return await reset_resource(await self._sessions.client(), self.name)
 
     reset = blocking(areset)
 
-    # -- for plain code ------------------------------------------------------------------------------------------------
+    # -- code that is not a job ----------------------------------------------------------------------------------------
 
     def slot(self, slots: int = 1, *, wait: object = "5m", priority: object = "normal", lease: object = "10s") -> Slot:
-        """Hold slots of it around code that is no job, as a job would: `with app.resource("plecs").slot():`."""
+        """Hold slots of the resource in code that is not a job: `with app.resource("plecs").slot():`."""
         return Slot(self._find_sessions, self.name, slots, wait=wait, priority=priority, lease=lease)
 
     @on_store_loop
     async def aallow(self) -> bool:
-        """Whether one more may start now, by slots, rate and breaker; if so, it has started, and its start is used."""
+        """Return whether slots, rate and breaker allow one more start now. If True, the start counts against the
+        rate."""
         sessions = self._sessions
         client, id_ = await sessions.client(), sessions.new_id()
         spec = lock_job.spec_for(
             client, id_, (Need(self.name),), holder=f"{client.by}/{id_}", owner=client.by, priority="normal",
-            wait=ALLOWED_WITHIN, hold_for=ALLOWED_WITHIN,
+            wait=ALLOW_TIMEOUT, hold_for=ALLOW_TIMEOUT,
         )  # fmt: skip
-        await lock_job.ask(client, spec, (), sessions.provided)
+        await lock_job.request(client, spec, (), sessions.provided)
         job = await client.get(id_)
         if job.state is State.RUNNING:
             return await lock_job.give_back(client, lease_of(job))
@@ -89,15 +91,15 @@ class ResourceHandle:
 
 
 class Slot(Lock):
-    """Slots of a resource, held by code that is no job: as a context manager, or as a decorator."""
+    """Slots of a resource, held by code that is not a job. Use it as a context manager or as a decorator."""
 
-    def __init__(self, sessions: Callable[[], Sessions], resource: str, slots: int = 1, **said: Any) -> None:
+    def __init__(self, sessions: Callable[[], Sessions], resource: str, slots: int = 1, **options: Any) -> None:
         self._share = Share(resource, slots)
-        super().__init__(sessions, (resource,), **said)
+        super().__init__(sessions, (resource,), **options)
 
-    _by_time = True
+    _freed_by_time = True
 
-    def _named(self, names: Sequence[str]) -> tuple[str, ...]:
+    def _check_names(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(names)
 
     @property
@@ -106,9 +108,9 @@ class Slot(Lock):
 
     @property
     def _declared(self) -> list[Resource]:
-        return []  # whose code declares it has said so
+        return []  # the code that declares the resource stores its settings
 
-    def _another(self) -> Slot:
+    def _copy(self) -> Slot:
         return Slot(
             self._find_sessions, self.names[0], self._share.need.slots, priority=self.priority, wait=self.wait,
             lease=self.lease_for, on_lost=self._on_lost,

@@ -1,4 +1,4 @@
-"""Adaptive time limits around code that is no job."""
+"""Adaptive time limits for code that is not a job."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TimeLimit:
-    """`async with` ends the block where it waits. Code that blocks cannot be ended from outside: in a `with` block hand
-    `seconds` on to what it calls, or `check()` between two steps."""
+    """A time limit for a block. `async with` cancels the block at its next await. Blocking code cannot be cancelled: in
+    a `with` block, pass `seconds` to the functions that you call, or call `check()` between two steps."""
 
     def __init__(
         self,
@@ -41,15 +41,15 @@ class TimeLimit:
     ) -> None:
         check_name("resource", resource)
         self.kind, self.resource = kind, resource
-        usual = base_of(kind)
-        self.base = usual if base is None else duration(base, "base")
+        default = base_of(kind)
+        self.base = default if base is None else duration(base, "base")
         if self.base <= ZERO:
-            raise BadInput("base must be longer than nothing")
+            raise BadInput("base must be longer than 0")
         self.seconds = self.base.total_seconds()
         self._rules = check_rules(rules)
         self._find_sessions = sessions
         self._in_use = threading.Lock()
-        self._began = 0.0
+        self._started_at = 0.0
         self._timeout: asyncio.Timeout | None = None
 
     @property
@@ -69,11 +69,11 @@ class TimeLimit:
 
     @property
     def remaining(self) -> float:
-        """Seconds that are left, 0 at the least."""
-        return max(self._began + self.seconds - time.monotonic(), 0.0)
+        """The seconds that are left, at least 0."""
+        return max(self._started_at + self.seconds - time.monotonic(), 0.0)
 
     def check(self) -> None:
-        """TooLate once the time is up."""
+        """Raise TooLate if no time is left."""
         if not self.remaining:
             raise self._too_late()
 
@@ -83,11 +83,12 @@ class TimeLimit:
 
     @on_store_loop
     async def _find(self) -> timedelta:
-        """The base where the store does not answer: it is not the store that the block needs."""
+        """Read the adaptive limit. If the store does not reply, return the base: the block itself may not need the
+        store."""
         try:
             client = await self._sessions.client_within(LOAD_TIMEOUT)
         except StoreError as error:
-            _log.warning("how long %s takes is not known: %s", self._subject, error)
+            _log.warning("could not read the durations of %s, using the base limit: %s", self._subject, error)
             client = None
         if client is None:
             return self.base
@@ -95,18 +96,18 @@ class TimeLimit:
 
     @on_store_loop
     async def _note(self, seconds: float, late: bool) -> None:
-        """Told later, beside whatever comes next; without a store that is open, not at all."""
+        """Record a duration. It is written to the store in the background; without an open store it is dropped."""
         client = self._sessions.client_if_open()
         if client is not None:
             client.durations.note(self._subject, self.base, seconds, late=late, rules=self._rules)
             client.durations.sync_soon()
 
-    # -- as a block ----------------------------------------------------------------------------------------------------
+    # -- context manager -----------------------------------------------------------------------------------------------
 
     def _take(self) -> None:
         if not self._in_use.acquire(blocking=False):
             raise BadInput(
-                f"the time limit of {self._subject} is in use: make one for each use, with app.limit_time(...)"
+                f"the time limit of {self._subject} is in use: create one for each use with app.limit_time(...)"
             )
 
     def __enter__(self) -> Self:
@@ -116,13 +117,13 @@ class TimeLimit:
         except BaseException:
             self._in_use.release()
             raise
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # What failed by itself, be it by a time limit of its own, does not say how long it takes.
+        # A block that failed before the limit, even by a timeout of its own, does not show how long the work takes.
         took, late = self._took(), not self.remaining
         self._in_use.release()
         if error is None or (late and isinstance(error, Exception)):
@@ -133,7 +134,7 @@ class TimeLimit:
         try:
             self.seconds = (await self._find()).total_seconds()
             self._timeout = asyncio.timeout(self.seconds)
-            self._began = time.monotonic()
+            self._started_at = time.monotonic()
             await self._timeout.__aenter__()
         except BaseException:
             self._in_use.release()
@@ -155,24 +156,24 @@ class TimeLimit:
             await self._note(took, late=timeout.expired())
 
     def _took(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started_at
 
-    # -- as a decorator ------------------------------------------------------------------------------------------------
+    # -- decorator -----------------------------------------------------------------------------------------------------
 
     def __call__(self, function: F) -> F:
         """Limit every call of an async function."""
         if not inspect.iscoroutinefunction(function):
             raise BadInput(
                 f"limit_time is a decorator for async functions: {getattr(function, '__name__', function)!r} blocks, "
-                "and cannot be ended from outside; write `with app.limit_time(...) as limit:` and use limit.seconds"
+                "and cannot be cancelled; write `with app.limit_time(...) as limit:` and use limit.seconds"
             )
 
         @functools.wraps(function)
         async def limited(*args: Any, **kwargs: Any) -> Any:
-            async with self._another():
+            async with self._copy():
                 return await function(*args, **kwargs)
 
         return limited  # type: ignore[return-value]
 
-    def _another(self) -> TimeLimit:
+    def _copy(self) -> TimeLimit:
         return TimeLimit(self._find_sessions, self.kind, self.resource, base=self.base, rules=self._rules)

@@ -1,6 +1,11 @@
-"""A queue without workers: add, take, and say how it went. The same store, the same rank, the same promises.
+"""Queues without workers: a program adds items, takes them, and reports their outcomes. The store, the order and the
+guarantees are those of jobs.
 
-items   what stands in a queue      leases   an item in hand      taking   who keeps it alive"""
+| module | what it holds |
+|---|---|
+| `items` | the items of a queue as values |
+| `leases` | the handle of a taken item |
+| `consumer` | claims items, sends their heartbeats and reports their outcomes |"""
 
 from __future__ import annotations
 
@@ -14,8 +19,8 @@ import msgspec
 
 from daybreak.api.hooks import Hooks
 from daybreak.api.portal import Portal, blocking
-from daybreak.api.queues.heartbeats import taker_of
-from daybreak.api.queues.items import TASK, VERSION, Item, QueueStats, encoded, item_of
+from daybreak.api.queues.consumer import consumer_of
+from daybreak.api.queues.items import TASK, VERSION, Item, QueueCounts, encoded, item_of
 from daybreak.api.queues.leases import LeaseHandle
 from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.client.client import Client
@@ -26,19 +31,19 @@ from daybreak.policy.admit import check_name
 from daybreak.store.protocol import Position, Verdict, work_topic
 from daybreak.tasks.import_guard import refuse_during_import
 
-__all__ = ["Item", "LeaseHandle", "QueueHandle", "QueueStats"]
+__all__ = ["Item", "LeaseHandle", "QueueCounts", "QueueHandle"]
 
-LOOK_EVERY: Final = timedelta(seconds=5)
+POLL_EVERY: Final = timedelta(seconds=5)  # in case a wake-up is missed
 
 Items = list[Item]
 Leases = list[LeaseHandle]
 
 
 class QueueHandle:
-    """A handle on a queue. Every blocking method has a twin with an `a` before its name.
+    """A handle on a queue. Every blocking method has an async twin whose name starts with `a`.
 
-    What is added here has the task `item`: workers leave it alone, and `take` takes nothing else. The rest (size, list,
-    stats, pause ...) is about everything in the queue, jobs of tasks included."""
+    `add` gives its items the task `item`: workers do not run them, and `take` takes nothing else. The other methods
+    (size, list, stats, pause ...) cover everything in the queue, including jobs of tasks."""
 
     def __init__(self, sessions: Callable[[], Sessions], hooks: Hooks, name: str) -> None:
         check_name("queue", name)
@@ -59,37 +64,40 @@ class QueueHandle:
     def __repr__(self) -> str:
         return f"<queue {self.name}>"
 
-    # -- in ------------------------------------------------------------------------------------------------------------
+    # -- add -----------------------------------------------------------------------------------------------------------
 
     @on_store_loop
     async def aadd(
         self,
         data: object,
         *,
-        id: str | None = None,  # noqa: A002 - the word users know
+        id: str | None = None,  # noqa: A002 - the name that users know
         priority: object = "normal",
         max_attempts: int | None = None,
         retry: object = None,
         metadata: Mapping[str, str] | None = None,
         delay: object = None,
     ) -> Item:
-        """Accepted and durable when this returns. An id that was added before is the same item: it is answered as it
-        stands, whatever the data. `retry` is written as for tasks, and has the attempts, delays and their growth."""
+        """Add an item; it is accepted and durable when this returns. If an item with this id was added before, that
+        item is returned as it is now, whatever the data. `retry` takes the same values as for tasks: attempts, delays
+        and their growth."""
         refuse_during_import("add")
         client = await self._sessions.client()
         if retry is None:
             retry = max_attempts
         elif max_attempts is not None:
-            raise BadInput(f"add(max_attempts={max_attempts!r}, retry={retry!r:.60}): a retry says how many; give one")
+            raise BadInput(
+                f"add(max_attempts={max_attempts!r}, retry={retry!r:.60}): both set the number of attempts; pass one"
+            )
         spec = self._spec(client, data, id=id, priority=priority, retry=retry, meta=metadata, delay=delay)
-        [answer] = await client.submit_many([spec])
-        if answer.verdict is Verdict.FULL:
+        [inserted] = await client.submit_many([spec])
+        if inserted.verdict is Verdict.FULL:
             raise QueueFull(self.name)
-        if answer.verdict is Verdict.NEW:
-            self._hooks.submitted(spec, answer.job)
-        job = await client.get(answer.job)
+        if inserted.verdict is Verdict.NEW:
+            self._hooks.submitted(spec, inserted.job)
+        job = await client.get(inserted.job)
         if job.spec.queue != self.name:
-            raise BadInput(f"id {id!r} is that of a job in queue {job.spec.queue!r}: an id is given once in a store")
+            raise BadInput(f"id {id!r} belongs to a job in queue {job.spec.queue!r}: ids are unique in a store")
         return item_of(job)
 
     add = blocking(aadd)
@@ -98,52 +106,53 @@ class QueueHandle:
         spec = client.spec(TASK, queue=self.name, version=VERSION, **options)
         return msgspec.structs.replace(spec, args=encoded(data))
 
-    # -- out -----------------------------------------------------------------------------------------------------------
+    # -- take ----------------------------------------------------------------------------------------------------------
 
     @on_store_loop
     async def atake(self, limit: int = 1, wait: object = None) -> Leases:
-        """Up to `limit` items, the most urgent first, each for this caller alone. With `wait`, until at least one is
-        there or the time has passed; an empty list means that there was none."""
+        """Take up to `limit` items, the most urgent first, exclusively for this caller. With `wait`, wait until there
+        is at least one item or the time has passed. An empty list means that there was none."""
         refuse_during_import("take")
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
-            raise BadInput(f"take(limit={limit!r}): from 1 to 1000 items at a time")
-        patience = timedelta() if wait is None else duration(wait, "wait")
+            raise BadInput(f"take(limit={limit!r}): the limit is a number from 1 to 1000")
+        longest_wait = timedelta() if wait is None else duration(wait, "wait")
         sessions = self._sessions
-        client, taker = await sessions.client(), taker_of(sessions)
-        taker.begin()
+        client, consumer = await sessions.client(), consumer_of(sessions)
+        consumer.start()
         clock = asyncio.get_running_loop()
-        until = clock.time() + patience.total_seconds()
-        watch = client.store.watch([work_topic(self.name)])  # before the look, or what comes after it would be missed
+        until = clock.time() + longest_wait.total_seconds()
+        # Watch before the claim, so that an item added after the claim is not missed.
+        watch = client.store.watch([work_topic(self.name)])
         try:
             while True:
-                taken = await taker.claim(client.store, self.name, limit)
-                if taken.leases:
-                    handles = [LeaseHandle(sessions, taker, self._hooks, lease) for lease in taken.leases]
-                    taker.keep(handles)
-                    for lease in taken.leases:
+                claimed = await consumer.claim(client.store, self.name, limit)
+                if claimed.leases:
+                    handles = [LeaseHandle(sessions, consumer, self._hooks, lease) for lease in claimed.leases]
+                    consumer.hold(handles)
+                    for lease in claimed.leases:
                         self._hooks.started(lease)
                     return handles
                 left = timedelta(seconds=until - clock.time())
                 if left <= timedelta():
                     return []
-                await watch.wait(max(min(left, taken.next_in or left, LOOK_EVERY), timedelta(milliseconds=1)))
+                await watch.wait(max(min(left, claimed.next_in or left, POLL_EVERY), timedelta(milliseconds=1)))
         finally:
             watch.close()
 
     take = blocking(atake)
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- read ----------------------------------------------------------------------------------------------------------
 
     @on_store_loop
     async def aget(self, id: str) -> Item:  # noqa: A002
-        """An item as it stands now; JobNotFound if this queue has none of this id."""
+        """Return an item as it is now; JobNotFound if this queue has no item with this id."""
         return item_of(await self._find(id))
 
     get = blocking(aget)
 
     @on_store_loop
     async def aposition(self, id: str) -> Position | None:  # noqa: A002
-        """How many are taken before it; None if it is not queued."""
+        """Return how many items will be taken before it; None if it is not queued."""
         await self._find(id)
         return await (await self._sessions.client()).position(id)
 
@@ -151,7 +160,7 @@ class QueueHandle:
 
     @on_store_loop
     async def asize(self) -> int:
-        """How many unfinished items there are: waiting, in hand or suspended."""
+        """Count the unfinished items: waiting, taken or suspended."""
         counts = await (await self._sessions.client()).count(queue=self.name)
         return sum(counts[state] for state in UNFINISHED)
 
@@ -159,16 +168,16 @@ class QueueHandle:
 
     @on_store_loop
     async def alist(self, state: object = None) -> Items:
-        """All items in this state, or in one of several; without one, all. Queued ones alone come in the order in which
-        they will be taken, scheduled ones alone as they fall due, others newest first."""
+        """List the items in one state or in several states; without a state, all items. Queued items alone come in the
+        order in which they will be taken, scheduled items alone in the order of their times, others newest first."""
         client = await self._sessions.client()
         return [item_of(job) async for job in client.find_all(queue=self.name, state=state)]
 
     list = blocking(alist)
 
     @on_store_loop
-    async def astats(self) -> QueueStats:
-        """The queue in numbers."""
+    async def astats(self) -> QueueCounts:
+        """Return the queue's counts by state and priority."""
         client = await self._sessions.client()
         states, priorities, queued = Counter[State](), Counter[Priority](), set[int]()
         for tally in await client.tallies(queue=self.name):
@@ -178,7 +187,7 @@ class QueueHandle:
             if tally.state is State.QUEUED and tally.n:
                 queued.add(tally.priority)
         done, failed = states[State.COMPLETED], states[State.FAILED]
-        return QueueStats(
+        return QueueCounts(
             by_state={state.value: states[state] for state in State},
             by_priority={level.name.lower(): priorities[level] for level in Priority},
             active=sum(states[state] for state in UNFINISHED),
@@ -190,8 +199,7 @@ class QueueHandle:
     stats = blocking(astats)
 
     async def _oldest_wait(self, client: Client, priorities: set[int]) -> timedelta | None:
-        """Within a priority the first in rank is the oldest. Of a queue so long that one page does not reach a
-        priority, what was looked at counts."""
+        """How long the oldest queued item has waited. Within a priority, the first item in rank order is the oldest."""
         heads = [
             job
             for priority in sorted(priorities)
@@ -207,11 +215,11 @@ class QueueHandle:
             raise JobNotFound(id)
         return job
 
-    # -- tidying -------------------------------------------------------------------------------------------------------
+    # -- remove --------------------------------------------------------------------------------------------------------
 
     @on_store_loop
     async def aremove(self, id: str) -> None:  # noqa: A002
-        """Forget a finished item. WrongState if it is not finished: cancel it first, by `app.job(id).cancel()`."""
+        """Delete a finished item. WrongState if it is not finished: cancel it first with `app.job(id).cancel()`."""
         await self._find(id)
         amendment = await (await self._sessions.client()).remove(id)
         if amendment.verdict == "refused":
@@ -222,14 +230,14 @@ class QueueHandle:
 
     @on_store_loop
     async def aclear_completed(self) -> int:
-        """Forget all completed items; answers how many."""
+        """Delete all completed items, and return how many."""
         return await (await self._sessions.client()).amend_all("remove", queue=self.name, state=State.COMPLETED)
 
     clear_completed = blocking(aclear_completed)
 
     @on_store_loop
     async def aclear_failed(self) -> int:
-        """Forget all failed items; answers how many."""
+        """Delete all failed items, and return how many."""
         return await (await self._sessions.client()).amend_all("remove", queue=self.name, state=State.FAILED)
 
     clear_failed = blocking(aclear_failed)
@@ -238,7 +246,7 @@ class QueueHandle:
 
     @on_store_loop
     async def apause(self) -> QueueSettings:
-        """Nothing more is taken, by anyone; what is in hand goes on."""
+        """Pause the queue: nobody can take items from it, and workers start no jobs of it. Running ones continue."""
         return await (await self._sessions.client()).pause(self.name)
 
     pause = blocking(apause)
@@ -257,7 +265,7 @@ class QueueHandle:
 
     @on_store_loop
     async def aset(self, /, **changes: Any) -> QueueSettings:
-        """Change paused, max_running, capacity, when_full, discipline, patience or weight, while it is in use."""
+        """Change paused, max_running, capacity, when_full, discipline, patience or weight while the queue is in use."""
         return await (await self._sessions.client()).set_queue(self.name, **changes)
 
     set = blocking(aset)

@@ -1,4 +1,4 @@
-"""What stands in a queue, as people see it."""
+"""The items of a queue as values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from msgspec import Struct
 from daybreak import values
 from daybreak.core.model import Job, Reason, State
 
-TASK: Final = "item"  # of what is added to a queue without a task: workers never claim it, take() nothing else
+TASK: Final = "item"  # the task of items: workers never claim it, and take() claims nothing else
 VERSION: Final = 1
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """One item of a queue as it was when it was asked for. Of a job of another task, `data` are its arguments."""
+    """An item of a queue at one instant. For a job of a task, `data` holds its arguments."""
 
     id: str
     data: Any
@@ -34,11 +34,11 @@ class Item(Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
 
 
-class QueueStats(Struct, frozen=True, kw_only=True):
-    """A queue in numbers. States and priorities without items count 0.
+class QueueCounts(Struct, frozen=True, kw_only=True):
+    """The counts of a queue at one instant. States and priorities without items count 0.
 
-    `by_priority` and `active` count what is unfinished; `success_rate` is the share of completed among completed and
-    failed, None while there are neither; `oldest_wait` is how long the oldest queued item has been there."""
+    `by_priority` and `active` count unfinished items. `success_rate` is completed / (completed + failed), and None if
+    there are neither. `oldest_wait` is how long the oldest queued item has waited."""
 
     by_state: dict[str, int]
     by_priority: dict[str, int]
@@ -49,7 +49,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 
 def encoded(data: object) -> bytes:
-    """An item's data as a job's arguments."""
+    """Encode an item's data as a job's arguments."""
     return values.encode({"data": data}, "item")
 
 

@@ -1,4 +1,4 @@
-"""An item in hand: the right to work on it, until it has an outcome."""
+"""The handle of a taken item: the right to work on it until it has an outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from daybreak import values
 from daybreak.api.hooks import Hooks
 from daybreak.api.portal import Portal, blocking
-from daybreak.api.queues.heartbeats import QueueHeartbeats
+from daybreak.api.queues.consumer import QueueConsumer
 from daybreak.api.queues.items import data_of
 from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.core.errors import LeaseLost, StoreError, Suspend, WrongState
@@ -28,12 +28,12 @@ _log = logging.getLogger("daybreak.queues")
 
 
 class LeaseHandle:
-    """One item that was taken, kept alive in the background as long as this handle is in use.
+    """A taken item. Its lease is extended in the background as long as this handle is in use.
 
-    It ends with one outcome: complete, fail, suspend or release. As a context manager: an exception fails it, and goes
-    on; otherwise, where no outcome was given, leaving the block completes it."""
+    It ends with one outcome: complete, fail, suspend or release. As a context manager: an exception fails the item and
+    is raised again; without an exception, leaving the block completes the item, unless it has an outcome already."""
 
-    def __init__(self, sessions: Sessions, taker: QueueHeartbeats, hooks: Hooks, lease: Lease) -> None:
+    def __init__(self, sessions: Sessions, consumer: QueueConsumer, hooks: Hooks, lease: Lease) -> None:
         self.lease = lease
         self.id = lease.job
         self.data: Any = data_of(lease.spec.task, lease.spec.args)
@@ -44,7 +44,7 @@ class LeaseHandle:
         self.fence = lease.fence
         self.cancelled = False
         self._sessions = sessions
-        self._taker = taker
+        self._consumer = consumer
         self._hooks = hooks
         self._ended: str | None = None
 
@@ -53,21 +53,21 @@ class LeaseHandle:
         return self._sessions.portal
 
     def __repr__(self) -> str:
-        return f"<item {self.id}, attempt {self.attempt}/{self.max_attempts}, {self._ended or 'in hand'}>"
+        return f"<item {self.id}, attempt {self.attempt}/{self.max_attempts}, {self._ended or 'taken'}>"
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
     @on_store_loop
     async def acomplete(self, result: object = None) -> None:
-        """Done, with this result. LeaseLost if the item is someone else's by now."""
+        """Complete the item with this result. LeaseLost if the lease has run out and the item was taken again."""
         await self._end(Done(None if result is None else values.encode(result, "result")))
 
     complete = blocking(acomplete)
 
     @on_store_loop
     async def afail(self, error: object, permanent: bool = False, retry_after: object = None) -> None:
-        """This attempt failed; `error` is an exception or a text. It is tried again, not before `retry_after` has
-        passed, until its attempts are used up; not at all if the failure is permanent."""
+        """Fail this attempt; `error` is an exception or a string. The item is retried, not before `retry_after` has
+        passed, until its attempts are used up. A permanent failure is not retried."""
         failure = failure_of(error) if isinstance(error, BaseException) else Failure(message=clean(str(error)))
         await self._end(
             Failed(
@@ -83,28 +83,28 @@ class LeaseHandle:
 
     @on_store_loop
     async def asuspend(self, reason: str = "") -> None:
-        """Hold it until someone resumes it: `app.job(id).resume()`. The attempt is not charged."""
+        """Suspend the item until someone resumes it with `app.job(id).resume()`. The attempt is not charged."""
         await self._end(Suspended(reason))
 
     suspend = blocking(asuspend)
 
     @on_store_loop
     async def arelease(self) -> None:
-        """Back into the queue, where it was, uncharged."""
+        """Hand the item back to its place in the queue, uncharged."""
         await self._end(HandedBack())
 
     release = blocking(arelease)
 
     @on_store_loop
     async def aprogress(self, fraction: float, message: str = "") -> None:
-        """Say how far the work is, from 0 to 1. It is stored when this returns; LeaseLost if the item is someone else's
-        by now."""
+        """Report progress, from 0 to 1. It is stored when this returns. LeaseLost if the lease has run out and the item
+        was taken again."""
         self._refuse_ended()
         check_fraction(fraction)
         store = (await self._sessions.client()).store
-        answer = await self._taker.extend(store, self.lease, float(fraction), clean(str(message)))
-        self.heard(answer)
-        if not answer.held:
+        extended = await self._consumer.extend(store, self.lease, float(fraction), clean(str(message)))
+        self.on_extended(extended)
+        if not extended.held:
             raise LeaseLost(self.id, self.fence)
         self._hooks.progressed(self.lease, float(fraction), clean(str(message)))
 
@@ -112,20 +112,20 @@ class LeaseHandle:
 
     @on_store_loop
     async def aextend(self) -> None:
-        """Keep it for another lease. Needed only where nothing else runs for longer than a lease, as in a program that
-        is stopped and continued; LeaseLost if the item is someone else's by now."""
+        """Extend the lease once. Only needed if the process was stopped for longer than a lease, because heartbeats
+        extend it in the background. LeaseLost if the lease has run out and the item was taken again."""
         self._refuse_ended()
-        answer = await self._taker.extend((await self._sessions.client()).store, self.lease)
-        self.heard(answer)
-        if not answer.held:
+        extended = await self._consumer.extend((await self._sessions.client()).store, self.lease)
+        self.on_extended(extended)
+        if not extended.held:
             raise LeaseLost(self.id, self.fence)
 
     extend = blocking(aextend)
 
     async def _end(self, outcome: Outcome) -> None:
         self._refuse_ended()
-        settled = await self._taker.report((await self._sessions.client()).store, self.lease, outcome)
-        self._taker.let_go(self)
+        settled = await self._consumer.report((await self._sessions.client()).store, self.lease, outcome)
+        self._consumer.drop(self)
         self._ended = settled.settlement.state.value if settled.accepted else "lost"
         if not settled.accepted:
             raise LeaseLost(self.id, self.fence)
@@ -135,17 +135,17 @@ class LeaseHandle:
         if self._ended == "lost":
             raise LeaseLost(self.id, self.fence)
         if self._ended is not None:
-            raise WrongState(self.id, self._ended, "an attempt has one outcome, and this one has had it")
+            raise WrongState(self.id, self._ended, "an attempt has one outcome, and it was already reported")
 
-    def heard(self, answer: Extended) -> None:
-        """A heartbeat was answered. `cancelled`: someone wants this item to stop, and whatever its outcome, it will
-        end cancelled."""
-        self.cancelled = self.cancelled or answer.cancel
-        if not answer.held and self._ended is None:
+    def on_extended(self, extended: Extended) -> None:
+        """Handle the reply to a heartbeat. `cancelled` becomes True if someone cancelled the item: it will end as
+        cancelled, whatever outcome is reported."""
+        self.cancelled = self.cancelled or extended.cancel
+        if not extended.held and self._ended is None:
             self._ended = "lost"
-            self._taker.let_go(self)
+            self._consumer.drop(self)
 
-    # -- as a block ----------------------------------------------------------------------------------------------------
+    # -- context manager -----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +157,7 @@ class LeaseHandle:
             if self._ended in (None, "lost"):
                 self.complete()
         elif self._ended is None:
-            with self._beside(error):
+            with self._log_second_error(error):
                 self._portal.run(self._sessions.here(self._end(_outcome_of(error))))
 
     async def __aenter__(self) -> Self:
@@ -170,16 +170,16 @@ class LeaseHandle:
             if self._ended in (None, "lost"):
                 await self.acomplete()
         elif self._ended is None:
-            with self._beside(error):
+            with self._log_second_error(error):
                 await self._sessions.here(self._end(_outcome_of(error)))
 
     @contextlib.contextmanager
-    def _beside(self, error: BaseException) -> Iterator[None]:
-        """The block's own error is what the caller must hear of."""
+    def _log_second_error(self, error: BaseException) -> Iterator[None]:
+        """Log an error of the report, so that the caller gets the block's own error."""
         try:
             yield
-        except (LeaseLost, StoreError) as worse:
-            _log.warning("item %s: its outcome (%r) was not kept: %s", self.id, error, worse)
+        except (LeaseLost, StoreError) as second:
+            _log.warning("item %s: could not report its outcome (%r): %s", self.id, error, second)
 
 
 def _outcome_of(error: BaseException) -> Outcome:
@@ -187,6 +187,6 @@ def _outcome_of(error: BaseException) -> Outcome:
         case Suspend():
             return Suspended(str(error))
         case KeyboardInterrupt() | SystemExit() | GeneratorExit() | asyncio.CancelledError():
-            return HandedBack()  # whoever works stops; the item is not to blame
+            return HandedBack()  # the program stops; this is not a failure of the item
         case _:
             return Failed(failure_of(error))
