@@ -11,9 +11,10 @@ from daybreak.api.locks import Lock
 from daybreak.api.locks.slots import ResourceHandle
 from daybreak.api.portal import BlockingIterator
 from daybreak.api.queues import LeaseHandle, QueueHandle
+from daybreak.runs.run import Run
 from daybreak.testing import Inline
 
-FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Daybreak, Inline]
+FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Run, Daybreak, Inline]
 
 # Names that no letter tells apart: wait would be await, a word of the language.
 SPECIAL = {"await_": "wait"}

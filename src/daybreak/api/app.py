@@ -33,7 +33,7 @@ from daybreak.system.ports import RealWorld, World
 from daybreak.tasks.admission_rules import Admission, apply_rules, check_rule
 from daybreak.tasks.context import Context
 from daybreak.tasks.import_guard import refuse_during_import
-from daybreak.tasks.options import TaskOptions, WorkerOptions, check_task_options
+from daybreak.tasks.options import JobOptions, TaskOptions, WorkerOptions, check_task_options
 from daybreak.tasks.registry import Definition, Program
 
 if TYPE_CHECKING:
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from daybreak.api.resources import ResourceInfo
     from daybreak.api.stats import Stats
     from daybreak.api.trends import Trends
+    from daybreak.runs.run import Run
+    from daybreak.runs.run_info import RunInfo
+    from daybreak.runs.submission import SweepPlan
     from daybreak.worker.settings import WorkerSettings
     from daybreak.worker.supervisor.worker import Worker
 
@@ -405,6 +408,87 @@ class Daybreak:
             yield handle
 
     as_completed = blocking_iter(aas_completed)
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    async def asweep(
+        self,
+        task: Task[..., Any],
+        grid: Mapping[str, Any] | None = None,
+        *,
+        rows: Any = None,
+        fixed: Mapping[str, Any] | None = None,
+        samples: Any = None,
+        seed: int = 0,
+        name: str,
+        fresh: bool = False,
+        accept_changes: bool = False,
+        stop_after: int | None = None,
+        notify: Any = None,
+        **options: Unpack[JobOptions],
+    ) -> Run:
+        """Submit a job for each point of a sweep, as one run. The same call again continues the run: what has a job is
+        not submitted a second time, whatever was killed in between.
+
+        In a `grid`, a list, a range or an array varies, and anything else is the same for every point. `rows` are a
+        list of mappings, the path of a CSV file or a data frame; `samples` draws points, repeatable by `seed`. `fixed`
+        are further arguments. If the points or the task's code are not as they were when the run was submitted before,
+        RunChanged says how; `accept_changes` continues it all the same, and `fresh` runs every point anew.
+
+        `stop_after=k` pauses the run if its first k jobs to end fail alike. `notify` tells somebody when the run ends
+        or pauses: "desktop", a command as a list of words, or the address of a webhook. The options are those of
+        `task.using(...)`."""
+        refuse_during_import("sweep")
+        from daybreak.runs.sweep import sweep  # noqa: PLC0415 - many programs have no runs
+
+        return await sweep(
+            self, task, grid, rows=rows, fixed=fixed, samples=samples, seed=seed, name=name, fresh=fresh,
+            accept_changes=accept_changes, stop_after=stop_after, notify=notify, options=options,
+        )  # fmt: skip
+
+    sweep = blocking(asweep)
+
+    async def aplan_sweep(
+        self,
+        task: Task[..., Any],
+        grid: Mapping[str, Any] | None = None,
+        *,
+        rows: Any = None,
+        fixed: Mapping[str, Any] | None = None,
+        samples: Any = None,
+        seed: int = 0,
+        name: str,
+        fresh: bool = False,
+        accept_changes: bool = False,
+        **options: Unpack[JobOptions],
+    ) -> SweepPlan:
+        """What `sweep` would do with the same arguments: how many points there are, have run and would run, and what
+        has changed since the run was submitted. Nothing is written."""
+        from daybreak.runs.sweep import plan_sweep  # noqa: PLC0415
+
+        return await plan_sweep(
+            self, task, grid, rows=rows, fixed=fixed, samples=samples, seed=seed, name=name, fresh=fresh,
+            accept_changes=accept_changes, options=options,
+        )  # fmt: skip
+
+    plan_sweep = blocking(aplan_sweep)
+
+    async def afind_run(self, name: str) -> Run:
+        """A handle on the run of this name; RunNotFound says what comes closest. `NAME#1` is how the run was before it
+        was begun anew with `fresh`."""
+        from daybreak.runs.sweep import find_run  # noqa: PLC0415
+
+        return await find_run(self, name)
+
+    find_run = blocking(afind_run)
+
+    async def aruns(self) -> list[RunInfo]:
+        """Every run of the store, the newest first."""
+        from daybreak.runs.run_info import all_runs  # noqa: PLC0415
+
+        return await self._sessions.here(self._with_client(all_runs))
+
+    runs = blocking(aruns)
 
     # -- workers -------------------------------------------------------------------------------------------------------
 

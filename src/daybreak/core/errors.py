@@ -16,9 +16,13 @@ DaybreakError
 │   ├── UniqueConflict             an unfinished job holds this unique name
 │   ├── WrongState                 the state of the job does not allow the change
 │   ├── NotAllowed                 raised by an app's own rules: the job is not admitted
+│   ├── RunChanged                 a sweep was submitted again with other points or other code
+│   ├── RunBusy                    the run has unfinished jobs, so it is not deleted
 │   ├── LockTimeout (TimeoutError) the lock was not free within the wait limit
 │   └── LockCycle                  a deadlock: the lock requests wait for one another; the youngest is refused
 ├── JobNotFound (LookupError)      no job has this id
+├── RunNotFound (LookupError)      no run has this name; the message suggests the closest one
+├── RunTimeout (TimeoutError)      raised by run.wait(): the run has not ended yet, and continues
 ├── JobFailed                      raised by result(): the job failed, with its reason and remote traceback
 ├── JobCancelled                   raised by result(): the job was cancelled
 ├── ResultTimeout (TimeoutError)   raised by result(): the job is not final yet, and continues
@@ -43,7 +47,7 @@ Permanent · Transient · Suspend
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -230,6 +234,60 @@ class JobNotFound(DaybreakError, LookupError):
     def __init__(self, job: str) -> None:
         super().__init__(f"no job {job}: it was never submitted to this store, or it was removed")
         self.job = job
+
+
+class RunNotFound(DaybreakError, LookupError):
+    """No run in the store has this name."""
+
+    def __init__(self, run: str, known: Iterable[str] = ()) -> None:
+        from difflib import get_close_matches  # noqa: PLC0415 - slow to import, and rarely needed
+
+        names = list(known)
+        close = get_close_matches(run, names, n=1)
+        if close:
+            hint = f"did you mean {close[0]!r}?"
+        elif names:
+            hint = f"the latest runs are {', '.join(map(repr, names[:5]))}"
+        else:
+            hint = "this store has no runs"
+        super().__init__(f"no run named {run!r}; {hint}")
+        self.run = run
+
+
+class RunChanged(Refused):
+    """A sweep was submitted again with other points or other code. `changes` says in words what differs."""
+
+    def __init__(self, run: str, changes: Sequence[str]) -> None:
+        listed = "\n".join(f"  {change}" for change in changes)
+        super().__init__(
+            f"run {run!r} is not the same any more:\n{listed}\n"
+            "Nothing was submitted, because old and new results would be mixed. To continue the run and keep the "
+            "results of the points that both have, pass accept_changes=True; to run every point anew, pass fresh=True"
+        )
+        self.run = run
+        self.changes = list(changes)
+
+
+class RunBusy(Refused):
+    """The run has jobs that have not ended, so it cannot be deleted."""
+
+    def __init__(self, run: str, running: int, waiting: int) -> None:
+        super().__init__(
+            f"run {run!r} has {running} running and {waiting} waiting jobs: cancel it first, or delete it with "
+            "force=True, which cancels them"
+        )
+        self.run = run
+
+
+class RunTimeout(DaybreakError, TimeoutError):
+    """The run had not ended within the time that `wait()` waited. The run continues."""
+
+    def __init__(self, run: str, unfinished: int, waited_for: timedelta) -> None:
+        super().__init__(
+            f"run {run!r} has {unfinished} unfinished jobs after {waited_for.total_seconds():g} s; the run continues, "
+            "wait again later"
+        )
+        self.run = run
 
 
 class JobFailed(DaybreakError):

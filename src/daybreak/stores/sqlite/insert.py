@@ -34,6 +34,7 @@ class Inserting:
         self._ready: list[Values] = []
         self._delayed: list[Values] = []
         self._held: list[Values] = []
+        self._keys: dict[str, Values] = {}
 
     def insert(self, specs: Sequence[JobSpec]) -> list[Inserted]:
         answers = [self._insert(spec) for spec in specs]
@@ -106,7 +107,9 @@ class Inserting:
             if row := job_moves.load_id(ledger, spec.id):
                 return Inserted(Verdict.DUPLICATE, spec.id, row.seq, row.state, "id")
         if spec.key is not None:
-            self._write()
+            # Only a job of this insert with the same key makes the collected jobs matter here.
+            if spec.key in self._keys:
+                self._write()
             if found := ledger.execute(sql.key_of, (spec.key,)).fetchone():
                 return self._find_by_key(spec, *found)
         return None
@@ -171,7 +174,7 @@ class Inserting:
             state = SCHEDULED
             self._delayed.append((seq, *due, 0, 0, 1, None, None))
         if spec.key is not None:
-            ledger.execute(sql.insert_key, (spec.key, spec.digest, spec.id, None))
+            self._keys[spec.key] = (spec.key, spec.digest, spec.id, None)
         if spec.unique is not None:
             ledger.execute(sql.insert_unique, (spec.unique, seq))
         if (known := ledger.known).last_id is not None and spec.id > known.last_id:
@@ -201,6 +204,9 @@ class Inserting:
             if rows:
                 ledger.executemany(statement, rows)
                 rows.clear()
+        if self._keys:
+            ledger.executemany(sql.insert_key, list(self._keys.values()))
+            self._keys.clear()
         for (lane, priority, state), n in self._accepted.items():
             ledger.tally(lane, priority, state, n)
             ledger.count(lane, priority, {"submitted": (n, 0)})

@@ -1,0 +1,188 @@
+"""The figures of a run, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from daybreak.client.client import Client
+from daybreak.core.model import FINAL, UNFINISHED, Reason, State
+from daybreak.runs.record import KIND, Figures, RunRecord, label_of
+from daybreak.store.protocol import Tally
+
+RunState = Literal["submitting", "running", "paused", "finished", "cancelled", "deleting"]
+
+
+class Eta(Struct, frozen=True, kw_only=True):
+    """When the run will probably end: in one of ten cases before `low`, in one of ten after `high`."""
+
+    low: datetime
+    mid: datetime
+    high: datetime
+
+
+class RunInfo(Struct, frozen=True, kw_only=True):
+    """A run at one instant. `jobs` has how many of its jobs are in each state, `failed` how many failed by reason.
+
+    `total` is how many points it has. `label` is what its jobs name as their run. `note` says why it is paused, or what
+    is missing."""
+
+    name: str
+    label: str
+    task: str
+    version: int
+    epoch: int
+    state: RunState
+    total: int
+    jobs: dict[State, int]
+    failed: dict[str, int]
+    orphaned: int
+    created_at: datetime
+    started_at: datetime
+    finished_at: datetime | None
+    by: str
+    queue: str
+    priority: int
+    options: dict[str, str]
+    columns: tuple[str, ...]
+    fixed: dict[str, str]
+    code: str
+    note: str = ""
+    eta: Eta | None = None
+
+    @property
+    def done(self) -> int:
+        """How many of its jobs have ended, however they ended."""
+        return sum(self.jobs[state] for state in FINAL)
+
+    @property
+    def unfinished(self) -> int:
+        return sum(self.jobs[state] for state in UNFINISHED)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it will run by itself any more."""
+        return self.state in ("finished", "cancelled")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON data, in the order in which the fields are documented."""
+        eta = self.eta
+        return {
+            "name": self.name,
+            "label": self.label,
+            "task": self.task,
+            "version": self.version,
+            "epoch": self.epoch,
+            "state": self.state,
+            "total": self.total,
+            "done": self.done,
+            "jobs": {state.value: self.jobs[state] for state in State},
+            "failed": dict(self.failed),
+            "orphaned": self.orphaned,
+            "created_at": _instant(self.created_at),
+            "started_at": _instant(self.started_at),
+            "finished_at": _instant(self.finished_at),
+            "took": None if self.finished_at is None else (self.finished_at - self.started_at).total_seconds(),
+            "by": self.by,
+            "queue": self.queue,
+            "priority": self.priority,
+            "options": dict(self.options),
+            "columns": list(self.columns),
+            "fixed": dict(self.fixed),
+            "code": self.code,
+            "note": self.note,
+            "eta": None if eta is None else {name: _instant(getattr(eta, name)) for name in ("low", "mid", "high")},
+        }
+
+
+def _instant(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def info_of_run(
+    name: str, run: RunRecord, counts: dict[State, int], reasons: dict[str, int], eta: Eta | None = None
+) -> RunInfo:
+    """The figures from the record and the counts of its jobs."""
+    state, note = state_of(run, counts)
+    return RunInfo(
+        name=name,
+        label=label_of(name, run.epoch),
+        task=run.task,
+        version=run.version,
+        epoch=run.epoch,
+        state=state,
+        total=run.design.total,
+        jobs=counts,
+        failed=reasons,
+        orphaned=run.orphaned,
+        created_at=run.created_at,
+        started_at=run.started_at,
+        finished_at=None if run.figures is None else run.figures.finished_at,
+        by=run.by,
+        queue=run.queue,
+        priority=run.priority,
+        options=run.options,
+        columns=tuple(column.name for column in run.design.columns),
+        fixed=run.design.fixed,
+        code=run.code,
+        note=note,
+        eta=eta,
+    )
+
+
+def state_of(run: RunRecord, counts: dict[State, int]) -> tuple[RunState, str]:
+    """The state of a run, and what a person should know about it."""
+    jobs = sum(counts.values())
+    unfinished = sum(counts[state] for state in UNFINISHED)
+    if run.deleting:
+        return "deleting", "it is being deleted"
+    if not run.submitted:
+        missing = max(run.design.total - jobs, 0)
+        return "submitting", f"{missing:,} points have no job yet: submit the same sweep again to continue"
+    if unfinished == 0:
+        if jobs and counts[State.CANCELLED] and run.cancelled:
+            return "cancelled", ""
+        return "finished", ""
+    if run.paused and not counts[State.RUNNING]:
+        return "paused", run.paused
+    return "running", run.paused
+
+
+async def counts_of(client: Client, label: str) -> tuple[dict[State, int], dict[str, int]]:
+    """How many jobs of a run are in each state, and how many failed, by reason."""
+    counts = by_state(await client.tallies(run=label))
+    reasons: dict[str, int] = {}
+    if counts[State.FAILED]:
+        for reason in Reason:
+            found = await client.tallies(run=label, reason=reason.value)
+            if found:
+                reasons[reason.value] = sum(tally.n for tally in found)
+    return counts, reasons
+
+
+def by_state(tallies: Sequence[Tally]) -> dict[State, int]:
+    counts = dict.fromkeys(State, 0)
+    for tally in tallies:
+        counts[tally.state] += tally.n
+    return counts
+
+
+def frozen_counts(figures: Figures) -> dict[State, int]:
+    return {state: figures.counts.get(state.value, 0) for state in State}
+
+
+async def all_runs(client: Client) -> list[RunInfo]:
+    """Every run, the newest first. A run that has ended costs no counting: its figures stand in its record."""
+    found: list[RunInfo] = []
+    for record in await client.store.records(KIND):
+        run = msgspec.json.decode(record.value, type=RunRecord)
+        if run.figures is not None:
+            counts, reasons = frozen_counts(run.figures), run.figures.reasons
+        else:
+            counts, reasons = await counts_of(client, label_of(record.name, run.epoch))
+        found.append(info_of_run(record.name, run, counts, reasons))
+    return sorted(found, key=lambda info: (info.started_at, info.name), reverse=True)
