@@ -21,6 +21,8 @@ from daybreak.core.errors import (
     JobNotFound,
     QueueFull,
     ResultTimeout,
+    RunNotFound,
+    RunTimeout,
     StoreCorrupt,
     StoreUnavailable,
 )
@@ -112,6 +114,8 @@ def test_what_is_misspelt_is_guessed_at_and_is_a_usage_error(cli, words, told):
         (StoreUnavailable("x"), 3),
         (StoreCorrupt("x"), 3),
         (JobNotFound("x"), 4),
+        (RunNotFound("x"), 4),
+        (RunTimeout("x", 3, ZERO), 5),
         (errors.NotFound("x"), 4),
         (ResultTimeout("x", "running", ZERO), 5),
         (errors.NotYet("x"), 5),

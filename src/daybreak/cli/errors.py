@@ -21,6 +21,8 @@ from daybreak.core.errors import (
     KeySpent,
     Refused,
     ResultTimeout,
+    RunNotFound,
+    RunTimeout,
     StoreError,
 )
 from daybreak.core.text import safe
@@ -63,9 +65,11 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (Unwritten, Exit.FAILED),
     (click.ClickException, Exit.USAGE),
     (JobNotFound, Exit.NOT_FOUND),
+    (RunNotFound, Exit.NOT_FOUND),
     (NotFound, Exit.NOT_FOUND),
     (KeySpent, Exit.NOT_FOUND),
     (ResultTimeout, Exit.TOO_LONG),
+    (RunTimeout, Exit.TOO_LONG),
     (NotYet, Exit.TOO_LONG),
     (StoreError, Exit.UNREACHABLE),
     (BadInput, Exit.USAGE),
