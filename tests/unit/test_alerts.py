@@ -163,7 +163,7 @@ async def test_five_thousand_equal_failures_give_one_alert_and_one_recovery(watc
             await accept_all(watched.store, 30, now=now)
             for lease in await claim_jobs(watched.store, 30, now=now):
                 await settle(watched.store, lease, now=now)
-        await asyncio.gather(first.look(), second.look())
+        await asyncio.gather(first.check(), second.check())
         if look == 12:
             first = watched.watch()
         watched.clock.advance(LOOK)
@@ -175,15 +175,15 @@ async def test_five_thousand_equal_failures_give_one_alert_and_one_recovery(watc
 
 async def test_one_watch_looks_and_another_takes_over_when_it_is_silent(watched):
     first, second = watched.watch(), watched.watch()
-    assert await first.look()
-    assert not await second.look()
+    assert await first.check()
+    assert not await second.check()
     watched.clock.advance(LOOK)
-    assert await first.look()
+    assert await first.check()
     for _ in range(3):
-        assert not await second.look()
+        assert not await second.check()
         watched.clock.advance(LOOK)
-    assert await second.look()
-    assert not await first.look()
+    assert await second.check()
+    assert not await first.check()
 
 
 async def test_a_notice_that_was_recorded_but_not_delivered_is_delivered_by_the_next(watched):
@@ -195,13 +195,13 @@ async def test_a_notice_that_was_recorded_but_not_delivered_is_delivered_by_the_
 
     dying._deliver = die
     with pytest.raises(asyncio.CancelledError):
-        await dying.look()
+        await dying.check()
     assert watched.heard == []
     watched.clock.advance(timedelta(minutes=1))
     after = watched.watch()
-    await after.look()
+    await after.check()
     watched.clock.advance(timedelta(minutes=1))
-    await after.look()
+    await after.check()
     assert [heard for heard in watched.heard if heard[0] == "depth"] == [("depth", "warning")]
     assert all(not notice.undelivered for notice in (await read_alerts(watched.client)).notices)
 
@@ -217,7 +217,7 @@ async def test_a_delivery_that_fails_is_tried_thrice_and_stays_visible(watched, 
 
     looking = watched.watch()
     looking._sinks = {"webhook": fails}
-    await looking.look()
+    await looking.check()
     [notice] = (await read_alerts(watched.client)).notices
     assert notice.errors == {"webhook": "the server answers 500"}
     assert tries == [notice.id] * 3
@@ -227,15 +227,15 @@ async def test_jobs_that_nobody_serves_raise_an_alert(watched):
     await accept_all(watched.store, 3, queue="lonely", now=watched.clock.now)
     watched.clock.advance(timedelta(seconds=59))
     looking = watched.watch()
-    await looking.look()
+    await looking.check()
     assert watched.heard == []
     watched.clock.advance(timedelta(seconds=2))
-    await looking.look()
+    await looking.check()
     assert watched.heard == [("no_worker", "critical")]
 
 
 async def test_a_record_of_another_version_is_begun_anew(watched):
     await watched.store.put([Put(kind=watch.RECORD_KIND, name=watch.RECORD_NAME, value=b"[1, 2]", expect=0)])
-    assert await watched.watch().look()
+    assert await watched.watch().check()
     [record] = await watched.store.records(watch.RECORD_KIND)
     assert msgspec.json.decode(record.value)["looked_at"]

@@ -1,4 +1,4 @@
-"""What jobs share, as people see and change it."""
+"""Resources that jobs share: reads and changes their settings."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, spared_resource
 from daybreak.policy.resources import Resource, check_resource, parse_settings, rate_text
 from daybreak.store.protocol import Store, Usage
 
-DECLARED: Final = "declared resource"  # the records that say what the code says
+DECLARED: Final = "declared resource"  # the records that hold the settings declared in the code
 KINDS: Final = ("resource", DECLARED, "gate")
 TRIES: Final = 20
 
 
 class ResourceInfo(Struct, frozen=True, kw_only=True):
-    """A resource as it is now. `breaker` is how its breaker stands, `breaker_settings` when it opens and closes.
-    `retries_waiting`: because it fails, its retries are few, and so many wait. `differs`: a
-    person has set it otherwise than the code declares it."""
+    """A resource at one instant. `breaker` is the state of its breaker; `breaker_settings` say when it opens and
+    closes. `retries_waiting` counts the retries that wait because the resource is failing and its retries are limited.
+    `differs` is True if a person has set it differently from what the code declares."""
 
     name: str
     slots: int | None
@@ -44,20 +44,24 @@ class ResourceInfo(Struct, frozen=True, kw_only=True):
 
 
 async def all_resources(client: Client) -> list[ResourceInfo]:
+    """All resources that have settings, holders or waiting jobs, by name."""
     return await _infos(client.store, await client.store.usage())
 
 
 async def info_of(client: Client, name: str) -> ResourceInfo:
+    """One resource; without any limit if the store does not know it."""
     [usage] = await client.store.usage(name) or [Usage(name=name)]
     [info] = await _infos(client.store, [usage, *await client.store.usage(RETRY_CAUSE_PREFIX + name)], name)
     return info
 
 
 async def settings_in(client: Client, name: str) -> ResourceSettings:
+    """The settings in force; no limits if the store does not know the resource."""
     return (await _read(client.store, "resource", name))[0]
 
 
 async def set_resource(client: Client, name: str, **changes: Any) -> ResourceSettings:
+    """Change settings by compare-and-set. They override what the code declares, until `reset_resource`."""
     for _ in range(TRIES):
         before, revision = await _read(client.store, "resource", check_resource(name))
         changed = parse_settings(name, before, **changes)
@@ -70,6 +74,7 @@ async def set_resource(client: Client, name: str, **changes: Any) -> ResourceSet
 
 
 async def reset_resource(client: Client, name: str) -> ResourceSettings:
+    """Restore the settings that the code declares, and close the breaker."""
     declared, is_declared = await _read(client.store, DECLARED, name)
     value = msgspec.json.encode(declared) if is_declared else None
     await client.store.put([
@@ -80,21 +85,23 @@ async def reset_resource(client: Client, name: str) -> ResourceSettings:
 
 
 async def _infos(store: Store, usages: Sequence[Usage], name: str | None = None) -> list[ResourceInfo]:
-    """Of one, or of all that there are: so many questions, however many they are."""
+    """Build the info of one resource or of all, with the same number of reads for any number of resources."""
     kinds = [{record.name: record.value for record in await store.records(kind, name)} for kind in KINDS]
     retries = {spared: usage.waiting for usage in usages if (spared := spared_resource(usage.name)) is not None}
     own = {usage.name: usage for usage in usages if spared_resource(usage.name) is None}
     own |= {spared: Usage(name=spared) for spared in retries if spared not in own}
     return [
-        _info(own[one], retries.get(one, 0), *(kind.get(one) for kind in kinds))
-        for one in sorted(own)
+        _info(own[resource], retries.get(resource, 0), *(kind.get(resource) for kind in kinds))
+        for resource in sorted(own)
     ]  # fmt: skip
 
 
-def _info(usage: Usage, retries: int, found: bytes | None, said: bytes | None, shut: bytes | None) -> ResourceInfo:
-    settings = UNLIMITED if found is None else msgspec.json.decode(found, type=ResourceSettings)
-    declared = None if said is None else msgspec.json.decode(said, type=ResourceSettings)
-    gate = NO_GATE if shut is None else msgspec.json.decode(shut, type=Gate)
+def _info(
+    usage: Usage, retries: int, settings_json: bytes | None, declared_json: bytes | None, gate_json: bytes | None
+) -> ResourceInfo:
+    settings = UNLIMITED if settings_json is None else msgspec.json.decode(settings_json, type=ResourceSettings)
+    declared = None if declared_json is None else msgspec.json.decode(declared_json, type=ResourceSettings)
+    gate = NO_GATE if gate_json is None else msgspec.json.decode(gate_json, type=Gate)
     return ResourceInfo(
         name=usage.name,
         slots=settings.slots,
@@ -115,13 +122,14 @@ def _info(usage: Usage, retries: int, found: bytes | None, said: bytes | None, s
 
 
 async def provide(client: Client, resources: Iterable[Resource]) -> None:
-    """Tell the store what the code says of these. What a person has set stays."""
+    """Write the settings that the code declares to the store. Settings that a person has changed stay."""
     for resource in resources:
         await _provide(client.store, resource)
 
 
 async def _provide(store: Store, resource: Resource) -> None:
-    """Both records in one: killed between two, the next who comes would believe that all was said."""
+    """Write both records in one call: after a crash between two calls, the next process would find the declaration and
+    never write the settings."""
     for _ in range(TRIES):
         declared, is_declared = await _read(store, DECLARED, resource.name)
         settings, revision = await _read(store, "resource", resource.name)
@@ -137,7 +145,7 @@ async def _provide(store: Store, resource: Resource) -> None:
 
 
 def _without_breaker(before: ResourceSettings, after: ResourceSettings, name: str) -> list[Put]:
-    """A gate without a breaker would stay as it is for ever."""
+    """Delete the gate together with its breaker: without a breaker, nothing would ever change the gate."""
     return [Put(kind="gate", name=name, value=None)] if before.breaker and not after.breaker else []
 
 

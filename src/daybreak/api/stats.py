@@ -1,4 +1,4 @@
-"""What has happened, in numbers: of queues, of time limits, of retries. All of it comes from the store."""
+"""Statistics of queues, time limits and retries. All of them are read from the store."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from daybreak.policy.timeouts import KINDS
 from daybreak.store.protocol import MAXIMA, Tally, Total
 
 ZERO: Final = timedelta()
-LOOKED_AT: Final = 10_000  # running jobs, to see which have a time limit
+MAX_SCANNED: Final = 10_000  # running jobs that are read to count those with a time limit
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
-    """`by_priority` counts what waits now. `timeouts` are jobs that waited longer than they may, `errors` all others
-    that failed, `processed` all that completed or failed otherwise. A job that a person has run again counts again.
-    `average_wait` is from when a job could have begun."""
+    """The totals of one queue, or of all queues. `timeouts` are jobs that expired while they waited, `errors` all other
+    failed jobs except shed ones, `processed` is `completed` plus `errors`. A job that a person retries counts again.
+    `average_wait` starts when a job could have started. `waiting`, `running` and `by_priority` (of waiting jobs) are
+    counts at this instant."""
 
     queue: str | None
     submitted: int = 0
@@ -47,9 +48,9 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 
 class TimeoutStats(Struct, frozen=True, kw_only=True):
-    """`by_kind`: execution, hang, wait (in a queue), and the kinds of `limit_time`. `adjustments` is how often a limit
-    has moved to what was seen, `escalations` how often a longer one was in force. `average` is how long things took
-    that have a limit, `active` how many running jobs have one."""
+    """`by_kind`: execution, hang, wait (in a queue), and the kinds of `limit_time`. `adjustments` counts how often a
+    limit was adapted to measured durations, `escalations` how often a longer limit was in force. `average` is the
+    average duration of operations with a limit, `active` the number of running jobs with a limit."""
 
     total: int = 0
     by_kind: dict[str, int] = {}
@@ -60,8 +61,8 @@ class TimeoutStats(Struct, frozen=True, kw_only=True):
 
 
 class RetryStats(Struct, frozen=True, kw_only=True):
-    """Retries are attempts after a job's first. `spared` had to wait because their resource fails; `adapted` waited as
-    long as an adaptive strategy said; `breaker_trips` is how often a breaker opened."""
+    """Retries are the attempts after a job's first. `spared` retries had to wait because their resource was failing;
+    `adapted` retries used the delay of an adaptive strategy; `breaker_trips` counts how often a breaker opened."""
 
     total: int = 0
     successful: int = 0
@@ -75,7 +76,7 @@ class RetryStats(Struct, frozen=True, kw_only=True):
 
 
 class AdaptiveStats(Struct, frozen=True, kw_only=True):
-    """What is known of how long something takes, over the last day, and the limit that follows."""
+    """The durations of one operation over the last day, and the limit that follows from them."""
 
     subject: str
     seen: int
@@ -95,9 +96,10 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 async def stats_of(client: Client, queue: str | None = None) -> Stats:
-    """Of one queue, or of all; what is no queue's own (breakers, time limits of plain code) is of all."""
+    """The statistics of one queue, or of all queues. Breakers and time limits of plain code belong to no queue and are
+    always included."""
     store = client.store
-    counted = _Counted(await store.totals(queue))
+    counted = _Totals(await store.totals(queue))
     tallies = [tally for tally in await store.count() if queue in (None, tally.queue)]
     adaptive = [_read(record) for record in await store.records(DURATIONS)]
     gates = [msgspec.json.decode(record.value, type=Gate) for record in await store.records("gate")]
@@ -110,23 +112,26 @@ async def stats_of(client: Client, queue: str | None = None) -> Stats:
 
 
 async def by_queue(client: Client) -> list[QueueStats]:
+    """The statistics of each queue, by name."""
     totals, tallies = await client.store.totals(), await client.store.count()
     names = sorted({total.queue for total in totals} | {tally.queue for tally in tallies})
     return [
-        _of_queue(name, _Counted(t for t in totals if t.queue == name), [t for t in tallies if t.queue == name])
+        _of_queue(name, _Totals(t for t in totals if t.queue == name), [t for t in tallies if t.queue == name])
         for name in names
     ]
 
 
-class _Counted:
-    """Totals over all tasks and priorities, asked for by the words they are made of."""
+class _Totals:
+    """Totals over all tasks and priorities, selected by the words of their labels (see `policy.outcome_label`)."""
 
     def __init__(self, totals: Iterable[Total]) -> None:
         self._cells: dict[str, tuple[int, int]] = {}
         for total in totals:
-            there, more = self._cells.get(total.what, (0, 0)), (total.n, total.took)
-            together = max(there, more) if total.what in MAXIMA else (there[0] + more[0], there[1] + more[1])
-            self._cells[total.what] = together
+            before, more = self._cells.get(total.what, (0, 0)), (total.n, total.took)
+            if total.what in MAXIMA:
+                self._cells[total.what] = max(before, more)
+            else:
+                self._cells[total.what] = (before[0] + more[0], before[1] + more[1])
 
     def __getitem__(self, what: str) -> tuple[int, int]:
         return self._cells.get(what, (0, 0))
@@ -135,9 +140,9 @@ class _Counted:
         return self.both(*words, without=without)[0]
 
     def both(self, *words: str, without: tuple[str, ...] = ()) -> tuple[int, int]:
-        """How often something happened of which all these words are said, and none of those; and how long it took."""
-        found = [cell for what, cell in self._cells.items() if _says(what, words, without)]
-        return sum(n for n, _ in found), sum(took for _, took in found)
+        """The count and the total duration of all labels that contain all of `words` and none of `without`."""
+        matching = [cell for label, cell in self._cells.items() if _matches(label, words, without)]
+        return sum(n for n, _ in matching), sum(took for _, took in matching)
 
     def strategies(self) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -148,12 +153,12 @@ class _Counted:
         return dict(sorted(found.items()))
 
 
-def _says(what: str, words: tuple[str, ...], without: tuple[str, ...]) -> bool:
-    said = what.split()
-    return all(word in said for word in words) and not any(word in said for word in without)
+def _matches(label: str, words: tuple[str, ...], without: tuple[str, ...]) -> bool:
+    parts = label.split()
+    return all(word in parts for word in words) and not any(word in parts for word in without)
 
 
-def _of_queue(queue: str | None, counted: _Counted, tallies: list[Tally]) -> QueueStats:
+def _of_queue(queue: str | None, counted: _Totals, tallies: list[Tally]) -> QueueStats:
     completed, took = counted.both("completed")
     failed, expired, shed = counted.n("failed"), counted.n("failed", "expired"), counted.n("failed", "shed")
     waited, waited_for = counted["waited"]
@@ -183,7 +188,7 @@ def _of_queue(queue: str | None, counted: _Counted, tallies: list[Tally]) -> Que
     )
 
 
-def _of_timeouts(counted: _Counted, adaptive: list[tuple[str, Durations]], active: int) -> TimeoutStats:
+def _of_timeouts(counted: _Totals, adaptive: list[tuple[str, Durations]], active: int) -> TimeoutStats:
     by_kind = {
         "execution": counted.n("late"),
         "hang": counted.n("hung"),
@@ -202,7 +207,7 @@ def _of_timeouts(counted: _Counted, adaptive: list[tuple[str, Durations]], activ
     )
 
 
-def _of_retries(counted: _Counted, gates: list[Gate]) -> RetryStats:
+def _of_retries(counted: _Totals, gates: list[Gate]) -> RetryStats:
     total, took = counted.both("again")
     strategies = counted.strategies()
     return RetryStats(
@@ -219,11 +224,11 @@ def _of_retries(counted: _Counted, gates: list[Gate]) -> RetryStats:
 
 
 async def _active(client: Client, queue: str | None) -> int:
-    active = looked_at = 0
+    active = scanned = 0
     async for job in client.find_all(state=State.RUNNING, queue=queue):
         active += job.spec.options.timeout is not None or job.spec.options.hang is not None
-        looked_at += 1
-        if looked_at == LOOKED_AT:
+        scanned += 1
+        if scanned == MAX_SCANNED:
             break
     return active
 

@@ -130,7 +130,7 @@ async def trends_of(
     last = moment(micros(now) // size * size)
     snapshots[last] = widened(snapshots.get(last), await read_now(store, now))
     window = _Window(start, now, step, queue, sketches, snapshots)
-    # In a thread, because a month of many series is a tenth of a second of computing.
+    # In a thread, because a month of many series takes a tenth of a second of CPU time.
     return await asyncio.to_thread(_trends, window, group_by)
 
 
@@ -142,7 +142,7 @@ def _choice(value: str, known: tuple[By, ...], what: str) -> By:
 
 
 def _age(since: object, now: datetime) -> timedelta:
-    """In whole minutes: an instant that was "3 hours ago" when it was computed still is."""
+    """The age in whole minutes, so that an instant computed as "3 hours ago" still counts as 3 hours."""
     age = now - instant(since, "since") if isinstance(since, datetime) else duration(since, "since")
     whole = max(age // _MINUTE * _MINUTE, _MINUTE)
     if age <= ZERO or whole > HOURS_KEPT:
@@ -151,7 +151,7 @@ def _age(since: object, now: datetime) -> timedelta:
 
 
 def _resolution(wanted: str | None, age: timedelta) -> Resolution:
-    """What was asked for, or what gives a readable number of points."""
+    """The requested resolution, or else one that gives a readable number of points."""
     if wanted is None:
         if age <= MINUTES_UP_TO:
             return "minute"
@@ -171,7 +171,7 @@ def _resolution(wanted: str | None, age: timedelta) -> Resolution:
 
 
 class _Window:
-    """What was read, by period: the counts, sketches and depths of each series."""
+    """The data that was read, by period: the counts, sketches and depths of each series."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ def _jobs(window: _Window) -> dict[Key, int]:
 
 
 def _figures(window: _Window, keys: frozenset[Key]) -> tuple[TrendFigures, list[TrendPoint]]:
-    """Of these series, over the whole time and in each period."""
+    """The figures of these series, over the whole time and in each period."""
     all_counts, all_sketches, points = [], [], []
     last = NO_COUNTS
     for period in window.periods:
@@ -296,15 +296,15 @@ def _figures(window: _Window, keys: frozenset[Key]) -> tuple[TrendFigures, list[
 
 def _values(counts: Counts, sketches: list[tuple[Key, Sketch]]) -> dict[str, Any]:
     sketch = merged(one for _, one in sketches)
-    judged = merged(one for key, one in sketches if wait_target(key[2]) is not None)
-    with_target = sum(judged.waits.values())
+    targeted = merged(one for key, one in sketches if wait_target(key[2]) is not None)
+    with_target = sum(targeted.waits.values())
     return {
         **{name: getattr(counts, name) for name in _COPIED},
         "average_wait": _mean(counts.waited_for, counts.waited),
         "average_run": _mean(counts.ran_for, counts.completed),
         **{f"wait_p{n}": timedelta(seconds=quantile(sketch.waits, n / 100)) for n in (50, 95, 99)},
         **{f"run_p{n}": timedelta(seconds=quantile(sketch.runs, n / 100)) for n in (50, 95, 99)},
-        "target_met": round(judged.met / with_target, 4) if with_target else None,
+        "target_met": round(targeted.met / with_target, 4) if with_target else None,
     }
 
 

@@ -3,11 +3,11 @@
 | module | what it holds |
 |---|---|
 | `settings` | the thresholds and where notices go, from `[alerts]` in daybreak.toml |
-| `figures` | what is measured: depths, waits and rates per queue, workers, locks |
-| `watch` | one process at a time looks, decides by `policy.alerts`, and delivers notices |
+| `figures` | the measured values: depths, waits and rates per queue, workers, locks |
+| `watch` | one process at a time checks the values, decides by `policy.alerts`, and delivers notices |
 | `sinks` | the log, a command, a signed webhook |
 
-`daybreak serve` and every worker run a watch; the one that holds its record looks."""
+`daybreak serve` and every worker run a watch; only the one that holds the record is active."""
 
 from daybreak.api.alerts.watch import AlertWatch, read_alerts
 

@@ -1,4 +1,4 @@
-"""What the alerts are judged by. All of it comes from the store; rates are differences of its totals."""
+"""The measured values of the alerts. All are read from the store; rates are differences of its totals."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from daybreak.policy.alerts import MIN_OPERATIONS, Figure
 from daybreak.store.protocol import Tally, Total
 
 WINDOW: Final = timedelta(minutes=5)
-MAX_QUEUES: Final = 200  # with the most waiting jobs; more are not watched one by one
+MAX_QUEUES: Final = 200  # only the queues with the most waiting jobs are watched
 
 _NOT_OPERATIONS: Final = frozenset({"submitted", "shortened", "spared", "waited", "batches", "last", "attempts"})
 
 
 class FigureReader:
-    """Reads the figures of the moment. It remembers the totals of the last five minutes."""
+    """Reads the current figures. It keeps the totals of the last five minutes in memory."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -55,13 +55,13 @@ class FigureReader:
         ]
 
     def _rates(self, totals: Iterable[Total], now: datetime, queues: set[str]) -> list[Figure]:
-        """Of the operations since the oldest totals that are remembered, which are at most five minutes old."""
+        """The rates since the oldest totals in memory, which are about five minutes old."""
         counts = counts_by_queue(totals)
         self._past.append((now, counts))
         while len(self._past) > 2 and now - self._past[1][0] >= WINDOW:
             self._past.popleft()
         if self._past and (self._past[0][0] > now or now - self._past[0][0] > 3 * WINDOW):
-            # The clock was set, or the process stood still: begin anew.
+            # The clock was set or the process was suspended: start again with the current totals.
             self._past.clear()
             self._past.append((now, counts))
         before = self._past[0][1]
@@ -81,7 +81,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 class Counts:
-    """What has happened to the jobs of one queue. `waited_for` is in seconds."""
+    """The counted outcomes of the jobs of one queue. `waited_for` is in seconds."""
 
     def __init__(self, **counts: float) -> None:
         self.operations = int(counts.get("operations", 0))
@@ -122,7 +122,7 @@ def counts_by_queue(totals: Iterable[Total]) -> dict[str, Counts]:
 
 
 def waiting_by_queue(tallies: Iterable[Tally]) -> dict[str, int]:
-    """How many jobs could run but wait: queued, or blocked on something. The longest queues only."""
+    """The number of queued and blocked jobs by queue, for the longest queues only."""
     found: dict[str, int] = {}
     for tally in tallies:
         if tally.state in (State.QUEUED, State.BLOCKED):

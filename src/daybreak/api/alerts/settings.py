@@ -27,7 +27,7 @@ _OTHERS: Final = ("enabled", "webhook", "webhook_secret_env", "allow_private_web
 
 
 class AlertSettings(Struct, frozen=True, kw_only=True):
-    """Which thresholds hold, and where notices go besides the log."""
+    """The thresholds, and the sinks that get notices besides the log."""
 
     enabled: bool = True
     thresholds: Thresholds = {}
@@ -38,7 +38,7 @@ class AlertSettings(Struct, frozen=True, kw_only=True):
 
 
 def alert_settings(table: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> AlertSettings:
-    """The settings that the table states. Raises BadInput that names the setting."""
+    """Parse the table. Raises a BadInput that names the setting."""
     environ = os.environ if environ is None else environ
     for key in table:
         if key not in BY_NAME and key not in _OTHERS:
@@ -62,9 +62,9 @@ def alert_settings(table: Mapping[str, Any], environ: Mapping[str, str] | None =
 
 
 def _unknown(where: str, name: str, known: Any) -> BadInput:
-    hint = closest(name, known)
-    told = f"did you mean {hint!r}?" if hint else f"there are {', '.join(known)}"
-    return BadInput(f"no setting named {where}; {told}")
+    suggestion = closest(name, known)
+    hint = f"did you mean {suggestion!r}?" if suggestion else f"the settings are {', '.join(known)}"
+    return BadInput(f"no setting named {where}; {hint}")
 
 
 def _tables(where: str, value: object) -> dict[str, dict[str, Any]]:
@@ -80,7 +80,7 @@ def _threshold(where: str, rule: str, value: object) -> Threshold:
         raise BadInput(f"{where} must be two values, [warning, critical], or false to turn the alert off")
     warning, critical = (_amount(where, rule, one) for one in value)
     if warning is not None and critical is not None and warning > critical:
-        raise BadInput(f"{where}: the warning comes before the critical value, so it must not be higher")
+        raise BadInput(f"{where}: the warning threshold must not be higher than the critical threshold")
     return Threshold(warning, critical)
 
 
@@ -120,7 +120,7 @@ def _secret(variable: object, environ: Mapping[str, str]) -> str | None:
         raise BadInput("alerts.webhook_secret_env must be the name of an environment variable")
     secret = environ.get(variable)
     if not secret:
-        raise BadInput(f"alerts.webhook_secret_env names {variable}, and that environment variable is not set")
+        raise BadInput(f"alerts.webhook_secret_env names {variable}, but this environment variable is not set")
     return secret
 
 

@@ -1,4 +1,4 @@
-"""Where notices go. A sink is called in a thread, and says why it failed, or nothing."""
+"""The sinks of notices. A sink is called in a thread; it returns why it failed, or an empty string."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Sink = Callable[[Notice], str]
 
 
 def sinks_of(settings: AlertSettings) -> dict[str, Sink]:
-    """The log always; a webhook and a command where they are set."""
+    """The log, and the webhook and the command if they are set."""
     found: dict[str, Sink] = {"log": write_log}
     if settings.webhook is not None:
         found["webhook"] = lambda notice: send_webhook(settings, notice)
@@ -35,7 +35,7 @@ def sinks_of(settings: AlertSettings) -> dict[str, Sink]:
 
 
 def notice_view(notice: Notice) -> dict[str, Any]:
-    """What a webhook and a command get, and what `daybreak alerts --json` lists."""
+    """The notice as data: what a webhook and a command get, and what `daybreak alerts --json` lists."""
     return {
         "id": notice.id,
         "rule": notice.rule,
@@ -60,7 +60,7 @@ def write_log(notice: Notice) -> str:
 def run_command(command: tuple[str, ...], notice: Notice) -> str:
     """Run the command with the notice as JSON on its standard input."""
     try:
-        done = subprocess.run(  # noqa: S603 - the command that the settings state
+        done = subprocess.run(  # noqa: S603 - the command comes from the settings
             command, input=msgspec.json.encode(notice_view(notice)), capture_output=True, timeout=COMMAND_TIMEOUT,
             check=False,
         )  # fmt: skip

@@ -1,10 +1,11 @@
-"""The watch: looks every 15 seconds, decides by `policy.alerts`, and delivers notices. One process at a time watches.
+"""The watch: checks the measured values every 15 seconds, decides by `policy.alerts`, and delivers notices. One process
+at a time is active.
 
 All state is one record, changed only by compare-and-set, so a change of level is recorded once, however many servers
 and workers run. What happens if the process is killed:
 
-- before the record is written: the next look decides the same again.
-- after it is written and before a notice is delivered: the notice stands in the record as undelivered, and the next
+- before the record is written: the next check decides the same again.
+- after it is written and before a notice is delivered: the record lists the notice as undelivered, and the next
   watch delivers it.
 - after it is delivered and before that is recorded: the next watch delivers it again, with the same id.
 """
@@ -34,8 +35,8 @@ _log = logging.getLogger("daybreak.alerts")
 
 RECORD_KIND: Final = "alert"
 RECORD_NAME: Final = "state"
-LOOK_EVERY: Final = timedelta(seconds=15)
-TAKEOVER_AFTER: Final = timedelta(seconds=45)  # of a watch that does not look any more
+CHECK_EVERY: Final = timedelta(seconds=15)
+TAKEOVER_AFTER: Final = timedelta(seconds=45)  # without a check by the active watch
 ATTEMPTS: Final = 3  # to deliver a notice
 FIRST_RETRY_DELAY: Final = timedelta(seconds=2)
 
@@ -51,21 +52,21 @@ class AlertWatch:
         self._id = Ids(world)()
         self._figures: FigureReader | None = None
         self._sinks: dict[str, Sink] = sinks_of(settings)
-        self._seen: tuple[int, int] = (-1, 0)  # the revision of the record, and since when it has been that
+        self._seen: tuple[int, int] = (-1, 0)  # the revision of the record, and when it was first seen
 
     async def run(self) -> None:
-        """Look until cancelled. Errors are logged, and the next look is made all the same."""
+        """Check until cancelled. Errors are logged and do not end the checks."""
         while True:
-            await self._world.sleep(LOOK_EVERY * (0.9 + 0.2 * self._world.chance.random()))
+            await self._world.sleep(CHECK_EVERY * (0.9 + 0.2 * self._world.chance.random()))
             try:
-                await self.look()
+                await self.check()
             except StoreError as error:
-                _log.warning("alerts: %s; trying again", error)
+                _log.warning("could not check alerts: %s; trying again", error)
             except Exception as error:  # noqa: BLE001 - the watch never stops its worker or server
-                _log.warning("alerts: %r; trying again", error, exc_info=error)
+                _log.warning("could not check alerts: %r; trying again", error, exc_info=error)
 
-    async def look(self) -> bool:
-        """Look once, unless another process watches. Says whether this one did."""
+    async def check(self) -> bool:
+        """Check once, unless another process is active. Returns whether this process did."""
         state, revision = await read_state(self._store)
         if not self._may_watch(state, revision):
             self._figures = None
@@ -96,7 +97,7 @@ class AlertWatch:
         self._seen = (record.revision, self._world.steady())
         return record.revision
 
-    # -- delivering ----------------------------------------------------------------------------------------------------
+    # -- delivery ------------------------------------------------------------------------------------------------------
 
     async def _deliver(self, notices: tuple[Notice, ...]) -> None:
         for notice in notices:
@@ -105,20 +106,20 @@ class AlertWatch:
 
     async def _deliver_to(self, name: str, notice: Notice) -> None:
         sink = self._sinks.get(name)
-        error = "this process has no such sink" if sink is None else await self._tried(sink, notice)
+        error = "this process has no such sink" if sink is None else await self._send(sink, notice)
         if error:
-            _log.error("alerts: notice %s could not be delivered to the %s: %s", notice.id, name, error)
+            _log.error("could not deliver alert notice %s to the %s: %s", notice.id, name, error)
         while True:
             state, revision = await read_state(self._store)
             if await self._write(delivered(state, notice.id, name, error), revision) is not None:
                 return
 
-    async def _tried(self, sink: Sink, notice: Notice) -> str:
-        """Deliver, with retries; why it failed in the end, or nothing."""
+    async def _send(self, sink: Sink, notice: Notice) -> str:
+        """Deliver the notice, with retries. Returns why it failed, or an empty string."""
         error = ""
         for attempt in range(ATTEMPTS):
             error = await asyncio.to_thread(sink, notice)
-            if not error or error.startswith("refused"):  # what is refused once is refused again
+            if not error or error.startswith("refused"):  # a retry would be refused too
                 return error
             if attempt + 1 < ATTEMPTS:
                 await self._world.sleep(FIRST_RETRY_DELAY * 2**attempt)
@@ -131,10 +132,10 @@ async def read_state(store: Store) -> tuple[AlertState, int]:
         try:
             return msgspec.json.decode(record.value, type=AlertState), record.revision
         except msgspec.MsgspecError:
-            return AlertState(), record.revision  # written by another version: begin anew
+            return AlertState(), record.revision  # written by another version: start with an empty state
     return AlertState(), 0
 
 
 async def read_alerts(client: Client) -> AlertState:
-    """The alerts and the latest notices, for the faces."""
+    """The alerts and the latest notices."""
     return (await read_state(client.store))[0]

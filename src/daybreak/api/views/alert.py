@@ -10,7 +10,7 @@ from daybreak.policy.alerts import BY_NAME, Alert, AlertState, Rule, show_value
 
 
 def alerts_view(state: AlertState) -> dict[str, Any]:
-    """The alerts, the worst first, and the latest notices, the newest first, each with how its delivery went."""
+    """The alerts, the worst first, and the latest notices, the newest first, with the state of their delivery."""
     return {
         "looked_at": instant(state.looked_at),
         "alerts": [alert_view(alert) for alert in state.alerts],

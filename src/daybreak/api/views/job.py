@@ -75,13 +75,13 @@ def event_view(event: Event) -> dict[str, Any]:
 
 
 def feed_event_view(event: Event) -> dict[str, Any]:
-    """One event of the feed: as in a history, and with the names of its job."""
+    """One event of the feed: as in a history, with the job's id, task, queue, run and owner."""
     names = {name: getattr(event, name) for name in ("job", "task", "queue", "run", "owner", "progress")}
     return {**event_view(event), **{name: value for name, value in names.items() if value not in (None, "")}}
 
 
 def amendment_view(answer: Amendment) -> dict[str, Any]:
-    """What became of one job that was to be changed: its id, the verdict, and the state that the job was in."""
+    """The result of one change: the job's id, the verdict, and the state that the job was in."""
     return {"id": answer.job, "verdict": answer.verdict, "state": answer.state.value if answer.state else None}
 
 

@@ -13,7 +13,7 @@ from daybreak.core.model import Lease
 
 
 def lock_view(waiter: Waiter) -> dict[str, Any]:
-    """One that holds a lock or waits for it."""
+    """A holder of a lock, or a waiter for it."""
     return msgspec.to_builtins(waiter)  # type: ignore[no-any-return]
 
 

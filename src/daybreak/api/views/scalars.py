@@ -1,4 +1,4 @@
-"""Single values as JSON has them: instants, durations, and numbers that are not finite."""
+"""Single values in JSON: instants, durations, and numbers that are not finite."""
 
 from __future__ import annotations
 
