@@ -24,6 +24,7 @@ from daybreak import (
     Daybreak,
     JobFailed,
     LeaseLost,
+    LockShed,
     LockTimeout,
     NotAllowed,
     Permanent,
@@ -303,6 +304,26 @@ async def test_a_full_line_refuses_at_once(app):
     for item in items:
         await item.result()
         await item.release()
+    await app.aclose()
+
+
+async def test_a_full_line_drops_low_priority_requests_first(app):
+    queue = layer.PriorityQueue(QueueConfig(max_queue_size=4), app)
+    held = await queue.enqueue(NETWORK, "prod", PULL, "ann", "low")
+    older, newer = [await queue.enqueue(NETWORK, "prod", PULL, name, "low") for name in ("bob", "cid")]
+    normal = await queue.enqueue(NETWORK, "staging", PULL, "dan", "normal")  # another workspace, the same line
+    with pytest.raises(LockTimeout, match="too many wait"):
+        await queue.enqueue(NETWORK, "prod", PULL, "fay", "low")
+    urgent = await queue.enqueue(NETWORK, "prod", PULL, "eve", "emergency")
+    async with asyncio.timeout(20):
+        dropped = await newer.result()
+    assert (dropped.success, type(dropped.error), dropped.fence) == (False, LockShed, None)
+    assert f"pushed out by {urgent.request_id}" in str(dropped.error)
+    assert (newer.retry_count, await older.position()) == (0, 1)
+    for item in (held, normal, urgent, older):
+        assert (await item.result()).success
+        await item.release()
+    assert (await app.astats("lock")).queue.shed == 1
     await app.aclose()
 
 

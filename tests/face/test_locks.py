@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from daybreak import BadInput, Daybreak, LeaseLost, LockCycle, LockTimeout, State
+from daybreak import BadInput, Daybreak, LeaseLost, LockCycle, LockShed, LockTimeout, State
 from daybreak.api.locks import lock_job, owned_locks
 from daybreak.api.locks.lock_wait import LockWait
 from daybreak.core.errors import StoreUnavailable, WrongState
@@ -55,6 +55,46 @@ def test_one_holds_it_and_it_is_free_again(app):
     assert app.locks() == []
     with lock:
         assert lock.fence == 2
+
+
+def test_a_full_queue_sheds_the_least_urgent_waiter(app):
+    app.queue("lock").set(capacity=3, when_full="shed")
+    shed, granted = [], []
+
+    def wait(priority: object) -> None:
+        try:
+            with app.lock("prod", priority=priority, wait="20s"):
+                granted.append(priority)
+        except LockShed as error:
+            shed.append((priority, str(error)))
+
+    with app.lock("prod", priority="background"):
+        threads = []
+        for count, priority in enumerate(("normal", "low", "emergency"), start=1):
+            threads.append(threading.Thread(target=wait, args=[priority]))
+            threads[-1].start()
+            until(lambda count=count: waiting(app) == count or shed)
+        threads[1].join(SECONDS)
+        assert [priority for priority, _ in shed] == ["low"]
+        [urgent] = [one.job for one in app.locks() if one.priority == 0]
+        assert f"this request was pushed out by {urgent}, a more urgent one" in shed[0][1]
+        assert waiting(app) == 2
+    for thread in threads:
+        thread.join(SECONDS)
+    assert granted == ["emergency", "normal"]
+    assert app.stats("lock").queue.shed == 1
+
+
+def test_limits_that_are_set_before_the_first_use_leave_it_a_lock(app):
+    assert app.resource("lock:prod").set(max_waiting=5).slots == 1
+    with app.lock("prod"), pytest.raises(LockTimeout):
+        app.lock("prod", wait="0s").acquire()
+
+
+@pytest.mark.parametrize("slots", [2, "none"])
+def test_a_lock_has_one_slot(app, slots):
+    with pytest.raises(BadInput, match="a lock has one slot"):
+        app.resource("lock:prod").set(slots=slots)
 
 
 def test_who_waits_is_served_by_priority_then_in_order(app):

@@ -36,7 +36,7 @@ SOMETIMES = {
     "rerank done", "rerank refused", "bulk in chunks",
     "purged jobs", "purged keys", "purged events", "purge again", "cursor expired",
     "put written", "put lost", "put deleted", "paged", "granted",
-    "evicted", "failed fast", "spared", "shortened",
+    "evicted", "waiter evicted", "failed fast", "spared", "shortened",
 }  # fmt: skip
 
 

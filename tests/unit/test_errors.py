@@ -22,6 +22,7 @@ MADE = {
     "UniqueConflict": ("u", "a"),
     "WrongState": ("a", "running", "wait"),
     "LockTimeout": ("plecs", "5 s", "ann"),
+    "LockShed": ("plecs", "pushed out by b"),
     "LockCycle": ("a waits for b",),
     "TooLate": ("connection", "db", 0.5, 1.0),
     "JobNotFound": ("a",),

@@ -86,7 +86,8 @@ class PriorityQueue:
         priority: object = Priority.NORMAL,
     ) -> QueueItem:
         """In line when this returns, behind all of the same priority who returned before. NotAllowed by the rule,
-        LockTimeout if the line is full."""
+        LockTimeout if the line is full of requests that are as urgent. A full line drops the least urgent request for a
+        more urgent one: its result has the error LockShed."""
         item = QueueItem(self, project, workspace, pull, user, priority)
         self.judge(item.name, user, priority)
         await self._set_up()
@@ -97,7 +98,11 @@ class PriorityQueue:
     async def _set_up(self) -> None:
         if self._is_set_up:
             return
-        settings: dict[str, Any] = {"capacity": self.config.max_queue_size, "discipline": "fifo"}
+        settings: dict[str, Any] = {
+            "capacity": self.config.max_queue_size,
+            "when_full": "shed",  # low-priority requests are dropped first
+            "discipline": "fifo",
+        }
         if self.weights.are_given:
             settings |= {"discipline": "aging", "patience": self.config.max_wait_time / STEPS}
         await self.app.queue(LOCKS).aset(**settings)
@@ -202,7 +207,7 @@ class QueueItem:
 
 def is_worth_a_retry(error: DaybreakError) -> bool:
     """Whether the store was away, or the lock was granted and lost before this process noticed. A full line, a wait
-    that was too long and a cancelled request are answers."""
+    that was too long, and a request that was dropped or cancelled are answers."""
     if isinstance(error, WrongState):
         return error.state == "failed"
     return isinstance(error, StoreUnavailable | LeaseLost)

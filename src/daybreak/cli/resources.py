@@ -189,7 +189,8 @@ def set_(name: str, words: tuple[str, ...], as_json: bool) -> int:
       slots        how many jobs may hold the resource at once; none: no limit
       rate         how many jobs may start per time, for example 10/s or 100/min; none: no limit
       burst        how many of them may start at once after an idle time
-      max_waiting  refuse new jobs while this many wait for the resource; none: no limit
+      max_waiting  refuse new jobs while this many wait for the resource; none: no limit. In a queue
+                   that sheds, a more urgent job pushes one of them out
       breaker      on or off; its settings are failures=5 successes=2 open_for=60s probes=1
                    forget_after=none
 

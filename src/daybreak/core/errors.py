@@ -19,6 +19,7 @@ DaybreakError
 │   ├── RunChanged                 a sweep was submitted again with other points or other code
 │   ├── RunBusy                    the run has unfinished jobs, so it is not deleted
 │   ├── LockTimeout (TimeoutError) the lock was not free within the wait limit
+│   │   └── LockShed               a more urgent request pushed this one out of a full queue
 │   └── LockCycle                  a deadlock: the lock requests wait for one another; the youngest is refused
 ├── JobNotFound (LookupError)      no job has this id
 ├── RunNotFound (LookupError)      no run has this name; the message suggests the closest one
@@ -207,6 +208,18 @@ class LockTimeout(Refused, TimeoutError):
     def __init__(self, names: str, waited: str, holder: str = "") -> None:
         held = f"; it is held by {holder}" if holder else ""
         super().__init__(f"lock {names} was not free within {waited}{held}; wait longer with wait=..., or try later")
+
+
+class LockShed(LockTimeout):
+    """A more urgent request took the place of this one in a full queue. `note` is that of its job, and names the other
+    one."""
+
+    def __init__(self, names: str, note: str) -> None:
+        Refused.__init__(
+            self,
+            f"lock {names}: this request was {note}, a more urgent one, because the queue is full; "
+            "try later, or with a more urgent priority",
+        )
 
 
 class LockCycle(Refused):

@@ -419,8 +419,8 @@ class QueueSettings(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The settings of a queue, which a person may change while it is in use; stored as a record of kind `queue`.
 
     A queue is full when `capacity` of its jobs are unfinished. With `when_full="shed"` a more urgent job is then
-    accepted, and the job that would be claimed last fails with the reason `shed`. `ranked` is False while the waiting
-    jobs are being moved to the ranks of a new discipline."""
+    accepted, and the last in rank of the queued and blocked jobs fails with the reason `shed`. `ranked` is False while
+    the waiting jobs are being moved to the ranks of a new discipline."""
 
     paused: bool = False
     max_running: int | None = None

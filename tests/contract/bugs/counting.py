@@ -8,6 +8,7 @@ from daybreak.core.model import State
 from daybreak.core.resource_gauge import spared_resource
 from daybreak.stores.memory.counts import Counts
 from daybreak.stores.memory.ledger import Ledger
+from daybreak.stores.memory.ready import Ready
 
 # -- totals ------------------------------------------------------------------------------------------------------------
 
@@ -121,16 +122,58 @@ class HasteIsForced(Ledger):
 
 
 class ShedsAnyone(Ledger):
-    def _find_victim(self, spec):
+    def _find_victim(self, spec, crowded):
         rank = self.ready.tail(spec.queue)
         return None if rank is None else self.jobs[rank.seq]
 
 
 class ShedsTheFirst(Ledger):
-    def _find_victim(self, spec):
+    def _find_victim(self, spec, crowded):
         rank = self.ready.head(spec.queue, None)
         entry = None if rank is None else self.jobs[rank.seq]
         return entry if entry is not None and entry.priority > spec.priority else None
+
+
+class ShedsQueuedJobsOnly(Ledger):
+    def _find_victim(self, spec, crowded):
+        rank = self.ready.tail(spec.queue)
+        entry = None if rank is None else self.jobs[rank.seq]
+        return entry if entry is not None and entry.priority > spec.priority else None
+
+
+class ShedsWaitersOnlyIfNoneIsQueued(Ledger):
+    def _find_victim(self, spec, crowded):
+        parked = self.parked
+        if self.ready.tail(spec.queue) is not None:
+            self.parked = Ready()
+        try:
+            return super()._find_victim(spec, crowded)
+        finally:
+            self.parked = parked
+
+
+class ShedsTheHolder(Ledger):
+    def _find_victim(self, spec, crowded):
+        running = [entry for entry in self.running.values() if entry.spec.queue == spec.queue]
+        return super()._find_victim(spec, crowded) or (running[0] if running else None)
+
+
+class ShedWaiterIsStillCounted(Ledger):
+    def _exit(self, entry):
+        if entry.state is not State.BLOCKED:
+            super()._exit(entry)
+            return
+        self.parked.discard(entry.lane, entry.rank)
+
+
+class ShedsAnyWaiterAtAResource(Ledger):
+    def _find_victim(self, spec, crowded):
+        return super()._find_victim(spec, [])
+
+
+class ShedsAtOneOfTwoResources(Ledger):
+    def _find_victim(self, spec, crowded):
+        return super()._find_victim(spec, crowded[:1])
 
 
 class ShedsInSilence(Ledger):

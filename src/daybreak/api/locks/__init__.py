@@ -152,7 +152,7 @@ class Lock:
     # -- acquire -------------------------------------------------------------------------------------------------------
 
     async def aacquire(self) -> Self:
-        """Wait for the lock; LockTimeout if that takes longer than `wait`."""
+        """Wait for the lock; LockTimeout if that takes longer than `wait`, LockShed if a full queue drops this wait."""
         await self._acquire_on_store_loop(())
         return self
 

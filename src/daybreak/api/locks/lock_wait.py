@@ -15,7 +15,7 @@ from daybreak.api.locks import lock_job
 from daybreak.api.locks.deadlocks import WaitGraph
 from daybreak.client.client import Client
 from daybreak.client.leases import lease_of
-from daybreak.core.errors import LockCycle, LockTimeout, StoreError, StoreUnavailable, WrongState
+from daybreak.core.errors import LockCycle, LockShed, LockTimeout, StoreError, StoreUnavailable, WrongState
 from daybreak.core.model import FINAL, Job, JobSpec, Lease, Reason, State
 from daybreak.policy.resources import LOCK_PREFIX, Resource
 from daybreak.policy.timeouts import BASES
@@ -138,6 +138,8 @@ class LockWait:
     async def _refuse(self, job: Job) -> None:
         if job.state is State.CANCELLED:
             raise WrongState(job.id, "cancelled", f"someone cancelled this wait for lock {self._names_text}")
+        if job.state is State.FAILED and job.reason is Reason.SHED:
+            raise LockShed(self._names_text, job.note)
         if job.state is State.FAILED and job.reason is not Reason.EXPIRED:
             raise WrongState(job.id, "failed", f"lock {self._names_text} was granted, but lost before this was noticed")
         names = set(self._names)

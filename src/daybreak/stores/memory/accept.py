@@ -33,13 +33,13 @@ class Accepting(Book):
         settings = self.settings(spec.queue)
         freed = 1 if holder and holder.spec.queue == spec.queue else 0
         victim: Entry | None = None
-        if bounded and settings.capacity is not None and self.unfinished[spec.queue] - freed >= settings.capacity:
-            victim = self._find_victim(spec) if settings.when_full == "shed" else None
-            if victim is None:
-                return Inserted(Verdict.FULL, spec.id)
-        needs = spec.options.resources
-        if bounded and needs and any(self._has_too_many_waiting(need.resource) for need in needs):
-            return Inserted(Verdict.FULL, spec.id)
+        if bounded:
+            is_full = settings.capacity is not None and self.unfinished[spec.queue] - freed >= settings.capacity
+            crowded = self._crowded_resources(spec)
+            if is_full or crowded:
+                victim = self._find_victim(spec, crowded) if settings.when_full == "shed" else None
+                if victim is None:
+                    return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._finish(holder, State.CANCELLED, now, by=spec.by, note="replaced")
         if victim and victim is not holder:
@@ -61,15 +61,24 @@ class Accepting(Book):
         verdict = Verdict.DUPLICATE if is_same else Verdict.CONFLICT
         return Inserted(verdict, key.job, there.seq, there.state, "key", code=there.spec.code)
 
-    def _find_victim(self, spec: JobSpec) -> Entry | None:
-        """The queued job that would be claimed last, if it is less urgent than this one."""
-        rank = self.ready.tail(spec.queue)
-        entry = None if rank is None else self.jobs[rank.seq]
+    def _find_victim(self, spec: JobSpec, crowded: list[str]) -> Entry | None:
+        """The job that makes room for this one: of the queued and blocked jobs of its queue the last in rank, if it is
+        less urgent. At a crowded resource only a job that waits for it makes room; at two of them no job can."""
+        if len(crowded) > 1:
+            return None
+        waiting = [self.blocked.get(crowded[0])] if crowded else [self.ready, self.parked]
+        lasts = [last for ready in waiting if ready is not None and (last := ready.tail(spec.queue)) is not None]
+        entry = self.jobs[max(lasts).seq] if lasts else None
         return entry if entry is not None and entry.priority > spec.priority else None
 
-    def _has_too_many_waiting(self, resource: str) -> bool:
-        limit = self.gauge(resource).settings.max_waiting
-        return limit is not None and len(self.blocked.get(resource, ())) >= limit
+    def _crowded_resources(self, spec: JobSpec) -> list[str]:
+        """The resources of a job for which as many jobs wait as `max_waiting` allows."""
+        crowded = []
+        for need in spec.options.resources:
+            limit = self.gauge(need.resource).settings.max_waiting
+            if limit is not None and len(self.blocked.get(need.resource, ())) >= limit:
+                crowded.append(need.resource)
+        return crowded
 
     def _keep_holder(self, holder: Entry, spec: JobSpec, now: Now) -> Inserted:
         if spec.on_conflict == "refuse":

@@ -82,6 +82,7 @@ class Book:
     settlement_puts: list[Put] = field(default_factory=list)
     gauges: dict[str, Gauge] = field(default_factory=dict)
     blocked: dict[str, Ready] = field(default_factory=dict)  # resource -> the jobs that wait for it
+    parked: Ready = field(default_factory=Ready)  # all blocked jobs
     freed: set[str] = field(default_factory=set)  # resources to offer before this transaction ends
     totals: dict[tuple[Lane, int], Counts] = field(default_factory=dict)  # by lane and priority
     settled: set[Counts] = field(default_factory=set)  # the totals that this transaction has settled jobs of
@@ -249,6 +250,7 @@ class Book:
         elif state is State.BLOCKED:
             assert entry.blocked_on is not None
             self.blocked.setdefault(entry.blocked_on, Ready()).add(entry.lane, entry.rank)
+            self.parked.add(entry.lane, entry.rank)
 
     def _exit(self, entry: Entry) -> None:
         state = entry.state
@@ -262,6 +264,7 @@ class Book:
         elif state is State.BLOCKED:
             assert entry.blocked_on is not None
             self.blocked[entry.blocked_on].discard(entry.lane, entry.rank)
+            self.parked.discard(entry.lane, entry.rank)
 
     def _release_offers(self, entry: Entry) -> None:
         """Offer the resources that a queued job could have taken to the next waiting jobs."""

@@ -59,7 +59,7 @@ class Inserting:
         self._counted: dict[str, int] = {}  # unfinished jobs of queues that have a limit
         self._last: dict[
             str, tuple[int, int] | None
-        ] = {}  # by queue: seq and priority of the job that would be claimed last
+        ] = {}  # by queue: seq and priority of the last in rank of the queued and blocked jobs
 
     def insert(self) -> list[Inserted]:
         self._prepare()
@@ -136,12 +136,13 @@ class Inserting:
         settings = self._ledger.settings(spec.queue)
         freed = 1 if holder and holder.queue == spec.queue else 0
         victim = None
-        if self._bounded and settings.capacity is not None and self._counted[spec.queue] - freed >= settings.capacity:
-            victim = self._find_victim(spec) if settings.when_full == "shed" else None
-            if victim is None:
-                return Inserted(Verdict.FULL, spec.id)
-        if self._bounded and self._ledger.has_resource_lock and self._has_too_many_waiting(spec):
-            return Inserted(Verdict.FULL, spec.id)
+        if self._bounded:
+            is_full = settings.capacity is not None and self._counted[spec.queue] - freed >= settings.capacity
+            crowded = self._crowded_resources(spec) if self._ledger.has_resource_lock else []
+            if is_full or crowded:
+                victim = self._find_victim(spec, crowded) if settings.when_full == "shed" else None
+                if victim is None:
+                    return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._uncount(holder)
             job_moves.finish(self._ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
@@ -157,9 +158,17 @@ class Inserting:
             self._counted[row.queue] -= 1
         self._last.clear()
 
-    def _find_victim(self, spec: JobSpec) -> Row | None:
-        """The queued job that would be claimed last, if it is less urgent than this one."""
+    def _find_victim(self, spec: JobSpec, crowded: list[str]) -> Row | None:
+        """The job that makes room for this one: of the queued and blocked jobs of its queue the last in rank, if it is
+        less urgent. At a crowded resource only a job that waits for it makes room; at two of them no job can."""
         ledger = self._ledger
+        if len(crowded) > 1:
+            return None
+        if crowded:
+            self._write()
+            lanes = Ints(ledger.lanes_of(spec.queue))
+            found = ledger.rows(ledger.sql.last_waiting_in_lanes, (lanes, crowded[0]))
+            return job_moves.load(ledger, found[0][0]) if found and found[0][1] > spec.priority else None
         while True:
             if spec.queue not in self._last:
                 self._write()
@@ -169,20 +178,20 @@ class Inserting:
             if last is None or last[1] <= spec.priority:
                 return None
             row = job_moves.load(ledger, last[0])
-            if row is not None and row.state is State.QUEUED and row.priority == last[1]:
+            if row is not None and row.state in (State.QUEUED, State.BLOCKED) and row.priority == last[1]:
                 return row
             del self._last[spec.queue]  # it was claimed or changed while this transaction waited for its lock
 
-    def _has_too_many_waiting(self, spec: JobSpec) -> bool:
-        """Whether the waiting limit of one of its resources is reached."""
-        gauges = self._ledger.gauges
+    def _crowded_resources(self, spec: JobSpec) -> list[str]:
+        """The resources of a job for which as many jobs wait as `max_waiting` allows."""
+        gauges, crowded = self._ledger.gauges, []
         for need in spec.options.resources:
             if (most := gauges[need.resource].settings.max_waiting) is not None:
                 if any(new.spec.holder is not None for new in self._new):
                     self._write()  # jobs with a holder wait from the start, so they count
                 if gauges.waiting(need.resource) >= most:
-                    return True
-        return False
+                    crowded.append(need.resource)
+        return crowded
 
     def _find_existing(self, spec: JobSpec) -> Inserted | None:
         """The answer if a job with this id or key exists already."""

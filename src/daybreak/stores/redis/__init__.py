@@ -27,7 +27,8 @@ Keys, all under {namespace}:
     held  failed  cancelled by seq                      feed       one row a commit, by position
     tally  total            counts of jobs by lane, priority and state; counters of what happened by lane and priority
     settings  records:<kind>
-    gauge  looks  blocked  waits:<resource>  blocked:<lane>:<resource>    resources, and the jobs that wait for them
+    gauge  looks  waits:<resource>                      resources, and how many jobs wait for them
+    blocked  blocked:<lane>  blocked:<lane>:<resource>  jobs that wait for resources
 """
 
 from daybreak.stores.redis.store import RedisStore

@@ -52,15 +52,14 @@ class Inserting:
         if holder and not replaces:
             return self._keep_holder(holder, spec)
         settings, victim = ledger.settings(spec.queue), None
-        if settings.capacity is not None and self._bounded:
+        if self._bounded and (settings.capacity is not None or spec.options.resources):
             freed = 1 if holder and holder.queue == spec.queue else 0
-            if self._unfinished(spec.queue) - freed >= settings.capacity:
-                victim = self._find_victim(spec) if settings.when_full == "shed" else None
+            is_full = settings.capacity is not None and self._unfinished(spec.queue) - freed >= settings.capacity
+            crowded = self._crowded_resources(spec)
+            if is_full or crowded:
+                victim = self._find_victim(spec, crowded) if settings.when_full == "shed" else None
                 if victim is None:
                     return Inserted(Verdict.FULL, spec.id)
-        needs = spec.options.resources
-        if needs and self._bounded and any(self._has_too_many_waiting(need.resource) for need in needs):
-            return Inserted(Verdict.FULL, spec.id)
         if holder:
             self._uncount(holder)
             job_moves.finish(ledger, holder, State.CANCELLED, by=spec.by, note="replaced")
@@ -70,25 +69,36 @@ class Inserting:
             job_moves.finish(ledger, victim, State.FAILED, by=spec.by, reason=Reason.SHED, note=note, kind="shed")
         return self._accept(spec, settings, victim.id if victim else "")
 
-    def _find_victim(self, spec: JobSpec) -> Row | None:
-        """The queued job that would be claimed last, if it is less urgent than this one."""
+    def _find_victim(self, spec: JobSpec, crowded: list[str]) -> Row | None:
+        """The job that makes room for this one: of the queued and blocked jobs of its queue the last in rank, if it is
+        less urgent. At a crowded resource only a job that waits for it makes room; at two of them no job can."""
+        if len(crowded) > 1:
+            return None
         self._write()
-        ledger = self._ledger
-        lasts = [ledger.execute(sql.last_in_lane, (lane,)).fetchone() for lane in ledger.lanes_of(spec.queue, None)]
-        last = max((last for last in lasts if last is not None), default=None)
-        row = None if last is None else job_moves.load(ledger, last[2])
+        ledger, lasts = self._ledger, []
+        for lane in ledger.lanes_of(spec.queue, None):
+            if crowded:
+                lasts += ledger.rows(sql.last_waiting_in_lane, (crowded[0], lane))
+            else:
+                lasts += ledger.rows(sql.last_in_lane, (lane,))
+                lasts += ledger.rows(sql.last_blocked_in_lane, (lane,))
+        row = job_moves.load(ledger, max(lasts)[2]) if lasts else None
         return row if row is not None and row.priority > spec.priority else None
 
     def _uncount(self, row: Row) -> None:
         if row.queue in self._counted:
             self._counted[row.queue] -= 1
 
-    def _has_too_many_waiting(self, resource: str) -> bool:
-        limit = gauge_rows.gauge_of(self._ledger, resource).settings.max_waiting
-        if limit is None:
-            return False
-        self._write()
-        return bool(self._ledger.value(sql.count_waiting, (resource, limit)) >= limit)
+    def _crowded_resources(self, spec: JobSpec) -> list[str]:
+        """The resources of a job for which as many jobs wait as `max_waiting` allows."""
+        crowded = []
+        for need in spec.options.resources:
+            limit = gauge_rows.gauge_of(self._ledger, need.resource).settings.max_waiting
+            if limit is not None:
+                self._write()
+                if self._ledger.value(sql.count_waiting, (need.resource, limit)) >= limit:
+                    crowded.append(need.resource)
+        return crowded
 
     def _unfinished(self, queue: str) -> int:
         if queue not in self._counted:

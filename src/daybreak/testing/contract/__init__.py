@@ -34,13 +34,14 @@ from daybreak.testing.contract.telling import Events, Tallies
 from daybreak.testing.contract.time import Delays, Expiry, TwoClocks
 from daybreak.testing.contract.totals import Totals
 from daybreak.testing.contract.versions import Programs, Versions
+from daybreak.testing.contract.waiters import SheddingAtAResource, SheddingWaiters
 from daybreak.testing.contract.waking import Waking
 
 
 class StoreContract(
     Acceptance, Keys, Uniques, UniquesWhileWaiting,
     Order, Turns, Aging, Positions, MaxRunning, Capacity, Knowing, Slots, Several, Keeping, Pace, Gates, Holders,
-    Sparing, Haste, Shedding, Shortening, Totals,
+    Sparing, Haste, Shedding, SheddingWaiters, SheddingAtAResource, Shortening, Totals,
     Fences, Lapses, Attempts, Deaths, Cancelling, Holding, Amending, Bulk,
     Delays, Expiry, TwoClocks, Events, Tallies, Records, Identity, Results, Retention, Moving, Finding, Waking,
     Versions,

@@ -54,7 +54,7 @@ class Shedding:
         assert [await state_of(store, job) for job in jobs] == [State.FAILED] * 2
         await assert_sound(store)
 
-    async def test_only_queued_jobs_of_the_same_queue_are_shed(self, store: Store) -> None:
+    async def test_running_suspended_and_scheduled_jobs_are_never_shed(self, store: Store) -> None:
         await configure(store, capacity=4, when_full="shed")
         await accept(store, priority=9)
         assert len(await claim_jobs(store)) == 1

@@ -68,6 +68,7 @@ class Player:
         self._seen = seen
         self._now = NOON
         self._ids: list[str] = []
+        self._locks: set[str] = set()  # the ids of jobs with a holder
         self._leases: list[Lease] = []  # all that were ever given, lost ones too
         self._open: list[Lease] = []  # those that nobody has settled yet
         self._lost: list[Lease] = []  # those that a reaper has taken over
@@ -277,6 +278,7 @@ class Player:
             name = f"job-{len(self._ids):03d}"
             self._ids.append(name)
         if sketch.holder is not None and sketch.options.resources:
+            self._locks.add(name)
             return JobSpec(
                 id=name, task="lock", queue="lock", by=sketch.holder, priority=sketch.priority, options=sketch.options,
                 holder=sketch.holder, hold_for=timedelta(seconds=4),
@@ -394,6 +396,7 @@ class Player:
     def _note_inserts(self, answers: Sequence[Inserted]) -> None:
         for answer in answers:
             self._note("evicted", when=bool(answer.evicted))
+            self._note("waiter evicted", when=answer.evicted in self._locks)
             self._note(f"insert {answer.verdict.value}{f' by {answer.same}' if answer.same else ''}")
 
     def _note_puts(self, puts: Sequence[Put], answers: Sequence[Any]) -> None:

@@ -231,7 +231,7 @@ STEPS: Final[tuple[tuple[int, st.SearchStrategy[Step]], ...]] = (
         keys_for=one((ZERO, MINUTE, HOUR)),
     )),
     (1, st.builds(Write, wait=WAIT, puts=several(PUT, 3, 1))),
-    (3, st.builds(Configure, wait=WAIT, queue=one(QUEUES), settings=one(SETTINGS))),
+    (3, st.builds(Configure, wait=WAIT, queue=one((*QUEUES, "lock")), settings=one(SETTINGS))),
     (3, st.builds(Provide, wait=WAIT, resource=one(RESOURCES), settings=one(RESOURCE_SETTINGS))),
     (2, st.builds(Shut, wait=WAIT, resource=one(RESOURCES), gate=one(GATES))),
     (4, st.builds(Spare, wait=WAIT, resource=one(RESOURCES), health=one(HEALTHS))),
@@ -271,6 +271,35 @@ CROWDED: Final = st.builds(
             options=one((Options(expires_in=MINUTE), Options(), Options(expires_in=10 * SECOND))),
         ), 12, 6,
     ),
+)  # fmt: skip
+# Queues that are full of jobs that wait: for locks, and for resources that few may wait for.
+WAITER: Final = st.builds(
+    Sketch, queue=st.just("a"), priority=one((9, 9, 7, 5, 2, 0)),
+    **PLAIN | {"holder": one((None, "ann", "bob")), "task": one(TASKS), "unique": one((None, None, ("u", "replace")))},
+    options=one((
+        Options(resources=(Need("r"),)), Options(resources=(Need("r"), Need("s"))), Options(),
+        Options(resources=(Need("s"),), expires_in=10 * SECOND),
+    )),
+)  # fmt: skip
+WAITERS: Final = st.builds(
+    lambda settings, provided, jobs, claim, more: [
+        *(Configure(queue=queue, settings=chosen) for queue, chosen in zip(("a", "lock"), settings, strict=True)),
+        *(Provide(resource=resource, settings=chosen) for resource, chosen in zip("rs", provided, strict=True)),
+        Submit(jobs=jobs), Work(claim=replace(claim, queues=("a",), tasks=None)),
+        *(Submit(jobs=(job,)) for job in more),
+    ],
+    st.tuples(*[one((
+        QueueSettings(capacity=3, when_full="shed"), QueueSettings(capacity=4, when_full="shed"),
+        QueueSettings(when_full="shed"),
+        QueueSettings(capacity=3, when_full="shed", discipline="aging", patience=SECOND),
+    ))] * 2),
+    st.tuples(*[one((
+        ResourceSettings(slots=1), ResourceSettings(slots=0), ResourceSettings(slots=1, max_waiting=2),
+        ResourceSettings(slots=0, max_waiting=1),
+    ))] * 2),
+    several(WAITER, 5, 2),
+    CLAIM,
+    several(WAITER, 12, 6),
 )  # fmt: skip
 FAILING: Final = st.builds(
     lambda jobs, health, claim: [
@@ -336,8 +365,8 @@ REPEATED: Final = st.builds(
         Clean, wait=one((SECOND, MINUTE)), limit=one((500, 1)), events_for=st.just(HOUR), keys_for=one((HOUR, MINUTE)),
     )] * 2,
 )  # fmt: skip
-BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED)
-BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4, 5)).flatmap(lambda n: BEGINNINGS[n])
+BEGINNINGS: Final = (OPENING, CROWDED, FAILING, SHRINKING, HASTY, REPEATED, WAITERS)
+BEGINNING: Final = one((0, 0, 0, 1, 2, 3, 4, 5, 6)).flatmap(lambda n: BEGINNINGS[n])
 
 
 def story(least: int = 20, most: int = 60) -> st.SearchStrategy[list[Step]]:

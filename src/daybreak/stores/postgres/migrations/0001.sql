@@ -96,7 +96,8 @@ CREATE TABLE daybreak.delayed (
 );
 CREATE INDEX delayed_due ON daybreak.delayed (clock, due, seq);
 
--- Suspended and blocked jobs. `cause` is the resource that a blocked job waits for; its index is in rank order per lane.
+-- Suspended and blocked jobs. `cause` is the resource that a blocked job waits for; the indexes of blocked jobs are in rank
+-- order per lane.
 CREATE TABLE daybreak.held (
     seq bigint PRIMARY KEY,
     state text COLLATE "C" NOT NULL,
@@ -117,6 +118,7 @@ CREATE TABLE daybreak.held (
     history text
 );
 CREATE INDEX held_cause ON daybreak.held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
+CREATE INDEX held_lane ON daybreak.held (lane, band, ord, seq) WHERE cause IS NOT NULL;
 
 -- Resources (core/resource_gauge.py): their limits, as their records say, and what is in use. Only a transaction that holds
 -- the resource lock changes a row: see lock_gauges. Retries that wait because a resource is failing have their own row, with

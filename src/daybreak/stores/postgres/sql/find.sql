@@ -16,11 +16,25 @@ SELECT count(*) FROM (
     LIMIT %b::bigint) x
 
 -- name: last_in_lanes
--- The job that would be claimed last.
-SELECT t.seq, t.priority FROM unnest(%b::integer[]) AS a(lane) CROSS JOIN LATERAL (
-    SELECT r.band, r.ord, r.seq, r.priority FROM daybreak.ready r WHERE r.lane = a.lane
-    ORDER BY r.band DESC, r.ord DESC, r.seq DESC LIMIT 1) t
-ORDER BY t.band DESC, t.ord DESC, t.seq DESC LIMIT 1
+-- The last in rank of the queued and blocked jobs.
+SELECT j.seq, j.priority FROM (
+    SELECT t.* FROM unnest(%b::integer[]) AS a(lane) CROSS JOIN LATERAL (
+        (SELECT r.band, r.ord, r.seq FROM daybreak.ready r WHERE r.lane = a.lane
+         ORDER BY r.band DESC, r.ord DESC, r.seq DESC LIMIT 1)
+        UNION ALL
+        (SELECT h.band, h.ord, h.seq FROM daybreak.held h WHERE h.lane = a.lane AND h.cause IS NOT NULL
+         ORDER BY h.band DESC, h.ord DESC, h.seq DESC LIMIT 1)) t
+    ORDER BY t.band DESC, t.ord DESC, t.seq DESC LIMIT 1) t
+CROSS JOIN LATERAL (SELECT j.seq, j.priority FROM daybreak.job j WHERE j.seq = t.seq OFFSET 0) j
+
+-- name: last_waiting_in_lanes
+-- The last in rank of the jobs that wait for a resource.
+SELECT j.seq, j.priority FROM (
+    SELECT t.* FROM unnest(%b::integer[]) AS a(lane) CROSS JOIN LATERAL (
+        SELECT h.band, h.ord, h.seq FROM daybreak.held h WHERE h.cause = %b::text AND h.lane = a.lane
+        ORDER BY h.band DESC, h.ord DESC, h.seq DESC LIMIT 1) t
+    ORDER BY t.band DESC, t.ord DESC, t.seq DESC LIMIT 1) t
+CROSS JOIN LATERAL (SELECT j.seq, j.priority FROM daybreak.job j WHERE j.seq = t.seq OFFSET 0) j
 
 -- name: options_of
 SELECT j.seq, j.options FROM unnest(%b::bigint[]) AS a(seq)

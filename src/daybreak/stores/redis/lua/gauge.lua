@@ -195,12 +195,14 @@ function M.fails_fast(job)
   return false
 end
 
-function M.has_too_many_waiting(needs)
+-- The resources for which as many jobs wait as their `max_waiting` allows.
+function M.crowded(needs)
+  local found = {}
   for i = 1, #needs do
     local gauge = M.gauge(needs[i].resource)
-    if gauge.most >= 0 and gauge.waiting >= gauge.most then return true end
+    if gauge.most >= 0 and gauge.waiting >= gauge.most then found[#found + 1] = needs[i].resource end
   end
-  return false
+  return found
 end
 
 function M.take_slots(needs, seq, is_retry)

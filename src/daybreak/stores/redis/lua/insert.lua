@@ -112,16 +112,21 @@ function M.flush_batch(batch)
   batch.new = { id = M.changes('id'), at = M.changes('at'), job = M.changes('job') }
 end
 
--- The queued job that would be claimed last, if it is less urgent than this class.
-function M.find_victim(batch, class)
-  if class.priority >= LOWEST_PRIORITY then return nil end
+-- The job that makes room for one of this class: of the queued and blocked jobs of its queue the last in rank, if it is less
+-- urgent. At a crowded resource only a job that waits for it makes room; at two of them no job can.
+function M.find_victim(batch, class, crowded)
+  if class.priority >= LOWEST_PRIORITY or #crowded > 1 then return nil end
   M.flush_batch(batch)
   local lanes, score, seq = M.lanes_of(class.queue), nil, nil
   for i = 1, #lanes do
-    local last = call('ZRANGE', P .. 'queued:' .. text(lanes[i]), -1, -1, 'WITHSCORES')
-    local last_score = last[2] and tonumber(last[2])
-    if last_score and (not seq or last_score > score or (last_score == score and last[1] > seq)) then
-      score, seq = last_score, last[1]
+    local lane, names = text(lanes[i]), nil
+    if crowded[1] then names = { M.waiting_set(crowded[1], lanes[i]) } else names = { 'queued:' .. lane, 'blocked:' .. lane } end
+    for j = 1, #names do
+      local last = call('ZRANGE', P .. names[j], -1, -1, 'WITHSCORES')
+      local last_score = last[2] and tonumber(last[2])
+      if last_score and (not seq or last_score > score or (last_score == score and last[1] > seq)) then
+        score, seq = last_score, last[1]
+      end
     end
   end
   local job = seq and M.job_of(seq)
@@ -210,15 +215,15 @@ function M.find_conflict(batch, id, class, ties, settings, bounded)
       return M.keep_holder(holder, class, ties)
     end
   end
-  if bounded and settings.capacity then
+  if bounded then
     local freed_places = holder and M.queue_of(holder.lane) == class.queue and 1 or 0
-    if M.counted(class.queue, SCHEDULED, SUSPENDED) - freed_places >= settings.capacity then
-      victim = settings.sheds and M.find_victim(batch, class)
+    local is_full = settings.capacity
+      and M.counted(class.queue, SCHEDULED, SUSPENDED) - freed_places >= settings.capacity
+    local crowded = class.needs and M.crowded(M.needs_of(class.needs)) or {}
+    if is_full or crowded[1] then
+      victim = settings.sheds and M.find_victim(batch, class, crowded)
       if not victim then return M.answer(FULL, 0, id, 0, NO_STATE) end
     end
-  end
-  if bounded and class.needs and M.has_too_many_waiting(M.needs_of(class.needs)) then
-    return M.answer(FULL, 0, id, 0, NO_STATE)
   end
   return nil, nil, holder, victim
 end

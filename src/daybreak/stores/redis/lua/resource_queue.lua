@@ -2,6 +2,7 @@
 --
 -- waits:<resource>           lane -> the number of its jobs that wait for this resource
 -- blocked:<lane>:<resource>  these jobs, in rank order
+-- blocked:<lane>             the jobs of a lane that wait for any resource, in rank order
 -- blocked                    all waiting jobs, by seq
 local LOOK_AGAIN, PASSED_OVER_FOR = 10000000, 30000000
 
@@ -70,6 +71,7 @@ function M.wait_for(resource, needs, lane, seq, score)
   local gauge, waits, field, by = M.gauge(resource), 'waits:' .. resource, text(lane), score and 1 or -1
   local count = tonumber(M.hget(waits, field) or 0) + by
   M.zset(M.waiting_set(resource, lane), seq, score)
+  M.zset('blocked:' .. field, seq, score)
   M.zset('blocked', seq, score and tonumber(seq))
   M.hset(waits, field, count > 0 and text(count))
   gauge.waiting = gauge.waiting + by

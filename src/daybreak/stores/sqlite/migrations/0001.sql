@@ -82,6 +82,7 @@ CREATE TABLE held (
     ord INTEGER NOT NULL
 );
 CREATE INDEX held_cause ON held (cause, lane, band, ord, seq) WHERE cause IS NOT NULL;
+CREATE INDEX held_lane ON held (lane, band, ord, seq) WHERE cause IS NOT NULL;
 
 -- `alone`: the holder runs the job where nothing else could be to blame for its death. `needs` are the job's resources.
 -- `ahead`: claimed ahead of time; the holder has not reported yet that the work began.

@@ -9,8 +9,14 @@ SELECT count(*) FROM (SELECT 1 FROM ready WHERE lane = ? AND (band, ord, seq) < 
 -- name: count_waiting
 SELECT count(*) FROM (SELECT 1 FROM held WHERE cause = ? LIMIT ?)
 
+-- name: last_blocked_in_lane
+SELECT band, ord, seq FROM held WHERE lane = ? AND cause IS NOT NULL ORDER BY band DESC, ord DESC, seq DESC LIMIT 1
+
 -- name: last_in_lane
 SELECT band, ord, seq FROM ready WHERE lane = ? ORDER BY band DESC, ord DESC, seq DESC LIMIT 1
+
+-- name: last_waiting_in_lane
+SELECT band, ord, seq FROM held WHERE cause = ? AND lane = ? ORDER BY band DESC, ord DESC, seq DESC LIMIT 1
 
 -- name: options_in_lane
 -- The options of the first jobs that wait for a resource in one lane.
