@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Struct
 
 from daybreak.client.client import Client
-from daybreak.core.errors import RecordChanged
+from daybreak.core.errors import BadInput, RecordChanged
 from daybreak.core.model import NO_GATE, UNLIMITED, Breaker, Gate, Put, ResourceSettings
 from daybreak.core.resource_gauge import RETRY_CAUSE_PREFIX, spared_resource
-from daybreak.policy.resources import Resource, check_resource, parse_settings, rate_text
+from daybreak.policy.resources import LOCK_PREFIX, Resource, check_resource, parse_settings, rate_text
 from daybreak.store.protocol import Store, Usage
 
 DECLARED: Final = "declared resource"  # the records that hold the settings declared in the code
@@ -64,7 +64,12 @@ async def set_resource(client: Client, name: str, **changes: Any) -> ResourceSet
     """Change settings by compare-and-set. They override what the code declares, until `reset_resource`."""
     for _ in range(TRIES):
         before, revision = await _read(client.store, "resource", check_resource(name))
+        is_lock = name.startswith(LOCK_PREFIX)
+        if is_lock and not revision:
+            before = ResourceSettings(slots=1)  # nobody has used this lock yet
         changed = parse_settings(name, before, **changes)
+        if is_lock and changed.slots not in (0, 1):
+            raise BadInput(f"{name}: a lock has one slot; slots=0 grants it to nobody until it is reset")
         changed = msgspec.structs.replace(changed, set_by=client.by or "someone")
         value = msgspec.json.encode(changed)
         puts = [Put(kind="resource", name=name, value=value, expect=revision)]
