@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from daybreak.server.application import all_routes
-from daybreak.server.bodies import EXAMPLES
+from daybreak.server.bodies.examples import EXAMPLES
 from daybreak.server.openapi import statuses_of
 from daybreak.server.problems import KINDS, URN
 from daybreak.server.routing import Route

@@ -14,7 +14,7 @@ from server_world import LOCAL, problem
 
 from daybreak.core.errors import StoreTooNew, StoreUnavailable
 from daybreak.server import application, asgi
-from daybreak.server.bodies import EXAMPLES
+from daybreak.server.bodies.examples import EXAMPLES
 from daybreak.server.problems import KINDS
 from daybreak.server.routing import Policy, Route, Routes, may
 from daybreak.server.settings import ServerSettings

@@ -13,7 +13,7 @@ from server_world import problem
 from daybreak import Daybreak, NotAllowed, Resource, Secret
 from daybreak.cli.root import root
 from daybreak.core.model import State
-from daybreak.server.bodies import JobBody
+from daybreak.server.bodies.jobs import JobBody
 from daybreak.values import encode
 
 JOBS = "/api/v1/jobs"
@@ -296,7 +296,7 @@ def test_every_state_and_reason_is_known():
     from typing import get_args
 
     from daybreak.core.model import Reason
-    from daybreak.server.bodies import ReasonName, StateName
+    from daybreak.server.bodies.base import ReasonName, StateName
 
     assert get_args(StateName) == tuple(State)
     assert get_args(ReasonName) == tuple(Reason)

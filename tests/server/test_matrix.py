@@ -12,7 +12,9 @@ from server_world import LOCAL
 from daybreak.core.units import moment
 from daybreak.server import application, asgi
 from daybreak.server.access.tokens import revoke_token
-from daybreak.server.bodies import EXAMPLES, BulkBody, SubmitBody
+from daybreak.server.bodies.examples import EXAMPLES
+from daybreak.server.bodies.job_changes import BulkBody
+from daybreak.server.bodies.submissions import SubmitBody
 from daybreak.server.settings import ServerSettings
 
 ROUTES = application.all_routes()

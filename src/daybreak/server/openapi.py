@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from daybreak.server import problems
-from daybreak.server.bodies import EXAMPLES, ProblemBody
+from daybreak.server.bodies.base import ProblemBody
+from daybreak.server.bodies.examples import EXAMPLES
 from daybreak.server.routing import Route
 
 REF: Final = "#/components/schemas/{name}"

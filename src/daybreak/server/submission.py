@@ -12,7 +12,7 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import Adaptive, JobSpec, Retry
 from daybreak.core.units import duration
 from daybreak.policy.admit import admit, digest
-from daybreak.server.bodies import RetryBody, SubmitBody
+from daybreak.server.bodies.submissions import RetryBody, SubmitBody
 from daybreak.server.idempotency import JOB_KEY
 from daybreak.server.problems import FORBIDDEN, Problem
 from daybreak.server.routing import Call

@@ -6,7 +6,7 @@ from typing import Any
 
 from daybreak.api.alerts import read_alerts
 from daybreak.api.views.alert import alerts_view
-from daybreak.server.bodies import AlertList
+from daybreak.server.bodies.alerts import AlertList
 from daybreak.server.routing import Call, Routes, may
 
 routes = Routes("alerts")

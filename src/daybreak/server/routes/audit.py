@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from daybreak.api.views.scalars import instant
 from daybreak.server.audit import AuditEntry, read_audit
-from daybreak.server.bodies import AuditPage, AuditQuery
+from daybreak.server.bodies.audit import AuditPage, AuditQuery
 from daybreak.server.routing import Call, Routes, may
 
 routes = Routes("audit")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daybreak.server.bodies import LiveEvent, LiveQuery
+from daybreak.server.bodies.events import LiveEvent, LiveQuery
 from daybreak.server.live_feed import EventFilter
 from daybreak.server.problems import Problem
 from daybreak.server.routing import Call, Routes, may

@@ -11,7 +11,7 @@ from daybreak.client.client import Client
 from daybreak.core.errors import StoreError, StoreTooNew, StoreUnavailable
 from daybreak.core.model import State
 from daybreak.core.units import counted, moment
-from daybreak.server.bodies import Health, HealthCheck, Readiness, Verdict
+from daybreak.server.bodies.health import Health, HealthCheck, Readiness, Verdict
 from daybreak.server.replies import Reply
 from daybreak.server.routing import PUBLIC, Call, Routes
 from daybreak.system import patience

@@ -14,7 +14,7 @@ from daybreak.api.views.job import amendment_view
 from daybreak.client.client import Client
 from daybreak.core.errors import JobNotFound
 from daybreak.core.model import State
-from daybreak.server.bodies import BulkAnswer, BulkBody, Changed, JobReleaseBody, NoteBody, PriorityBody
+from daybreak.server.bodies.job_changes import BulkAnswer, BulkBody, Changed, JobReleaseBody, NoteBody, PriorityBody
 from daybreak.server.problems import CONFLICT, INVALID, Problem
 from daybreak.server.replies import Reply
 from daybreak.server.routes.jobs import filter_for, found_job, priority_of

@@ -14,20 +14,9 @@ from daybreak.client.client import Client, accepted_id
 from daybreak.core.errors import DaybreakError, KeyConflict
 from daybreak.core.model import Job, JobSpec, State
 from daybreak.core.units import duration, instant, moment, priority
-from daybreak.server.bodies import (
-    BatchAnswer,
-    BatchBody,
-    EventList,
-    FilterBody,
-    JobBody,
-    JobPage,
-    JobQuery,
-    JobResult,
-    SubmitBody,
-    Submitted,
-    WhyBody,
-    WhySummary,
-)
+from daybreak.server.bodies.job_changes import FilterBody
+from daybreak.server.bodies.jobs import EventList, JobBody, JobPage, JobQuery, JobResult, WhyBody, WhySummary
+from daybreak.server.bodies.submissions import BatchAnswer, BatchBody, SubmitBody, Submitted
 from daybreak.server.idempotency import KeyedRequest, keyed_request
 from daybreak.server.problems import FORBIDDEN, INVALID, KEY_REUSED, Problem, problem_of
 from daybreak.server.replies import Reply

@@ -10,7 +10,7 @@ from daybreak.api.views.lock import lock_view
 from daybreak.client.leases import lease_of
 from daybreak.core.errors import JobNotFound
 from daybreak.core.model import State
-from daybreak.server.bodies import LockList, LockQuery, ReleaseBody, Released
+from daybreak.server.bodies.locks import LockList, LockQuery, ReleaseBody, Released
 from daybreak.server.problems import CONFLICT, FORBIDDEN, Problem
 from daybreak.server.routing import Call, Routes, may
 

@@ -14,7 +14,7 @@ from daybreak.config import closest
 from daybreak.core.model import State
 from daybreak.core.units import moment
 from daybreak.policy.admit import check_name
-from daybreak.server.bodies import QueueBody, QueueChanges, QueueList
+from daybreak.server.bodies.queues import QueueBody, QueueChanges, QueueList
 from daybreak.server.changes import changes_of
 from daybreak.server.problems import NOT_FOUND, Problem
 from daybreak.server.routing import Call, Routes, may

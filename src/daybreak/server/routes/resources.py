@@ -11,7 +11,7 @@ from daybreak.config import closest
 from daybreak.core.model import Breaker, State
 from daybreak.core.units import duration
 from daybreak.policy.resources import LOCK_PREFIX
-from daybreak.server.bodies import (
+from daybreak.server.bodies.resources import (
     BreakerChanges,
     ResourceBody,
     ResourceChanges,

@@ -11,7 +11,7 @@ from litestar.datastructures import Cookie
 from daybreak.core.units import moment
 from daybreak.server.access.callers import ROLES
 from daybreak.server.access.sessions import is_code, sign_in, sign_out
-from daybreak.server.bodies import SessionBody, SignInForm, SignInQuery
+from daybreak.server.bodies.sign_in import SessionBody, SignInForm, SignInQuery
 from daybreak.server.problems import FORBIDDEN, Problem
 from daybreak.server.routing import API, PUBLIC, Call, Routes, may, root_path
 

@@ -9,7 +9,7 @@ from daybreak.api.trends import trends_of
 from daybreak.api.views.stats import stats_view
 from daybreak.client.client import Client
 from daybreak.core.units import moment
-from daybreak.server.bodies import QueueParameter, RetriesBody, StatsBody, StatsParameters, TimeoutsBody
+from daybreak.server.bodies.stats import QueueParameter, RetriesBody, StatsBody, StatsParameters, TimeoutsBody
 from daybreak.server.problems import FORBIDDEN, Problem
 from daybreak.server.routes.jobs import past
 from daybreak.server.routing import Call, Routes, may

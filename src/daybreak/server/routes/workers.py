@@ -7,7 +7,7 @@ from typing import Any
 from daybreak.api.views.worker import worker_view
 from daybreak.api.worker_info import read_workers
 from daybreak.core.units import moment
-from daybreak.server.bodies import WorkerList, WorkerQuery
+from daybreak.server.bodies.workers import WorkerList, WorkerQuery
 from daybreak.server.routing import Call, Routes, may
 
 routes = Routes("workers")

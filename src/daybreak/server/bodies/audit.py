@@ -1,0 +1,34 @@
+"""The audit log of changes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from daybreak.server.bodies.base import Answer, Cursor, Limit, Name, Request
+
+
+class AuditQuery(Request, frozen=True):
+    by: Name | None = None
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class AuditBody(Answer, frozen=True):
+    """One change. `outcome` is the status that was answered; `started` if the server was killed meanwhile."""
+
+    id: str
+    at: str
+    by: str
+    caller: Literal["token", "session", "anonymous"]
+    action: str
+    method: str
+    path: str
+    request: str
+    outcome: str
+
+
+class AuditPage(Answer, frozen=True):
+    """The latest change first. A `cursor` of null means that there are no more."""
+
+    entries: list[AuditBody]
+    cursor: str | None

@@ -1,0 +1,82 @@
+"""An example of every body that the reference shows. A test decodes each by its struct."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from daybreak.server.bodies.base import EXAMPLE_ID, ProblemBody
+from daybreak.server.bodies.health import Health, Readiness
+from daybreak.server.bodies.job_changes import BulkAnswer, BulkBody, Changed, JobReleaseBody, NoteBody, PriorityBody
+from daybreak.server.bodies.jobs import JobBody
+from daybreak.server.bodies.locks import ReleaseBody
+from daybreak.server.bodies.queues import QueueChanges
+from daybreak.server.bodies.resources import ResourceChanges
+from daybreak.server.bodies.sign_in import SessionBody
+from daybreak.server.bodies.submissions import BatchBody, SubmitBody, Submitted
+
+EXAMPLES: Final[dict[type[Struct], Any]] = {
+    ProblemBody: {
+        "type": "urn:daybreak:problem:not-found",
+        "title": "There is no such thing",
+        "status": 404,
+        "detail": f"no job {EXAMPLE_ID}: it was never submitted to this store, or it was removed",
+    },
+    Health: {"status": "pass"},
+    Readiness: {
+        "status": "warn",
+        "checks": [
+            {"name": "store", "status": "pass", "reason": "the sqlite store answers"},
+            {"name": "workers", "status": "warn", "reason": "no live worker, and 3 jobs wait"},
+        ],
+    },
+    SessionBody: {"by": "ann", "kind": "token", "roles": ["read", "submit"], "queues": ["mail"], "csrf": None},
+    JobBody: {
+        "id": EXAMPLE_ID,
+        "task": "send_mail",
+        "version": 1,
+        "queue": "mail",
+        "priority": 5,
+        "state": "completed",
+        "reason": None,
+        "attempt": 1,
+        "max_attempts": 3,
+        "retries": 0,
+        "args": {"to": "ann@example.com"},
+        "result": {"sent": True},
+        "error": None,
+        "progress": None,
+        "fence": 1,
+        "run": None,
+        "owner": None,
+        "key": None,
+        "tags": [],
+        "meta": {},
+        "resources": [],
+        "worker": "mailer-1",
+        "cached_from": None,
+        "created_at": "2026-01-31T18:00:00Z",
+        "updated_at": "2026-01-31T18:00:02Z",
+        "run_at": None,
+        "started_at": "2026-01-31T18:00:01Z",
+        "finished_at": "2026-01-31T18:00:02Z",
+        "expires_at": None,
+        "waited_for": 1.0,
+        "ran_for": 1.0,
+    },
+    SubmitBody: {"task": "send_mail", "args": {"to": "ann@example.com"}, "queue": "mail", "priority": "high"},
+    Submitted: {"id": EXAMPLE_ID, "state": "queued", "position": 0, "created": True},
+    BatchBody: {"jobs": [{"task": "send_mail", "args": {"to": "ann@example.com"}}]},
+    NoteBody: {"note": "the mail server is down"},
+    JobReleaseBody: {"note": "its machine is frozen", "charge": False},
+    PriorityBody: {"priority": "critical"},
+    Changed: {"id": EXAMPLE_ID, "verdict": "done", "state": "queued"},
+    BulkBody: {"action": "retry", "filter": {"queue": "mail", "reason": "exhausted"}, "dry_run": True},
+    BulkAnswer: {
+        "action": "retry", "dry_run": True, "matching": 3, "changed": 0, "by_state": {"failed": 3}, "jobs": None,
+    },
+    QueueChanges: {"max_running": 4, "discipline": "aging", "patience": "10m"},
+    ResourceChanges: {"slots": 2, "rate": "10/s", "burst": 5},
+    ReleaseBody: {"owner": "pr-812"},
+}  # fmt: skip

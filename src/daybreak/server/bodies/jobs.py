@@ -1,0 +1,152 @@
+"""Jobs, their events, and why they wait."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from daybreak.server.bodies.base import Answer, Cursor, Limit, Name, Past, PriorityWord, ReasonName, Request, StateName
+
+
+class ErrorBody(Answer, frozen=True):
+    """What went wrong in the latest attempt."""
+
+    kind: str
+    message: str
+    traceback: str
+    attempt: int
+
+
+class NeedBody(Answer, frozen=True):
+    resource: str
+    slots: int
+
+
+class JobBody(Answer, frozen=True):
+    """A job: the same fields as `daybreak jobs show --json`. `waited_for` and `ran_for` are seconds."""
+
+    id: str
+    task: str
+    version: int
+    queue: str
+    priority: int
+    state: StateName
+    reason: ReasonName | None
+    attempt: int
+    max_attempts: int
+    retries: int
+    args: Any
+    result: Any
+    error: ErrorBody | None
+    progress: float | None
+    fence: int
+    run: str | None
+    owner: str | None
+    key: str | None
+    tags: list[str]
+    meta: dict[str, str]
+    resources: list[NeedBody]
+    worker: str | None
+    cached_from: str | None
+    created_at: str
+    updated_at: str
+    run_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    expires_at: str | None
+    waited_for: float
+    ran_for: float | None
+
+
+class JobQuery(Request, frozen=True):
+    """Which jobs are listed. `since` and `until` are an age, such as 1d, or an instant."""
+
+    state: Annotated[tuple[StateName, ...], Meta(max_length=8)] = ()
+    reason: ReasonName | None = None
+    queue: Name | None = None
+    task: Name | None = None
+    run: Name | None = None
+    owner: Name | None = None
+    key: Name | None = None
+    priority: PriorityWord | None = None
+    tag: Name | None = None
+    since: Past | None = None
+    until: Past | None = None
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class JobPage(Answer, frozen=True):
+    """One page. A `cursor` of null means that there are no more jobs."""
+
+    jobs: list[JobBody]
+    cursor: str | None
+
+
+class JobResult(Answer, frozen=True):
+    """How a job ended. Of an unfinished job (202) only its state and progress are known."""
+
+    id: str
+    state: StateName
+    reason: ReasonName | None
+    result: Any
+    error: ErrorBody | None
+    progress: float | None
+
+
+class EventBody(Answer, frozen=True):
+    """One event of a job. Fields that do not apply are left out."""
+
+    n: int
+    kind: str
+    at: str
+    by: str | None = None
+    state: StateName | None = None
+    reason: ReasonName | None = None
+    priority: int | None = None
+    attempt: int | None = None
+    fence: int | None = None
+    run_at: str | None = None
+    note: str | None = None
+    error: str | None = None
+
+
+class EventList(Answer, frozen=True):
+    events: list[EventBody]
+
+
+class CauseBody(Answer, frozen=True):
+    """One thing that keeps a job from running. `holders` are the ids of the jobs, or of the workers, in the way.
+    `command` is the command that removes the cause."""
+
+    kind: str
+    text: str
+    holders: list[str]
+    command: str | None
+
+
+class WhyBody(Answer, frozen=True):
+    """Why a job does not run, the most important cause first. The expected start is a range; it is null if it cannot be
+    predicted."""
+
+    job: str
+    state: StateName
+    causes: list[CauseBody]
+    starts_after: str | None
+    starts_before: str | None
+
+
+class CauseCountBody(Answer, frozen=True):
+    """So many waiting jobs have one cause; `subject` is the queue, the task or the resource."""
+
+    kind: str
+    subject: str
+    jobs: int
+    command: str | None
+
+
+class WhySummary(Answer, frozen=True):
+    """The causes of all waiting jobs, the most frequent first."""
+
+    causes: list[CauseCountBody]

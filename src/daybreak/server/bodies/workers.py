@@ -1,0 +1,41 @@
+"""Workers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from daybreak.server.bodies.base import Answer, Request
+
+
+class TaskVersion(Answer, frozen=True):
+    task: str
+    version: int
+
+
+class WorkerBody(Answer, frozen=True):
+    """A worker: the fields of `daybreak workers --json`."""
+
+    id: str
+    name: str
+    state: Literal["live", "stopping", "stopped", "gone"]
+    host: str
+    pid: int
+    app: str | None
+    queues: list[str]
+    tasks: list[TaskVersion]
+    processes: int | None
+    async_jobs: int | None
+    lease_for: float
+    running: int
+    done: int
+    failed: int
+    started_at: str | None
+    seen_at: str | None
+
+
+class WorkerQuery(Request, frozen=True):
+    live: bool = False
+
+
+class WorkerList(Answer, frozen=True):
+    workers: list[WorkerBody]
