@@ -33,6 +33,7 @@ HOLDS = {
     "testing": "inline mode, contract suite",
     "api": "the Python face: app, tasks, queues, locks",
     "runs": "sweeps: points, progress, tables",
+    "adapters": "clients of simulators",
     "worker": "supervisor and children: claim, run, report",
     "services": "reaper, scheduler, janitor",
     "client": "submit, find, amend and wait, over any store",

@@ -1,0 +1,3 @@
+"""Clients of the programs that jobs use, each with errors that say whether a retry helps.
+
+plecs   the simulator PLECS, by XML-RPC"""
