@@ -25,7 +25,7 @@ MAY = {
     "work": {"work"},
     "admin": {"read", "submit", "work", "admin"},
 }
-NAMED_BY_QUERY = {"list_jobs", "show_stats", "show_retries", "show_timeouts", "follow_events"}
+NAMED_BY_QUERY = {"list_jobs", "show_failures", "show_stats", "show_retries", "show_timeouts", "follow_events"}
 # What a caller of other queues gets where a list is cut to the caller's own queues.
 CUT = {"list_queues": {"queues": []}, "submit_batch": None, "show_session": None, "delete_session": None}
 

@@ -1,6 +1,6 @@
 """The job filter, for lists and for changes of many jobs.
 
-Stores cannot filter by time. The times are applied here, to the jobs that a store returns."""
+Stores cannot filter by time or by failure cluster. Both are applied here, to the jobs that a store returns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from daybreak.client.client import Client
 from daybreak.core.model import Job, State
+from daybreak.policy.failure_clusters import fingerprint_of
 
 PAGE: Final = 1000
 MAX_SCANNED: Final = 10_000  # jobs that are read for one page of a filter with a time
@@ -20,7 +21,8 @@ MAX_SCANNED: Final = 10_000  # jobs that are read for one page of a filter with 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
     """Selects jobs; an empty field selects any. With `since` or `until`, it selects the jobs that ended in that time
-    and the unfinished jobs that were submitted in that time."""
+    and the unfinished jobs that were submitted in that time. `cluster` selects the jobs whose latest failure is of that
+    kind (`policy/failure_clusters.py`)."""
 
     states: tuple[State, ...] = ()
     reason: str | None = None
@@ -33,6 +35,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     tag: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    cluster: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -40,16 +43,19 @@ class JobFilter(Struct, frozen=True, kw_only=True):
 
     @property
     def is_timed(self) -> bool:
-        return self.since is not None or self.until is not None
+        """Whether the filter has a time or a cluster, which stores cannot filter by: each job must be read."""
+        return self.since is not None or self.until is not None or self.cluster is not None
 
     def where(self) -> dict[str, Any]:
-        """The filter as the client takes it, without the times."""
+        """The filter as the client takes it, without the times and the cluster."""
         names = ("reason", "queue", "task", "run", "owner", "key", "priority", "tag")
         named = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {"state": self.states or None, **named}
 
     def is_within(self, job: Job) -> bool:
-        """Whether the job is within the filter's times."""
+        """Whether the job is within the filter's times and cluster."""
+        if self.cluster is not None and fingerprint_of(job) != self.cluster:
+            return False
         at = job.finished_at or job.created_at
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
 

@@ -18,6 +18,7 @@ from daybreak.core import units
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Adaptive, Job, Reason, State
 from daybreak.core.text import any_of, priority_name, safe
+from daybreak.policy.failure_clusters import fingerprint_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,7 +92,7 @@ class Moment:
 
 
 class Past(ParamType):
-    """A time in the past: a duration before now (`1d`), or an instant."""
+    """A time in the past: a duration before now (`1d`), a time of day (`18:00`, the latest one), or an instant."""
 
     name = "time"
 
@@ -100,13 +101,28 @@ class Past(ParamType):
             return value
         if _DATE.match(value):
             return Moment(value, INSTANT.convert(value, param, ctx))
+        if (clock := _CLOCK.fullmatch(value)) is not None:
+            return Moment(value.strip(), self._latest(int(clock["hour"]), int(clock["minute"]), value, param, ctx))
         try:
             return Moment(value.strip(), datetime.now(UTC) - DURATION.convert(value, param, ctx))
         except OverflowError:
             self.fail(f"{value!r} is too long: the time would be before the year 1", param, ctx)
 
+    def _latest(
+        self, hour: int, minute: int, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """The latest time of day in the past, by the local clock."""
+        if hour > 23 or minute > 59:
+            self.fail(f"{value!r} is not a time of day; write for example 18:00", param, ctx)
+        now = datetime.now().astimezone()
+        day = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None)
+        if day.astimezone() > now:
+            day -= timedelta(days=1)
+        return day.astimezone(UTC)
+
 
 _DATE = re.compile(r"\s*\d{4}-")
+_CLOCK = re.compile(r"\s*(?P<hour>\d{1,2}):(?P<minute>\d\d)\s*")
 
 
 class Name(ParamType):
@@ -231,6 +247,7 @@ class Where:
     tag: str | None = None
     since: Moment | None = None
     until: Moment | None = None
+    cluster: str | None = None
 
     _NAMES = ("reason", "queue", "task", "run", "owner", "key", "priority", "tag")
 
@@ -253,11 +270,15 @@ class Where:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the filter has a time. Stores cannot filter by time, so `is_within` checks the jobs they return."""
-        return self.since is not None or self.until is not None
+        """Whether the filter has a time or a cluster. Stores cannot filter by these, so `is_within` checks the jobs
+        that they return."""
+        return self.since is not None or self.until is not None or self.cluster is not None
 
     def is_within(self, job: Job) -> bool:
-        """Whether the job ended in that time. For an unfinished job: whether it was submitted in that time."""
+        """Whether the job ended in that time, with a failure of that cluster. For an unfinished job: whether it was
+        submitted in that time."""
+        if self.cluster is not None and fingerprint_of(job) != self.cluster:
+            return False
         at = job.finished_at or job.created_at
         return (self.since is None or at >= self.since.at) and (self.until is None or at < self.until.at)
 
@@ -266,6 +287,7 @@ class Where:
         found = [word for name, value in self.named.items() if name != "reason" for word in (f"--{name}", str(value))]
         found += ["--state", ",".join(self.states)] if self.states else []
         found += ["--reason", self.reason] if self.reason else []
+        found += ["--cluster", self.cluster] if self.cluster else []
         found += ["--since", self.since.text] if self.since else []
         return [*found, "--until", self.until.text] if self.until else found
 
@@ -276,6 +298,7 @@ class Where:
         text += f" of task {self.task}" if self.task else ""
         text += f" in {self.queue}" if self.queue else ""
         text += f" with reason {self.reason}" if self.reason else ""
+        text += f" of failure cluster {self.cluster}" if self.cluster else ""
         text += f" of priority {priority_name(self.priority)}" if self.priority is not None else ""
         for name in ("run", "owner", "key", "tag"):
             text += f" with {name} {value}" if (value := getattr(self, name)) else ""
@@ -291,7 +314,7 @@ def filters(command: F) -> F:
 
     @functools.wraps(command)
     def packed(*args: Any, state: tuple[str, ...], **rest: Any) -> Any:
-        named = {name: rest.pop(name) for name in (*Where._NAMES, "since", "until")}  # noqa: SLF001
+        named = {name: rest.pop(name) for name in (*Where._NAMES, "since", "until", "cluster")}  # noqa: SLF001
         states = tuple(State(word) for word in dict.fromkeys(",".join(state).split(",")) if word)
         return command(*args, where=Where(states=states, **named), **rest)
 
@@ -313,9 +336,10 @@ _FILTERS = [
     click.option(
         "--since",
         type=PAST,
-        help="Jobs that ended after this time; unfinished jobs: were submitted after it. Write 1d for one day ago, or "
-        "2026-01-31T18:00+01:00.",
+        help="Jobs that ended after this time; unfinished jobs: were submitted after it. Write 1d for one day ago, "
+        "18:00, or 2026-01-31T18:00+01:00.",
     ),
+    click.option("--cluster", type=NAME, help="Jobs whose failure is of this kind, as `daybreak report` names it."),
     click.option("--until", type=PAST, help="Jobs that ended before this time; written as for --since."),
 ]
 

@@ -33,6 +33,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),
         "workers": ("daybreak.cli.workers", "List workers and whether they are live."),
         "stats": ("daybreak.cli.stats", "Show counts of jobs, retries and timeouts."),
+        "report": ("daybreak.cli.report", "Show what happened last night, and what to do."),
         "alerts": ("daybreak.cli.alerts", "Show which alerts are raised, and what to do."),
         "top": ("daybreak.cli.top", "Watch waiting, running and failed jobs live."),
     },

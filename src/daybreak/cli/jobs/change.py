@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -16,13 +18,14 @@ from daybreak.api.views.job import amendment_view
 from daybreak.cli import completions
 from daybreak.cli.errors import Exit
 from daybreak.cli.jobs.match import all_jobs
-from daybreak.cli.options import PRIORITY, Where, as_json, filters
+from daybreak.cli.options import NAME, PRIORITY, Where, as_json, filters
 from daybreak.cli.output import console, is_person, note, say, say_json
 from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.client.client import Client, filter_of
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
 from daybreak.core.text import any_of, counted, number, priority_name, safe
+from daybreak.policy.resources import parse_rate
 from daybreak.store.protocol import Action, Amend, Amendment
 
 CHUNK = 500  # jobs in one call of the store
@@ -32,7 +35,7 @@ CHUNK = 500  # jobs in one call of the store
 class Change:
     """A change of jobs. `possible` are the states in which a job can be changed; `default` are the states that a filter
     without `--state` selects. `done` and `requested` are the participles for the output: for a job that was changed,
-    and for a running job that was only asked to change."""
+    and for a running job that was only asked to change. With `every`, jobs are changed one by one, so long apart."""
 
     action: Action
     verb: str
@@ -42,6 +45,7 @@ class Change:
     default: frozenset[State]
     to: int | None = None
     note: str = ""
+    every: timedelta | None = None
 
 
 _CANCEL = Change("cancel", "cancel", "cancelled", "asked to stop", UNFINISHED, UNFINISHED)
@@ -79,14 +83,21 @@ def _targets(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _command(change: Change, short: str, about: str, example: str, *, noted: bool = False) -> click.Command:
+def _command(
+    change: Change, short: str, about: str, example: str, *, noted: bool = False, paced: bool = False
+) -> click.Command:
     @click.command(change.verb, help=f"{about}\n\nExample:\n  {example}", short_help=short)
     @_targets
-    def command(ids: tuple[str, ...], where: Where, note: str = "", **how: Any) -> int:
-        return _change(replace(change, note=note), ids, where, **how)
+    def command(ids: tuple[str, ...], where: Where, note: str = "", rate: str | None = None, **how: Any) -> int:
+        every = None if rate is None else parse_rate(rate, "--rate")
+        return _change(replace(change, note=note, every=every), ids, where, **how)
 
     if noted:
         command.params.append(click.Option(["--note"], default="", help="The reason; it is kept in the job's history."))
+    if paced:
+        command.params.append(
+            click.Option(["--rate"], type=NAME, help="Change at most so many per time, such as 5/min.")
+        )
     return store_options(command)
 
 
@@ -108,7 +119,7 @@ retry = _command(
     _RETRY, "Run jobs again that have ended.",
     "Run jobs again that have ended, with all their attempts. Their history is kept. A filter without --state selects "
     "only failed jobs.",
-    "daybreak jobs retry --queue mail --reason exhausted", noted=True,
+    "daybreak jobs retry --queue mail --reason exhausted --rate 5/min", noted=True, paced=True,
 )  # fmt: skip
 start_now = _command(
     _START, "Start scheduled jobs before their time.",
@@ -247,7 +258,10 @@ async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: b
     if asks and not click.confirm(f"{_summary(where, counts)} will be {_participle(change)}. Continue?"):
         say("Nothing was changed.")
         return int(Exit.FAILED)
-    if where.is_timed:
+    if change.every is not None:
+        ids = [job for job, _ in found] if where.is_timed else [job.id async for job in all_jobs(client, where)]
+        verdicts = await _amend_paced(client, change, where, ids)
+    elif where.is_timed:
         verdicts = await _amend_found(client, change, where, [job for job, _ in found])
     else:
         verdicts = await _amend_all(client, change, where, total)
@@ -301,6 +315,24 @@ async def _amend_found(client: Client, change: Change, where: Where, ids: list[s
                 answer.verdict for answer in await _amended(client, change, matching) if _is_changed(answer)
             )
             advance(len(chunk))
+    return verdicts
+
+
+async def _amend_paced(client: Client, change: Change, where: Where, ids: list[str]) -> Counter[str]:
+    """Change these jobs one by one, with a pause after each. If the command is interrupted, the others are unchanged:
+    the same command continues with them."""
+    assert change.every is not None
+    verdicts: Counter[str] = Counter()
+    for n, job_id in enumerate(ids):
+        if n:
+            await asyncio.sleep(change.every.total_seconds())
+        [job] = await client.store.get([job_id])
+        if job is None or job.state not in where.states or not where.is_within(job):
+            continue
+        [answer] = await _amended(client, change, (job_id,))
+        if _is_changed(answer):
+            verdicts[answer.verdict] += 1
+            _say_answer(change, answer, dry_run=False)
     return verdicts
 
 

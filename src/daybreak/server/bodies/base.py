@@ -16,6 +16,7 @@ ReasonName = Literal["error", "exhausted", "timeout", "expired", "shed", "lost",
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT)]
 Duration = Annotated[str, Meta(min_length=2, max_length=40, description="such as 90s or 1h30m", examples=["90s"])]
 Instant = Annotated[datetime, Meta(tz=True)]
+Cluster = Annotated[str, Meta(pattern="^[0-9a-f]{12}$", description="a failure cluster, as GET /failures names it")]
 Past = Annotated[str, Meta(min_length=2, max_length=40, description="an age or an instant", examples=["1d"])]
 PriorityValue = Annotated[int, Meta(ge=0, le=10)] | Annotated[str, Meta(min_length=3, max_length=10)]
 PriorityWord = Annotated[str, Meta(pattern="^([0-9]|10|[A-Za-z]{3,10})$", description="0 to 10, or a name")]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from daybreak.server.bodies.base import Answer, Name, Note, Past, PriorityValue, ReasonName, Request, StateName
+from daybreak.server.bodies.base import Answer, Cluster, Name, Note, Past, PriorityValue, ReasonName, Request, StateName
 
 
 class NoteBody(Request, frozen=True):
@@ -47,6 +47,7 @@ class FilterBody(Request, frozen=True):
     tag: Name | None = None
     since: Past | None = None
     until: Past | None = None
+    cluster: Cluster | None = None
 
 
 class BulkBody(Request, frozen=True):

@@ -6,7 +6,18 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from daybreak.server.bodies.base import Answer, Cursor, Limit, Name, Past, PriorityWord, ReasonName, Request, StateName
+from daybreak.server.bodies.base import (
+    Answer,
+    Cluster,
+    Cursor,
+    Limit,
+    Name,
+    Past,
+    PriorityWord,
+    ReasonName,
+    Request,
+    StateName,
+)
 
 
 class ErrorBody(Answer, frozen=True):
@@ -73,6 +84,7 @@ class JobQuery(Request, frozen=True):
     tag: Name | None = None
     since: Past | None = None
     until: Past | None = None
+    cluster: Cluster | None = None
     limit: Limit = 50
     cursor: Cursor | None = None
 

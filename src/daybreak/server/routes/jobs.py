@@ -7,13 +7,16 @@ from datetime import datetime
 from typing import Any
 
 from daybreak.api.job_filter import JobFilter, find_jobs
+from daybreak.api.report import read_clusters
 from daybreak.api.views.job import event_view, job_view
+from daybreak.api.views.report import cluster_view
 from daybreak.api.views.why import summary_view, why_view
 from daybreak.api.why import explain, read_situation, summarise
 from daybreak.client.client import Client, accepted_id
 from daybreak.core.errors import DaybreakError, KeyConflict
 from daybreak.core.model import Job, JobSpec, State
 from daybreak.core.units import duration, instant, moment, priority
+from daybreak.server.bodies.failures import FailureList, FailureQuery
 from daybreak.server.bodies.job_changes import FilterBody
 from daybreak.server.bodies.jobs import EventList, JobBody, JobPage, JobQuery, JobResult, WhyBody, WhySummary
 from daybreak.server.bodies.submissions import BatchAnswer, BatchBody, SubmitBody, Submitted
@@ -212,6 +215,7 @@ def filter_for(call: Call[Any, Any], said: JobQuery | FilterBody) -> JobFilter:
         tag=said.tag,
         since=None if said.since is None else past(said.since, "since", now),
         until=None if said.until is None else past(said.until, "until", now),
+        cluster=said.cluster,
     )
 
 
@@ -249,3 +253,19 @@ async def show_why(call: Call[None, None]) -> Any:
 async def show_why_summary(call: Call[None, None]) -> Any:
     """Counted from the counters of the store, the most frequent cause first."""
     return {"causes": summary_view(await summarise(await call.client()))}
+
+
+@routes.get("/failures", may("read"), query=FailureQuery, answer=FailureList, summary="Failed jobs, grouped by cause")
+async def show_failures(call: Call[FailureQuery, None]) -> Any:
+    """Two failures are in one cluster if their errors differ only in addresses, paths, ids, times and numbers. The
+    field `cluster` of a filter selects the jobs of one. Jobs that were retried are not failed any more."""
+    query = call.query
+    wanted = FilterBody(
+        queue=query.queue, task=query.task, run=query.run, owner=query.owner, since=query.since, until=query.until
+    )
+    found = await read_clusters(await call.client(), filter_for(call, wanted))
+    return {
+        "clusters": [cluster_view(cluster) for cluster in found.clusters],
+        "jobs": found.jobs,
+        "complete": found.is_all,
+    }
