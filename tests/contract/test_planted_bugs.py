@@ -183,6 +183,7 @@ BUGS = [
     (8, stores.ClockJumpPurges, "test_a_jump_of_the_clock_ends_no_job_and_deletes_nothing"),
     (8, ledgers.DelaysStandStill, "test_a_clock_set_back_leaves_delays_running"),
     (8, stores.RunAtBySteadyClock, "test_a_jump_of_the_clock_moves_what_people_are_shown"),
+    (8, ledgers.ReapIsJudgedWhenItArrives, "test_a_reaper_suspended_while_it_asks_takes_nothing_over"),
     (8, ledgers.NobodyIsReaped, "test_a_dead_workers_job_runs_again_within_two_leases"),
     (9, ledgers.EventNumbersHaveGaps, "test_events_are_numbered_without_gaps"),
     (9, ledgers.ReprioritisedInSilence, "test_events_fold_to_the_stored_state"),

@@ -135,6 +135,22 @@ async def test_a_store_that_hangs_is_an_outage_too(client, store, world):
     assert (await client.get(lease.job)).state is State.RUNNING
 
 
+async def test_a_reaper_that_is_suspended_while_it_asks_takes_nothing_over(client, store, world):
+    """It had watched for long enough when it began to ask, but not by the time at which the store hears of it."""
+    await client.submit("t")
+    reaper = Reaper(store, world, name="r")
+    await tick_for(reaper, world, 2 * LEASE)
+    await claim(store)
+    store.slow = 10 * LEASE
+    await reaper.tick()
+    store.slow = timedelta()
+    assert (await client.count())[State.RUNNING] == 1
+    await tick_for(reaper, world, LEASE - SECOND)
+    assert (await client.count())[State.RUNNING] == 1, "the holder gets one lease to report"
+    await tick_for(reaper, world, 4 * SECOND)
+    assert (await client.count())[State.QUEUED] == 1
+
+
 @pytest.mark.parametrize("lease_for", [SECOND, 7 * SECOND, timedelta(minutes=1)])
 async def test_a_gap_of_more_than_half_a_lease_restarts_the_watch(client, store, world, lease_for):
     await client.submit("t")

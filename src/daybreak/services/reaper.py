@@ -59,7 +59,13 @@ class Reaper:
         # within two leases.
         with patience.soon(self._lease_for.total_seconds() / 2):
             leases = await self._store.reap(
-                Reap(worker=self._name, watched_for=self._watched_for(), limit=MAX_LEASES, lease_for=self._lease_for)
+                Reap(
+                    worker=self._name,
+                    watched_for=self._watched_for(asked_at),
+                    limit=MAX_LEASES,
+                    lease_for=self._lease_for,
+                    asked_at=asked_at,
+                )
             )
         self._record_contact(asked_at)
         if leases:
@@ -75,8 +81,7 @@ class Reaper:
         took = timedelta(microseconds=self._world.steady() - asked_at)
         return max(self._every - took, self._every / 4)
 
-    def _watched_for(self) -> timedelta:
-        now = self._world.steady()
+    def _watched_for(self, now: int) -> timedelta:
         if self._watching_since is None or self._had_gap(now):
             return timedelta()
         watched = timedelta(microseconds=now - self._watching_since)

@@ -181,12 +181,16 @@ class Reap(Struct, frozen=True, kw_only=True):
     """A request to take over up to `limit` expired leases.
 
     A lease is taken over only if its length is at most `watched_for`, the time for which this reaper has had unbroken
-    contact with the store: after an outage every holder gets one lease to report."""
+    contact with the store: after an outage every holder gets one lease to report.
+
+    `asked_at` is the caller's monotonic time, in microseconds, at which `watched_for` was measured. Leases are judged
+    by that time: if the caller was suspended since, `watched_for` says nothing about leases that expired meanwhile."""
 
     worker: str
     watched_for: timedelta
     limit: int = 100
     lease_for: timedelta = timedelta(seconds=10)
+    asked_at: int | None = None
 
 
 class Advanced(Struct, frozen=True, kw_only=True):

@@ -118,10 +118,15 @@ class SteadyClock:
             return None
         return reading.steady + self._world.steady() - reading.received + _slept(self._world) - reading.slept
 
-    def at_the_earliest(self) -> int | None:
-        """A lower bound of the store's steady time now; too early by at most one reply's travel time."""
+    def at_the_earliest(self, local: int | None = None) -> int | None:
+        """A lower bound of the store's steady time at a local monotonic time, by default now; too early by at most one
+        reply's travel time."""
         reading = self._reading
-        return None if reading is None else reading.steady + self._world.steady() - reading.received
+        if reading is None:
+            return None
+        if local is None:
+            local = self._world.steady()
+        return reading.steady + local - reading.received
 
     def even_since(self) -> int | None:
         """The steady time since which this process has seen the server's clock run evenly."""

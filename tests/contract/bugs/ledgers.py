@@ -484,6 +484,11 @@ class ReaperIgnoresOutages(Ledger):
         return super().reap(replace(reap, watched_for=timedelta(days=999)), now)
 
 
+class ReapIsJudgedWhenItArrives(Ledger):
+    def reap(self, reap, now):
+        return super().reap(replace(reap, asked_at=None), now)
+
+
 class NobodyIsReaped(Ledger):
     def reap(self, reap, now):
         return []

@@ -112,11 +112,13 @@ class Leasing(ResourceQueue):
         return Extended(held=True, cancel=entry.cancelling is not None, suspend=entry.suspending)
 
     def reap(self, reap: Reap, now: Now) -> list[Entry]:
+        """Take over expired leases. Here `reap.asked_at` is a steady time of the store."""
         watched = span(reap.watched_for)
+        asked_at = now.steady if reap.asked_at is None else reap.asked_at
         lapsed = [
             entry
             for entry in self.running.values()
-            if entry.until is not None and entry.until <= now.steady and entry.term <= watched
+            if entry.until is not None and entry.until <= asked_at and entry.term <= watched
         ]
         lapsed.sort(key=lambda entry: (entry.until, entry.seq))
         for entry in lapsed[: reap.limit]:

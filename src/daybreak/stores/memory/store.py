@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Self
 
+import msgspec
+
 from daybreak.core.errors import BadInput, CursorExpired
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, Job, JobSpec, Lease, Put, Record, State
@@ -109,7 +111,11 @@ class MemoryStore:
         return answers
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        taken = self._ledger.reap(reap, self._now(now))
+        at = self._now(now)
+        asked_at = at.steady
+        if now is None and reap.asked_at is not None:
+            asked_at = min(asked_at, self._anchor + reap.asked_at)
+        taken = self._ledger.reap(msgspec.structs.replace(reap, asked_at=asked_at), at)
         self._wake()
         return [entry.as_lease() for entry in taken]
 

@@ -175,7 +175,7 @@ class PostgresStore:
                 lambda ledger: settle.reap(ledger, reap, ledger.steady, span(reap.watched_for)), now
             )
         clock = opened.clock
-        asked_at, even_for = clock.at_the_earliest(), clock.even_for()
+        asked_at, even_for = clock.at_the_earliest(reap.asked_at), clock.even_for()
         watched = span(reap.watched_for) if even_for is None else min(span(reap.watched_for), even_for)
         return await opened.do(lambda engine: engine.reap(reap, asked_at, watched))
 

@@ -16,10 +16,6 @@ class ServerClock(SteadyClock):
             wall, _, offset = stamp.partition(b":")
             self.note(int(wall), sent_at, int(offset))
 
-    def asked_at(self) -> int | None:
-        """The store's steady time now, or slightly earlier; never later."""
-        return self.at_the_earliest()
-
     def watched_for(self, watched: int) -> int:
         """For how long this process has watched, but not longer than the server's clock has run without a jump."""
         even_for = self.even_for()

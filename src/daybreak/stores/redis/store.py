@@ -167,9 +167,9 @@ class RedisStore:
         if now is None:
             # Judge leases by the time at which this request was sent: whatever delays the request may have delayed the
             # heartbeats of the holders, too.
-            known_at = client.clock.asked_at()
+            known_at = client.clock.at_the_earliest(reap.asked_at)
             await client.connection()
-            asked_at = known_at or client.clock.asked_at() or asked_at
+            asked_at = known_at or client.clock.at_the_earliest(reap.asked_at) or asked_at
             watched, even_since = client.clock.watched_for(watched), client.clock.even_since()
         _, taken = await client.run(scripts.REAP, requests.reap(reap, asked_at, watched, even_since), now)
         return leases_of(reap.worker, None, taken)

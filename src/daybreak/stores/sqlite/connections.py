@@ -65,6 +65,9 @@ class OpenStore:
     def times(self, now: datetime | None) -> tuple[int, int]:
         return self._engine.times(now)
 
+    def steady_at(self, local: int) -> int:
+        return self._engine.steady_at(local)
+
     async def read(self, request: Request, *, long: bool = False) -> Any:
         return await (self._long if long else self._quick).read(request)
 

@@ -134,7 +134,11 @@ class Engine:
         """The store's wall and steady time."""
         if now is not None:
             return micros(now), micros(now)
-        return self._world.wall(), self._anchor + self._world.steady()
+        return self._world.wall(), self.steady_at(self._world.steady())
+
+    def steady_at(self, local: int) -> int:
+        """The store's steady time at a local monotonic time, in microseconds."""
+        return self._anchor + local
 
     # -- transactions --------------------------------------------------------------------------------------------------
 

@@ -188,7 +188,10 @@ class SqliteStore:
         return await self._write(lambda ledger: settle.extend(ledger, beats), now)  # type: ignore[no-any-return]
 
     async def reap(self, reap: Reap, *, now: datetime | None = None) -> list[Lease]:
-        _, asked_at = self._in_use().times(now)
+        opened = self._in_use()
+        _, asked_at = opened.times(now)
+        if now is None and reap.asked_at is not None:
+            asked_at = min(asked_at, opened.steady_at(reap.asked_at))
         return await self._write(lambda ledger: settle.reap(ledger, reap, asked_at), now)  # type: ignore[no-any-return]
 
     async def advance(self, limit: int = 500, *, now: datetime | None = None) -> Advanced:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from daybreak.system import platform
 
@@ -23,6 +25,37 @@ WRITE_BYTE, NEXT_BYTE = 0, 1
 
 _locks: dict[tuple[int, int], WriteLock] = {}
 _locks_guard = threading.Lock()
+
+
+class Verdict(NamedTuple):
+    """`stuck`: holders to kill. `slow`: holders that run and have had the lock for long; each is named once."""
+
+    stuck: list[int]
+    slow: list[int]
+
+
+class HolderWatch:
+    """Watches the holders of the lock during one wait. A holder that was stopped at `checks` checks in a row is stuck.
+
+    It counts checks, not time: if the whole machine was suspended, or all processes were stopped, much time passes
+    between two checks, and the holder must get its chance to continue."""
+
+    def __init__(self, checks: int) -> None:
+        self._checks = checks
+        self._made = 0
+        self._stopped: dict[int, int] = {}
+        self._named = False
+
+    def check(self, holders: dict[int, bool]) -> Verdict:
+        """Take note of the current holders, each with whether it is stopped."""
+        self._made += 1
+        self._stopped = {pid: self._stopped.get(pid, 0) + 1 for pid, is_stopped in holders.items() if is_stopped}
+        stuck = [pid for pid, times in self._stopped.items() if times >= self._checks]
+        slow = []
+        if self._made >= self._checks and not self._named:
+            slow = [pid for pid, is_stopped in holders.items() if not is_stopped]
+            self._named = bool(slow)
+        return Verdict(stuck, slow)
 
 
 class WriteLock:
@@ -89,27 +122,25 @@ class WriteLock:
             self._contended.wait()
             self._contended.clear()
             since = self._waiting_since
-            step = self._stuck_after.total_seconds() / 4
-            is_logged = False
+            seconds = self._stuck_after.total_seconds()
+            step = min(seconds / 4, 1)
+            watch = HolderWatch(math.ceil(seconds / step))
             while since is not None and self._waiting_since == since and self._users:
-                time.sleep(min(step, 1))
-                if time.monotonic() - since >= self._stuck_after.total_seconds() and self._waiting_since == since:
-                    self._check_holders(is_logged=is_logged)
-                    is_logged = True
+                time.sleep(step)
+                if self._waiting_since == since:
+                    self._check_holders(watch)
 
-    def _check_holders(self, *, is_logged: bool) -> None:
+    def _check_holders(self, watch: HolderWatch) -> None:
         with contextlib.suppress(OSError):  # the lock file was closed meanwhile
-            for holder in {platform.lock_holder(self._fd, byte) for byte in (WRITE_BYTE, NEXT_BYTE)}:
-                if holder is None or holder == os.getpid():
-                    continue
-                if platform.is_stopped(holder):
-                    _log.warning(
-                        "%s: killing process %d, which is stopped and holds the write lock", self._path, holder
-                    )
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        platform.end_process(holder)
-                elif not is_logged:
-                    _log.warning("%s: still waiting for process %d, which holds the write lock", self._path, holder)
+            found = {platform.lock_holder(self._fd, byte) for byte in (WRITE_BYTE, NEXT_BYTE)}
+            holders = {pid: platform.is_stopped(pid) for pid in found if pid is not None and pid != os.getpid()}
+            verdict = watch.check(holders)
+            for holder in verdict.stuck:
+                _log.warning("%s: killing process %d, which is stopped and holds the write lock", self._path, holder)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    platform.end_process(holder)
+            for holder in verdict.slow:
+                _log.warning("%s: still waiting for process %d, which holds the write lock", self._path, holder)
 
     def use(self, stuck_after: timedelta) -> None:
         """Count one more store that uses this lock; the shortest `stuck_after` applies."""

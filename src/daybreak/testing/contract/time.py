@@ -276,6 +276,15 @@ class TwoClocks:
             await reaper.tick()
         assert await state_of(store, job) is State.QUEUED
 
+    async def test_a_reaper_suspended_while_it_asks_takes_nothing_over(self, store: Store, clock: HandClock) -> None:
+        await _submit(store, clock)
+        [lease] = await _claim(store)
+        asked_at = clock.steady()
+        clock.advance(HOUR)
+        assert await store.reap(Reap(worker="reaper", watched_for=DAY, asked_at=asked_at)) == []
+        [taken] = await store.reap(Reap(worker="reaper", watched_for=DAY, asked_at=clock.steady()))
+        assert taken.job == lease.job
+
 
 async def _submit(store: Store, clock: HandClock, **said: Any) -> str:
     job = spec(**said)
