@@ -101,6 +101,7 @@ BUGS = [
     (10, ledgers.WorkersGoByTheirHost, "test_a_restarted_worker_is_not_given_what_the_one_before_it_claimed"),
     (12, ledgers.LongResultsAreCut, "test_a_result_of_four_megabytes_comes_back_whole"),
     (12, ledgers.EmptyResultsAreNone, "test_an_empty_result_is_a_result"),
+    (9, stores.RunCountForgetsTheSuspended, "test_the_count_of_a_run_equals_a_recount_in_every_state"),
     (9, counting.RefusedSettlementCounts, "test_a_settlement_that_is_refused_or_repeated_counts_nothing"),
     (9, counting.RepeatedSettlementCounts, "test_a_settlement_that_is_refused_or_repeated_counts_nothing"),
     (9, counting.DuplicatesAreSubmitted, "test_duplicates_and_refused_jobs_are_not_submitted"),

@@ -166,3 +166,11 @@ class ChangedJobIsDroppedAsMoved(MemoryStore):
     def _moved(self, job, revision, keys_for, at):
         entry = self._ledger.ids.get(job)
         return super()._moved(job, revision if entry is None else entry.n, keys_for, at)
+
+
+class RunCountForgetsTheSuspended(MemoryStore):
+    async def count(self, where=Filter()):  # noqa: B008 - frozen
+        tallies = await super().count(where)
+        if where.run is None:
+            return tallies
+        return [tally for tally in tallies if tally.state is not State.SUSPENDED]

@@ -136,6 +136,10 @@ def matches(row: Row, where: Filter) -> bool:
 def count(ledger: Ledger, where: Filter) -> list[Tally]:
     if where.reason is where.run is where.owner is where.key is where.tag is None:
         cells = {tuple(cell): n for *cell, n in ledger.rows(ledger.sql.all_tallies)}
+    elif where.key is where.tag is None and (where.run is None) != (where.owner is None):
+        sql, reason = ledger.sql, where.reason
+        statement, value = (sql.count_run, where.run) if where.owner is None else (sql.count_owner, where.owner)
+        cells = {tuple(cell): n for *cell, n in ledger.rows(statement, (value, reason, reason))}
     else:
         cells = _recount(ledger, where)
     return sorted(

@@ -32,6 +32,7 @@ from daybreak.stores.redis.rows import StoredJob
 from daybreak.stores.redis.specs import Args
 
 BATCH_SIZE: Final = 250
+COUNTED_AT_ONCE: Final = 10_000
 _TOTAL: Final = struct.Struct("<2d")
 _ATTEMPTS: Final = struct.Struct("<7d")  # as in settle.lua
 HELD: Final = {State.SUSPENDED: "held", State.BLOCKED: "blocked"}
@@ -191,6 +192,8 @@ async def count(client: RedisClient, where: Filter) -> list[Tally]:
     elif where.key is not None:
         found = (stored.job for stored in await find_by_key(client, where))
         tallies = [_tally((*_lane_of(job), job.priority, job.state), 1) for job in found]
+    elif where.tag is None and (where.run is None) != (where.owner is None):
+        tallies = await _count_set(client, f"run:{where.run}" if where.owner is None else f"owner:{where.owner}", where)
     else:
         counted: Counter[Cell] = Counter()
         listing = Listing(client, where)
@@ -198,6 +201,22 @@ async def count(client: RedisClient, where: Filter) -> list[Tally]:
             counted[*_lane_of(stored.job), stored.job.priority, stored.job.state] += 1
         tallies = [_tally(cell, n) for cell, n in counted.items()]
     return sorted(tally for tally in tallies if _matches_tally(tally, where))
+
+
+async def _count_set(client: RedisClient, name: str, where: Filter) -> list[Tally]:
+    """Count the jobs of a run or an owner in the server, so that no job is sent. Each call counts a bounded number of
+    jobs, because the server does nothing else meanwhile; so a job is counted in the state that it has in its call."""
+    counted: Counter[bytes] = Counter()
+    after, filters = "", filter_args(where)
+    while True:
+        _, examined, last, cells = await client.run(scripts.COUNT, (clean(name), after, COUNTED_AT_ONCE, *filters))
+        for field, n in zip(cells[::2], cells[1::2], strict=True):
+            counted[field] += int(n)
+        if examined < COUNTED_AT_ONCE:
+            break
+        after = last.decode()
+    names, _ = await lanes(client, "tally")
+    return [_tally(_cell(names, field), n) for field, n in counted.items()]
 
 
 async def totals(client: RedisClient, queue: str | None) -> list[Total]:

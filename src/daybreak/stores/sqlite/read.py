@@ -137,6 +137,10 @@ def count(ledger: Ledger, where: Filter) -> list[Tally]:
         cells: dict[tuple[int, int, str], int] = {
             (lane, priority, state): n for lane, priority, state, n in ledger.execute(sql.all_tallies)
         }
+    elif where.key is where.tag is None and (where.run is None) != (where.owner is None):
+        statement, value = (sql.count_run, where.run) if where.owner is None else (sql.count_owner, where.owner)
+        found = ledger.execute(statement, (clean(value or ""), where.reason))
+        cells = {(lane, priority, state): n for lane, priority, state, n in found}
     else:
         rows = (job_moves.load(ledger, key[-1]) for key in newest_first(ledger, where, NEWEST))
         cells = Counter((row.lane, row.priority, row.state.value) for row in rows if row and matches(row, where))

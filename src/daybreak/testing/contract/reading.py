@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+
+from msgspec.structs import astuple
 
 from daybreak.core.model import State
 from daybreak.store.protocol import Filter, Query, Store
@@ -101,6 +104,49 @@ class Finding:
         await accept(store, owner="bob", queue="mail")
         assert await find_all(store, owner="ann", queue="mail", run="r", states=QUEUED) == [both]
         assert await find_all(store, owner="bob", run="r") == []
+
+    async def test_the_count_of_a_run_equals_a_recount_in_every_state(self, store: Store) -> None:
+        async def counted(**where: Any) -> dict[tuple[str, str, int, int, str], int]:
+            tallies = await store.count(Filter(**where))
+            assert tallies == sorted(tallies)
+            return {(*astuple(tally)[:4], tally.state.value): tally.n for tally in tallies}
+
+        async def recounted(**where: Any) -> dict[tuple[str, str, int, int, str], int]:
+            return Counter(
+                (job.spec.queue, job.spec.task, job.spec.version, job.priority, job.state.value)
+                for job in await jobs_of(store, **where)
+            )
+
+        for field in ("run", "owner"):
+            said: dict[str, Any] = {field: "r"}
+            await accept(store, **{field: "other"})
+            failed, done, cancelled, suspended = [await accept(store, priority=0, **said) for _ in range(4)]
+            await amend(store, "cancel", cancelled)
+            await amend(store, "suspend", suspended)
+            assert await run_one(store, FATAL) == failed
+            assert await run_one(store) == done
+            running = await accept(store, priority=0, **said)
+            assert (await claim_one(store)).job == running
+            await accept(store, delay=HOUR, **said)
+            await accept(store, queue="mail", priority=7, version=2, **said)
+            waiting = await accept(store, **said)
+            await amend(store, "rerank", waiting, priority=9)
+            whole = await recounted(**said)
+            assert {cell[-1] for cell in whole} == set(State) - {State.BLOCKED}
+            assert await counted(**said) == whole
+            for more in (
+                {"states": QUEUED},
+                {"states": frozenset({State.RUNNING, State.COMPLETED})},
+                {"reason": "error"},
+                {"reason": "expired"},
+                {"queue": "mail"},
+                {"task": "none"},
+                {"priority": 9},
+                {"tag": "x"},
+            ):
+                assert await counted(**said, **more) == await recounted(**said, **more), more
+            assert await counted(run="none") == {}
+            await amend(store, "cancel", running)
 
     async def test_reading_changes_nothing(self, store: Store) -> None:
         job = await accept(store, delay=MINUTE)

@@ -15,6 +15,30 @@ SELECT count(*) FROM (
         WHERE r.lane = a.lane AND (r.band, r.ord, r.seq) < (%b::smallint, %b::bigint, %b::bigint) LIMIT %b::bigint) t
     LIMIT %b::bigint) x
 
+-- name: count_owner
+-- As count_run.
+SELECT a.queue, a.task, a.version, j.priority,
+       CASE WHEN d.seq IS NOT NULL THEN d.state WHEN h.seq IS NOT NULL THEN h.state WHEN l.seq IS NOT NULL THEN 'running'
+            WHEN t.seq IS NOT NULL THEN 'scheduled' ELSE 'queued' END AS state,
+       count(*)
+FROM daybreak.job j JOIN daybreak.lane a ON a.id = j.lane
+LEFT JOIN daybreak.done d ON d.seq = j.seq LEFT JOIN daybreak.held h ON h.seq = j.seq
+LEFT JOIN daybreak.lease l ON l.seq = j.seq LEFT JOIN daybreak.delayed t ON t.seq = j.seq
+WHERE j.owner = %b::text AND (%b::text IS NULL OR d.reason = %b::text)
+GROUP BY 1, 2, 3, 4, 5
+
+-- name: count_run
+-- The jobs of a run by lane, priority and state. A job that is in no other table is in `ready`.
+SELECT a.queue, a.task, a.version, j.priority,
+       CASE WHEN d.seq IS NOT NULL THEN d.state WHEN h.seq IS NOT NULL THEN h.state WHEN l.seq IS NOT NULL THEN 'running'
+            WHEN t.seq IS NOT NULL THEN 'scheduled' ELSE 'queued' END AS state,
+       count(*)
+FROM daybreak.job j JOIN daybreak.lane a ON a.id = j.lane
+LEFT JOIN daybreak.done d ON d.seq = j.seq LEFT JOIN daybreak.held h ON h.seq = j.seq
+LEFT JOIN daybreak.lease l ON l.seq = j.seq LEFT JOIN daybreak.delayed t ON t.seq = j.seq
+WHERE j.run = %b::text AND (%b::text IS NULL OR d.reason = %b::text)
+GROUP BY 1, 2, 3, 4, 5
+
 -- name: last_in_lanes
 -- The last in rank of the queued and blocked jobs.
 SELECT j.seq, j.priority FROM (

@@ -6,6 +6,26 @@ SELECT count(*) FROM (SELECT 1 FROM held WHERE cause = ? AND lane = ? AND (band,
 -- name: ahead_in_lane
 SELECT count(*) FROM (SELECT 1 FROM ready WHERE lane = ? AND (band, ord, seq) < (?, ?, ?) LIMIT ?)
 
+-- name: count_owner
+-- As count_run.
+SELECT j.lane, j.priority, coalesce(d.state, h.state, iif(l.seq IS NULL, iif(t.seq IS NULL, 'queued', 'scheduled'), 'running')) AS state,
+       count(*)
+FROM job j
+LEFT JOIN done d ON d.seq = j.seq LEFT JOIN held h ON h.seq = j.seq
+LEFT JOIN lease l ON l.seq = j.seq LEFT JOIN delayed t ON t.seq = j.seq
+WHERE j.owner = ?1 AND (?2 IS NULL OR d.reason = ?2)
+GROUP BY 1, 2, 3
+
+-- name: count_run
+-- The jobs of a run by lane, priority and state. A job that is in no other table is in `ready`, which has no index by seq.
+SELECT j.lane, j.priority, coalesce(d.state, h.state, iif(l.seq IS NULL, iif(t.seq IS NULL, 'queued', 'scheduled'), 'running')) AS state,
+       count(*)
+FROM job j
+LEFT JOIN done d ON d.seq = j.seq LEFT JOIN held h ON h.seq = j.seq
+LEFT JOIN lease l ON l.seq = j.seq LEFT JOIN delayed t ON t.seq = j.seq
+WHERE j.run = ?1 AND (?2 IS NULL OR d.reason = ?2)
+GROUP BY 1, 2, 3
+
 -- name: count_waiting
 SELECT count(*) FROM (SELECT 1 FROM held WHERE cause = ? LIMIT ?)
 
