@@ -119,7 +119,8 @@ class Finding:
 
         for field in ("run", "owner"):
             said: dict[str, Any] = {field: "r"}
-            await accept(store, **{field: "other"})
+            other: dict[str, Any] = {field: "other"}
+            await accept(store, **other)
             failed, done, cancelled, suspended = [await accept(store, priority=0, **said) for _ in range(4)]
             await amend(store, "cancel", cancelled)
             await amend(store, "suspend", suspended)
