@@ -39,6 +39,7 @@ HOLDS = {
     "client": "submit, find, amend and wait, over any store",
     "stores": "memory, SQLite, PostgreSQL, Redis",
     "tasks": "what an app declares",
+    "files": "pinned files, large results",
     "telemetry": "events as log lines",
     "values": "arguments and results as JSON",
     "store": "the seam: what every store does",

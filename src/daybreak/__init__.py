@@ -47,7 +47,7 @@ from daybreak.policy.resources import Resource
 from daybreak.runs.samples import Choice, LatinHypercube, LogUniform, MonteCarlo, Normal, Uniform
 from daybreak.tasks.admission_rules import Admission
 from daybreak.tasks.context import Context, context
-from daybreak.values import Secret
+from daybreak.values import File, Secret
 
 __all__ = [
     "Adaptive",
@@ -60,6 +60,7 @@ __all__ = [
     "Daybreak",
     "DaybreakError",
     "Event",
+    "File",
     "Job",
     "JobCancelled",
     "JobFailed",

@@ -33,6 +33,8 @@ BY_DEFAULT: Final = "the default"
 
 # Schemes of planned stores, so that the error says "not yet" instead of "unknown".
 _NOT_YET: Final = {"directory": "directory", "sqs": "SQS"}
+_TEXTS: Final = ("url", "app", "files")
+FILES_SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
 # The accepted schemes, and the one under which the store is known.
 _SERVERS: Final = {
     "postgresql": "postgresql", "postgres": "postgresql", "redis": "redis", "rediss": "rediss", "valkey": "redis",
@@ -44,12 +46,14 @@ _SERVERS: Final = {
 class Settings:
     """The settings of a process. `url` is the full URL of the store; `app` is a target such as `tasks.py:app`.
 
-    `worker` holds the settings of workers, under the names of WorkerSettings. `alerts` is the table of that name, which
+    `files` is where the contents of files are kept: a URL, or `store`; None is the default of the store. `worker` holds
+    the settings of workers, under the names of WorkerSettings. `alerts` is the table of that name, which
     `api/alerts/settings.py` reads. `origins` says where each value came from."""
 
     url: str
     folder: Path
     app: str | None = None
+    files: str | None = None
     worker: Mapping[str, Any] = field(default_factory=dict)
     alerts: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
@@ -88,10 +92,11 @@ def resolve(
     url: str | None = None,
     *,
     app: str | None = None,
+    files: str | None = None,
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings from all sources; `url` and `app` are the arguments in code."""
+    """The settings from all sources; `url`, `app` and `files` are the arguments in code."""
     environ = os.environ if environ is None else environ
     cwd = here() if cwd is None else cwd
     file, table = _find(cwd)
@@ -99,13 +104,13 @@ def resolve(
     from_file, from_environment = _of_file(table, file), _of_environment(environ)
     layers: list[tuple[str, Mapping[str, Any]]] = [
         (COMMAND_LINE, _command_line),
-        (IN_CODE, {"url": url, "app": app}),
+        (IN_CODE, {"url": url, "app": app, "files": files}),
         ("environment", from_environment),
         (str(file), from_file),
     ]
     found: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for key in ("url", "app", *(f"worker.{name}" for name in _WORKER)):
+    for key in ("url", "app", "files", *(f"worker.{name}" for name in _WORKER)):
         for origin, layer in layers:
             value = layer.get(key)
             if value is not None:
@@ -120,6 +125,7 @@ def resolve(
         url=url_of(found["url"], folder, origins["url"]),
         folder=folder,
         app=found.get("app"),
+        files=_files(found["files"], folder, origins["files"]) if "files" in found else None,
         worker={_WORKER[name][0]: found[f"worker.{name}"] for name in _WORKER if f"worker.{name}" in found},
         alerts=_table(table.get("alerts", {}), file, "alerts") if file else {},
         file=file,
@@ -181,6 +187,21 @@ def url_of(text: str, folder: Path, origin: str = "") -> str:
         f"{scheme}://{source} is not a store that Daybreak knows: write sqlite:///jobs.db, "
         "postgresql://host/database, redis://host or memory://"
     )
+
+
+def _files(text: str, folder: Path, origin: str) -> str:
+    """Where contents are kept: `store`, or the full URL of a folder or a bucket."""
+    if text == "store":
+        return text
+    scheme, separator, rest = text.partition("://") if isinstance(text, str) else ("", "", "")
+    if separator and scheme in FILES_SCHEMES and rest and (scheme != "file" or rest.startswith("/")):
+        return text
+    if not isinstance(text, str) or separator or not text or "\0" in text:
+        raise BadInput(
+            f"files = {text!r:.80} (from {origin}): write a folder, such as file:///srv/daybreak-files, a bucket, such "
+            "as s3://bucket/prefix, or store"
+        )
+    return Path(os.path.abspath(folder / Path(text).expanduser())).as_uri()  # noqa: PTH100 - links are not resolved
 
 
 def _refuse_missing_slashes(text: str, source: str) -> None:
@@ -339,8 +360,8 @@ def _table(value: object, file: Path, name: str) -> dict[str, Any]:
 def _of_file(table: dict[str, Any], file: Path | None) -> dict[str, Any]:
     if file is None:
         return {}
-    _refuse_unknown(table, ("url", "app", "worker", "alerts"), str(file), "")
-    found: dict[str, Any] = {key: _text(table[key], f"{file}: {key}") for key in ("url", "app") if key in table}
+    _refuse_unknown(table, ("url", "app", "files", "worker", "alerts"), str(file), "")
+    found: dict[str, Any] = {key: _text(table[key], f"{file}: {key}") for key in _TEXTS if key in table}
     worker = _table(table.get("worker", {}), file, "worker")
     _refuse_unknown(worker, _WORKER, str(file), "worker.")
     for key, value in worker.items():
@@ -350,7 +371,7 @@ def _of_file(table: dict[str, Any], file: Path | None) -> dict[str, Any]:
 
 def _of_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     """The settings of the environment. Unknown names are ignored: other programs may use the prefix too."""
-    found: dict[str, Any] = {key: environ.get(_variable(key)) or None for key in ("url", "app")}
+    found: dict[str, Any] = {key: environ.get(_variable(key)) or None for key in _TEXTS}
     for key, (_, reader) in _WORKER.items():
         variable = _variable(f"worker.{key}")
         text = environ.get(variable)

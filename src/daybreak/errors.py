@@ -2,6 +2,7 @@
 
 from daybreak.core.errors import (
     BadArguments,
+    BadFile,
     BadInput,
     CalledDuringImport,
     CursorExpired,
@@ -48,6 +49,7 @@ from daybreak.core.errors import (
 
 __all__ = [
     "BadArguments",
+    "BadFile",
     "BadInput",
     "CalledDuringImport",
     "CursorExpired",

@@ -20,8 +20,8 @@ FACES = [Task, JobHandle, QueueHandle, LeaseHandle, ResourceHandle, Lock, Run, D
 SPECIAL = {"await_": "wait"}
 # Blocks for ever by purpose, in a process of its own, with its signals; inside a loop there is aworker().
 ALONE = {Daybreak: {"run_worker"}}
-# Async, and nothing else: the client of the running loop.
-ASYNC_ONLY = {Daybreak: {"client"}}
+# Async, and nothing else: what belongs to the running loop.
+ASYNC_ONLY = {Daybreak: {"client", "file_store"}}
 # Neither asks anything of a store.
 PLAIN = {
     Task: {"using", "upgrade"},

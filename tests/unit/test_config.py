@@ -290,7 +290,7 @@ def test_a_wrong_url_says_where_it_was_written(folder):
         ("url = ", "is not valid TOML"),
         ("a = " + "[" * 100_000, "is not valid TOML"),
         ("urll = 'x.db'", "no setting named urll; did you mean url?"),
-        ("zzz = 1", "no setting named zzz; the settings are url, app, worker"),
+        ("zzz = 1", "no setting named zzz; the settings are url, app, files, worker"),
         ("url = 3", "url = 3: write text"),
         ("url = ''", "url = '': write text"),
         ("app = true", "app = True: write text"),
@@ -355,3 +355,26 @@ def test_a_wrong_variable_names_itself(folder, variable, text, told):
 )
 def test_sizes(said, meant):
     assert config.size(said) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("store", "store"),
+        ("s3://bucket/prefix", "s3://bucket/prefix"),
+        ("file:///srv/files", "file:///srv/files"),
+        ("kept here", "file://{here}/kept%20here"),
+    ],
+)
+def test_where_files_are_kept(tmp_path, text, found):
+    settings = config.resolve(cwd=tmp_path, environ={"DAYBREAK_FILES": text})
+    assert settings.files == found.format(here=tmp_path)
+    assert config.resolve(cwd=tmp_path, environ={}, files=text).files == settings.files
+    (tmp_path / "daybreak.toml").write_text(f'files = "{text}"')
+    assert config.resolve(cwd=tmp_path, environ={}).files == settings.files
+
+
+@pytest.mark.parametrize("text", ["ftp://host", "file://relative", "s3://", "a\0b"])
+def test_a_place_for_files_that_is_none_is_refused(tmp_path, text):
+    with pytest.raises(BadInput, match=r"files = .* \(from DAYBREAK_FILES\): write a folder"):
+        config.resolve(cwd=tmp_path, environ={"DAYBREAK_FILES": text})

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from daybreak.api.resources import ResourceInfo
     from daybreak.api.stats import Stats
     from daybreak.api.trends import Trends
+    from daybreak.files import FileStore
     from daybreak.runs.run import Run
     from daybreak.runs.run_info import RunInfo
     from daybreak.runs.submission import SweepPlan
@@ -63,8 +64,9 @@ class Daybreak:
     """An app: tasks, and the store that holds their jobs. Connections open on first use.
 
     The store is `url`; without it the one that DAYBREAK_URL, daybreak.toml or pyproject.toml names; without those the
-    file daybreak.db in the working directory. `imports` names modules that define more tasks. `by` is recorded with
-    every change made through this app."""
+    file daybreak.db in the working directory. `files` is where the contents of files are kept: a folder,
+    s3://bucket/prefix, or "store"; by default in a folder beside a SQLite file, else in the store. `imports` names
+    modules that define more tasks. `by` is recorded with every change made through this app."""
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Daybreak:
         name: str = "",
         by: str | None = None,
         imports: Iterable[str] = (),
+        files: str | None = None,
         world: World | None = None,
     ) -> None:
         self.name = name
@@ -80,6 +83,7 @@ class Daybreak:
         self.program = Program()
         self.imports = [imports] if isinstance(imports, str) else list(imports)
         self._url = url
+        self._files = files
         self.world = world or RealWorld()
         self.hooks = Hooks(self.world)
         self._settings: config.Settings | None = None
@@ -95,7 +99,7 @@ class Daybreak:
         if self._settings is None:
             from daybreak import config  # noqa: PLC0415
 
-            self._settings = config.resolve(self._url)
+            self._settings = config.resolve(self._url, files=self._files)
         return self._settings
 
     def use(self, url: str) -> None:
@@ -115,7 +119,11 @@ class Daybreak:
                 if self._open_sessions is None:
                     url, connect_timeout = self.settings.url, ConnectTimeout(self.world)
                     self._open_sessions = Sessions(
-                        lambda: store_for(url, connect_timeout), self.world, self.by, connect_timeout
+                        lambda: store_for(url, connect_timeout),
+                        self.world,
+                        self.by,
+                        connect_timeout,
+                        (self.settings.files, url),
                     )
         return self._open_sessions
 
@@ -129,6 +137,10 @@ class Daybreak:
     async def client(self) -> Client:
         """The async client of the running loop, for operations that have no method here."""
         return await self._sessions.client()
+
+    async def file_store(self) -> FileStore:
+        """The contents of files and large results, for use on the running loop."""
+        return await self._sessions.files.store()
 
     # -- declarations --------------------------------------------------------------------------------------------------
 
@@ -243,7 +255,8 @@ class Daybreak:
             size = PAGE if left is None else min(left, PAGE)
             page = await self._sessions.here(self._page(where, size, cursor))
             for job in page.jobs:
-                yield info_of(job, self.program)
+                whole, decode = await self._sessions.files.whole(job)
+                yield info_of(whole, self.program, decode)
             left = None if left is None else left - len(page.jobs)
             if (cursor := page.cursor) is None:
                 return

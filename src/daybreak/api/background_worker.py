@@ -88,6 +88,7 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
         target=target or "",
         imports=_modules(app),
         url=app.settings.url,
+        blobs=await app._sessions.files.blobs(),  # noqa: SLF001 - the app and its workers are one part
     )
     return Worker(
         client.store,

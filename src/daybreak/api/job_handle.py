@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from daybreak import values
+from daybreak.api.app_files import Decode
 from daybreak.api.job_info import JobInfo, info_of
 from daybreak.api.job_outcome import JobOutcome
 from daybreak.api.job_release import release_job
@@ -70,7 +71,8 @@ class JobHandle(Generic[R]):
     async def aoutcome(self, timeout: object = None) -> JobOutcome[R]:  # noqa: ASYNC109
         """Wait until the job has ended and return how it ended. A failed or cancelled job raises nothing here. Raises
         ResultTimeout after `timeout`."""
-        return JobOutcome(await self.await_(timeout), self._decoded)
+        job, decode = await self._sessions.files.whole(await self.await_(timeout))
+        return JobOutcome(job, lambda job: self._decoded(job, decode))
 
     outcome = blocking(aoutcome)
 
@@ -111,19 +113,20 @@ class JobHandle(Generic[R]):
             f"daybreak: no live worker knows the task {job.spec.task!r}{version}; {advice}", file=sys.stderr
         )
 
-    def _decoded(self, job: Job) -> R:
+    def _decoded(self, job: Job, decode: Decode) -> R:
         if job.result is None:
             return None  # type: ignore[return-value]
         if job.spec.task in self._program:
-            return self._program[job.spec.task].result.decode(job.result)  # type: ignore[no-any-return]
-        return values.decode(job.result)  # type: ignore[no-any-return]
+            return decode(self._program[job.spec.task].result.decode, job.result)  # type: ignore[no-any-return]
+        return decode(values.decode, job.result)  # type: ignore[no-any-return]
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
     @on_store_loop
     async def ainfo(self) -> JobInfo:
         """Return the job as it is now, with its arguments and its result as values."""
-        return info_of(await (await self._sessions.client()).get(self.id), self._program)
+        job, decode = await self._sessions.files.whole(await (await self._sessions.client()).get(self.id))
+        return info_of(job, self._program, decode)
 
     info = blocking(ainfo)
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from daybreak import values
+from daybreak.api.app_files import Decode, decode_plain
 from daybreak.core.errors import DaybreakError
 from daybreak.core.model import Failure, Job
 from daybreak.tasks.registry import Definition, Program
@@ -70,14 +71,15 @@ class JobInfo(Job, frozen=True, gc=True, kw_only=True):
         return self.failure
 
 
-def info_of(job: Job, program: Program) -> JobInfo:
-    """Decode the job's values. Never fails: a job whose values cannot be decoded must still be visible."""
+def info_of(job: Job, program: Program, decode: Decode = decode_plain) -> JobInfo:
+    """Decode the job's values. Never fails: a job whose values cannot be decoded must still be visible. `decode` finds
+    the contents of files."""
     spec = job.spec
     task = program[spec.task] if spec.task in program else None  # noqa: SIM401 - a Program is no dict
     fields = {name: getattr(job, name) for name in Job.__struct_fields__}
-    fields["result"] = None if job.result is None else _result(job.result, task)
+    fields["result"] = None if job.result is None else _result(job.result, task, decode)
     same_version = task if task is not None and task.version == spec.version else None
-    return JobInfo(**fields, args=_args(spec.args, same_version))
+    return JobInfo(**fields, args=decode(lambda data: _args(data, same_version), spec.args))
 
 
 def _args(data: bytes, task: Definition | None) -> dict[str, Any]:
@@ -85,8 +87,8 @@ def _args(data: bytes, task: Definition | None) -> dict[str, Any]:
     return args if isinstance(args, dict) else {"": args}
 
 
-def _result(data: bytes, task: Definition | None) -> Any:
-    return _read(data, None if task is None else task.result.decode)
+def _result(data: bytes, task: Definition | None, decode: Decode) -> Any:
+    return decode(lambda data: _read(data, None if task is None else task.result.decode), data)
 
 
 def _read(data: bytes, by_annotations: Callable[[bytes], Any] | None) -> Any:

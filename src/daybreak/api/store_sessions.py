@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
+from daybreak.api.app_files import AppFiles
 from daybreak.api.portal import Portal
 from daybreak.client.client import Client
 from daybreak.client.connect_timeout import ConnectTimeout
@@ -28,10 +29,16 @@ FLUSH_TIMEOUT: Final = timedelta(seconds=2)  # for writing the measured duration
 
 
 class Sessions:
-    """The open clients of an app, by event loop. `connect_timeout` is the one that `make` passes to its stores."""
+    """The open clients of an app, by event loop. `connect_timeout` is the one that `make` passes to its stores. `files`
+    is the setting of that name and the URL of the store."""
 
     def __init__(
-        self, make: Callable[[], Store], world: World, by: str, connect_timeout: ConnectTimeout | None = None
+        self,
+        make: Callable[[], Store],
+        world: World,
+        by: str,
+        connect_timeout: ConnectTimeout | None = None,
+        files: tuple[str | None, str] = (None, ""),
     ) -> None:
         self.portal = Portal()
         self.world = world
@@ -46,6 +53,7 @@ class Sessions:
         self._blocking_store: InsertsNow | None = None
         self.provided: dict[str, object] = {}  # the declared settings of resources that were written to the store
         self.new_id = Ids(world)
+        self.files = AppFiles(self, *files)
         self.portal.on_fork(self._forget)
         self.portal.on_close(self.aclose)
 

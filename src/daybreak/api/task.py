@@ -27,6 +27,7 @@ from daybreak.tasks.context import Context, current
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.options import JobOptions, check_job_options
 from daybreak.tasks.registry import Definition, Program, Upgrade
+from daybreak.values.file import MARK, NotStored
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -108,7 +109,14 @@ class Task(Generic[P, R]):
         """Submit a job with the function's own arguments; it is accepted and durable when this returns. Set options
         with using(...) first."""
         refuse_during_import("submit")
-        plain = self._spec(check_size(self.name, self.definition.arguments.encode(args, kwargs)), args, kwargs)
+        try:
+            encoded = self.definition.arguments.encode(args, kwargs)
+            has_files = MARK in encoded
+        except NotStored:
+            has_files = True
+        if has_files:
+            encoded = self._sessions.files.encode(lambda: self.definition.arguments.encode(args, kwargs))
+        plain = self._spec(check_size(self.name, encoded), args, kwargs)
         spec = self._with_resources(plain, args, kwargs)
         if spec.options.resources:
             self._provide(spec)
@@ -124,7 +132,8 @@ class Task(Generic[P, R]):
         """Submit a job with the function's own arguments; it is accepted and durable when this returns. Set options
         with using(...) first."""
         refuse_during_import("submit")
-        plain = self._spec(self.definition.arguments.encode(args, kwargs), args, kwargs)
+        encoded = await self._aencoded(partial(self.definition.arguments.encode, args, kwargs))
+        plain = self._spec(encoded, args, kwargs)
         spec = self._with_resources(plain, args, kwargs)
         if spec.options.resources:
             await self._sessions.here(self._aprovide(spec))
@@ -135,6 +144,15 @@ class Task(Generic[P, R]):
         self._app.hooks.submitted(spec, job)
         return self._handle(job)
 
+    async def _aencoded(self, encode: Callable[[], bytes]) -> bytes:
+        """The encoded arguments, once the files among them are stored."""
+        try:
+            encoded = encode()
+            has_files = MARK in encoded
+        except NotStored:
+            has_files = True
+        return await self._sessions.files.aencode(encode) if has_files else encoded
+
     async def _accept(self, spec: JobSpec) -> str:
         return await (await self._sessions.client()).submit(spec)
 
@@ -143,7 +161,7 @@ class Task(Generic[P, R]):
         """Submit one job for each row of named arguments, in few transactions. All rows and their keys are checked
         before the first row is sent. If a full queue or a conflict refuses a row, the error names that row."""
         refuse_during_import("submit_many")
-        specs = list(self._rows(rows))
+        specs = await self._specs_of(rows)
         if "id" in self._options and len(specs) > 1:
             raise BadInput("using(id=...) names one job, but submit_many and map make a job per row: leave the id out")
         if "tx" in self._options:
@@ -168,8 +186,9 @@ class Task(Generic[P, R]):
                 self._app.hooks.submitted(spec, job)
         return handles
 
-    def _rows(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[JobSpec]:
-        encode = self.definition.arguments.encode_named
+    async def _specs_of(self, rows: Iterable[Mapping[str, Any]]) -> list[JobSpec]:
+        encode, files = self.definition.arguments.encode_named, self._sessions.files
+        specs: list[JobSpec] = []
         for number, given in enumerate(_each("submit_many", rows)):
             if (row := _named(given)) is None:
                 expected = ", ".join(f"{name!r}: ..." for name in self.definition.parameters)
@@ -179,9 +198,17 @@ class Task(Generic[P, R]):
                 )
             try:
                 named = dict(row)
-                yield self._with_resources(self._spec(check_size(self.name, encode(row)), (), named), (), named)
+                try:
+                    encoded = encode(row)
+                    has_files = MARK in encoded and not files.knows(encoded)
+                except NotStored:
+                    has_files = True
+                if has_files:
+                    encoded = await files.aencode(partial(encode, row))
+                specs.append(self._with_resources(self._spec(check_size(self.name, encoded), (), named), (), named))
             except BadInput as error:
                 raise type(error)(f"row {number}: {error}") from None
+        return specs
 
     submit_many = blocking(asubmit_many)
 
@@ -307,8 +334,9 @@ async def prepare(task: Task[..., Any], named: Mapping[str, Any], *, by: str) ->
     """Build the job that `task.submit(**named)` would submit, for a caller named `by`, without submitting it. The app's
     rules are applied, and the resources' declared settings are stored. For servers, which submit for others."""
     arguments = dict(named)
-    encoded = check_size(task.name, task.definition.arguments.encode_named(arguments))
-    plain = msgspec.structs.replace(task._spec(encoded, (), arguments), by=by)  # noqa: SLF001 - of this module
+    encoded = await task._aencoded(partial(task.definition.arguments.encode_named, arguments))  # noqa: SLF001 - of this module
+    check_size(task.name, encoded)
+    plain = msgspec.structs.replace(task._spec(encoded, (), arguments), by=by)  # noqa: SLF001
     spec = task._with_resources(plain, (), arguments)  # noqa: SLF001
     if spec.options.resources:
         await task._aprovide(spec)  # noqa: SLF001

@@ -19,10 +19,13 @@ from daybreak import config
 from daybreak.cli.output import note
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, DaybreakError, StoreUnavailable, TargetNotFound
+from daybreak.core.model import Job
 from daybreak.core.text import safe
+from daybreak.files import FileStore, open_blobs
 from daybreak.store.protocol import Store
 from daybreak.stores import store_for
 from daybreak.system.platform import whoami
+from daybreak.system.ports import RealWorld
 
 T = TypeVar("T")
 COMMANDS = "exec"  # the task that runs command lines; only workers with --allow-commands know it
@@ -141,6 +144,15 @@ class Session:
             yield Client(store, by=whoami())
         finally:
             await store.close()
+
+    async def files(self, client: Client) -> FileStore:
+        """The contents of files and large results."""
+        blobs = await open_blobs(self.settings.files, self.settings.url, client.store)
+        return FileStore(blobs, client.store, RealWorld())
+
+    async def with_result(self, client: Client, job: Job) -> Job:
+        """The job with its whole result, also if that is large."""
+        return await (await self.files(client)).with_result(job)
 
     def command(self, *words: str) -> str:
         """A command to type next, on the same store as this one. Words after `--` belong to another program."""

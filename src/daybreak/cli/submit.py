@@ -20,6 +20,7 @@ from daybreak.core.errors import BadInput
 from daybreak.core.model import JobSpec
 from daybreak.core.text import safe
 from daybreak.policy.resources import Resource, needs_of
+from daybreak.values.file import Content, collecting
 
 
 @click.command("submit", short_help="Submit a job and print its id.")
@@ -54,9 +55,11 @@ def command(task: str, words: tuple[str, ...], args_file: str | None, version: i
     app = here.loaded if here.target else None
 
     # Check the arguments before the store is opened: a typing error must not create a store.
-    args = None if app is None else arguments_of(app, task, texts, named)
+    args, contents = (None, []) if app is None else arguments_of(app, task, texts, named)
 
     async def submitted(client: Client) -> int:
+        for content in contents:
+            await (await here.files(client)).put(content)
         if app is None or args is None:
             spec = _untyped(client, task, arguments.untyped(texts, named), version, how)
         else:
@@ -73,8 +76,10 @@ def command(task: str, words: tuple[str, ...], args_file: str | None, version: i
 store_options(command)
 
 
-def arguments_of(app: Any, task: str, texts: dict[str, str], named: dict[str, Any]) -> bytes:
-    return arguments.typed(app.program[task].arguments, texts, named)
+def arguments_of(app: Any, task: str, texts: dict[str, str], named: dict[str, Any]) -> tuple[bytes, list[Content]]:
+    """The encoded arguments, and the contents of the files among them."""
+    with collecting() as contents:
+        return arguments.typed(app.program[task].arguments, texts, named), list(contents.values())
 
 
 def _untyped(client: Client, task: str, args: dict[str, Any], version: int | None, how: How) -> JobSpec:

@@ -105,7 +105,7 @@ async def submit_job(client: Client, spec: JobSpec, how: How) -> Job | None:
     job_id = await client.submit(spec)
     if how.wait:
         note(f"submitted {job_id}")
-        job = await wait_for(client, job_id, how.timeout_wait)
+        job = await session().with_result(client, await wait_for(client, job_id, how.timeout_wait))
         if how.as_json:
             await _say_job(client, job)
         return job

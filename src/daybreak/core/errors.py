@@ -4,6 +4,7 @@ DaybreakError
 ├── BadInput (ValueError)          the call is wrong and can never succeed; the message shows the right spelling
 │   ├── TooLarge                   over a stated limit of size or depth
 │   ├── NotEncodable               a value that would not be equal after encoding and decoding
+│   ├── BadFile                    a file that cannot be read, or that changed while it was read
 │   ├── BadArguments               arguments that do not fit the task's function; the message names the parameter
 │   ├── UnknownTask                no task has this name; the message suggests the closest one
 │   ├── TargetNotFound             the module that a worker was given has no app
@@ -86,6 +87,10 @@ class TooLarge(BadInput):
 
 class NotEncodable(BadInput):
     """A value would not be equal after it was encoded and decoded."""
+
+
+class BadFile(BadInput):
+    """A file cannot be read, is not a regular file, or was changed while it was read."""
 
 
 class BadArguments(BadInput):

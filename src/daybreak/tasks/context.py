@@ -42,6 +42,14 @@ class TaskReporter(Protocol):
         """As `keep`."""
         ...
 
+    def move_file(self, digest: str, *, up: bool) -> None:
+        """Copy a content from the store to the cache of this machine, or `up` to the store. Raises what prevents it."""
+        ...
+
+    async def amove_file(self, digest: str, *, up: bool) -> None:
+        """As `move_file`."""
+        ...
+
 
 class NoReporter:
     """Reports nothing: for a task that is called as a plain function."""
@@ -51,6 +59,10 @@ class NoReporter:
     def keep(self, checkpoint: bytes) -> None: ...
 
     async def akeep(self, checkpoint: bytes) -> None: ...
+
+    def move_file(self, digest: str, *, up: bool) -> None: ...
+
+    async def amove_file(self, digest: str, *, up: bool) -> None: ...
 
 
 class Context:
@@ -204,6 +216,14 @@ class Context:
     def ask_to_stop(self, why: str) -> None:
         """Set `cancelled`. The task sees it when it looks."""
         self._stop = why
+
+    def move_file(self, digest: str, *, up: bool) -> None:
+        """Copy a content from the store to the cache of this machine, or `up` to the store."""
+        self._reporter.move_file(digest, up=up)
+
+    async def amove_file(self, digest: str, *, up: bool) -> None:
+        """As `move_file`, for async tasks."""
+        await self._reporter.amove_file(digest, up=up)
 
     @property
     def stopping(self) -> str | None:

@@ -70,7 +70,7 @@ class InlineSessions(Sessions):
     """One store for all loops. After every call, the jobs that are due run."""
 
     def __init__(self, run: Inline, portal: Portal, by: str) -> None:
-        super().__init__(lambda: run.store, run.clock, by)
+        super().__init__(lambda: run.store, run.clock, by, files=(run.files.as_uri(), ""))
         self.portal = portal
         self._run = run
         self._client = InlineClient(run, by)
@@ -167,6 +167,10 @@ class InlineVoice:
 
     async def akeep(self, checkpoint: bytes) -> None:
         self.keep(checkpoint)
+
+    def move_file(self, digest: str, *, up: bool) -> None: ...  # files are in a folder: nothing is copied
+
+    async def amove_file(self, digest: str, *, up: bool) -> None: ...
 
     def _say(self, beat: Beat) -> bool:
         return driven(self._store.extend([beat]))[0].held

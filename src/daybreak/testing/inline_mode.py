@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, Final, Self
 
@@ -21,6 +25,7 @@ from daybreak.store.protocol import LATEST, Inserted, Verdict
 from daybreak.tasks.context import Context
 from daybreak.testing.clock import HandClock
 from daybreak.testing.inline_doubles import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
+from daybreak.worker.child.job_files import JobFiles
 from daybreak.worker.child.runner import Runner
 from daybreak.worker.child.setup import enter_setups
 from daybreak.worker.child.working_directory import WorkingDirectory
@@ -54,6 +59,7 @@ class Inline:
         self.app = app
         self.clock = clock
         self.store = InlineStore(clock)
+        self.files = Path(tempfile.gettempdir()) / f"daybreak-inline-{secrets.token_hex(8)}"
         self._tries = tries
         self._portal = InlinePortal()
         self._sessions = InlineSessions(self, self._portal, app.by)
@@ -119,7 +125,9 @@ class Inline:
                 if isinstance(given, dict):
                     shared.__dict__.update(values.decode(values.encode(given, "lifespan")))
             await around.enter_async_context(await enter_setups(app.program.setups, shared))
-            self._runner = Runner(app.program, shared)
+            around.callback(shutil.rmtree, self.files, ignore_errors=True)
+            blobs = await self._sessions.files.blobs()
+            self._runner = Runner(app.program, shared, files=JobFiles(blobs.location if blobs else ""))
             self._around = around.pop_all()
 
     def _replace(self, where: object, name: str, value: object) -> None:

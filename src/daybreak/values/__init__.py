@@ -7,8 +7,9 @@ and structs.
 
 from daybreak.values.arguments import Arguments
 from daybreak.values.display import shown
+from daybreak.values.file import File
 from daybreak.values.result import Result
 from daybreak.values.secret import Secret
 from daybreak.values.tagged_json import DEPTH_LIMIT, decode, encode
 
-__all__ = ["DEPTH_LIMIT", "Arguments", "Result", "Secret", "decode", "encode", "shown"]
+__all__ = ["DEPTH_LIMIT", "Arguments", "File", "Result", "Secret", "decode", "encode", "shown"]

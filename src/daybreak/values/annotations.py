@@ -17,8 +17,9 @@ from daybreak.values.classes import Fields, ModelCodec, PydanticCodec, RecordCla
 from daybreak.values.codec import AnyCodec, Codec, InstanceCodec
 from daybreak.values.containers import CollectionCodec, DictCodec, FixedTupleCodec, UnionCodec
 from daybreak.values.errors import numpy_class
+from daybreak.values.file import File
 from daybreak.values.hints import Unresolved, annotation_text, hints_of
-from daybreak.values.scalars import SCALARS, NumpyCodec, PathCodec
+from daybreak.values.scalars import SCALARS, FileCodec, NumpyCodec, PathCodec
 from daybreak.values.secret import Secret
 from daybreak.values.secrets import ForeignSecretCodec, SecretCodec
 
@@ -82,6 +83,8 @@ class Codecs:
             return scalar
         if kind is object or kind is Any:
             return _ANY
+        if kind is File:
+            return FileCodec()
         if kind is Secret:
             return SecretCodec(name, self.of(args[0], bound) if args else _ANY)
         if kind is tuple:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
 
 from daybreak.core.errors import BadArguments
 from daybreak.values.errors import Refusal
+from daybreak.values.file import checked_digest, digests_in, write_content
 from daybreak.values.lazy import once
 from daybreak.values.tagged_json import TAG, Write, decode, read_json, split_tag, to_tagged, write_json
 
 if TYPE_CHECKING:
     from daybreak.values.codec import Codec
+
+SPILLED: Final = "file result"
+_SPILL_MARK: Final = b'{"$":["file result",'
 
 
 class Result:
@@ -58,6 +64,22 @@ class Result:
             if split_tag(raw)[0] != "any":
                 return self._codec.read(raw)
         return decode(data)  # written with tags, or by an earlier annotation
+
+
+def spilled(encoded: bytes) -> bytes:
+    """What is stored of a large result: the digest of its encoded form, and those of what it refers to itself."""
+    described = write_content(encoded, "a large result")
+    holds = [{TAG: ["file", {"sha256": digest}]} for digest in sorted(digests_in(encoded))]
+    return write_json({TAG: [SPILLED, {**described, "holds": holds} if holds else described]})
+
+
+def spilled_digest(encoded: bytes) -> str | None:
+    """The digest of a large result that is stored elsewhere; None if this is the result itself."""
+    if not encoded.startswith(_SPILL_MARK):
+        return None
+    with suppress(Refusal, LookupError, TypeError, ValueError, msgspec.DecodeError):
+        return checked_digest(split_tag(read_json(encoded))[1])
+    return None
 
 
 def _return_annotation(function: Callable[..., Any]) -> Any:

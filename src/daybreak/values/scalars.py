@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import PurePath
@@ -14,6 +15,7 @@ from uuid import UUID
 from daybreak.core.units import duration
 from daybreak.values.codec import Codec
 from daybreak.values.errors import mismatch
+from daybreak.values.file import File, read_file
 from daybreak.values.tagged_json import (
     HIGHEST,
     LOWEST,
@@ -221,6 +223,31 @@ class PathCodec(Codec):
 
     def parse(self, text: str) -> Any:
         return self._kind(text)
+
+
+class FileCodec(Codec):
+    """A File. On the command line, the path of a file."""
+
+    kinds = (File,)
+
+    def __init__(self) -> None:
+        super().__init__("File")
+
+    def write(self, value: Any, depth: int, /) -> object:
+        if type(value) is not File:
+            raise self.mismatch(value, "; write File('path of the file')")
+        return to_tagged(value, depth)
+
+    def read(self, raw: Any) -> Any:
+        name, inner = split_tag(raw)
+        # A path in plain JSON is refused: it would be read on the machine that decodes it.
+        if name in {None, "file"} and isinstance(inner, dict):
+            with suppress(LookupError, TypeError, ValueError):
+                return read_file(inner)
+        raise self.mismatch(from_tagged(raw), "; write its sha256, size and name")
+
+    def parse(self, text: str) -> Any:
+        return File(text.removeprefix("@"))
 
 
 class NumpyCodec(Codec):

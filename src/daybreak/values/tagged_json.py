@@ -6,6 +6,7 @@
 {"$": ["dict", {"$": 1}]}          a dict with a key "$" of its own
 {"$": ["secret", "hunter2"]}       a Secret and its content
 {"$": ["as", ["Circle", {...}]]}   a class in a union, and its plain form
+{"$": ["file", {"sha256": ...}]}   a File: its digest, its size and its name
 {"$": ["any", ...]}                a result that does not match its annotation, to be read without it
 """
 
@@ -25,6 +26,7 @@ import msgspec
 from daybreak.core.errors import BadInput, NotEncodable, TooLarge
 from daybreak.core.units import MICROSECOND
 from daybreak.values.errors import DEPTH_LIMIT, Refusal, not_encodable, numpy_class, short_repr, step, too_deep
+from daybreak.values.file import File, read_file, write_file
 from daybreak.values.secret import Secret
 
 __all__ = ["DEPTH_LIMIT", "decode", "encode"]
@@ -83,6 +85,8 @@ def to_tagged(value: Any, depth: int) -> object:
         return write_set(value, to_tagged, depth)
     if kind is Secret:
         return {TAG: ["secret", to_tagged(value.reveal(), depth + 1)]}
+    if kind is File:
+        return {TAG: ["file", write_file(value)]}
     if type(number := from_numpy(value)) is not kind:
         return to_tagged(number, depth)
     raise not_encodable(value)
@@ -270,6 +274,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "dict": lambda inner: {key: from_tagged(item) for key, item in inner.items()},
     "map": lambda inner: {from_tagged(key): from_tagged(item) for key, item in inner},
     "secret": lambda inner: Secret(from_tagged(inner)),
+    "file": read_file,
     "as": lambda inner: from_tagged(inner[1]),
     "any": from_tagged,
 }

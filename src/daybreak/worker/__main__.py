@@ -19,6 +19,7 @@ from daybreak.system import platform
 from daybreak.tasks.registry import Program
 from daybreak.worker.child.async_loop import AsyncChild
 from daybreak.worker.child.exact_timers import exact_loop
+from daybreak.worker.child.job_files import JobFiles
 from daybreak.worker.child.runner import Runner
 from daybreak.worker.child.setup import enter_setups
 from daybreak.worker.child.sync_loop import SyncChild
@@ -95,7 +96,7 @@ def serve(
 
     With `own_process` the working directory is restored after jobs, and their log lines go to the supervisor."""
     shared = SimpleNamespace(**values.decode(hello.shared))
-    runner = Runner(program, shared, hello.scratch, own_process=own_process)
+    runner = Runner(program, shared, hello.scratch, own_process=own_process, files=JobFiles(hello.files))
     log_level = hello.log_level if own_process else None
     try:
         if hello.is_async:

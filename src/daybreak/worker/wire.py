@@ -36,6 +36,7 @@ class Hello(Struct, array_like=True, tag=0, kw_only=True):
     commands: bool
     log_level: int
     scratch: str
+    files: str = ""  # the URL of the place where contents are kept; empty if that is the store
 
 
 class Work(Struct, array_like=True, gc=False):
@@ -95,7 +96,16 @@ class GetStack(Struct, array_like=True, tag=6):
     fence: int
 
 
-ToChild = Hello | Run | Stop | CheckpointSaved | Recall | Exit | GetStack
+class FileMoved(Struct, array_like=True, tag=7):
+    """The answer to `MoveFile` with the same token; `error` is empty if the content was copied."""
+
+    seq: int
+    token: int
+    error: str = ""
+    is_permanent: bool = False
+
+
+ToChild = Hello | Run | Stop | CheckpointSaved | Recall | Exit | GetStack | FileMoved
 
 
 # -- to the supervisor -------------------------------------------------------------------------------------------------
@@ -170,13 +180,25 @@ class Stack(Struct, array_like=True, tag=7):
     text: str
 
 
+class MoveFile(Struct, array_like=True, tag=9):
+    """Copy a content from the store to the cache of this machine, or `up` to the store; answer with `FileMoved`."""
+
+    seq: int
+    fence: int
+    token: int
+    digest: str
+    up: bool
+
+
 class ListenerThread(Struct, array_like=True, tag=8):
     """The native id of the thread in which a child reads messages: its activity is not that of a job."""
 
     thread: int
 
 
-ToSupervisor = Ready | SetupFailed | Report | Progress | SaveCheckpoint | Returned | LogLine | Stack | ListenerThread
+ToSupervisor = (
+    Ready | SetupFailed | Report | Progress | SaveCheckpoint | Returned | LogLine | Stack | ListenerThread | MoveFile
+)
 
 _encoder = msgspec.msgpack.Encoder()
 to_child: Final = msgspec.msgpack.Decoder(ToChild)

@@ -32,7 +32,7 @@ def result(job_id: str, wait: bool, timeout_wait: timedelta | None, raw: bool) -
         job = await found(client, job_id)
         if not job.is_final and (wait or timeout_wait is not None):
             job = await wait_for(client, job.id, timeout_wait)
-        return say_outcome(job, raw=raw)
+        return say_outcome(await session().with_result(client, job), raw=raw)
 
     return session().run(print_result)
 

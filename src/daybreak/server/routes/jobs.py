@@ -154,6 +154,7 @@ async def show_job(call: Call[None, None]) -> Any:
 async def show_result(call: Call[None, None]) -> Any:
     """200 with the result or the error once the job is final; 202 until then."""
     client, job = await found_job(call)
+    job = await (await call.server.app.file_store()).with_result(job)
     [view] = await job_views(client, [job])
     data = {name: view[name] for name in ("id", "state", "reason", "result", "error", "progress")}
     if job.is_final:

@@ -25,6 +25,7 @@ from daybreak.worker.wire import (
     CheckpointSaved,
     Ended,
     Exit,
+    FileMoved,
     GetStack,
     Recall,
     Returned,
@@ -116,6 +117,8 @@ class AsyncChild:
                     self._write(frame(Stack(seq, fence, stack_of_task(job.task))))
             case CheckpointSaved(seq, token, held):
                 self._reporting.on_checkpoint_saved(seq, token, held=held)
+            case FileMoved():
+                self._reporting.on_file_moved(message)
             case Recall():
                 self._write(frame(Returned(self._waiting.clear())))
             case Exit():
@@ -131,7 +134,7 @@ class AsyncChild:
             self._flush()
 
     def on_disconnect(self) -> None:
-        self._reporting.fail_pending_checkpoints()
+        self._reporting.fail_pending_replies()
         if not self._leaving.is_set():
             self._orphaned = True
             self._leaving.set()

@@ -9,12 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
-from daybreak.core.errors import DaybreakError, LeaseLost
+from daybreak.core.errors import DaybreakError, LeaseLost, Permanent, StoreUnavailable
 from daybreak.core.model import Failure
 from daybreak.core.units import clean
-from daybreak.worker.wire import Ended, LogLine, Progress, Report, SaveCheckpoint, Work, frame
+from daybreak.worker.wire import Ended, FileMoved, LogLine, MoveFile, Progress, Report, SaveCheckpoint, Work, frame
 
 PROGRESS_INTERVAL: Final = 0.1  # seconds between two progress messages of one job
 MAX_LINE_CHARS: Final = 16_000
@@ -27,6 +27,7 @@ class Reporting:
         self._send = send
         self._tokens = itertools.count(1)
         self._pending_checkpoints: dict[tuple[int, int], Callable[[bool], None]] = {}
+        self._pending_files: dict[tuple[int, int], Callable[[FileMoved], None]] = {}
         self._delayed_progress: dict[int, Progress] = {}
         self._sent_at: dict[int, float] = {}
         self._wake: threading.Event | None = None
@@ -77,8 +78,24 @@ class Reporting:
         if on_saved is not None:
             on_saved(held)
 
-    def fail_pending_checkpoints(self) -> None:
-        """The supervisor is gone and will not reply: end every wait for a checkpoint with LeaseLost."""
+    def move_file(self, work: Work, digest: str, up: bool, on_moved: Callable[[FileMoved], None]) -> None:
+        """Ask the supervisor to copy a content."""
+        token = next(self._tokens)
+        self._pending_files[work.seq, token] = on_moved
+        self._send(frame(MoveFile(work.seq, work.fence, token, digest, up)))
+
+    def on_file_moved(self, moved: FileMoved) -> None:
+        on_moved = self._pending_files.pop((moved.seq, moved.token), None)
+        if on_moved is not None:
+            on_moved(moved)
+
+    def fail_pending_replies(self) -> None:
+        """The supervisor is gone and will not reply: end every wait for a checkpoint with LeaseLost, and every wait for
+        a file with an error."""
+        while self._pending_files:
+            with contextlib.suppress(KeyError):
+                (seq, token), on_moved = self._pending_files.popitem()
+                on_moved(FileMoved(seq, token, "the worker is gone"))
         while self._pending_checkpoints:
             with contextlib.suppress(KeyError):
                 self._pending_checkpoints.popitem()[1](False)
@@ -124,10 +141,41 @@ class _JobReporter:
         if not await future:
             raise LeaseLost(self._work.job, self._work.fence)
 
+    def move_file(self, digest: str, *, up: bool) -> None:
+        replied = threading.Event()
+        replies: list[FileMoved] = []
 
-def _resolve(future: asyncio.Future[bool], held: bool) -> None:
+        def on_moved(moved: FileMoved) -> None:
+            replies.append(moved)
+            replied.set()
+
+        self._reporting.move_file(self._work, digest, up, on_moved)
+        replied.wait()
+        _raise_if_failed(replies[0])
+
+    async def amove_file(self, digest: str, *, up: bool) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[FileMoved] = loop.create_future()
+
+        def on_moved(moved: FileMoved) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_resolve, future, moved)
+
+        self._reporting.move_file(self._work, digest, up, on_moved)
+        _raise_if_failed(await future)
+
+
+def _raise_if_failed(moved: FileMoved) -> None:
+    if moved.error:
+        raise (Permanent if moved.is_permanent else StoreUnavailable)(moved.error)
+
+
+T = TypeVar("T")
+
+
+def _resolve(future: asyncio.Future[T], answer: T) -> None:
     if not future.done():
-        future.set_result(held)
+        future.set_result(answer)
 
 
 def _is_on_event_loop() -> bool:

@@ -7,18 +7,22 @@ import contextlib
 import os
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from daybreak import values
-from daybreak.core.errors import BadArguments, DaybreakError, Permanent, Suspend, TooLarge
+from daybreak.core.errors import BadArguments, DaybreakError, Permanent, StoreError, Suspend, TooLarge
 from daybreak.core.model import Failure
 from daybreak.core.units import clean
 from daybreak.tasks.context import MAX_STORED_BYTES, Context, TaskReporter, current
 from daybreak.tasks.registry import Definition, Program
+from daybreak.values.file import MARK, NotStored
 from daybreak.worker.child.failures import failure_of, message_of
 from daybreak.worker.child.forked import exit_if_forked
+from daybreak.worker.child.job_files import SPILL_ABOVE, JobFiles
 from daybreak.worker.child.working_directory import WorkingDirectory
 from daybreak.worker.wire import Ended, Work
+
+_RESULT_ERRORS: Final = (DaybreakError, ValueError, TypeError, RecursionError, OSError)
 
 
 class Runner:
@@ -33,8 +37,10 @@ class Runner:
         scratch: str | None = None,
         *,
         own_process: bool = False,
+        files: JobFiles | None = None,
     ) -> None:
         self._own_process = own_process
+        self._files = files
         self._directory: WorkingDirectory | None = None
         self._program = program
         self._scratch = scratch
@@ -74,6 +80,8 @@ class Runner:
         token = current.set(ctx)
         try:
             task = self._program[work.task]
+            if MARK in work.args and self._files is not None:
+                self._files.fetch(work.args, ctx)
             args, kwargs = self._arguments(task, work, ctx)
             if not self._program.wraps:
                 returned = task.function(*args, **kwargs)
@@ -82,7 +90,7 @@ class Runner:
                 with self._wrapped(ctx):
                     returned = task.function(*args, **kwargs)
             exit_if_forked(pid)
-            return _done(work, task, returned, started_at)
+            return self._done(work, task, returned, started_at, ctx)
         except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
             exit_if_forked(pid, error)
             return ended_by_error(work, ctx, error, started_at)
@@ -97,6 +105,8 @@ class Runner:
         current.set(ctx)
         try:
             task = self._program[work.task]
+            if MARK in work.args and self._files is not None:
+                await self._files.afetch(work.args, ctx)
             args, kwargs = self._arguments(task, work, ctx)
             if not self._program.wraps:
                 returned = await task.function(*args, **kwargs)
@@ -105,7 +115,7 @@ class Runner:
                 with self._wrapped(ctx):
                     returned = await task.function(*args, **kwargs)
             exit_if_forked(pid)
-            return _done(work, task, returned, started_at)
+            return await self._adone(work, task, returned, started_at, ctx)
         except BaseException as error:  # noqa: BLE001
             exit_if_forked(pid, error)
             return ended_by_error(work, ctx, error, started_at)
@@ -117,10 +127,51 @@ class Runner:
         if work.version != task.version:
             upgraded = task.upgraded(values.decode(stored), work.version)
             stored = task.arguments.encode_named(task.arguments.accept(upgraded))
-        args, kwargs = task.arguments.decode(stored)
+        if MARK in stored and self._files is not None:
+            args, kwargs = self._files.decode(task.arguments.decode, stored, ctx)
+        else:
+            args, kwargs = task.arguments.decode(stored)
         if task.takes_context:
             args = [ctx, *args]
         return args, kwargs
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def _done(self, work: Work, task: Definition, returned: object, started_at: float, ctx: Context) -> Ended:
+        try:
+            result = self._encoded_without_files(task, returned)
+            if result is None:
+                assert self._files is not None
+                result = self._files.encode(task.result.encode, returned, ctx)
+        except _RESULT_ERRORS as error:
+            return _unstorable(work, returned, error, started_at)
+        return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result)
+
+    async def _adone(self, work: Work, task: Definition, returned: object, started_at: float, ctx: Context) -> Ended:
+        try:
+            result = self._encoded_without_files(task, returned)
+            if result is None:
+                assert self._files is not None
+                result = await self._files.aencode(task.result.encode, returned, ctx)
+        except _RESULT_ERRORS as error:
+            return _unstorable(work, returned, error, started_at)
+        return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result)
+
+    def _encoded_without_files(self, task: Definition, returned: object) -> bytes | None:
+        """The encoded result; None if something of it must be stored as a file."""
+        try:
+            result = task.result.encode(returned)
+        except NotStored:
+            if self._files is None:
+                raise
+            return None
+        if len(result) > MAX_STORED_BYTES:
+            raise TooLarge(
+                f"it takes {len(result):,} bytes, more than {MAX_STORED_BYTES:,}; write a file and return a File"
+            )
+        if self._files is not None and (len(result) > SPILL_ABOVE or MARK in result):
+            return None
+        return result
 
     def _wrapped(self, ctx: Context) -> contextlib.AbstractContextManager[Any]:
         with contextlib.ExitStack() as around:
@@ -129,22 +180,14 @@ class Runner:
             return around.pop_all()
 
 
-def _done(work: Work, task: Definition, returned: object, started_at: float) -> Ended:
-    try:
-        result = task.result.encode(returned)
-        if len(result) > MAX_STORED_BYTES:
-            raise TooLarge(
-                f"it takes {len(result):,} bytes, more than {MAX_STORED_BYTES:,}; write a file and return its path"
-            )
-    except (DaybreakError, ValueError, TypeError, RecursionError) as error:
-        # The work is done and cannot be undone: show at least what it returned.
-        failure = Failure(
-            message=clean(f"its result cannot be stored: {error}\nrepr of the result: {_repr(returned)}"),
-            kinds=("daybreak.errors.NotEncodable", "ValueError"),
-            verdict="permanent",
-        )
-        return Ended(work.seq, work.fence, "failed", time.monotonic() - started_at, failure=failure)
-    return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result)
+def _unstorable(work: Work, returned: object, error: Exception, started_at: float) -> Ended:
+    # The work is done and cannot be undone: show at least what it returned.
+    failure = Failure(
+        message=clean(f"its result cannot be stored: {error}\nrepr of the result: {_repr(returned)}"),
+        kinds=("daybreak.errors.NotEncodable", "ValueError"),
+        verdict="transient" if isinstance(error, StoreError | OSError) else "permanent",
+    )
+    return Ended(work.seq, work.fence, "failed", time.monotonic() - started_at, failure=failure)
 
 
 def _repr(value: object) -> str:

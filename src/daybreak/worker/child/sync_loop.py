@@ -26,6 +26,7 @@ from daybreak.worker.wire import (
     CheckpointSaved,
     Ended,
     Exit,
+    FileMoved,
     Frames,
     GetStack,
     ListenerThread,
@@ -143,7 +144,7 @@ class SyncChild:
                         raise
                     except Exception:  # noqa: BLE001 - one bad message must not end the listener
                         _log.exception("a child process could not handle a message from its supervisor")
-        self._reporting.fail_pending_checkpoints()
+        self._reporting.fail_pending_replies()
         if not self._leaving:
             self._leaving = True
             self._on_orphaned()
@@ -162,6 +163,8 @@ class SyncChild:
                 self._send(frame(Stack(seq, fence, stack_of_thread(self._thread))))
             case CheckpointSaved(seq, token, held):
                 self._reporting.on_checkpoint_saved(seq, token, held=held)
+            case FileMoved():
+                self._reporting.on_file_moved(message)
             case Recall():
                 # The supervisor recalls work when a child has been silent for a while: outcomes may be waiting for the
                 # current job to end, so send them now.

@@ -18,9 +18,11 @@ from daybreak.worker.wire import (
     CheckpointSaved,
     Ended,
     Exit,
+    FileMoved,
     GetStack,
     ListenerThread,
     LogLine,
+    MoveFile,
     Progress,
     Ready,
     Recall,
@@ -81,6 +83,8 @@ class ChildListener(Protocol):
     def on_progress(self, lease: Lease, progress: Progress) -> None: ...
 
     def on_checkpoint(self, child: Child, lease: Lease, request: SaveCheckpoint) -> None: ...
+
+    def on_move_file(self, child: Child, held: HeldLease, request: MoveFile) -> None: ...
 
     def on_setup_failed(self, child: Child, error: str) -> None: ...
 
@@ -193,6 +197,9 @@ class Child:
     def confirm_checkpoint(self, request: SaveCheckpoint, *, held: bool) -> None:
         self._send(CheckpointSaved(request.seq, request.token, held))
 
+    def answer(self, moved: FileMoved) -> None:
+        self._send(moved)
+
     def request_stack(self, lease: Lease) -> None:
         self._send(GetStack(lease.seq, lease.fence))
 
@@ -233,6 +240,13 @@ class Child:
                 else:
                     held.alive_at = time.monotonic()
                     self.listener.on_checkpoint(self, held.lease, message)
+            case MoveFile(seq, fence):
+                held = self._find(seq, fence)
+                if held is None:
+                    self._send(FileMoved(seq, message.token, "the lease of this job was lost"))
+                else:
+                    held.alive_at = time.monotonic()
+                    self.listener.on_move_file(self, held, message)
             case Returned(jobs):
                 returned = [held for seq, fence in jobs if (held := self._find(seq, fence)) is not None]
                 for held in returned:

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from daybreak import values
+from daybreak.files import Blobs
 from daybreak.tasks.registry import Program
 from daybreak.worker.launcher import ChildHandle, ChildProcess, ChildThread
 from daybreak.worker.settings import WorkerSettings
@@ -30,6 +31,7 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
     target: str = ""
     imports: list[str] = []
     url: str = ""
+    blobs: Blobs | None = None  # where contents are kept; None if in the store
 
     def pools(self, shared: dict[str, Any]) -> list[Pool]:
         """One pool for sync tasks and one for async tasks, as far as there are any. `shared` is what the lifespan
@@ -64,6 +66,7 @@ class ChildPlan(Struct, frozen=True, kw_only=True):
                 commands=self.settings.allow_commands,
                 log_level=logging.getLogger("daybreak.job").getEffectiveLevel(),
                 scratch=str(Path(tempfile.gettempdir()) / f"daybreak-{secrets.token_hex(8)}"),
+                files="" if self.blobs is None else self.blobs.location,
             )
             if self.settings.isolation == "thread":
                 return ChildThread(hello, self.program)

@@ -19,6 +19,7 @@ from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.capacity import Capacity
 from daybreak.worker.supervisor.child import Child, HeldLease
 from daybreak.worker.supervisor.children import Children
+from daybreak.worker.supervisor.file_transfers import FileTransfers
 from daybreak.worker.supervisor.hang_detector import HangDetector
 from daybreak.worker.supervisor.heartbeats import Heartbeats
 from daybreak.worker.supervisor.lease_source import Tasks
@@ -26,7 +27,7 @@ from daybreak.worker.supervisor.outcomes import outcome_after_stop, outcome_of
 from daybreak.worker.supervisor.prefetch import MIN_DURATION, PrefetchedLeases, may_start_unmarked
 from daybreak.worker.supervisor.quarantine import Probation, Quarantine
 from daybreak.worker.supervisor.time_limits import TimeLimits, written_limit
-from daybreak.worker.wire import Ended, Progress, SaveCheckpoint, StopReason
+from daybreak.worker.wire import Ended, MoveFile, Progress, SaveCheckpoint, StopReason
 
 SUSPENDED_AFTER: Final = 0.5  # seconds between two checks after which this process must have been suspended
 COLLECT_FOR: Final = 0.004  # seconds to wait for more outcomes while children have enough work
@@ -70,6 +71,7 @@ class Pool:
         self.capacity = Capacity(self.children, self._quarantine, self._prefetched)
         self._checked_at = time.monotonic()
         self._limit_for: Callable[[Lease], timedelta | None] = written_limit
+        self._transfers: FileTransfers | None = None
 
     def use_heartbeats(self, heartbeats: Heartbeats) -> None:
         self._heartbeats = self._quarantine.heartbeats = heartbeats
@@ -77,6 +79,10 @@ class Pool:
     def use_limits(self, limit_for: Callable[[Lease], timedelta | None]) -> None:
         """Take the time limits of jobs from this function."""
         self._limit_for = limit_for
+
+    def use_files(self, transfers: FileTransfers) -> None:
+        """Copy contents for children through this."""
+        self._transfers = transfers
 
     def limit_of(self, lease: Lease) -> float | None:
         if lease.spec.options.timeout is None:
@@ -264,6 +270,10 @@ class Pool:
         self._heartbeats.save_checkpoint(
             lease, request.checkpoint, lambda held: child.confirm_checkpoint(request, held=held)
         )
+
+    def on_move_file(self, child: Child, held: HeldLease, request: MoveFile) -> None:
+        assert self._transfers is not None
+        self._transfers.begin(child, held, request)
 
     # -- children that start and end -----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from daybreak.client.trend_stats import TrendStats
 from daybreak.core.errors import BadInput, StoreError
 from daybreak.core.model import FINAL, Lease, Put, State
 from daybreak.core.units import moment
+from daybreak.files import FileStore
 from daybreak.services.runner import default_services, run
 from daybreak.store.protocol import Extended, OwnLoop, Store
 from daybreak.system import patience
@@ -27,6 +28,7 @@ from daybreak.worker.supervisor import worker_record
 from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.children import ChildImportFailed
 from daybreak.worker.supervisor.claim_loop import POLL_INTERVAL, ClaimLoop
+from daybreak.worker.supervisor.file_transfers import FileTransfers
 from daybreak.worker.supervisor.heartbeats import Heartbeats
 from daybreak.worker.supervisor.idle_check import is_idle
 from daybreak.worker.supervisor.lease_source import ExchangeResult, LocalSource, Settled
@@ -152,7 +154,9 @@ class Worker:
                 on_reply=self._on_heartbeat,
                 on_progress=None if self._listener is None else self._listener.progressed,
             )
+            transfers = FileTransfers(FileStore(self._plan.blobs, self._store, self._world))
             for pool in self._pools:
+                pool.use_files(transfers)
                 pool.use_heartbeats(heartbeats)
                 pool.use_limits(self._durations.limit_of)
             stack.push_async_callback(self._close_pools)
