@@ -65,6 +65,8 @@ from daybreak.store.protocol import (
 from daybreak.system import patience
 from daybreak.system.ports import Ids, RealWorld, World
 from daybreak.tasks.options import check_submit_options
+from daybreak.telemetry import submit_spans
+from daybreak.telemetry.submit_spans import SubmitSpan
 
 BULK: Final = 1000
 RETRY_PAUSE: Final = timedelta(milliseconds=50)
@@ -138,7 +140,11 @@ class Client:
 
     async def insert(self, spec: JobSpec) -> Inserted:
         """As `submit`, but returns the store's answer. `accepted_id` turns it into an id or an error."""
-        return await self._submit(self._admit(spec), patience.of(self._patience))
+        spec = self._admit(spec)
+        if not submit_spans.is_on():
+            return await self._submit(spec, patience.of(self._patience))
+        with SubmitSpan([spec]) as [traced]:
+            return await self._submit(traced, patience.of(self._patience))
 
     def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
         """Submit from a thread that may block, without an event loop. `like` is a template that differs from the spec
@@ -148,7 +154,11 @@ class Client:
         elif like is not self._admitted:
             self._admit(like)
             self._admitted = like
-        [answer] = answers = store.insert_now([spec])
+        if not submit_spans.is_on():
+            [answer] = answers = store.insert_now([spec])
+        else:
+            with SubmitSpan([spec]) as traced:
+                [answer] = answers = store.insert_now(traced)
         if answer.evicted:
             telemetry.shed([spec], answers)
         if answer.code:
@@ -157,10 +167,18 @@ class Client:
 
     def submit_within(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
         """Submit in the caller's own transaction. The jobs exist once it has committed."""
-        return self._within().insert_within(connection, [self._admit(spec) for spec in specs])
+        within, admitted = self._within(), [self._admit(spec) for spec in specs]
+        if not submit_spans.is_on():
+            return within.insert_within(connection, admitted)
+        with SubmitSpan(admitted) as traced:
+            return within.insert_within(connection, traced)
 
     async def submit_within_async(self, specs: Sequence[JobSpec], connection: object) -> list[str]:
-        return await self._within().insert_within_async(connection, [self._admit(spec) for spec in specs])
+        within, admitted = self._within(), [self._admit(spec) for spec in specs]
+        if not submit_spans.is_on():
+            return await within.insert_within_async(connection, admitted)
+        with SubmitSpan(admitted) as traced:
+            return await within.insert_within_async(connection, traced)
 
     def _within(self) -> InsertsWithin:
         if not isinstance(self.store, InsertsWithin):
@@ -183,9 +201,15 @@ class Client:
         """Submit jobs that differ from a valid template only in their ids and their checked arguments."""
         if template is not None:
             admit(template, self.store.traits.features)
+        if not submit_spans.is_on():
+            return await self._insert_all(admitted)
+        with SubmitSpan(admitted) as traced:
+            return await self._insert_all(traced)
+
+    async def _insert_all(self, specs: list[JobSpec]) -> list[Inserted]:
         answers: list[Inserted] = []
-        for start in range(0, len(admitted), BULK):
-            answers += await self._insert(admitted[start : start + BULK], patience.of(self._patience))
+        for start in range(0, len(specs), BULK):
+            answers += await self._insert(specs[start : start + BULK], patience.of(self._patience))
         return answers
 
     async def _insert(self, specs: list[JobSpec], within: float) -> list[Inserted]:

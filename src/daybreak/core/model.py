@@ -173,7 +173,7 @@ class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only
     A `unique` name belongs to one unfinished job at a time; with `unique_while="waiting"`, a running job gives the name
     up to the next job that is submitted under it. `digest` is the digest of the content that the idempotency `key`
     stands for. `code` is the digest of the task's code at the time of submission; it is set for jobs with a key, and is
-    not part of that content."""
+    not part of that content. `trace` is the W3C `traceparent` of the span in which the job was submitted."""
 
     id: str
     task: str
@@ -201,6 +201,7 @@ class JobSpec(RedactedStruct, frozen=True, gc=False, omit_defaults=True, kw_only
     deadline: datetime | None = None
     holder: str | None = None
     hold_for: timedelta = timedelta(seconds=7)
+    trace: str | None = None
 
 
 class Failure(Struct, frozen=True, omit_defaults=True, kw_only=True):

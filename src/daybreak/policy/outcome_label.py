@@ -8,7 +8,7 @@ escalated                                                             its limit 
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from daybreak.core.model import Lease, Reason, State
@@ -41,12 +41,17 @@ def outcome_label(lease: Lease, state: State, reason: Reason | None, word: Word)
 def waited_for(lease: Lease) -> int | None:
     """The microseconds from when the job could have started until it did; None if that is not known, because the job
     was leased before and returned uncharged, or a person retried it."""
-    spec, since = lease.spec, lease.created_at
-    if lease.fence > 1 + lease.reaped and spec.holder is None:
+    if lease.fence > 1 + lease.reaped and lease.spec.holder is None:
         return None
-    if spec.run_at is not None:
-        since = max(since, spec.run_at)
-    elif spec.delay is not None:
-        since += spec.delay
-    waited = lease.started_at - since
+    waited = lease.started_at - waiting_since(lease)
     return waited // _MICRO if waited > _NOW else 0
+
+
+def waiting_since(lease: Lease) -> datetime:
+    """When the job could have started for the first time."""
+    spec, since = lease.spec, lease.created_at
+    if spec.run_at is not None:
+        return max(since, spec.run_at)
+    if spec.delay is not None:
+        return since + spec.delay
+    return since

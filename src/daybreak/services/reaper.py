@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
@@ -11,6 +12,8 @@ from daybreak.policy.settle import settle
 from daybreak.store.protocol import Exchange, Reap, Store
 from daybreak.system import patience
 from daybreak.system.ports import World
+
+OnSettled = Callable[[Lease, Settlement], None]
 
 MAX_LEASES: Final = 100  # per tick
 TICKS_PER_LEASE: Final = 3.0
@@ -28,7 +31,7 @@ class Reaper:
     """Counts only time during which it could reach the store: after an outage, or after this process was suspended,
     every holder of a lease gets the length of one lease to report before the lease counts as expired.
 
-    `lease_for` is the usual length of leases in this store."""
+    `lease_for` is the usual length of leases in this store. `on_settled` is called for each lease that it settled."""
 
     def __init__(
         self,
@@ -38,7 +41,9 @@ class Reaper:
         name: str,
         every: timedelta = timedelta(seconds=2),
         lease_for: timedelta | None = None,
+        on_settled: OnSettled | None = None,
     ) -> None:
+        self._on_settled = on_settled
         self._store = store
         self._world = world
         self._name = name
@@ -69,8 +74,16 @@ class Reaper:
             )
         self._record_contact(asked_at)
         if leases:
-            await self._store.exchange(Exchange(settle=[self._settlement_of(lease) for lease in leases]))
+            await self._settle(leases)
         return timedelta() if len(leases) == MAX_LEASES else self._pause(asked_at)
+
+    async def _settle(self, leases: list[Lease]) -> None:
+        settlements = [self._settlement_of(lease) for lease in leases]
+        reply = await self._store.exchange(Exchange(settle=settlements))
+        if self._on_settled is not None:
+            for lease, settlement, accepted in zip(leases, settlements, reply.settled, strict=True):
+                if accepted:
+                    self._on_settled(lease, settlement)
 
     def _settlement_of(self, lease: Lease) -> Settlement:
         return settle(lease, Lost(alone=lease.alone), chance=self._world.chance.random(), by=self._name)

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from daybreak.core.errors import StoreError
 from daybreak.services.janitor import Janitor
-from daybreak.services.reaper import Reaper, reap_interval
+from daybreak.services.reaper import OnSettled, Reaper, reap_interval
 from daybreak.services.scheduler import Scheduler
 from daybreak.services.trend_sampler import TrendSampler
 from daybreak.store.protocol import Store
@@ -33,14 +33,19 @@ class Service(Protocol):
 
 
 def default_services(
-    store: Store, world: World, *, name: str, lease_for: timedelta = timedelta(seconds=7)
+    store: Store,
+    world: World,
+    *,
+    name: str,
+    lease_for: timedelta = timedelta(seconds=7),
+    on_reaped: OnSettled | None = None,
 ) -> list[Service]:
     """The services that every worker runs. Together they call an idle store less than once a second.
 
     `lease_for` is the length of the worker's own leases: a job of a dead worker is free within that and one reap
-    interval."""
+    interval. `on_reaped` is called for each job of a dead worker."""
     return [
-        Reaper(store, world, name=name, every=reap_interval(lease_for), lease_for=lease_for),
+        Reaper(store, world, name=name, every=reap_interval(lease_for), lease_for=lease_for, on_settled=on_reaped),
         Scheduler(store),
         Janitor(store, world, name=name),
         TrendSampler(store, world),

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from daybreak import values
 from daybreak.system import platform
 from daybreak.tasks.registry import Program
+from daybreak.telemetry import sdk
 from daybreak.worker.child.async_loop import AsyncChild
 from daybreak.worker.child.exact_timers import exact_loop
 from daybreak.worker.child.job_files import JobFiles
@@ -94,7 +95,8 @@ def serve(
 ) -> None:
     """Run the setup functions, then jobs until the supervisor tells this child to exit.
 
-    With `own_process` the working directory is restored after jobs, and their log lines go to the supervisor."""
+    With `own_process` the working directory is restored after jobs, their log lines go to the supervisor, and the
+    OpenTelemetry SDK is set up as the environment says."""
     shared = SimpleNamespace(**values.decode(hello.shared))
     runner = Runner(program, shared, hello.scratch, own_process=own_process, files=JobFiles(hello.files))
     log_level = hello.log_level if own_process else None
@@ -103,12 +105,13 @@ def serve(
             child = AsyncChild(sock, slot_table, runner, hello.slots, log_level)
             with asyncio.Runner(loop_factory=exact_loop) as loop:
                 try:
-                    loop.run(_serve_async(child, sock, program, shared, on_orphaned))
+                    loop.run(_serve_async(child, sock, program, shared, on_orphaned, own_process=own_process))
                 except BaseException:
                     child.on_loop_stopped()  # before asyncio cancels the jobs
                     raise
         else:
-            _serve_sync(SyncChild(sock, slot_table, runner, on_orphaned, log_level), sock, program, shared)
+            child_ = SyncChild(sock, slot_table, runner, on_orphaned, log_level)
+            _serve_sync(child_, sock, program, shared, own_process=own_process)
     except BaseException as error:
         _log.error("a child process failed: %s", sentence(error))
         raise
@@ -116,7 +119,9 @@ def serve(
         sock.close()
 
 
-def _serve_sync(child: SyncChild, sock: socket.socket, program: Program, shared: SimpleNamespace) -> None:
+def _serve_sync(
+    child: SyncChild, sock: socket.socket, program: Program, shared: SimpleNamespace, *, own_process: bool
+) -> None:
     with contextlib.ExitStack() as on_exit:
         loop = asyncio.Runner()
         on_exit.callback(loop.close)
@@ -126,6 +131,8 @@ def _serve_sync(child: SyncChild, sock: socket.socket, program: Program, shared:
             _send_setup_error(sock, error)
             return
         on_exit.callback(lambda: loop.run(setups.aclose()))
+        if own_process:
+            sdk.set_up_traces()
         sock.sendall(frame(Ready(sorted(program.known(is_async=False)))))
         child.serve()
 
@@ -136,12 +143,16 @@ async def _serve_async(
     program: Program,
     shared: SimpleNamespace,
     on_orphaned: Callable[[], None],
+    *,
+    own_process: bool,
 ) -> None:
     try:
         setups = await enter_setups(program.setups, shared)
     except BaseException as error:  # noqa: BLE001
         _send_setup_error(sock, error)
         return
+    if own_process:
+        sdk.set_up_traces()
     sock.sendall(frame(Ready(sorted(program.known(is_async=True)))))
     sock.setblocking(False)
     if not await child.serve():

@@ -40,7 +40,7 @@ class Hello(Struct, array_like=True, tag=0, kw_only=True):
 
 
 class Work(Struct, array_like=True, gc=False):
-    """What a child needs to run the job of one lease."""
+    """What a child needs to run the job of one lease. `trace` is the `traceparent` of the attempt's span."""
 
     seq: int
     job: str
@@ -57,6 +57,7 @@ class Work(Struct, array_like=True, gc=False):
     meta: dict[str, str] | None = None
     owner: str | None = None
     run: str | None = None
+    trace: str | None = None
 
 
 class Run(Struct, array_like=True, tag=1):
@@ -124,7 +125,7 @@ class SetupFailed(Struct, array_like=True, tag=1):
 
 
 class Ended(Struct, array_like=True, gc=False):
-    """How one job ended, as seen by the child."""
+    """How one job ended, as seen by the child. `at` is when, in seconds of the wall clock, if the attempt is traced."""
 
     seq: int
     fence: int
@@ -133,6 +134,7 @@ class Ended(Struct, array_like=True, gc=False):
     result: bytes | None = None
     failure: Failure | None = None
     note: str = ""
+    at: float = 0.0
 
 
 class Report(Struct, array_like=True, tag=2):

@@ -26,6 +26,7 @@ from daybreak.server.replies import Reply
 from daybreak.server.routing import API, Call, Routes, may, root_path
 from daybreak.server.submission import spec_for
 from daybreak.store.protocol import Inserted, Verdict
+from daybreak.telemetry.submit_spans import continued
 
 routes = Routes("jobs")
 
@@ -46,7 +47,8 @@ async def submit_job(call: Call[None, SubmitBody]) -> Any:
         return kept
     spec = await spec_for(call, call.body, None if keyed is None else keyed.job_key)
     # By the shared client: requests that come together are inserted together.
-    answer = await (await call.server.app.client()).insert(spec)
+    with continued(call.request.headers):
+        answer = await (await call.server.app.client()).insert(spec)
     id_ = _id_of(spec, answer, keyed)
     call.server.writes.audit.submits.add(call, int(answer.verdict is Verdict.NEW))
     state, position = await _place_of(await call.client(), id_, answer.state)
@@ -104,7 +106,8 @@ async def submit_batch(call: Call[None, BatchBody]) -> Any:
         except (DaybreakError, Problem) as error:
             items[n] = _refused_item(error)
     shared = await call.server.app.client()
-    answers = await shared.submit_many(specs.values()) if specs else []
+    with continued(call.request.headers):
+        answers = await shared.submit_many(specs.values()) if specs else []
     for (n, spec), answer in zip(specs.items(), answers, strict=True):
         items[n] = _batch_item(spec, answer)
     call.server.writes.audit.submits.add(call, sum(answer.verdict is Verdict.NEW for answer in answers))

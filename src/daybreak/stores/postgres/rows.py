@@ -36,6 +36,7 @@ class SpecExtras(Struct, omit_defaults=True):
     deadline: datetime | None = None
     holder: str | None = None
     hold_for: timedelta = HOLD_FOR
+    trace: str | None = None
 
 
 class JobState(Struct, omit_defaults=True):
@@ -121,6 +122,7 @@ def pack_extra(spec: JobSpec) -> bytes | None:
         and spec.unique is None
         and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline)
         and spec.holder is None
+        and spec.trace is None
         and not spec.code
         and spec.hold_for == HOLD_FOR
     ):

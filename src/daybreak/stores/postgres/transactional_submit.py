@@ -33,6 +33,7 @@ TEXT_FIELDS: Final = (
     "batch",
     "flight",
     "holder",
+    "trace",
 )
 MAX_NAME_LENGTH: Final = 600  # characters: an index entry has up to 2,700 bytes
 SUPPORTED: Final = (

@@ -43,6 +43,7 @@ class SpecExtras(Struct, omit_defaults=True):
     deadline: datetime | None = None
     holder: str | None = None
     hold_for: timedelta = timedelta(seconds=7)
+    trace: str | None = None
     shortened: bool = False
 
 
@@ -108,6 +109,7 @@ def pack_extra(spec: JobSpec, *, shortened: bool = False) -> bytes | None:
         and spec.unique is None
         and not (spec.tags or spec.meta or spec.batch or spec.flight or spec.after or spec.deadline)
         and spec.holder is None
+        and spec.trace is None
         and not spec.code
         and not shortened
     ):

@@ -200,6 +200,8 @@ class AsyncChild:
             self._end(work, ended_by_error(work, job.ctx, error, time.monotonic()))
 
     def _end(self, work: Work, ended: Ended) -> None:
+        if work.trace is not None:
+            ended.at = time.time()
         self._slot_table.end(self._running.pop((work.seq, work.fence)).slot)
         self._reporting.forget(work.seq)
         # All jobs of the loop share the working directory: restore it only when no other job can be using it.

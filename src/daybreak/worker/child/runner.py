@@ -15,6 +15,7 @@ from daybreak.core.model import Failure
 from daybreak.core.units import clean
 from daybreak.tasks.context import MAX_STORED_BYTES, Context, TaskReporter, current
 from daybreak.tasks.registry import Definition, Program
+from daybreak.telemetry.submit_spans import enter_context, leave_context
 from daybreak.values.file import MARK, NotStored
 from daybreak.worker.child.failures import failure_of, message_of
 from daybreak.worker.child.forked import exit_if_forked
@@ -78,6 +79,7 @@ class Runner:
         """Run a sync task in this thread until it ends."""
         started_at, pid = time.monotonic(), os.getpid()
         token = current.set(ctx)
+        trace = None if work.trace is None else enter_context(work.trace)
         try:
             task = self._program[work.task]
             if MARK in work.args and self._files is not None:
@@ -96,6 +98,7 @@ class Runner:
             return ended_by_error(work, ctx, error, started_at)
         finally:
             current.reset(token)
+            leave_context(trace)
             self.restore_directory()
             ctx.clear()
 
@@ -103,6 +106,8 @@ class Runner:
         """Run an async task on the running event loop."""
         started_at, pid = time.monotonic(), os.getpid()
         current.set(ctx)
+        if work.trace is not None:
+            enter_context(work.trace)  # for this asyncio task alone
         try:
             task = self._program[work.task]
             if MARK in work.args and self._files is not None:

@@ -113,6 +113,8 @@ class SyncChild:
             self._current = None
         self._slot_table.end(slot)
         self._reporting.forget(work.seq)
+        if work.trace is not None:
+            ended.at = time.time()
         self._ended.append(ended)
         before = self._durations.get(work.task, ended.ran_for)
         self._durations[work.task] = max(ended.ran_for, before + 0.1 * (ended.ran_for - before))

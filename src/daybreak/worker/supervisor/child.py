@@ -74,6 +74,8 @@ class ChildListener(Protocol):
 
     def limit_of(self, lease: Lease) -> float | None: ...
 
+    def trace_of(self, lease: Lease) -> str | None: ...
+
     def on_ready(self, child: Child, tasks: frozenset[tuple[str, int]]) -> None: ...
 
     def on_ended(self, child: Child, ended: list[tuple[HeldLease, Ended]]) -> None: ...
@@ -185,10 +187,10 @@ class Child:
         """Send the jobs of these leases to the child."""
         if not self.held:
             self.reported_at = time.monotonic()
-        limit_of, batch = self.listener.limit_of, []
+        limit_of, trace_of, batch = self.listener.limit_of, self.listener.trace_of, []
         for lease in leases:
             self.held[lease.seq] = HeldLease(lease, limit_of(lease), alone=alone)
-            batch.append(work_of(lease))
+            batch.append(work_of(lease, trace_of(lease)))
         self._send(Run(batch))
 
     def stop_job(self, lease: Lease, reason: StopReason) -> None:
@@ -331,7 +333,7 @@ class Child:
         return {seq: since for seq, since in self.handle.slot_table.running().items() if seq in self.held}
 
 
-def work_of(lease: Lease) -> Work:
+def work_of(lease: Lease, trace: str | None = None) -> Work:
     """What a child needs to run the job of a lease."""
     spec = lease.spec
     return Work(
@@ -350,6 +352,7 @@ def work_of(lease: Lease) -> Work:
         spec.meta or None,
         spec.owner,
         spec.run,
+        trace,
     )
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from daybreak.core.model import Cancelled, HandedBack, Lease, Lost, Outcome, Suspended
 from daybreak.store.protocol import Extended
+from daybreak.telemetry.attempt_spans import AttemptSpans
 from daybreak.worker.launcher import ChildHandle
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.capacity import Capacity
@@ -63,6 +64,7 @@ class Pool:
         self.reporting: list[tuple[Lease, Outcome]] = []
         self._work_announced = asyncio.Event()
         self._heartbeats: Heartbeats | None = None
+        self._spans: AttemptSpans | None = None
         self._cancel_grace = settings.cancel_grace.total_seconds()
         self._limits = TimeLimits(self.children, is_async=is_async, end_all=self._end_all)
         self._hang_detector = HangDetector(is_async=is_async, end=self._limits.end_hanging)
@@ -84,11 +86,19 @@ class Pool:
         """Copy contents for children through this."""
         self._transfers = transfers
 
+    def use_spans(self, spans: AttemptSpans | None) -> None:
+        """Trace attempts, unless it is None."""
+        self._spans = spans
+
     def limit_of(self, lease: Lease) -> float | None:
         if lease.spec.options.timeout is None:
             return None
         limit = self._limit_for(lease)
         return None if limit is None else limit.total_seconds()
+
+    def trace_of(self, lease: Lease) -> str | None:
+        """The `traceparent` of the attempt's span; that of the submit's if this worker does not trace."""
+        return lease.spec.trace if self._spans is None else self._spans.trace_of(lease)
 
     def look_for_work(self) -> None:
         """Claim as soon as there is room: the store may have new work."""
@@ -246,6 +256,8 @@ class Pool:
 
     def on_ended(self, child: Child, ended: list[tuple[HeldLease, Ended]]) -> None:
         for held, end in ended:
+            if end.at and self._spans is not None:
+                self._spans.ran(held.lease, end.at - end.ran_for, end.at)
             if end.ran_for >= MIN_DURATION:
                 self.capacity.forecast.record(held.lease.spec.task, end.ran_for)
             self._end_lease(held, outcome_of(held, end))
@@ -308,6 +320,9 @@ class Pool:
         leases, child.held = list(child.held.values()), {}
         for held in leases:
             seq = held.lease.seq
+            if self._spans is not None and seq in running:
+                now = time.time()
+                self._spans.ran(held.lease, now - (time.monotonic() - running[seq]), now)
             if child.blamed is not None:
                 self._end_lease(held, child.blamed[1] if seq == child.blamed[0] else HandedBack())
             elif seq in running:

@@ -40,6 +40,7 @@ async def _serve(
 
 
 async def _run(worker: Worker) -> int:
+    worker.owns_process = True
     with _signals(worker):
         try:
             await worker.run()

@@ -24,6 +24,8 @@ from daybreak.services.runner import default_services, run
 from daybreak.store.protocol import Extended, OwnLoop, Store
 from daybreak.system import patience
 from daybreak.system.ports import Ids, World
+from daybreak.telemetry import sdk
+from daybreak.telemetry.attempt_spans import AttemptSpans
 from daybreak.worker.supervisor import worker_record
 from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.children import ChildImportFailed
@@ -57,7 +59,8 @@ class Worker:
     """The supervisor: claims jobs for its pools, and keeps their leases alive until they are settled.
 
     `listener` is called for jobs that start, report progress and end here. `background` are functions that run as long
-    as the worker."""
+    as the worker. `owns_process`: nothing else runs in this process, so the worker may set it up as the environment
+    says."""
 
     def __init__(
         self,
@@ -108,6 +111,8 @@ class Worker:
         self.done = 0
         self.failed = 0
         self.is_ready = asyncio.Event()
+        self.owns_process = False
+        self._spans: AttemptSpans | None = None
 
     def _now(self) -> datetime:
         return moment(self._world.wall())
@@ -145,6 +150,11 @@ class Worker:
             self._store.own_loop()
         async with contextlib.AsyncExitStack() as stack:
             await self._enter_lifespans(stack)
+            if self.owns_process:
+                sdk.set_up_traces()
+            self._spans = AttemptSpans.of_this_process()
+            if self._spans is not None:
+                stack.push_async_callback(asyncio.to_thread, sdk.flush)
             self._pools = self._plan.pools(self._shared)
             heartbeats = Heartbeats(
                 self._source,
@@ -159,6 +169,7 @@ class Worker:
                 pool.use_files(transfers)
                 pool.use_heartbeats(heartbeats)
                 pool.use_limits(self._durations.limit_of)
+                pool.use_spans(self._spans)
             stack.push_async_callback(self._close_pools)
             for pool in self._pools:
                 await pool.children.open(pool)
@@ -170,7 +181,13 @@ class Worker:
 
     async def _work(self, heartbeats: Heartbeats) -> None:
         await self._begin_trends()
-        services = default_services(self._store, self._world, name=self.id, lease_for=self.settings.lease_for)
+        services = default_services(
+            self._store,
+            self._world,
+            name=self.id,
+            lease_for=self.settings.lease_for,
+            on_reaped=None if self._spans is None else self._spans.settled,
+        )
         background = [
             heartbeats.run(),
             self._watch_requests(heartbeats),
@@ -305,6 +322,8 @@ class Worker:
         elif state in FINAL:
             self.failed += state is State.FAILED
         telemetry.settled(settled.lease, settled.settlement)
+        if self._spans is not None:
+            self._spans.settled(settled.lease, settled.settlement)
         if self._listener is not None:
             self._listener.settled(settled)
 
