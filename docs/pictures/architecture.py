@@ -40,7 +40,7 @@ HOLDS = {
     "stores": "memory, SQLite, PostgreSQL, Redis",
     "tasks": "what an app declares",
     "files": "pinned files, large results",
-    "telemetry": "events as log lines",
+    "telemetry": "events as log lines, and spans",
     "values": "arguments and results as JSON",
     "store": "the seam: what every store does",
     "config": "settings",
@@ -59,7 +59,7 @@ WAY = [
     ("run", "worker/child/sync_loop.py", "a child runs the task; heartbeats keep the lease"),
     ("settle", "policy/settle.py", "the outcome decides the job's fate"),
     ("write", "stores/sqlite/settle.py", "written only if the fence still matches"),
-    ("tell", "telemetry.py", "events become log lines, hooks and wake-ups"),
+    ("tell", "telemetry/job_log.py", "events become log lines, hooks and wake-ups"),
 ]
 
 

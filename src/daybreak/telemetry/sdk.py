@@ -9,6 +9,7 @@ on."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -17,7 +18,7 @@ from typing import Any, Final, Literal
 
 _log = logging.getLogger("daybreak")
 
-FLUSH_WITHIN: Final = 3.0  # seconds
+FLUSH_WITHIN: Final = 2.0  # seconds; a child that exits is killed after three
 QUEUE_SIZE: Final = 32_768  # spans; the SDK's own 2,048 are a fraction of a second of short jobs
 EXPORT_EVERY: Final = 1000  # milliseconds: a child that is killed loses the spans of the last second at most
 
@@ -48,10 +49,12 @@ def set_up_traces() -> None:
 
         if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             return
-        provider = TracerProvider(resource=_resource())
+        # The SDK's own exit handler may wait for an exporter for half a minute.
+        provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         for exporter in _exporters("traces"):
             provider.add_span_processor(BatchSpanProcessor(exporter, **_batching()))
         trace.set_tracer_provider(provider)
+        atexit.register(flush, provider)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with it, jobs must run
         _log_unavailable("traces", error)
 
@@ -73,27 +76,19 @@ def set_up_metrics() -> None:
         _log_unavailable("metrics", error)
 
 
-def flush() -> None:
-    """Send the spans that are not sent yet, for at most a few seconds. Blocks; never raises."""
-    from daybreak.telemetry import submit_spans  # noqa: PLC0415
-
-    if not submit_spans.is_on():
-        return
-    from opentelemetry import trace  # noqa: PLC0415
-
-    force_flush = getattr(trace.get_tracer_provider(), "force_flush", None)
-    if force_flush is not None:
-        # In a thread of its own: an exporter may take longer than it was told.
-        thread = threading.Thread(target=_flush, args=(force_flush,), name="daybreak-flush", daemon=True)
-        thread.start()
-        thread.join(FLUSH_WITHIN)
+def flush(provider: Any) -> None:
+    """Send what is not sent yet, for at most a few seconds. Blocks; never raises."""
+    # In a thread of its own: an exporter may take longer than it was told.
+    thread = threading.Thread(target=_flush, args=(provider,), name="daybreak-flush", daemon=True)
+    thread.start()
+    thread.join(FLUSH_WITHIN)
 
 
-def _flush(force_flush: Any) -> None:
+def _flush(provider: Any) -> None:
     try:
-        force_flush(int(FLUSH_WITHIN * 1000))
-    except Exception as error:  # noqa: BLE001 - the user's exporter
-        _log.warning("could not export the last spans: %s", error)
+        provider.force_flush(int(FLUSH_WITHIN * 1000))
+    except Exception as error:  # noqa: BLE001 - an exporter may raise anything
+        _log.warning("could not export the last spans or metrics: %s", error)
 
 
 def _batching() -> dict[str, Any]:

@@ -153,8 +153,6 @@ class Worker:
             if self.owns_process:
                 sdk.set_up_traces()
             self._spans = AttemptSpans.of_this_process()
-            if self._spans is not None:
-                stack.push_async_callback(asyncio.to_thread, sdk.flush)
             self._pools = self._plan.pools(self._shared)
             heartbeats = Heartbeats(
                 self._source,
