@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("daybreak.worker")
 
+TRACEPARENT_LENGTH: Final = 55
 MAX_TIMES: Final = 20_000  # attempts that have ended and are not settled yet
 
 
@@ -61,7 +62,9 @@ class AttemptSpans:
             return None
 
     def trace_of(self, lease: Lease) -> str:
-        """The `traceparent` for the child: that of the attempt's span."""
+        """The `traceparent` for the child: that of the attempt's span, or of the submit if the trace is not sampled."""
+        if self._is_unsampled(lease.spec.trace):
+            return lease.spec.trace  # type: ignore[return-value] # there is one
         parent = self._parent_of(lease)
         return submit_spans.to_traceparent(
             self._make_context(
@@ -79,6 +82,8 @@ class AttemptSpans:
         """Write the span of an attempt, and with the first attempt that of the wait. An attempt that never began has
         none."""
         times = self._times.pop((lease.seq, lease.fence), None)
+        if self._is_unsampled(lease.spec.trace):
+            return
         outcome = outcome_of(lease, settlement)
         if not lease.begun or (outcome == "handed back" and times is None):
             return
@@ -146,6 +151,10 @@ class AttemptSpans:
                 **fields,
             )
         )
+
+    def _is_unsampled(self, trace: str | None) -> bool:
+        """A quick answer for most jobs of a busy system. False if the sampler must be asked."""
+        return trace is not None and self._follows_parent and trace.endswith("-00") and len(trace) == TRACEPARENT_LENGTH
 
     def _parent_of(self, lease: Lease) -> SpanContext:
         """The span of the submit. A job that was submitted without one begins a trace of its own, whose ids follow from

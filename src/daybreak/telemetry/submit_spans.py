@@ -85,6 +85,7 @@ def to_traceparent(context: SpanContext) -> str:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 1:02x}"
 
 
+@functools.lru_cache(maxsize=1024)  # jobs that were submitted together share it
 def from_traceparent(text: str) -> SpanContext | None:
     """The span of another process; None if the text is not a traceparent."""
     from opentelemetry.trace import SpanContext, TraceFlags  # noqa: PLC0415
