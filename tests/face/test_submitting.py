@@ -57,7 +57,7 @@ def test_a_misspelt_option_is_named(add):
         ({"priority": "hihg"}, "not a priority"),
         ({"delay": 5}, "write '5s'"),
         ({"run_at": datetime(2026, 1, 1)}, "no time zone"),  # noqa: DTZ001
-        ({"tags": "t"}, "not a list of texts"),
+        ({"tags": "t"}, "not a list of strings"),
         ({"retry": 0}, "attempts"),
     ],
 )

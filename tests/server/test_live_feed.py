@@ -251,7 +251,7 @@ async def test_a_revoked_token_ends_its_stream(served, app, make_token, monkeypa
     from daybreak.server.access import identify, tokens
 
     monkeypatch.setattr(live_feed, "CHECK_CALLER_EVERY", timedelta(0))
-    monkeypatch.setattr(identify, "BELIEVED_FOR", timedelta(0))
+    monkeypatch.setattr(identify, "CACHED_FOR", timedelta(0))
     monkeypatch.setattr(live_feed, "KEEP_ALIVE", timedelta(milliseconds=50))
     token = await make_token("station", "read")
     async with (

@@ -113,7 +113,7 @@ async def test_the_names_of_older_systems(connect, app: Daybreak):
 def test_unknown_metric_names_are_refused(app: Daybreak):
     from daybreak.server import asgi
 
-    with pytest.raises(BadInput, match="there are pywats, integr8scode, atlantis"):
+    with pytest.raises(BadInput, match="the sets are pywats, integr8scode, atlantis"):
         asgi(app, ServerSettings(metric_names=("wats",)))
 
 

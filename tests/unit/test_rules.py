@@ -38,8 +38,8 @@ def test_a_rule_may_refuse():
     [
         ({"colour": "red"}, "rule 'rule' cannot set 'colour': it can set priority, queue"),
         ({"priority": "soon"}, "soon"), (7, "rule 'rule' returned 7: return a dict"),
-        ({"queue": "a\x1bb"}, "control"), ({"tags": "urgent"}, "list of texts"), ({"tags": None}, "list of texts"),
-        ({"meta": "x"}, "dict of texts"), ({"meta": {"a": 1}}, "dict of texts"), ({"owner": 7}, "owner"),
+        ({"queue": "a\x1bb"}, "control"), ({"tags": "urgent"}, "list of strings"), ({"tags": None}, "list of strings"),
+        ({"meta": "x"}, "dict of strings"), ({"meta": {"a": 1}}, "dict of strings"), ({"owner": 7}, "owner"),
     ],
 )  # fmt: skip
 def test_what_a_rule_cannot_set_is_refused(answer, said):

@@ -43,7 +43,7 @@ def read_args(path: str | None) -> dict[str, Any]:
 def read_text(path: str, what: str) -> str:
     """The text of a file, or of standard input for `-`. Reading stops at the size limit of a job's arguments."""
     if path == "-" and sys.stdin is None:
-        raise BadInput(f"{what}: standard input is closed; pipe a text in, or name a file")
+        raise BadInput(f"{what}: standard input is closed; pipe text into it, or name a file")
     try:
         if path == "-":
             data = sys.stdin.buffer.read(ARGS_LIMIT + 1)

@@ -92,13 +92,13 @@ def build_spec(
 
 def _tags(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(tag, str) for tag in value):
-        raise BadInput(f"tags={value!r} is not a list of texts; write tags=['nightly']")
+        raise BadInput(f"tags={value!r} is not a list of strings; write tags=['nightly']")
     return tuple(value)
 
 
 def _meta(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise BadInput(f"meta={value!r} is not a dict of texts; write meta={{'name': 'value'}}")
+        raise BadInput(f"meta={value!r} is not a dict of strings; write meta={{'name': 'value'}}")
     return dict(value)
 
 

@@ -106,7 +106,7 @@ def needs_of(shares: Iterable[Share]) -> tuple[Need, ...]:
 def check_resource(name: object) -> str:
     """The name of a resource, if it is valid."""
     if not isinstance(name, str) or not name:
-        raise BadInput(f"resource: {name!r} is not a name; write a text such as 'plecs'")
+        raise BadInput(f"resource: {name!r} is not a name; write a string such as 'plecs'")
     check_name("resource", name)
     if spared_resource(name) is not None:
         raise BadInput(f"resource {name!r}: names that begin with {RETRY_CAUSE_PREFIX!r} are reserved; choose another")

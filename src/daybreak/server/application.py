@@ -57,7 +57,7 @@ MOST_CLIENTS: Final = 1000
 
 
 class Server:
-    """What the requests of one application share."""
+    """The objects that all requests of one application share."""
 
     def __init__(self, app: Daybreak, settings: ServerSettings, routes: Iterable[Route]) -> None:
         self.app = app
@@ -100,7 +100,7 @@ def build(app: Daybreak, settings: ServerSettings, more: Sequence[Routes] = ()) 
 def litestar_of(server: Server) -> Litestar:
     for route in server.routes:
         if not isinstance(route.policy, Policy):
-            raise TypeError(f"{route.method} {route.path} has no policy: say who may call it")
+            raise TypeError(f"{route.method} {route.path} has no policy: declare who may call it")
     return Litestar(
         [handler_of(route, server) for route in server.routes],
         openapi_config=None,  # ours is made from the routes: routes/openapi.py
@@ -111,5 +111,5 @@ def litestar_of(server: Server) -> Litestar:
 
 
 def _answer_problem(_: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Of errors outside of any route: no such path, no such method."""
+    """The response to errors outside of any route: an unknown path or method."""
     return problem_of(error).response()

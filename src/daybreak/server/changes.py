@@ -15,5 +15,5 @@ def changes_of(body: Struct) -> dict[str, Any]:
         name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET
     }  # fmt: skip
     if not found:
-        raise Problem(INVALID, f"nothing to change: give one of {', '.join(body.__struct_fields__)}")
+        raise Problem(INVALID, f"nothing to change: send at least one of {', '.join(body.__struct_fields__)}")
     return found

@@ -52,11 +52,11 @@ class Edge:
         self._on_close = on_close
 
     def stop(self) -> None:
-        """End the streams that would go on for ever, because the server stops."""
+        """End the event streams, which would never end by themselves, because the server stops."""
         self._on_stop()
 
     async def close(self) -> None:
-        """Write what is still to be written, once all requests have ended."""
+        """Write the pending records, once all requests have ended."""
         await self._on_close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +82,7 @@ class Edge:
         if not is_allowed(name, self._settings.hosts):
             raise Problem(
                 MISDIRECTED,
-                f"this server does not answer for the host {name[:200]!r}",
+                f"this server does not serve the host name {name[:200]!r}",
                 hint="if the name is yours, start the server with: daybreak serve --allow-host NAME",
             )
         if scope["method"] not in SAFE_METHODS:
@@ -119,7 +119,7 @@ def _check_origin(scope: Scope, host: str) -> None:
 
 
 def _one_header(scope: Scope, name: bytes) -> str:
-    """The value of a header; two different ones are as bad as an invalid one."""
+    """The value of a header. Two different values count as an invalid one."""
     found = {value for key, value in scope["headers"] if key.lower() == name}
     if len(found) > 1:
         return "\x00"

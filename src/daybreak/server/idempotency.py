@@ -1,11 +1,11 @@
 """Runs the requests that change something: each is audited, and with an `Idempotency-Key` it happens once.
 
 The answer to a request that changed something is kept for 24 hours in the store, so any server repeats it, also after a
-restart. While the first request runs, its record is a lease: a second request with the key is told to come back. If
-the server was killed, the lease runs out, and the next request with the key goes on. It knows the revision that the
-job had before the first try, so it sees in the job's history whether the change has happened.
+restart. While the first request runs, its record is a lease: a second request with the key gets 409 and Retry-After. If
+the server was killed, the lease runs out, and the next request with the key takes over. It knows the revision that the
+job had before the first attempt, so it sees in the job's history whether the change has happened.
 
-A request that was refused has changed nothing, and nothing is kept of it. docs/decisions/0023-server.md goes through
+A request that was refused has changed nothing, and no answer is kept. docs/decisions/0023-server.md goes through
 every point at which a server can be killed."""
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _KEY: Final = re.compile(r"[!-~]{1,200}")
 
 
 class KeptAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept under a key. `running_until` is there while the first request runs; then come status and body.
-    `revision` is that of the job before the first try, `cursor` is where a change of many jobs goes on."""
+    """The record of a key. `running_until` is set while the first request runs; after it, status and body are set.
+    `revision` is the job's revision before the first attempt; `cursor` is where a change of many jobs continues."""
 
     fingerprint: str
     forget_at: datetime
@@ -128,7 +128,7 @@ class Writes:
                 if kept.running_until > now:
                     raise Problem(
                         IN_PROGRESS,
-                        "the first request with this Idempotency-Key still runs",
+                        "the first request with this Idempotency-Key is still running",
                         hint="send the same request again a little later",
                         retry_after=COME_BACK_IN,
                     )
@@ -139,7 +139,7 @@ class Writes:
             [record, _] = await store.put([_put(keyed, kept, before), self.audit.put(entry)])
             if record is not None:
                 return kept, record.revision
-        raise Problem(IN_PROGRESS, "other servers run this request", retry_after=COME_BACK_IN)
+        raise Problem(IN_PROGRESS, "another server is processing this request", retry_after=COME_BACK_IN)
 
     async def _finish(
         self,
@@ -191,7 +191,7 @@ class Writes:
         hour = int(self.now().timestamp() // 3600)
         self._kept = {past: n for past, n in self._kept.items() if past > hour - 24}
         if sum(self._kept.values()) >= self._server.settings.max_answers:
-            return reply  # the key of the job still stands for it
+            return reply  # the job's own key still finds it
         self._kept[hour] = self._kept.get(hour, 0) + 1
         store = (await call.client()).store
         kept = KeptAnswer(
@@ -234,7 +234,7 @@ class HeldKey:
         return _put(self._keyed, kept, self._revision)
 
     def released(self) -> Put:
-        """Whoever comes next goes on at once."""
+        """End the lease now, so that the next request takes over at once."""
         return _put(self._keyed, replace(self._kept, running_until=self._writes.now()), self._revision)
 
     def forgotten(self) -> Put:
@@ -268,7 +268,7 @@ def keyed_request(call: Call[Any, Any]) -> KeyedRequest | None:
     if not sent:
         return None
     if len(sent) > 1 or not _KEY.fullmatch(sent[0]):
-        raise Problem(INVALID, "an Idempotency-Key is 1 to 200 visible ASCII characters", hint="send a UUID, once")
+        raise Problem(INVALID, "an Idempotency-Key is 1 to 200 visible ASCII characters", hint="send a new UUID")
     caller = call.caller
     name = hashlib.sha256("\0".join((caller.kind, caller.by, sent[0])).encode("utf-8", "surrogatepass")).hexdigest()
     route, query = call.route, call.request.scope.get("query_string", b"")

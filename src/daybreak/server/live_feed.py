@@ -97,7 +97,9 @@ class LiveFeed:
         there are too many listeners."""
         if self.listeners >= self._max_listeners:
             raise Problem(
-                STORE_UNAVAILABLE, f"{self.listeners} clients listen already, the limit", retry_after=RETRY_AFTER
+                STORE_UNAVAILABLE,
+                f"{self.listeners} clients are connected, which is the limit of this server",
+                retry_after=RETRY_AFTER,
             )
         cursor = after
         if cursor is None:

@@ -36,10 +36,10 @@ BAD_JSON: Final = ProblemKind("bad-json", 400, "The body is not valid JSON")
 UNAUTHENTICATED: Final = ProblemKind("unauthenticated", 401, "A valid token is needed")
 FORBIDDEN: Final = ProblemKind("forbidden", 403, "The caller may not do this")
 CROSS_ORIGIN: Final = ProblemKind("cross-origin", 403, "The request comes from another web site")
-NOT_FOUND: Final = ProblemKind("not-found", 404, "There is no such thing")
+NOT_FOUND: Final = ProblemKind("not-found", 404, "The requested object does not exist")
 METHOD_NOT_ALLOWED: Final = ProblemKind("method-not-allowed", 405, "The path does not take this method")
-CONFLICT: Final = ProblemKind("conflict", 409, "The present state does not allow this")
-IN_PROGRESS: Final = ProblemKind("in-progress", 409, "The first request with this idempotency key still runs")
+CONFLICT: Final = ProblemKind("conflict", 409, "The current state does not allow this")
+IN_PROGRESS: Final = ProblemKind("in-progress", 409, "The first request with this idempotency key is still running")
 CURSOR_EXPIRED: Final = ProblemKind("cursor-expired", 410, "The events after this cursor were purged")
 TOO_LARGE: Final = ProblemKind("too-large", 413, "The body is too large")
 MEDIA_TYPE_NOT_SUPPORTED: Final = ProblemKind("unsupported-media-type", 415, "The body must be JSON")
@@ -48,7 +48,7 @@ INVALID: Final = ProblemKind("invalid", 422, "The request is not valid")
 KEY_REUSED: Final = ProblemKind("key-reused", 422, "The idempotency key was used for another request")
 RATE_LIMITED: Final = ProblemKind("rate-limited", 429, "Too many requests")
 QUEUE_FULL: Final = ProblemKind("queue-full", 429, "The queue is full")
-INTERNAL: Final = ProblemKind("internal", 500, "The server made a mistake")
+INTERNAL: Final = ProblemKind("internal", 500, "Internal server error")
 STORE_UNAVAILABLE: Final = ProblemKind("store-unavailable", 503, "The store cannot be used now")
 
 KINDS: Final = (
@@ -83,7 +83,7 @@ RETRY_STORE_AFTER: Final = timedelta(seconds=2)
 
 
 class Problem(Exception):
-    """An error that is answered as a problem document. `hint` says what to do; `more` are members of its own."""
+    """An error that is sent as a problem document. `hint` says what to do; `more` are additional members."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Problem(Exception):
         return {**found, **self.more}
 
     def body(self) -> bytes:
-        # Half a surrogate pair, from a hostile path or name, has no UTF-8 form: it is spelt out.
+        # Half a surrogate pair, from a hostile path or name, has no UTF-8 form: it is escaped.
         return msgspec.json.encode(_encodable(self.data()))
 
     def response(self) -> Response[bytes]:
@@ -126,8 +126,8 @@ class Problem(Exception):
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The problem that an error is answered with. An error that nobody expected is logged with its traceback, and its
-    text is not shown to the caller."""
+    """The problem document for an error. An unexpected error is logged with its traceback, and its text is not shown to
+    the caller."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, HTTPException):
@@ -137,8 +137,10 @@ def problem_of(error: BaseException) -> Problem:
             return Problem(
                 kind, _detail(error), hint=_hint(error), retry_after=_retry_after(error), more=_members(error)
             )
-    _log.error("an unexpected error in a request: %r", error, exc_info=error)
-    return Problem(INTERNAL, "an unexpected error was logged by the server", hint="report it with the server's log")
+    _log.error("a request failed with an unexpected error: %r", error, exc_info=error)
+    return Problem(
+        INTERNAL, "an unexpected error occurred; the server logged it", hint="report it with the server's log"
+    )
 
 
 def _of_litestar(error: HTTPException) -> Problem:
@@ -152,8 +154,8 @@ def _of_litestar(error: HTTPException) -> Problem:
         case 413:
             return Problem(kind, "the body is larger than this server accepts", hint="send less in one request")
         case 500:
-            _log.error("an unexpected error in a request: %r", error, exc_info=error)
-            return Problem(kind, "an unexpected error was logged by the server")
+            _log.error("a request failed with an unexpected error: %r", error, exc_info=error)
+            return Problem(kind, "an unexpected error occurred; the server logged it")
         case _:
             return Problem(kind, error.detail, headers=headers)
 
@@ -181,7 +183,7 @@ def _retry_after(error: Exception) -> timedelta | None:
 
 
 def _members(error: Exception) -> dict[str, Any]:
-    """Names that a program may want: the job that is in the way, or the queue that is full."""
+    """Members for programs: the job that conflicts, or the queue that is full."""
     return {name: value for name in ("job", "queue") if isinstance(value := getattr(error, name, None), str) and value}
 
 

@@ -72,7 +72,7 @@ def check_bind(bind: Bind, *, has_token: bool) -> None:
     if not has_token:
         raise BadInput(
             f"{where} can be reached from other machines, and there is no token yet, so nobody could sign in safely: "
-            "make one first with: daybreak tokens create NAME --role admin"
+            "create one first with: daybreak tokens create NAME --role admin"
         )
     if not bind.has_tls and not bind.behind_proxy:
         raise BadInput(
@@ -123,7 +123,7 @@ async def _serve(
     client = await app.client()
     try:
         if not client.store.traits.shared:
-            raise StoreUnsuitable("a store that lives inside one process cannot be served: name another with --url")
+            raise StoreUnsuitable("a store inside one process cannot be served: name another store with --url")
         now = moment(client.wall())
         check_bind(bind, has_token=await has_usable_token(client.store, now))
         settings = settings_of(bind, settings)
@@ -157,11 +157,11 @@ async def _serve(
         )
         on_start(address, link)
         alerts = alert_settings(app.settings.alerts)
-        watching = asyncio.create_task(AlertWatch(client, alerts, app.world).run()) if alerts.enabled else None
+        watch = asyncio.create_task(AlertWatch(client, alerts, app.world).run()) if alerts.enabled else None
         await server.serve(sockets=sockets)
-        if watching is not None:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
     finally:
         await app.aclose()
     return 0
@@ -172,10 +172,10 @@ def _listen(bind: Bind) -> socket.socket:
         family = socket.getaddrinfo(bind.host, bind.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((bind.host, bind.port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        told = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadInput(f"cannot listen on {bind.host} port {bind.port}: {told}; choose another --port") from error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadInput(f"cannot listen on {bind.host} port {bind.port}: {reason}; choose another --port") from error
 
 
-def _address(bind: Bind, listening: socket.socket) -> str:
+def _address(bind: Bind, listener: socket.socket) -> str:
     host = f"[{bind.host}]" if ":" in bind.host else bind.host
-    return f"{'https' if bind.has_tls else 'http'}://{host}:{listening.getsockname()[1]}"
+    return f"{'https' if bind.has_tls else 'http'}://{host}:{listener.getsockname()[1]}"

@@ -52,7 +52,7 @@ H = TypeVar("H", bound="Callable[[Call[Any, Any]], Awaitable[Any]]")
 
 @dataclass(frozen=True)
 class Policy:
-    """Who may call a route. `role` of None is everybody. A route that `needs_all_queues` is closed to tokens that are
+    """Who may call a route. A `role` of None means everybody. A route that `needs_all_queues` refuses tokens that are
     limited to some queues; any other route must call `Call.check_queue` before it shows or changes something."""
 
     role: Role | None
@@ -67,10 +67,10 @@ class Policy:
             raise Problem(
                 FORBIDDEN,
                 f"this needs the role {self.role!r}; {caller.by!r} has {', '.join(sorted(caller.roles))}",
-                hint=f"make a token with: daybreak tokens create NAME --role {self.role}",
+                hint=f"create a token with: daybreak tokens create NAME --role {self.role}",
             )
         if self.needs_all_queues and caller.queues is not None:
-            raise Problem(FORBIDDEN, f"{caller.by!r} is limited to some queues, and this is about all of them")
+            raise Problem(FORBIDDEN, f"{caller.by!r} is limited to some queues, but this request concerns all queues")
 
 
 def may(role: Role, *, needs_all_queues: bool = False) -> Policy:
@@ -216,7 +216,7 @@ async def respond(route: Route, server: Server, request: Request[Any, Any, Any])
 
 
 async def _handled(route: Route, server: Server, request: Request[Any, Any, Any]) -> Response[Any]:
-    # Public routes ask for no credentials: the health checks answer also while the store is away.
+    # Public routes check no credentials, so that the health checks also answer while the store is out of reach.
     caller = server.nobody if route.policy.role is None else await server.identification.caller(request)
     _check_rate(server, request, caller)
     route.policy.check(caller)
@@ -258,8 +258,8 @@ def query_of(kind: type[Struct] | None, request: Request[Any, Any, Any]) -> Any:
         sent.setdefault(name, []).append(value)
     known = {} if kind is None else {info.encode_name: info for info in msgspec.structs.fields(kind)}
     if unknown := [name for name in sent if name not in known]:
-        there = f"there are {', '.join(known)}" if known else "this route takes none"
-        raise Problem(INVALID, f"no query parameter is named {unknown[0][:100]!r}: {there}")
+        hint = f"the parameters are {', '.join(known)}" if known else "this route takes none"
+        raise Problem(INVALID, f"no query parameter is named {unknown[0][:100]!r}: {hint}")
     if kind is None:
         return None
     values: dict[str, Any] = {}
@@ -293,7 +293,7 @@ def _body(route: Route, request: Request[Any, Any, Any], raw: bytes) -> Any:
     if media_type.strip().lower() != "application/json" or not _is_utf8(parameters):
         raise Problem(
             MEDIA_TYPE_NOT_SUPPORTED,
-            f"the body is sent as {media_type.strip()[:100] or 'nothing'!r}",
+            f"the Content-Type of the body is {media_type.strip()[:100] or 'missing'!r}",
             hint="send JSON in UTF-8, with the header: Content-Type: application/json",
         )
     try:

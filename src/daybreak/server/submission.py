@@ -22,7 +22,7 @@ _ADAPTIVE: Final = "adaptive:"
 
 
 async def spec_for(call: Call[Any, Any], body: SubmitBody, key: str | None) -> JobSpec:
-    """The job that a body asks for, checked, and in the caller's name. `key` is its key if the body has none.
+    """Build and check the job that a body describes, in the caller's name. `key` is its key if the body has none.
 
     A server with an app takes the tasks of the app, checks arguments by their functions, and applies its rules. A
     server without an app accepts any task."""
@@ -57,7 +57,7 @@ async def _of_any_task(call: Call[Any, Any], body: SubmitBody, options: dict[str
 
 
 def _options(body: SubmitBody) -> dict[str, Any]:
-    """What the body says of the job's options, in the words of `task.using`."""
+    """The job options of the body, as `task.using` takes them."""
     names = (
         "queue", "priority", "delay", "run_at", "expires_in", "key", "unique", "unique_while", "on_conflict", "keep",
         "run", "owner",
@@ -74,13 +74,13 @@ def _options(body: SubmitBody) -> dict[str, Any]:
     return options
 
 
-def _retry(said: int | str | RetryBody) -> int | str | Retry:
-    if not isinstance(said, RetryBody):
-        return said
-    return Retry(**{name: getattr(said, name) for name in RetryBody.__struct_fields__})
+def _retry(value: int | str | RetryBody) -> int | str | Retry:
+    if not isinstance(value, RetryBody):
+        return value
+    return Retry(**{name: getattr(value, name) for name in RetryBody.__struct_fields__})
 
 
-def _timeout(said: str) -> timedelta | Adaptive:
-    if said.startswith(_ADAPTIVE):
-        return Adaptive(duration(said.removeprefix(_ADAPTIVE), "timeout"))
-    return duration(said, "timeout")
+def _timeout(text: str) -> timedelta | Adaptive:
+    if text.startswith(_ADAPTIVE):
+        return Adaptive(duration(text.removeprefix(_ADAPTIVE), "timeout"))
+    return duration(text, "timeout")

@@ -91,10 +91,10 @@ def _changed(admission: Admission, rule: str, changes: Mapping[str, Any]) -> Adm
 
 def _texts(rule: str, what: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise BadInput(f"rule {rule!r} sets {what}={value!r}: write a list of texts")
+        raise BadInput(f"rule {rule!r} sets {what}={value!r}: write a list of strings")
     return tuple(value)
 
 
 def _check_meta(rule: str, value: object) -> None:
     if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
-        raise BadInput(f"rule {rule!r} sets meta={value!r}: write a dict of texts")
+        raise BadInput(f"rule {rule!r} sets meta={value!r}: write a dict of strings")

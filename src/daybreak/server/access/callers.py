@@ -41,7 +41,7 @@ def roles_of(words: Iterable[str]) -> frozenset[Role]:
     """Roles from words, at least one; an unknown word is an error that lists the known ones."""
     words = list(words)
     if unknown := [word for word in words if word not in ROLES]:
-        raise BadInput(f"no role named {unknown[0]!r}: there are {', '.join(ROLES)}")
+        raise BadInput(f"no role named {unknown[0]!r}: the roles are {', '.join(ROLES)}")
     if not words:
         raise BadInput(f"a token needs a role: {', '.join(ROLES)}")
     return frozenset(role for role in ROLES if role in words)

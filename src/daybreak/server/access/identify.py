@@ -23,9 +23,9 @@ AnyRequest = Request[Any, Any, Any]
 COOKIE: Final = "daybreak_session"
 SECURE_COOKIE: Final = "__Host-daybreak_session"
 CSRF_HEADER: Final = "x-csrf-token"
-# For this long a server believes what it read of a token: a revoked one is refused at the latest then.
-BELIEVED_FOR: Final = timedelta(seconds=2)
-MOST_BELIEVED: Final = 1000
+# A server caches a token for this long. A revoked token is refused at the latest after this time.
+CACHED_FOR: Final = timedelta(seconds=2)
+MAX_CACHED: Final = 1000
 
 ANONYMOUS: Final = Caller(by="anonymous", kind="anonymous")
 READER: Final = Caller(by="anonymous", kind="anonymous", roles=frozenset({"read"}))
@@ -38,7 +38,7 @@ class Identification:
     def __init__(self, app: Daybreak, settings: ServerSettings) -> None:
         self._app = app
         self._settings = settings
-        self._believed: dict[bytes, tuple[Token, int]] = {}
+        self._cache: dict[bytes, tuple[Token, int]] = {}
         self._without_credentials = READER if settings.anonymous_reads else ANONYMOUS
 
     @property
@@ -47,7 +47,7 @@ class Identification:
         return SECURE_COOKIE if self._settings.secure_cookies else COOKIE
 
     async def caller(self, request: AnyRequest) -> Caller:
-        """Who sends this request. Credentials that do not hold are an error, never ignored."""
+        """The caller of this request. Invalid credentials are an error; they are never ignored."""
         sent = request.headers.getall("authorization", [])
         if len(sent) > 1:
             raise _refused("two Authorization headers were sent")
@@ -64,7 +64,7 @@ class Identification:
             raise _refused("the Authorization header must say: Bearer TOKEN")
         token = await self._token(text.strip())
         if token is None:
-            raise _refused("this token is not known here")
+            raise _refused("this server does not know this token")
         state = token.state(self._now())
         if state != "active":
             raise _refused(f"token {token.name!r} is {state}")
@@ -73,16 +73,16 @@ class Identification:
 
     async def _token(self, text: str) -> Token | None:
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        believed = self._believed.get(key)
+        cached = self._cache.get(key)
         now = self._app.world.steady()
-        if believed is not None and believed[1] > now:
-            return believed[0]
-        self._believed.pop(key, None)
+        if cached is not None and cached[1] > now:
+            return cached[0]
+        self._cache.pop(key, None)
         token = await find_token((await self._app.client()).store, text)
         if token is not None:
-            if len(self._believed) >= MOST_BELIEVED:
-                self._believed.clear()
-            self._believed[key] = (token, now + span(BELIEVED_FOR))
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            self._cache[key] = (token, now + span(CACHED_FOR))
         return token
 
     async def _by_cookie(self, request: AnyRequest, secret: str) -> Caller:
@@ -107,11 +107,11 @@ def _refused(detail: str) -> Problem:
     return Problem(
         UNAUTHENTICATED,
         detail,
-        hint="make a token with: daybreak tokens create NAME --role read; send it as: Authorization: Bearer TOKEN",
+        hint="create a token with: daybreak tokens create NAME --role read; send it as: Authorization: Bearer TOKEN",
         headers=CHALLENGE,
     )
 
 
 def needs_token(detail: str) -> Problem:
-    """What a caller without credentials is answered where a role is needed."""
+    """The response to a caller without credentials where a role is needed."""
     return _refused(detail)

@@ -1,4 +1,4 @@
-"""How many requests each caller may send. Counted in each server process, so several servers allow as many times."""
+"""The rate limit of each caller. Each server process counts by itself, so two servers allow twice as many requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RateLimit:
         if late > 0:
             self._due_at[caller] = due_at
             return timedelta(microseconds=late)
-        # Taken out and put back, so that the callers stand in the order of their latest request.
+        # Removed and inserted again, so that the dict is in the order of the callers' latest requests.
         self._due_at[caller] = due_at + self._interval
         if len(self._due_at) > MOST_CALLERS:
             del self._due_at[next(iter(self._due_at))]

@@ -20,7 +20,7 @@ from daybreak.store.protocol import Store
 
 
 class SignInCode(Struct, frozen=True, kw_only=True):
-    """A code that was not used yet. `forget_at` is when it stops to work."""
+    """A code that was not used yet. It expires at `forget_at`."""
 
     by: str
     forget_at: datetime
@@ -42,19 +42,20 @@ async def create_code(store: Store, *, by: str, now: datetime, valid_for: timede
 
 
 async def is_code(store: Store, code: str, *, now: datetime) -> bool:
-    """Whether the code could be used. This uses up nothing."""
+    """Whether the code is valid. This check does not use it up."""
     for record in await store.records(CODE_KIND, _name(code)):
         return msgspec.json.decode(record.value, type=SignInCode).forget_at > now
     return False
 
 
 async def sign_in(store: Store, code: str, *, now: datetime, valid_for: timedelta) -> tuple[str, Session] | None:
-    """The secret of a new session, once per code, however many servers are asked; None for any other code."""
+    """Exchange a code for a session, once per code, however many servers get it. Returns the session's secret, or None
+    if the code is not valid."""
     for record in await store.records(CODE_KIND, _name(code)):
         found = msgspec.json.decode(record.value, type=SignInCode)
         secret = secrets.token_urlsafe(32)
         session = Session(by=found.by, csrf=secrets.token_urlsafe(24), forget_at=now + valid_for)
-        # Only the one who deletes the code at this revision may make the session.
+        # Only the request that deletes the code at this revision may create the session.
         [deleted] = await store.put([Put(kind=CODE_KIND, name=record.name, value=None, expect=record.revision)])
         if found.forget_at <= now or deleted is None:
             return None

@@ -23,7 +23,7 @@ from daybreak.server.access.callers import Role, roles_of
 from daybreak.store.protocol import Store
 
 PREFIX: Final = "daybreak"
-MOST_TOKENS: Final = 1000
+MAX_TOKENS: Final = 1000
 # An expired or revoked token stays in the list for this long, so that a person can see what happened to it.
 LISTED_FOR: Final = timedelta(days=30)
 _NO_HASH: Final = "0" * 64
@@ -63,15 +63,15 @@ async def create_token(
     queues: Iterable[str] | None = None,
     expires_in: timedelta | None = None,
 ) -> tuple[Token, str]:
-    """A new token and its text, which is stored nowhere and cannot be shown again."""
+    """Create a token. Returns the token and its text, which is not stored and cannot be shown again."""
     check_name("token", name)
     if not name.strip():
-        raise BadInput("a token needs a name: it is written into every change that is made with it")
-    there = await list_tokens(store)
-    if any(token.name == name and token.state(now) == "active" for token in there):
-        raise BadInput(f"there is a token named {name!r} already: revoke it first, or choose another name")
-    if len(there) >= MOST_TOKENS:
-        raise BadInput(f"there are {len(there)} tokens, the limit is {MOST_TOKENS}: revoke those that nobody uses")
+        raise BadInput("a token needs a name: it is recorded with every change made with the token")
+    existing = await list_tokens(store)
+    if any(token.name == name and token.state(now) == "active" for token in existing):
+        raise BadInput(f"a token named {name!r} exists already: revoke it first, or choose another name")
+    if len(existing) >= MAX_TOKENS:
+        raise BadInput(f"there are {len(existing)} tokens, the limit is {MAX_TOKENS}: revoke those that nobody uses")
     scope = None if queues is None else tuple(dict.fromkeys(queues))
     for queue in scope or ():
         check_name("queue", queue)
@@ -128,7 +128,7 @@ async def revoke_token(store: Store, which: str, *, now: datetime, by: str = "")
 
 
 def parts_of(text: str) -> tuple[str, str] | None:
-    """The id and the secret of a token's text; None if it is no token."""
+    """The id and the secret of a token's text; None if the text is not a token."""
     prefix, _, rest = text.partition("_")
     token_id, separator, secret = rest.partition("_")
     if prefix != PREFIX or not separator or len(token_id) != 16 or not 32 <= len(secret) <= 100:

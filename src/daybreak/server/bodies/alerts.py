@@ -40,7 +40,7 @@ class NoticeBody(Answer, frozen=True):
 
 
 class AlertList(Answer, frozen=True):
-    """`looked_at` is null until a worker or a server has looked."""
+    """`looked_at` is the time of the latest check, and null before the first check."""
 
     looked_at: str | None
     alerts: list[AlertBody]

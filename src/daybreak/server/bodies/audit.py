@@ -14,7 +14,7 @@ class AuditQuery(Request, frozen=True):
 
 
 class AuditBody(Answer, frozen=True):
-    """One change. `outcome` is the status that was answered; `started` if the server was killed meanwhile."""
+    """One change. `outcome` is the status of the response, or `started` if the server was killed before it was sent."""
 
     id: str
     at: str
@@ -28,7 +28,7 @@ class AuditBody(Answer, frozen=True):
 
 
 class AuditPage(Answer, frozen=True):
-    """The latest change first. A `cursor` of null means that there are no more."""
+    """The changes, the latest first. A `cursor` of null means that there are no more."""
 
     entries: list[AuditBody]
     cursor: str | None

@@ -27,15 +27,15 @@ EXAMPLE_ID: Final = "0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d"
 
 
 class Request(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """What a caller sends: nothing beside the fields that are listed."""
+    """A request body or query: fields that are not listed are refused."""
 
 
 class Answer(Struct, kw_only=True, frozen=True):
-    """What the server sends."""
+    """A response body."""
 
 
 class ProblemBody(Answer, frozen=True):
-    """A problem document (RFC 9457). `hint` says what to do, `job` and `queue` name what is in the way."""
+    """A problem document (RFC 9457). `hint` says what to do; `job` and `queue` name the cause."""
 
     type: str
     title: str

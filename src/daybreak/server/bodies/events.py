@@ -13,7 +13,7 @@ EventKind = Literal[KINDS]  # type: ignore[valid-type]
 
 
 class LiveQuery(Request, frozen=True):
-    """Which events: those that agree with every parameter that is given. A parameter may have several values."""
+    """Selects events: those that match every given parameter. A parameter may have several values."""
 
     job: tuple[Name, ...] = ()
     run: tuple[Name, ...] = ()

@@ -19,7 +19,7 @@ from daybreak.server.bodies.submissions import BatchBody, SubmitBody, Submitted
 EXAMPLES: Final[dict[type[Struct], Any]] = {
     ProblemBody: {
         "type": "urn:daybreak:problem:not-found",
-        "title": "There is no such thing",
+        "title": "The requested object does not exist",
         "status": 404,
         "detail": f"no job {EXAMPLE_ID}: it was never submitted to this store, or it was removed",
     },

@@ -14,7 +14,7 @@ class Health(Answer, frozen=True):
 
 
 class HealthCheck(Answer, frozen=True):
-    """One thing that was looked at, and the reason for its status."""
+    """One check, and the reason for its status."""
 
     name: str
     status: Verdict

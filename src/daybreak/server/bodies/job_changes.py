@@ -26,7 +26,7 @@ class PriorityBody(Request, frozen=True):
 
 
 class Changed(Answer, frozen=True):
-    """`done`: it is changed. `requested`: the job runs, and was asked."""
+    """`done`: the job was changed. `requested`: the job is running, and the change was requested."""
 
     id: str
     verdict: Literal["done", "requested", "refused", "missing"]
@@ -34,7 +34,7 @@ class Changed(Answer, frozen=True):
 
 
 class FilterBody(Request, frozen=True):
-    """Which jobs are meant. At least one field must be there."""
+    """Selects jobs. At least one field is needed."""
 
     state: Annotated[list[StateName], Meta(max_length=8)] = []
     reason: ReasonName | None = None
@@ -51,8 +51,8 @@ class FilterBody(Request, frozen=True):
 
 
 class BulkBody(Request, frozen=True):
-    """A change of many jobs, by their `ids` or by a `filter`. A filter without a state means the jobs of which the
-    action usually makes sense: `retry` means failed jobs. `dry_run` counts and changes nothing."""
+    """A change of many jobs, by their `ids` or by a `filter`. A filter without a state selects the usual states of the
+    action: for `retry`, failed jobs. `dry_run` counts the jobs and changes nothing."""
 
     action: Literal["cancel", "retry", "suspend", "resume", "remove", "priority", "start-now"]
     ids: Annotated[list[Name], Meta(min_length=1, max_length=10_000)] | None = None
@@ -63,7 +63,8 @@ class BulkBody(Request, frozen=True):
 
 
 class BulkAnswer(Answer, frozen=True):
-    """`matching` jobs are meant, `changed` were changed or asked. `jobs` is there if ids were given."""
+    """`matching` counts the selected jobs, `changed` those that were changed or for which the change was requested.
+    `jobs` is set if ids were given."""
 
     action: str
     dry_run: bool

@@ -21,7 +21,7 @@ from daybreak.server.bodies.base import (
 
 
 class ErrorBody(Answer, frozen=True):
-    """What went wrong in the latest attempt."""
+    """The error of the latest attempt."""
 
     kind: str
     message: str
@@ -71,7 +71,7 @@ class JobBody(Answer, frozen=True):
 
 
 class JobQuery(Request, frozen=True):
-    """Which jobs are listed. `since` and `until` are an age, such as 1d, or an instant."""
+    """Selects jobs. `since` and `until` are an age, such as 1d, or an instant."""
 
     state: Annotated[tuple[StateName, ...], Meta(max_length=8)] = ()
     reason: ReasonName | None = None
@@ -90,14 +90,14 @@ class JobQuery(Request, frozen=True):
 
 
 class JobPage(Answer, frozen=True):
-    """One page. A `cursor` of null means that there are no more jobs."""
+    """One page of jobs. A `cursor` of null means that there are no more jobs."""
 
     jobs: list[JobBody]
     cursor: str | None
 
 
 class JobResult(Answer, frozen=True):
-    """How a job ended. Of an unfinished job (202) only its state and progress are known."""
+    """How a job ended. An unfinished job (202) has only a state and its progress."""
 
     id: str
     state: StateName
@@ -150,7 +150,7 @@ class WhyBody(Answer, frozen=True):
 
 
 class CauseCountBody(Answer, frozen=True):
-    """So many waiting jobs have one cause; `subject` is the queue, the task or the resource."""
+    """The number of waiting jobs with one cause; `subject` is the queue, the task or the resource."""
 
     kind: str
     subject: str

@@ -6,7 +6,7 @@ from daybreak.server.bodies.base import Answer, Name, Request, StateName
 
 
 class LockBody(Answer, frozen=True):
-    """Who holds a lock (`running`), or waits for it (`blocked`, with a position)."""
+    """A holder of a lock (`running`), or a waiter for it (`blocked`, with a position)."""
 
     job: str
     locks: list[str]
@@ -24,13 +24,13 @@ class LockQuery(Request, frozen=True):
 
 
 class LockList(Answer, frozen=True):
-    """Those who hold a lock come first, then those who wait, the first in line first."""
+    """The holders first, then the waiters in the order in which they will be served."""
 
     locks: list[LockBody]
 
 
 class ReleaseBody(Request, frozen=True):
-    """Without an `owner`, the lock is taken from whoever holds it. With one, only if it is theirs."""
+    """Without an `owner`, the lock is released whoever holds it; with one, only if this owner holds it."""
 
     owner: Name | None = None
 

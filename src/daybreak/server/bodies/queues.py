@@ -12,8 +12,8 @@ SmallNumber = Annotated[int, Meta(ge=0, le=2**31)]
 
 
 class QueueBody(Answer, frozen=True):
-    """A queue: the fields of `daybreak queues show --json`, and what waits. `depth` counts all waiting jobs,
-    `oldest_wait` is in seconds. `patience` is in seconds."""
+    """A queue: the fields of `daybreak queues show --json`, and its waiting jobs. `depth` counts all waiting jobs.
+    `oldest_wait` and `patience` are in seconds."""
 
     name: str
     paused: bool
@@ -37,7 +37,7 @@ class QueueList(Answer, frozen=True):
 
 
 class QueueChanges(Request, frozen=True):
-    """Settings to change; null takes a limit away."""
+    """Settings to change; null removes a limit."""
 
     paused: bool | UnsetType = UNSET
     max_running: SmallNumber | UnsetType | None = UNSET

@@ -48,7 +48,7 @@ class ResourceDetail(ResourceBody, frozen=True):
 
 
 class ResourceQuery(Request, frozen=True):
-    """Locks are resources too, and may be many: they are listed only on demand."""
+    """Locks are resources too. There may be many, so they are listed only with `locks`."""
 
     locks: bool = False
 
@@ -66,7 +66,7 @@ class BreakerChanges(Request, frozen=True):
 
 
 class ResourceChanges(Request, frozen=True):
-    """Settings to change; null takes a limit, or the breaker, away. `rate` is such as 10/s or 100/min."""
+    """Settings to change; null removes a limit or the breaker. `rate` is a number per time, such as 10/s or 100/min."""
 
     slots: SlotNumber | UnsetType | None = UNSET
     rate: Annotated[str, Meta(min_length=1, max_length=40, examples=["10/s"])] | UnsetType | None = UNSET

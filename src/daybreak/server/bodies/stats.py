@@ -11,14 +11,14 @@ from daybreak.server.bodies.trends import TrendsBody
 
 
 class QueueParameter(Request, frozen=True):
-    """Figures of one queue, or of all."""
+    """Selects one queue; without it, all queues."""
 
     queue: Name | None = None
 
 
 class StatsParameters(Request, frozen=True):
-    """Figures of one queue, or of all. With `since`, the answer has trends from then on, at most 30 days; `by` and
-    `resolution` count only then."""
+    """Selects one queue; without it, all queues. With `since`, the response also has the trends since then, at most 30
+    days; `by` and `resolution` have an effect only with `since`."""
 
     queue: Name | None = None
     since: Past | None = None
@@ -27,7 +27,7 @@ class StatsParameters(Request, frozen=True):
 
 
 class QueueFigures(Answer, frozen=True):
-    """What has happened in a queue since the store was made, and what waits now. Times are seconds."""
+    """The totals of a queue since the store was created, and what waits now. Times are seconds."""
 
     queue: str | None
     submitted: int
@@ -70,7 +70,7 @@ class RetryFigures(Answer, frozen=True):
 
 
 class AdaptiveFigures(Answer, frozen=True):
-    """How long something took over the last day, and the limit that follows from it. Times are seconds."""
+    """The durations of one operation over the last day, and the limit that follows from them. Times are seconds."""
 
     subject: str
     seen: int
@@ -83,7 +83,7 @@ class AdaptiveFigures(Answer, frozen=True):
 
 
 class StatsBody(Answer, frozen=True):
-    """The fields of `daybreak stats --json`. `trends` is there if `since` was given."""
+    """The fields of `daybreak stats --json`. `trends` is set if `since` was given."""
 
     queue: QueueFigures
     timeouts: TimeoutFigures
@@ -99,7 +99,7 @@ class RetriesBody(Answer, frozen=True):
 
 
 class TimeoutsBody(Answer, frozen=True):
-    """`adaptive` is what the adaptive limits have learnt."""
+    """`adaptive` has the measured durations behind the adaptive limits."""
 
     queue: str | None
     timeouts: TimeoutFigures

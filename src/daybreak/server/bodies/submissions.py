@@ -13,7 +13,7 @@ Preset = Literal["default", "aggressive", "conservative", "simulator", "upload"]
 
 
 class RetryBody(Request, frozen=True):
-    """When to try again. `attempts` counts all tries, the first included."""
+    """The retry policy. `attempts` counts all attempts, including the first."""
 
     strategy: Literal["fixed", "linear", "exponential", "jittered", "adaptive"] = "jittered"
     attempts: Annotated[int, Meta(ge=1, le=1_000_000)] = 3
@@ -25,7 +25,8 @@ class RetryBody(Request, frozen=True):
 
 
 class SubmitBody(Request, frozen=True):
-    """A job to submit. What is left out is as the task declares it, or as usual. `timeout` may be `adaptive:10m`."""
+    """A job to submit. Options that are left out have the values that the task declares, or the defaults. `timeout` may
+    be `adaptive:10m`."""
 
     task: Name
     args: dict[str, Any] = {}
@@ -50,7 +51,7 @@ class SubmitBody(Request, frozen=True):
 
 class Submitted(Answer, frozen=True):
     """An accepted job. `position` is how many jobs of its queue are claimed before it, or null if it does not wait.
-    `created` is false if a job with the same key or unique name stands for it already."""
+    `created` is false if a job with the same key or unique name exists already: then this is that job."""
 
     id: str
     state: StateName
@@ -65,7 +66,7 @@ class BatchBody(Request, frozen=True):
 
 
 class BatchItem(Answer, frozen=True):
-    """What became of one job of a batch: an accepted job, or the problem."""
+    """The result of one job of a batch: the accepted job, or the problem."""
 
     id: str | None
     state: StateName | None
@@ -74,7 +75,7 @@ class BatchItem(Answer, frozen=True):
 
 
 class BatchAnswer(Answer, frozen=True):
-    """In the order of the request. `accepted` counts those that stand in the store."""
+    """The results in the order of the request. `accepted` counts the jobs that were accepted."""
 
     accepted: int
     jobs: list[BatchItem]

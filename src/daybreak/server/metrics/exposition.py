@@ -30,7 +30,7 @@ class Exposition:
     def __init__(self, other_names: Sequence[str], world: World) -> None:
         for name in other_names:
             if name not in NAMES:
-                raise BadInput(f"no metric names of {name!r} are known: there are {', '.join(NAMES)}")
+                raise BadInput(f"no set of metric names is called {name!r}; the sets are {', '.join(NAMES)}")
         self._other_names = tuple(dict.fromkeys(other_names))
         self._world = world
         self._text = b""

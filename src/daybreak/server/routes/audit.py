@@ -18,8 +18,8 @@ routes = Routes("audit")
     "/audit", may("admin", needs_all_queues=True), query=AuditQuery, answer=AuditPage, summary="Who changed what"
 )  # fmt: skip
 async def list_audit(call: Call[AuditQuery, None]) -> Any:
-    """The latest 5,000 changes of the last 90 days. Submitted jobs are counted: one entry for each caller and minute.
-    Each job tells its submitter itself, in its history."""
+    """The latest 5,000 changes of the last 90 days. Submitted jobs are counted: one entry per caller and minute. The
+    history of each job names its submitter."""
     store = (await call.client()).store
     await call.server.writes.audit.submits.write(store)
     query = call.query

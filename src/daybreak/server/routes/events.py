@@ -1,4 +1,4 @@
-"""`GET /events`: what happens, as it happens, by server-sent events."""
+"""`GET /events`: the live feed, by server-sent events."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ routes = Routes("events")
     summary="The live feed of events",
 )  # fmt: skip
 async def follow_events(call: Call[LiveQuery, None]) -> Any:
-    """A stream that does not end. Each message is one event; its id is a cursor. A client that connects again sends
-    the last id in the header `Last-Event-ID` (browsers do so by themselves) or as `after`, and goes on behind that
-    event, without a gap and without a repetition. Without either the stream begins with what happens from now on.
-    Messages of the types `open` and `quiet` carry only an id. A cursor whose events were purged is answered with
-    410."""
+    """A stream that does not end. Each message is one event; its id is a cursor. A client that reconnects sends the
+    last id in the header `Last-Event-ID` (browsers do so by themselves) or as `after`, and continues after that event,
+    with no gap and no repetition. Without either, the stream begins with the next event. Messages of the types `open`
+    and `quiet` carry only an id. If the events after a cursor were purged, the status is 410."""
     query = call.query
     wanted = EventFilter(
         job=frozenset(query.job), run=frozenset(query.run), queue=frozenset(query.queue), task=frozenset(query.task),
@@ -34,7 +33,7 @@ async def follow_events(call: Call[LiveQuery, None]) -> Any:
 
 
 async def _is_still_allowed(call: Call[LiveQuery, None]) -> bool:
-    """Whether the caller's token or session still holds."""
+    """Whether the caller's token or session is still valid."""
     try:
         caller = await call.server.identification.caller(call.request)
         call.route.policy.check(caller)

@@ -1,4 +1,4 @@
-"""`/health/live` and `/health/ready`: for load balancers, and for whoever asks why the server does not work."""
+"""`/health/live` and `/health/ready`: for load balancers, and for people who want to know what is wrong."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from daybreak.server.routing import PUBLIC, Call, Routes
 from daybreak.system import patience
 
 routes = Routes("health", prefix="/health")
-ASKED_FOR: Final = timedelta(seconds=3)
+CHECK_TIMEOUT: Final = timedelta(seconds=3)
 OLD: Final = timedelta(minutes=10)
 
 
-@routes.get("/live", PUBLIC, answer=Health, summary="Whether the server process answers")
+@routes.get("/live", PUBLIC, answer=Health, summary="Whether the server process responds")
 async def live(call: Call[None, None]) -> Any:  # noqa: ARG001
-    """Always 200: it asks nothing of the store, so that an outage of the store does not restart every server."""
+    """Always 200. It does not use the store, so an outage of the store does not restart every server."""
     return Health(status="pass")
 
 
@@ -32,8 +32,8 @@ async def live(call: Call[None, None]) -> Any:  # noqa: ARG001
     summary="Whether requests can be served now",
 )  # fmt: skip
 async def ready(call: Call[None, None]) -> Any:
-    """200 if the store can be used, otherwise 503. Without a live worker, or with a job that has waited for long, the
-    status is `warn`: the server works, and somebody should look."""
+    """200 if the store can be used, otherwise 503. If jobs wait without a live worker, or a job has waited for more
+    than 10 minutes, the status is `warn`: the server works, but a person should check."""
     checks = await _checks(call)
     statuses = {check.status for check in checks}
     status: Verdict = "pass"
@@ -46,8 +46,8 @@ async def ready(call: Call[None, None]) -> Any:
 
 async def _checks(call: Call[None, None]) -> list[HealthCheck]:
     try:
-        # A load balancer does not wait as long as a caller who wants something done.
-        with patience.within(ASKED_FOR.total_seconds()):
+        # A load balancer does not wait as long as other callers.
+        with patience.within(CHECK_TIMEOUT.total_seconds()):
             client = await call.client()
             now = moment(call.server.app.world.wall())
             live_workers = [worker for worker in await read_workers(client) if worker.is_live(now)]
@@ -65,7 +65,7 @@ async def _checks(call: Call[None, None]) -> list[HealthCheck]:
             HealthCheck(name="schema", status="fail", reason="a newer Daybreak wrote this store: update this server"),
         ]
     except StoreUnavailable:
-        # Where the store is, and how it fails, is told in the log, not to everybody who asks.
+        # The log has the address of the store and the error; this route is public and does not show them.
         return [HealthCheck(name="store", status="fail", reason="the store cannot be reached")]
     except StoreError as error:
         return [HealthCheck(name="store", status="fail", reason=f"the store refuses: {type(error).__name__}")]
@@ -75,8 +75,8 @@ def _workers(live: int, waiting: int) -> HealthCheck:
     if live:
         return HealthCheck(name="workers", status="pass", reason=f"{counted(live, 'live worker')}")
     if waiting:
-        told = counted(waiting, "job waits", "jobs wait")
-        return HealthCheck(name="workers", status="warn", reason=f"no live worker, and {told}")
+        jobs = counted(waiting, "job waits", "jobs wait")
+        return HealthCheck(name="workers", status="warn", reason=f"no live worker, and {jobs}")
     return HealthCheck(name="workers", status="pass", reason="no live worker, and no job waits")
 
 

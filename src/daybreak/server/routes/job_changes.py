@@ -32,7 +32,7 @@ routes = Routes("jobs")
     summary="End a job that has not ended yet",
 )  # fmt: skip
 async def cancel_job(call: Call[None, NoteBody]) -> Any:
-    """`done`: it will never start. `requested`: it runs, was asked to stop, and will end cancelled."""
+    """`done`: it will never start. `requested`: it is running, was asked to stop, and will end as cancelled."""
     return await _change(call, "cancel", note=call.body.note)
 
 
@@ -41,7 +41,7 @@ async def cancel_job(call: Call[None, NoteBody]) -> Any:
     summary="Run a job again that has ended",
 )  # fmt: skip
 async def retry_job(call: Call[None, NoteBody]) -> Any:
-    """It gets a fresh budget of attempts, and its history goes on."""
+    """It gets its full number of attempts again, and its history continues."""
     return await _change(call, "retry", note=call.body.note)
 
 
@@ -50,12 +50,12 @@ async def retry_job(call: Call[None, NoteBody]) -> Any:
     summary="Hold a job until it is resumed",
 )  # fmt: skip
 async def suspend_job(call: Call[None, NoteBody]) -> Any:
-    """A running job is asked; if it cannot pause, it goes on."""
+    """A running job is asked to suspend; if it does not support that, it continues."""
     return await _change(call, "suspend", note=call.body.note)
 
 
 @routes.post(
-    "/jobs/{id}/resume", may("submit"), answer=Changed, changes_job=True, summary="Let a suspended job go on"
+    "/jobs/{id}/resume", may("submit"), answer=Changed, changes_job=True, summary="Resume a suspended job"
 )  # fmt: skip
 async def resume_job(call: Call[None, None]) -> Any:
     """It takes its place in the queue by its original time of arrival."""
@@ -101,7 +101,7 @@ async def set_priority(call: Call[None, PriorityBody]) -> Any:
     "/jobs/{id}", may("admin"), answer=None, status=204, changes_job=True, summary="Remove a job that has ended"
 )  # fmt: skip
 async def delete_job(call: Call[None, None]) -> Any:
-    """With its result and its history. An unfinished job must be cancelled first: 409."""
+    """Removes its result and its history too. An unfinished job must be cancelled first (409)."""
     try:
         await _change(call, "remove")
     except JobNotFound:
@@ -123,7 +123,7 @@ async def _change(call: Call[Any, Any], name: str, *, priority: int | None = Non
         possible = ", ".join(state.value for state in State if state in change.possible)
         state = answer.state.value if answer.state else "in another state"
         raise Problem(
-            CONFLICT, f"job {job.id} is {state}: only {possible} jobs can be changed so", more={"job": job.id}
+            CONFLICT, f"job {job.id} is {state}: {name} is possible only for {possible} jobs", more={"job": job.id}
         )
     return amendment_view(answer)
 
@@ -145,13 +145,13 @@ async def _has_happened(call: Call[Any, Any], client: Client, kinds: frozenset[s
     "/jobs/bulk", may("admin"), body=BulkBody, answer=BulkAnswer, summary="Change many jobs, by ids or by a filter"
 )  # fmt: skip
 async def change_jobs(call: Call[None, BulkBody]) -> Any:
-    """A dry run answers how many jobs would be changed, exactly as they are now, and changes nothing."""
+    """A dry run changes nothing and returns how many jobs would be changed, as they are now."""
     body = call.body
     change = CHANGES[body.action]
     if (body.ids is None) == (body.filter is None):
-        raise Problem(INVALID, "give ids or a filter, and not both")
+        raise Problem(INVALID, "send either ids or a filter")
     if (body.action == "priority") != (body.priority is not None):
-        raise Problem(INVALID, "a priority belongs to the action 'priority', and to no other")
+        raise Problem(INVALID, "the action 'priority' needs a priority, and no other action takes one")
     level = None if body.priority is None else priority_of(body.priority)
     if body.ids is not None:
         data = await _by_ids(call, change, list(dict.fromkeys(body.ids)), level)
@@ -185,9 +185,9 @@ async def _by_filter(call: Call[None, BulkBody], change: Change, level: int | No
     assert body.filter is not None
     wanted = filter_for(call, body.filter)
     if wanted.is_empty:
-        raise Problem(INVALID, "the filter is empty, which would mean every job", hint="name at least a queue")
+        raise Problem(INVALID, "the filter is empty and would select every job", hint="name at least a queue")
     if impossible := [state.value for state in wanted.states if state not in change.possible]:
-        raise Problem(INVALID, f"{', '.join(impossible)} jobs cannot be changed so")
+        raise Problem(INVALID, f"{body.action} is not possible for {', '.join(impossible)} jobs")
     if not wanted.states:
         wanted = replace(wanted, states=tuple(state for state in State if state in change.usual))
     counts = await count_jobs(client, wanted)
@@ -207,7 +207,7 @@ async def _by_filter(call: Call[None, BulkBody], change: Change, level: int | No
 async def _amend(
     call: Call[None, BulkBody], client: Client, change: Change, wanted: JobFilter, level: int | None
 ) -> Counter[str]:
-    """Change them chunk by chunk. Under an idempotency key it is kept how far the change came, so that a server which
+    """Change the jobs in chunks. With an idempotency key, the cursor is stored after each chunk, so that a server that
     takes over repeats at most one chunk."""
     before = call.takes_over
     held = call.held_key

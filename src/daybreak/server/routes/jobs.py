@@ -194,10 +194,10 @@ async def job_views(client: Client, jobs: Sequence[Job]) -> list[dict[str, Any]]
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
-def filter_for(call: Call[Any, Any], said: JobQuery | FilterBody) -> JobFilter:
-    """The filter that a caller asks for. A caller who is limited to one queue means that queue; to several, must say
-    which."""
-    queue = said.queue
+def filter_for(call: Call[Any, Any], given: JobQuery | FilterBody) -> JobFilter:
+    """Build the filter of a request. For a caller who is limited to one queue, the filter selects that queue; a caller
+    who is limited to several must name one."""
+    queue = given.queue
     allowed = call.caller.queues
     if queue is None and allowed is not None:
         if len(allowed) != 1:
@@ -208,39 +208,39 @@ def filter_for(call: Call[Any, Any], said: JobQuery | FilterBody) -> JobFilter:
         call.check_queue(queue)
     now = moment(call.server.app.world.wall())
     return JobFilter(
-        states=tuple(dict.fromkeys(State(word) for word in said.state)),
-        reason=said.reason,
+        states=tuple(dict.fromkeys(State(word) for word in given.state)),
+        reason=given.reason,
         queue=queue,
-        task=said.task,
-        run=said.run,
-        owner=said.owner,
-        key=said.key,
-        priority=None if said.priority is None else priority_of(said.priority),
-        tag=said.tag,
-        since=None if said.since is None else past(said.since, "since", now),
-        until=None if said.until is None else past(said.until, "until", now),
-        cluster=said.cluster,
+        task=given.task,
+        run=given.run,
+        owner=given.owner,
+        key=given.key,
+        priority=None if given.priority is None else priority_of(given.priority),
+        tag=given.tag,
+        since=None if given.since is None else past(given.since, "since", now),
+        until=None if given.until is None else past(given.until, "until", now),
+        cluster=given.cluster,
     )
 
 
-def priority_of(said: int | str) -> int:
-    """A priority from a body or a query, where numbers may be text."""
-    if isinstance(said, str) and said.isascii() and said.isdigit():
-        return priority(int(said))
-    return priority(said)
+def priority_of(value: int | str) -> int:
+    """Parse a priority from a body or a query, where numbers may be text."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return priority(int(value))
+    return priority(value)
 
 
-def past(said: str, what: str, now: datetime) -> datetime:
-    """An instant, or so long ago."""
-    if said[:4].isdigit() and said[4:5] == "-":
+def past(text: str, what: str, now: datetime) -> datetime:
+    """Parse an instant, or an age such as `1d`."""
+    if text[:4].isdigit() and text[4:5] == "-":
         try:
-            return instant(datetime.fromisoformat(said), what)
+            return instant(datetime.fromisoformat(text), what)
         except ValueError as error:
-            raise Problem(INVALID, f"{what}: {said!r} is no instant with a time zone: {error}") from None
+            raise Problem(INVALID, f"{what}: {text!r} is not an instant with a time zone: {error}") from None
     try:
-        return now - duration(said, what)
+        return now - duration(text, what)
     except OverflowError:
-        raise Problem(INVALID, f"{what}: {said!r} ago is before the first instant that can be written") from None
+        raise Problem(INVALID, f"{what}: {text!r} ago is before the year 1") from None
 
 
 # -- why ---------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ routes = Routes("locks")
     "/locks", may("read", needs_all_queues=True), query=LockQuery, answer=LockList, summary="List locks and waiters"
 )  # fmt: skip
 async def list_locks(call: Call[LockQuery, None]) -> Any:
-    """With a name, the holder of that lock and those who wait for it."""
+    """With a name, only the holder of that lock and its waiters."""
     found = await all_waiters(await call.client())
     name = call.query.name
     return {"locks": [lock_view(one) for one in found if name is None or name in one.locks]}
@@ -32,15 +32,15 @@ async def list_locks(call: Call[LockQuery, None]) -> Any:
     answer=Released, changes_job=True, summary="Release a held lock",
 )  # fmt: skip
 async def release_lock(call: Call[None, ReleaseBody]) -> Any:
-    """`id` is the job of the holder, from the list: so a lock that was given on meanwhile stays with its new holder.
-    The holder is told that it lost the lock."""
+    """`id` is the job of the holder, from the list. If the lock has another holder by now, that holder keeps it. The
+    released holder is notified that it lost the lock."""
     client = await call.client()
     job = await client.get(call.path["id"])
     if job.spec.queue != lock_job.QUEUE or job.spec.holder is None:
         raise JobNotFound(job.id)
     owner = call.body.owner
     if owner is not None and job.spec.owner != owner:
-        raise Problem(FORBIDDEN, f"the lock is held by {job.spec.owner!r}, not by {owner!r}")
+        raise Problem(FORBIDDEN, f"{job.spec.owner!r} holds the lock, not {owner!r}")
     if job.state is not State.RUNNING:
         if call.takes_over is not None and job.is_final:
             return {"released": list(lock_job.names_of(job))}

@@ -40,13 +40,13 @@ async def show_queue(call: Call[None, None]) -> Any:
 
 @routes.patch("/queues/{name}", may("admin"), body=QueueChanges, answer=QueueBody, summary="Change a queue")
 async def change_queue(call: Call[None, QueueChanges]) -> Any:
-    """The change holds from the next claim on, in every process. A queue may be set before its first job."""
+    """The change takes effect at the next claim, in every process. A queue can be set before its first job."""
     return await _changed(call, changes_of(call.body))
 
 
 @routes.post("/queues/{name}/pause", may("admin"), answer=QueueBody, summary="Pause a queue")
 async def pause_queue(call: Call[None, None]) -> Any:
-    """Nothing more is claimed from it; what runs goes on."""
+    """Workers claim no more jobs from it; running jobs continue."""
     return await _changed(call, {"paused": True})
 
 

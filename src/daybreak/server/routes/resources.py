@@ -30,7 +30,7 @@ _ADMIN = may("admin", needs_all_queues=True)
 
 @routes.get("/resources", _READ, query=ResourceQuery, answer=ResourceList, summary="List resources")
 async def list_resources(call: Call[ResourceQuery, None]) -> Any:
-    """Every resource that is in use, waited for or set up: its limits, its use, and how its breaker stands."""
+    """Every resource that has settings, holders or waiting jobs: its limits, its use, and the state of its breaker."""
     found = await all_resources(await call.client())
     shown = [info for info in found if call.query.locks or not info.name.startswith(LOCK_PREFIX)]
     return {"resources": [resource_view(info) for info in shown]}
@@ -50,38 +50,40 @@ async def show_resource(call: Call[None, None]) -> Any:
 
 @routes.patch("/resources/{name}", _ADMIN, body=ResourceChanges, answer=ResourceBody, summary="Change a resource")
 async def change_resource(call: Call[None, ResourceChanges]) -> Any:
-    """This wins over what the code declares, until it is reset."""
+    """These settings override what the code declares, until the resource is reset."""
     client, name = await call.client(), call.path["name"]
     changes = changes_of(call.body)
     if "breaker" in changes:
         changes["breaker"] = await _breaker(client, name, changes["breaker"])
-    # In `set_resource`, the word none takes a limit away, and None leaves it as it is.
+    # In `set_resource`, "none" removes a limit, and None leaves it unchanged.
     await set_resource(client, name, **{key: "none" if value is None else value for key, value in changes.items()})
     return resource_view(await info_of(client, name))
 
 
-@routes.post("/resources/{name}/reset", _ADMIN, answer=ResourceBody, summary="Reset a resource to what the code says")
+@routes.post(
+    "/resources/{name}/reset", _ADMIN, answer=ResourceBody, summary="Reset a resource to the settings in the code"
+)
 async def reset(call: Call[None, None]) -> Any:
-    """What a person has set is taken back, and a breaker is closed."""
+    """Removes the settings that a person has made, and closes the breaker."""
     client, name = await call.client(), call.path["name"]
     await _found(client, name)
     await reset_resource(client, name)
     return resource_view(await info_of(client, name))
 
 
-async def _breaker(client: Client, name: str, said: BreakerChanges | bool | None) -> Breaker | bool:
-    if said is None:
+async def _breaker(client: Client, name: str, change: BreakerChanges | bool | None) -> Breaker | bool:
+    if change is None:
         return False
-    if isinstance(said, bool):
-        if not said:
+    if isinstance(change, bool):
+        if not change:
             return False
         return (await settings_in(client, name)).breaker or Breaker()
     return Breaker(
-        failures=said.failures,
-        successes=said.successes,
-        open_for=duration(said.open_for, "open_for"),
-        probes=said.probes,
-        forget_after=None if said.forget_after is None else duration(said.forget_after, "forget_after"),
+        failures=change.failures,
+        successes=change.successes,
+        open_for=duration(change.open_for, "open_for"),
+        probes=change.probes,
+        forget_after=None if change.forget_after is None else duration(change.forget_after, "forget_after"),
     )
 
 

@@ -31,8 +31,8 @@ _CSP: Final = "default-src 'none'; form-action 'self'; frame-ancestors 'none'"
     summary="The page behind the sign-in link",
 )  # fmt: skip
 async def show_sign_in(call: Call[SignInQuery, None]) -> Any:
-    """A form that posts the code of the link. To open the link changes nothing, so a program that looks ahead at links
-    cannot use the code up."""
+    """A form that posts the code of the link. Opening the link changes nothing, so a program that previews links cannot
+    use up the code."""
     client = await call.client()
     if not await is_code(client.store, call.query.code, now=moment(client.wall())):
         raise _refused()
@@ -76,7 +76,7 @@ async def show_session(call: Call[None, None]) -> Any:
     f"{API}/session", may("read"), answer=None, status=204, keeps_own_answers=True, summary="Sign out"
 )  # fmt: skip
 async def delete_session(call: Call[None, None]) -> Any:
-    """The session ends at once, on every server. Tokens are not touched."""
+    """The session ends at once, on every server. Tokens are not affected."""
     secret = call.request.cookies.get(call.server.identification.cookie)
     if secret:
         await sign_out((await call.client()).store, secret)
@@ -98,6 +98,6 @@ def _cookie(call: Call[Any, Any], value: str, max_age: int) -> Cookie:
 def _refused() -> Problem:
     return Problem(
         FORBIDDEN,
-        "this sign-in link was used already, or it is too old",
-        hint="start the server again: it prints a new link",
+        "this sign-in link was already used, or it has expired",
+        hint="restart the server: it prints a new link",
     )

@@ -1,4 +1,4 @@
-"""`/stats`, `/retries` and `/timeouts`: what has happened, in numbers."""
+"""`/stats`, `/retries` and `/timeouts`: statistics."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ from daybreak.server.routing import Call, Routes, may
 routes = Routes("stats")
 
 
-@routes.get("/stats", may("read"), query=StatsParameters, answer=StatsBody, summary="What has happened, in numbers")
+@routes.get(
+    "/stats",
+    may("read"),
+    query=StatsParameters,
+    answer=StatsBody,
+    summary="Statistics of jobs, time limits and retries",
+)
 async def show_stats(call: Call[StatsParameters, None]) -> Any:
-    """The same as `daybreak stats --json`: exact counts since the store was made, of one queue or of all. With `since`,
-    also the trends of the last minutes, hours or days."""
+    """The same as `daybreak stats --json`: exact counts since the store was created, of one queue or of all queues.
+    With `since`, also the trends of the last minutes, hours or days."""
     client, stats = await _stats(call)
     query, trends = call.query, None
     if query.since is not None:
@@ -32,15 +38,15 @@ async def show_stats(call: Call[StatsParameters, None]) -> Any:
     return stats_view(stats, queues, trends)
 
 
-@routes.get("/retries", may("read"), query=QueueParameter, answer=RetriesBody, summary="Retries, in numbers")
+@routes.get("/retries", may("read"), query=QueueParameter, answer=RetriesBody, summary="Statistics of retries")
 async def show_retries(call: Call[QueueParameter, None]) -> Any:
-    """Retries are attempts after a job's first."""
+    """Retries are the attempts after a job's first."""
     _, stats = await _stats(call)
     return {"queue": call.query.queue, "retries": stats_view(stats, [])["retries"]}
 
 
 @routes.get(
-    "/timeouts", may("read"), query=QueueParameter, answer=TimeoutsBody, summary="Time limits, and what they learnt"
+    "/timeouts", may("read"), query=QueueParameter, answer=TimeoutsBody, summary="Statistics of time limits"
 )  # fmt: skip
 async def show_timeouts(call: Call[QueueParameter, None]) -> Any:
     """How often limits were exceeded, by kind, and the data of the adaptive limits."""

@@ -47,7 +47,7 @@ class TimeLimits:
         if running and len(child.held) > len(running) and now - child.reported_at > STUCK_AFTER:
             child.recall()
         if child.held and not running and not child.leaving and now - child.reported_at > UNRESPONSIVE_AFTER:
-            _log.error("a child holds work but starts none of it: replacing it")
+            _log.error("a child holds jobs but does not start them: replacing it")
             child.leaving = True
             if not child.kill():
                 self._children.abandon(child)
