@@ -112,7 +112,7 @@ class Engine:
             identity = self._place.identity()
         except FileNotFoundError:
             raise StoreUnavailable(
-                f"{self._place.path} was deleted while it was in use: put it back, or restart to start with an empty store"
+                f"{self._place.path} was deleted while it was in use: put it back, or restart with an empty store"
             ) from None
         if identity != self._identity:  # replaced, for example by a backup
             self._abandon(self._db)
