@@ -417,15 +417,14 @@ class Miscounts(MemoryStore):
 class Hasty(Reaper):
     """Counts the time of an outage as time watched."""
 
-    def _watched_for(self):
+    def _watched_for(self, now):
         return timedelta(days=1)
 
 
 class CountsHungCalls(Reaper):
     """The watch begins with the question. (A real one, found here.)"""
 
-    def _watched_for(self):
-        now = self._world.steady()
+    def _watched_for(self, now):
         if self._watching_since is None or self._had_gap(now):
             self._watching_since = now
         return timedelta(microseconds=now - self._watching_since)
