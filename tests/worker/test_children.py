@@ -111,3 +111,18 @@ def test_output_of_a_task_is_not_lost_when_its_child_ends(printing, words):
     """Output to a file or a pipe is buffered, and must be flushed when the child ends."""
     said = printing(*words)
     assert not [n for n in range(8) if f"said {n}" not in said]
+
+
+def test_lines_of_jobs_that_print_at_the_same_time_stay_whole(stage):
+    """Also if the environment asks for output without a buffer, as images of Python often do."""
+    worker_printing.app.use(stage.url)
+    target = Path(worker_printing.__file__)
+    try:
+        with stage.process("--processes", "4", target=target, PYTHONUNBUFFERED="1") as worker:
+            for job in [worker_printing.say_much.submit(n, 1000) for n in range(4)]:
+                job.result(timeout="60s")
+            assert worker.stop() == 0
+            found = set(worker.said.splitlines())
+    finally:
+        worker_printing.app.close()
+    assert not {f"line {line} of {n}" for n in range(4) for line in range(1000)} - found

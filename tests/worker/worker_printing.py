@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import time
 
 from worker_hand import write_line
@@ -16,6 +17,12 @@ app = Daybreak()
 def say(n: int) -> None:
     print("said", n)
     atexit.register(_goodbye, n)
+
+
+@app.task
+def say_much(n: int, lines: int) -> None:
+    for line in range(lines):
+        print("line", line, "of", n, file=sys.stdout if line % 2 else sys.stderr)
 
 
 def _goodbye(n: int) -> None:

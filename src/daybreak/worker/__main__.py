@@ -49,8 +49,10 @@ def main() -> None:
         platform.write_stack_on_signal(stack)
     slot_table = SlotTable(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
-    with contextlib.suppress(AttributeError):  # replaced by something that is not a text stream
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Children share their output: a line must be one write, also with PYTHONUNBUFFERED, or lines of several jobs mix.
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # replaced by something that is not a text stream
+            stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     try:
         program = _load_program(hello)
     except BaseException as error:  # noqa: BLE001 - the supervisor reports it
