@@ -303,13 +303,13 @@ def test_a_time_that_is_none_is_refused(cli, place, said):
 
 
 def test_pages_of_jobs_of_a_time_lose_none_and_repeat_none(ask, cli, place, monkeypatch):
-    from daybreak.cli.jobs import match
+    from daybreak.api import job_filter
 
     jobs = [place.fail() for _ in range(7)]
     until = place.get(jobs[4]).finished_at.isoformat()
     for page, looked_at in ((2, 1000), (1000, 1000), (1000, 1), (2, 3)):
-        monkeypatch.setattr(match, "PAGE", page)
-        monkeypatch.setattr(match, "MAX_CHECKED", looked_at)
+        monkeypatch.setattr(job_filter, "PAGE", page)
+        monkeypatch.setattr(job_filter, "MAX_SCANNED", looked_at)
         seen, cursor = [], ()
         while True:
             found = ask("jobs", "--json", "--until", until, "--limit", "3", *cursor)

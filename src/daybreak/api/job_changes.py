@@ -9,9 +9,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybreak.api.job_filter import JobFilter, find_all_jobs
+from daybreak.api.job_filter import find_all_jobs
 from daybreak.client.client import Client, filter_of
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
+from daybreak.policy.job_filter import JobFilter
 from daybreak.store.protocol import Action, Amend, Amendment
 
 CHUNK: Final = 500

@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec.structs import replace as with_changes
 
 from daybreak.cli import completions
 from daybreak.cli.errors import EMPTY
 from daybreak.config import closest
 from daybreak.core import units
 from daybreak.core.errors import BadInput
-from daybreak.core.model import Adaptive, Job, Reason, State
+from daybreak.core.model import Adaptive, Reason, State
 from daybreak.core.text import any_of, priority_name, safe
-from daybreak.policy.failure_clusters import fingerprint_of
+from daybreak.policy.job_filter import STORE_FIELDS, JobFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -234,74 +235,48 @@ def pairs(words: Iterable[str], what: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A filter for jobs: as arguments of the client, as a phrase, and as command-line options."""
+    """A filter for jobs as the user wrote it. It can be shown as a phrase or as command-line options; `since` and
+    `until` keep the text of the filter's times."""
 
-    states: tuple[State, ...] = ()
-    reason: str | None = None
-    queue: str | None = None
-    task: str | None = None
-    run: str | None = None
-    owner: str | None = None
-    key: str | None = None
-    priority: int | None = None
-    tag: str | None = None
+    filter: JobFilter
     since: Moment | None = None
     until: Moment | None = None
-    cluster: str | None = None
 
-    _NAMES = ("reason", "queue", "task", "run", "owner", "key", "priority", "tag")
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.states and not self.named and not self.is_timed
-
-    @property
-    def named(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self._NAMES if getattr(self, name) is not None}
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return {"state": self.states or None, **self.named}
-
-    @property
-    def is_tallied(self) -> bool:
-        """Whether stores keep a count of these jobs. For other filters they would have to read every job."""
-        return set(self.named) <= {"queue", "task", "priority"} and not self.is_timed
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the filter has a time or a cluster. Stores cannot filter by these, so `is_within` checks the jobs
-        that they return."""
-        return self.since is not None or self.until is not None or self.cluster is not None
-
-    def is_within(self, job: Job) -> bool:
-        """Whether the job ended in that time, with a failure of that cluster. For an unfinished job: whether it was
-        submitted in that time."""
-        if self.cluster is not None and fingerprint_of(job) != self.cluster:
-            return False
-        at = job.finished_at or job.created_at
-        return (self.since is None or at >= self.since.at) and (self.until is None or at < self.until.at)
+    def with_states(self, states: tuple[State, ...]) -> Where:
+        return replace(self, filter=with_changes(self.filter, states=states))
 
     def words(self) -> list[str]:
         """The filter as command-line options."""
-        found = [word for name, value in self.named.items() if name != "reason" for word in (f"--{name}", str(value))]
-        found += ["--state", ",".join(self.states)] if self.states else []
-        found += ["--reason", self.reason] if self.reason else []
-        found += ["--cluster", self.cluster] if self.cluster else []
-        found += ["--since", self.since.text] if self.since else []
-        return [*found, "--until", self.until.text] if self.until else found
+        chosen = self.filter
+        words = []
+        for name, value in chosen.named().items():
+            if name != "reason":
+                words += [f"--{name}", str(value)]
+        if chosen.states:
+            words += ["--state", ",".join(chosen.states)]
+        if chosen.reason:
+            words += ["--reason", chosen.reason]
+        if chosen.cluster:
+            words += ["--cluster", chosen.cluster]
+        if self.since:
+            words += ["--since", self.since.text]
+        if self.until:
+            words += ["--until", self.until.text]
+        return words
 
     def jobs(self, n: int | None = None) -> str:
         """`3 failed jobs in mail`, or without a number `failed jobs in mail`."""
-        noun = "job" if n == 1 else "jobs"
-        text = " ".join([*([f"{n:,}"] if n is not None else []), *([any_of(self.states)] if self.states else []), noun])
-        text += f" of task {self.task}" if self.task else ""
-        text += f" in {self.queue}" if self.queue else ""
-        text += f" with reason {self.reason}" if self.reason else ""
-        text += f" of failure cluster {self.cluster}" if self.cluster else ""
-        text += f" of priority {priority_name(self.priority)}" if self.priority is not None else ""
+        chosen = self.filter
+        text = "" if n is None else f"{n:,} "
+        text += f"{any_of(chosen.states)} " if chosen.states else ""
+        text += "job" if n == 1 else "jobs"
+        text += f" of task {chosen.task}" if chosen.task else ""
+        text += f" in {chosen.queue}" if chosen.queue else ""
+        text += f" with reason {chosen.reason}" if chosen.reason else ""
+        text += f" of failure cluster {chosen.cluster}" if chosen.cluster else ""
+        text += f" of priority {priority_name(chosen.priority)}" if chosen.priority is not None else ""
         for name in ("run", "owner", "key", "tag"):
-            text += f" with {name} {value}" if (value := getattr(self, name)) else ""
+            text += f" with {name} {value}" if (value := getattr(chosen, name)) else ""
         if self.since:
             text += f" since {self.since.text}" if self.since.is_instant else f" of the last {self.since.text}"
         if self.until:
@@ -314,9 +289,13 @@ def filters(command: F) -> F:
 
     @functools.wraps(command)
     def packed(*args: Any, state: tuple[str, ...], **rest: Any) -> Any:
-        named = {name: rest.pop(name) for name in (*Where._NAMES, "since", "until", "cluster")}  # noqa: SLF001
         states = tuple(State(word) for word in dict.fromkeys(",".join(state).split(",")) if word)
-        return command(*args, where=Where(states=states, **named), **rest)
+        since, until = rest.pop("since"), rest.pop("until")
+        named = {name: rest.pop(name) for name in (*STORE_FIELDS, "cluster")}
+        job_filter = JobFilter(
+            states=states, since=since.at if since else None, until=until.at if until else None, **named
+        )
+        return command(*args, where=Where(job_filter, since, until), **rest)
 
     for option in reversed(_FILTERS):
         packed = option(packed)

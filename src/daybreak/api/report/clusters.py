@@ -8,10 +8,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from daybreak.api.job_filter import JobFilter
 from daybreak.client.client import Client
 from daybreak.core.model import Job, State
 from daybreak.policy.failure_clusters import fingerprint_of, plain_message
+from daybreak.policy.job_filter import JobFilter
 
 MAX_CLUSTERS: Final = 200
 MAX_READ: Final = 100_000  # failed jobs that are looked at

@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from daybreak.api.job_filter import JobFilter
 from daybreak.api.report.clusters import Clusters, read_clusters
 from daybreak.api.trends import TrendPoint, trends_of
 from daybreak.api.worker_info import read_workers
 from daybreak.client.client import Client
 from daybreak.core.model import UNFINISHED, Job, State
 from daybreak.core.units import moment
+from daybreak.policy.job_filter import JobFilter
 
 MAX_READ: Final = 50_000  # completed jobs that are looked at for the slowest ones
 SLOWEST: Final = 10

@@ -14,10 +14,10 @@ from typing import Any
 import click
 from msgspec.structs import replace as with_changes
 
+from daybreak.api.job_filter import find_all_jobs
 from daybreak.api.views.job import amendment_view
 from daybreak.cli import completions
 from daybreak.cli.errors import Exit
-from daybreak.cli.jobs.match import all_jobs
 from daybreak.cli.options import NAME, PRIORITY, Where, as_json, filters
 from daybreak.cli.output import console, is_person, note, say, say_json
 from daybreak.cli.root import store_options
@@ -151,25 +151,24 @@ def priority(to: int, ids: tuple[str, ...], where: Where, **how: Any) -> int:
 store_options(priority)
 
 
-# -- the change
-# ---------------------------------------------------------------------------------------------------------
+# -- the change --------------------------------------------------------------------------------------------------------
 
 
 def _change(change: Change, ids: tuple[str, ...], where: Where, *, dry_run: bool, yes: bool, as_json: bool) -> int:
     ctx = click.get_current_context()
-    if ids and not where.is_empty:
+    if ids and not where.filter.is_empty:
         ctx.fail("give either ids or a filter, not both")
-    if not ids and where.is_empty:
+    if not ids and where.filter.is_empty:
         ctx.fail(f"select jobs by id, or by a filter such as --queue mail --state {any_of(sorted(change.default)[:1])}")
     if ids:
         chosen = tuple(dict.fromkeys(ids))
         return session().run(lambda client: _by_id(client, change, chosen, dry_run=dry_run, as_json=as_json))
-    states = frozenset(where.states) or change.default
-    if impossible := [state for state in where.states if state not in change.possible]:
+    states = frozenset(where.filter.states) or change.default
+    if impossible := [state for state in where.filter.states if state not in change.possible]:
         ctx.fail(
             f"{any_of(impossible)} jobs cannot be {_participle(change)}, only {any_of(sorted(change.possible))} ones"
         )
-    where = replace(where, states=tuple(state for state in State if state in states))
+    where = where.with_states(tuple(state for state in State if state in states))
     return session().run(lambda client: _by_filter(client, change, where, dry_run=dry_run, yes=yes, as_json=as_json))
 
 
@@ -233,11 +232,12 @@ def _say_answer(change: Change, answer: Amendment, *, dry_run: bool) -> None:
 
 
 async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: bool, yes: bool, as_json: bool) -> int:
-    found = [(job.id, job.state) async for job in all_jobs(client, where)] if where.is_timed else []
-    if where.is_timed:
+    found: list[tuple[str, State]] = []
+    if where.filter.is_timed:
+        found = [(job.id, job.state) async for job in find_all_jobs(client, where.filter)]
         counts = dict(Counter(state for _, state in found))
     else:
-        counts = {state: n for state, n in (await client.count(**where.arguments)).items() if n}
+        counts = {state: n for state, n in (await client.count(**where.filter.where())).items() if n}
     total = sum(counts.values())
     if dry_run or not total:
         if as_json:
@@ -259,9 +259,11 @@ async def _by_filter(client: Client, change: Change, where: Where, *, dry_run: b
         say("Nothing was changed.")
         return int(Exit.FAILED)
     if change.every is not None:
-        ids = [job for job, _ in found] if where.is_timed else [job.id async for job in all_jobs(client, where)]
+        if not where.filter.is_timed:
+            found = [(job.id, job.state) async for job in find_all_jobs(client, where.filter)]
+        ids = [job for job, _ in found]
         verdicts = await _amend_paced(client, change, where, ids)
-    elif where.is_timed:
+    elif where.filter.is_timed:
         verdicts = await _amend_found(client, change, where, [job for job, _ in found])
     else:
         verdicts = await _amend_all(client, change, where, total)
@@ -277,8 +279,8 @@ def _summary(where: Where, counts: dict[State, int]) -> str:
     by_state = ", ".join(f"{number(n)} {state.value}" for state, n in counts.items())
     total = sum(counts.values())
     if len(counts) == 1:
-        return replace(where, states=tuple(counts)).jobs(total)
-    return f"{replace(where, states=()).jobs(total)} ({by_state})"
+        return where.with_states(tuple(counts)).jobs(total)
+    return f"{where.with_states(()).jobs(total)} ({by_state})"
 
 
 async def _amend_all(client: Client, change: Change, where: Where, total: int) -> Counter[str]:
@@ -286,7 +288,7 @@ async def _amend_all(client: Client, change: Change, where: Where, total: int) -
     wanted = Amend(
         action=change.action,
         by=client.by,
-        filter=filter_of(**where.arguments),
+        filter=filter_of(**where.filter.where()),
         priority=change.to,
         note=change.note,
         limit=CHUNK,
@@ -310,7 +312,9 @@ async def _amend_found(client: Client, change: Change, where: Where, ids: list[s
         for start in range(0, len(ids), CHUNK):
             chunk = ids[start : start + CHUNK]
             found = [job for job in await client.store.get(chunk) if job is not None]
-            matching = tuple(job.id for job in found if job.state in where.states and where.is_within(job))
+            matching = tuple(
+                job.id for job in found if job.state in where.filter.states and where.filter.is_within(job)
+            )
             verdicts.update(
                 answer.verdict for answer in await _amended(client, change, matching) if _is_changed(answer)
             )
@@ -327,7 +331,7 @@ async def _amend_paced(client: Client, change: Change, where: Where, ids: list[s
         if n:
             await asyncio.sleep(change.every.total_seconds())
         [job] = await client.store.get([job_id])
-        if job is None or job.state not in where.states or not where.is_within(job):
+        if job is None or job.state not in where.filter.states or not where.filter.is_within(job):
             continue
         [answer] = await _amended(client, change, (job_id,))
         if _is_changed(answer):

@@ -24,7 +24,7 @@ async def next_step(client: Client, where: Where, jobs: list[Job], more: Sequenc
     summary = await _how_many(client, where, len(jobs), is_all=not more)
     them = "it" if len(jobs) == 1 and not more else "them"
     next_page = f"Next page: {session().command('jobs', *where.words(), *more)}" if more else ""
-    state = where.states[0] if len(where.states) == 1 else None
+    state = where.filter.states[0] if len(where.filter.states) == 1 else None
     if not jobs:
         return f"{summary} {next_page}"
     if state in _ACTIONS:
@@ -47,11 +47,11 @@ async def next_step(client: Client, where: Where, jobs: list[Job], more: Sequenc
 async def _how_many(client: Client, where: Where, shown: int, *, is_all: bool) -> str:
     if is_all:
         return f"{where.jobs(shown)}."
-    if where.is_timed and not shown:
+    if where.filter.is_timed and not shown:
         return f"No {where.jobs()} among the jobs checked so far."
-    if not where.is_tallied:  # a count would have to read every job
+    if not where.filter.is_tallied:  # a count would have to read every job
         return f"The first {where.jobs(shown)}."
-    total = sum((await client.count(**where.arguments)).values())
+    total = sum((await client.count(**where.filter.where())).values())
     return f"{number(shown)} of {where.jobs(total)}."
 
 
@@ -60,10 +60,10 @@ async def nothing_found(client: Client, where: Where) -> str:
     message = f"No {where.jobs()}."
     tallies = await client.tallies()
     for name, known in (("queue", {t.queue for t in tallies}), ("task", {t.task for t in tallies})):
-        wanted = getattr(where, name)
+        wanted = getattr(where.filter, name)
         hint = closest(wanted, known) if wanted and wanted not in known else None
         if hint:
             return f"{message} There is no {name} {safe(wanted)!r}; did you mean {safe(hint)!r}?"
-    if where.is_empty:
+    if where.filter.is_empty:
         return f"{message} Submit one with: {session().command('submit', 'TASK', 'name=value')}"
     return message

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from daybreak.api.job_filter import find_jobs
 from daybreak.api.views.job import job_view
 from daybreak.cli.jobs.hints import next_step, nothing_found
-from daybreak.cli.jobs.match import first_jobs
 from daybreak.cli.options import NAME, Where, Whole, as_json, filters
 from daybreak.cli.output import Column, say, say_json, say_table
 from daybreak.cli.root import Group, store_options
@@ -49,7 +49,7 @@ def command(ctx: click.Context, where: Where, limit: int, cursor: str | None, as
 
     """
     if ctx.invoked_subcommand is not None:
-        if not where.is_empty or as_json or cursor:
+        if not where.filter.is_empty or as_json or cursor:
             options = [*where.words(), *(["--json"] if as_json else []), *(["--cursor", cursor] if cursor else [])]
             ctx.fail(f"put options after the command: daybreak jobs {ctx.invoked_subcommand} {' '.join(options)}")
         return None
@@ -61,7 +61,7 @@ store_options(command)
 
 async def _list(client: Client, where: Where, limit: int, cursor: str | None, *, as_json: bool) -> int:
     now = datetime.now(UTC)
-    jobs, cursor = await first_jobs(client, where, limit, cursor)
+    jobs, cursor = await find_jobs(client, where.filter, limit, cursor)
     if as_json:
         histories = await asyncio.gather(*(client.store.history(job.id) for job in jobs))
         data = [job_view(job, history, now) for job, history in zip(jobs, histories, strict=True)]
@@ -83,7 +83,7 @@ async def _list(client: Client, where: Where, limit: int, cursor: str | None, *,
 
 def say_jobs(jobs: list[Job], where: Where, now: datetime) -> None:
     """Print jobs as a table. A column that the filter makes the same in every row is left out."""
-    state = where.states[0] if len(where.states) == 1 else None
+    state = where.filter.states[0] if len(where.filter.states) == 1 else None
     columns = [
         Column("ID"),
         Column("TASK"),
@@ -103,13 +103,13 @@ def _row(job: Job, where: Where, now: datetime) -> list[str]:
     spec = job.spec
     return [
         safe(job.id),
-        "" if where.task else first_line(spec.task, 60),
-        "" if where.queue else safe(spec.queue),
-        "" if len(where.states) == 1 else job.state.value,
-        "" if where.priority is not None else priority_name(job.priority),
+        "" if where.filter.task else first_line(spec.task, 60),
+        "" if where.filter.queue else safe(spec.queue),
+        "" if len(where.filter.states) == 1 else job.state.value,
+        "" if where.filter.priority is not None else priority_name(job.priority),
         f"{job.attempt}/{spec.options.retry.attempts}",
         when(job, now),
-        job.reason.value if job.reason and not where.reason else "",
+        job.reason.value if job.reason and not where.filter.reason else "",
         percent(job.progress) if job.state is State.RUNNING else "",
         detail(job),
     ]

@@ -8,12 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from daybreak.api.job_changes import CHANGES, Change, amend_ids, amend_matching, preview
-from daybreak.api.job_filter import JobFilter, count_jobs
+from daybreak.api.job_filter import count_jobs
 from daybreak.api.job_release import RELEASE_EVENTS, release_job
 from daybreak.api.views.job import amendment_view
 from daybreak.client.client import Client
 from daybreak.core.errors import JobNotFound
 from daybreak.core.model import State
+from daybreak.policy.job_filter import JobFilter
 from daybreak.server.bodies.job_changes import BulkAnswer, BulkBody, Changed, JobReleaseBody, NoteBody, PriorityBody
 from daybreak.server.problems import CONFLICT, INVALID, Problem
 from daybreak.server.replies import Reply

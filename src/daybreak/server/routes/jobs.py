@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from daybreak.api.job_filter import JobFilter, find_jobs
+from daybreak.api.job_filter import find_jobs
 from daybreak.api.report import read_clusters
 from daybreak.api.views.job import event_view, job_view
 from daybreak.api.views.report import cluster_view
@@ -16,6 +16,7 @@ from daybreak.client.client import Client, accepted_id
 from daybreak.core.errors import DaybreakError, KeyConflict
 from daybreak.core.model import Job, JobSpec, State
 from daybreak.core.units import duration, instant, moment, priority
+from daybreak.policy.job_filter import JobFilter
 from daybreak.server.bodies.failures import FailureList, FailureQuery
 from daybreak.server.bodies.job_changes import FilterBody
 from daybreak.server.bodies.jobs import EventList, JobBody, JobPage, JobQuery, JobResult, WhyBody, WhySummary
