@@ -11,13 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_world import LOCAL, problem
 
 from daybreak import Daybreak, Resource
+from daybreak.api.metrics.figures import Figures
+from daybreak.api.metrics.labels import MAX_VALUES, OTHER
 from daybreak.core.errors import BadInput
 from daybreak.core.model import State
 from daybreak.policy.alerts import AlertState
 from daybreak.policy.trends import Sketch
-from daybreak.server.metrics.exposition import expose
-from daybreak.server.metrics.figures import Figures
-from daybreak.server.metrics.labels import MAX_VALUES, OTHER
+from daybreak.server.exposition import expose
 from daybreak.server.settings import ServerSettings
 from daybreak.store.protocol import Tally, Total
 

@@ -16,10 +16,10 @@ import pytest
 import yaml
 from prometheus_client.metrics_core import Metric
 
+from daybreak.api.metrics.families import Families
+from daybreak.api.metrics.figures import Figures
 from daybreak.core.units import duration
 from daybreak.policy.alerts import BY_NAME, LEVELS, MIN_OPERATIONS, RULES, AlertState
-from daybreak.server.metrics.families import Families
-from daybreak.server.metrics.figures import Figures
 from daybreak.worker.settings import WorkerSettings
 
 OPS = Path(__file__).parents[2] / "ops"

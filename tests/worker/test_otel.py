@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import worker_traced
-from otlp_receiver import receiving
 from server_places import place_on
 from worker_hand import WorkerProcess, nobody_left, until
 
 from daybreak import State
+from otlp_receiver import receiving
 
 TASKS = Path(worker_traced.__file__)
 ERROR = 2  # the status of a failed span
@@ -138,3 +138,22 @@ def test_an_exporter_that_is_not_installed_is_a_warning(tmp_path):
         assert "OpenTelemetry traces are off" in worker.said
         assert "no exporter 'carrier-pigeon' for traces is installed" in worker.said
         assert job.info().state is State.COMPLETED
+
+
+def test_of_several_workers_one_exports_metrics_and_another_takes_over(tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    words = ("--processes", "1", "--lease", "1s")
+    with using(url) as app, receiving() as receiver:
+        env = {**receiver.env, "OTEL_METRIC_EXPORT_INTERVAL": "100", "OTEL_TRACES_EXPORTER": "none"}
+        with WorkerProcess(TASKS, url, tmp_path, *words, env={**env, "OTEL_SERVICE_NAME": "first"}) as first:
+            until(lambda: "first" in receiver.services, "the first worker exports")
+            with WorkerProcess(TASKS, url, tmp_path, *words, env={**env, "OTEL_SERVICE_NAME": "second"}) as second:
+                second.wait_ready(app)
+                seen = len(receiver.services)
+                until(lambda: len(receiver.services) > seen + 5, "more was exported")
+                assert set(receiver.services) == {"first"}
+                worker_traced.modules.submit().result(timeout="60s")
+                until(lambda: receiver.metrics.get("daybreak.jobs.completed"), "the job is counted")
+                first.kill()
+                until(lambda: "second" in receiver.services, "the second worker takes over")
+                assert second.stop() == 0

@@ -12,6 +12,7 @@ import msgspec
 
 from daybreak.api.alerts import AlertWatch
 from daybreak.api.alerts.settings import alert_settings
+from daybreak.api.metrics import instruments
 from daybreak.api.resources import provide
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, NotImportable
@@ -19,6 +20,7 @@ from daybreak.core.units import duration
 from daybreak.store.protocol import Store
 from daybreak.tasks.options import check_worker_options
 from daybreak.tasks.registry import Program
+from daybreak.telemetry import sdk
 from daybreak.worker.settings import WorkerSettings
 from daybreak.worker.supervisor.child_plan import ChildPlan
 from daybreak.worker.supervisor.worker import Worker
@@ -90,14 +92,25 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
         url=app.settings.url,
         blobs=await app._sessions.files.blobs(),  # noqa: SLF001 - the app and its workers are one part
     )
-    return Worker(
+    background = _background(app, client)
+    worker = Worker(
         client.store,
         launch,
         app.world,
         app=app.name or target or "",
         listener=app.hooks,
-        background=_background(app, client),
+        background=background,
     )
+    background.append(lambda: _export_metrics(worker, client))
+    return worker
+
+
+async def _export_metrics(worker: Worker, client: Client) -> None:
+    if worker.owns_process:
+        sdk.set_up_metrics()
+    if instruments.is_on():
+        worker.exports_metrics = True
+        await instruments.StoreMetrics(client, worker=worker.id).run()
 
 
 def _background(app: Daybreak, client: Client) -> list[Callable[[], Coroutine[Any, Any, None]]]:

@@ -37,6 +37,7 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     done: int = 0
     failed: int = 0
     stopping: bool = False
+    exports_metrics: bool = False
 
     def state(self, now: datetime) -> str:
         """`live`, `stopping`, `stopped` (it shut down cleanly) or `gone` (it crashed or lost the store)."""

@@ -16,6 +16,7 @@
 | `access/` | tokens, roles, sign-in, rate limit |
 | `edge` | checks that hold for every request before a route is chosen: Host, Origin |
 | `live_feed` | events by SSE |
+| `exposition` | `/metrics`: the text for Prometheus |
 | `idempotency`, `audit` | answers kept under an `Idempotency-Key`, and who changed what |
 | `openapi` | the OpenAPI document, built from the routes |
 | `process` | `daybreak serve`: which binds are allowed, and uvicorn |

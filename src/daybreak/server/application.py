@@ -14,9 +14,9 @@ from daybreak.core.errors import StoreError
 from daybreak.server.access.identify import ANONYMOUS, Identification
 from daybreak.server.access.rate_limit import RateLimit
 from daybreak.server.edge import ASGIApp, Edge
+from daybreak.server.exposition import Exposition
 from daybreak.server.idempotency import Writes
 from daybreak.server.live_feed import LiveFeed
-from daybreak.server.metrics.exposition import Exposition
 from daybreak.server.problems import problem_of
 from daybreak.server.routes import (
     alerts,

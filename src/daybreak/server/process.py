@@ -16,12 +16,14 @@ from msgspec.structs import replace
 from daybreak.api.alerts import AlertWatch
 from daybreak.api.alerts.settings import alert_settings
 from daybreak.api.app import Daybreak
+from daybreak.api.metrics.instruments import StoreMetrics
 from daybreak.core.errors import BadInput, StoreUnsuitable
 from daybreak.core.units import moment
 from daybreak.server import asgi, missing_extra
 from daybreak.server.access.sessions import create_code
 from daybreak.server.access.tokens import has_usable_token
 from daybreak.server.settings import ServerSettings
+from daybreak.telemetry import sdk
 
 if TYPE_CHECKING:
     from daybreak.server.routing import Routes
@@ -156,12 +158,16 @@ async def _serve(
             )
         )
         on_start(address, link)
+        sdk.set_up_traces()
+        sdk.set_up_metrics()
+        exporting = asyncio.create_task(StoreMetrics(client).run())
         alerts = alert_settings(app.settings.alerts)
         watch = asyncio.create_task(AlertWatch(client, alerts, app.world).run()) if alerts.enabled else None
         await server.serve(sockets=sockets)
-        if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+        background = [exporting] if watch is None else [exporting, watch]
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
     finally:
         await app.aclose()
     return 0

@@ -13,6 +13,7 @@ import atexit
 import logging
 import os
 import threading
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, Final, Literal
 
@@ -21,6 +22,9 @@ _log = logging.getLogger("daybreak")
 FLUSH_WITHIN: Final = 2.0  # seconds; a child that exits is killed after three
 QUEUE_SIZE: Final = 32_768  # spans; the SDK's own 2,048 are a fraction of a second of short jobs
 EXPORT_EVERY: Final = 1000  # milliseconds: a child that is killed loses the spans of the last second at most
+
+histogram_sources: list[Callable[[], list[Any]]] = []  # called at each export, in the thread of the SDK
+_meter_providers: list[Any] = []  # set by this module
 
 Signal = Literal["traces", "metrics"]
 
@@ -70,10 +74,25 @@ def set_up_metrics() -> None:
 
         if isinstance(metrics.get_meter_provider(), MeterProvider):
             return
-        readers = [PeriodicExportingMetricReader(exporter) for exporter in _exporters("metrics")]
-        metrics.set_meter_provider(MeterProvider(readers, resource=_resource()))
+        from daybreak.telemetry.histogram_exporter import HistogramExporter  # noqa: PLC0415
+
+        exporters = [HistogramExporter(exporter, _read_histograms) for exporter in _exporters("metrics")]
+        readers = [PeriodicExportingMetricReader(exporter) for exporter in exporters]
+        provider = MeterProvider(readers, resource=_resource(), shutdown_on_exit=False)
+        metrics.set_meter_provider(provider)
+        _meter_providers.append(provider)
     except Exception as error:  # noqa: BLE001
         _log_unavailable("metrics", error)
+
+
+def _read_histograms() -> list[Any]:
+    return [histogram for source in histogram_sources for histogram in source()]
+
+
+def flush_metrics() -> None:
+    """Export the metrics once more, if this module set the provider."""
+    for provider in _meter_providers:
+        flush(provider)
 
 
 def flush(provider: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from litestar import Response
 
-from daybreak.server.metrics.exposition import CONTENT_TYPE
+from daybreak.server.exposition import CONTENT_TYPE
 from daybreak.server.routing import Call, Routes, may
 
 routes = Routes("metrics", prefix="")

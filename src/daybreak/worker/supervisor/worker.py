@@ -60,7 +60,7 @@ class Worker:
 
     `listener` is called for jobs that start, report progress and end here. `background` are functions that run as long
     as the worker. `owns_process`: nothing else runs in this process, so the worker may set it up as the environment
-    says."""
+    says. `exports_metrics` is published in the worker's record."""
 
     def __init__(
         self,
@@ -112,6 +112,7 @@ class Worker:
         self.failed = 0
         self.is_ready = asyncio.Event()
         self.owns_process = False
+        self.exports_metrics = False
         self._spans: AttemptSpans | None = None
 
     def _now(self) -> datetime:
@@ -373,6 +374,7 @@ class Worker:
                 done=self.done,
                 failed=self.failed,
                 stopping=self._stopping.is_set(),
+                exports_metrics=self.exports_metrics,
             )
             was_skipped = record == self._record and not was_skipped
             if not was_skipped:

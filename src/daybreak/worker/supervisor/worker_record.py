@@ -28,7 +28,8 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`id` is unique per start. `seen_at` is by the clock of the worker, and only for display.
 
     `code` has the digest of each task's code, for at most `MAX_CODE_DIGESTS` tasks, because the record is written
-    often. Tasks in `on_loop` take one of the `async_jobs` slots, all others one of the `processes`."""
+    often. Tasks in `on_loop` take one of the `async_jobs` slots, all others one of the `processes`. Of several workers
+    with `exports_metrics`, the first exports the metrics of the store by OpenTelemetry."""
 
     id: str
     name: str
@@ -48,6 +49,7 @@ class WorkerRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     done: int = 0
     failed: int = 0
     stopping: bool = False
+    exports_metrics: bool = False
 
     def is_live(self, now: datetime) -> bool:
         return now - self.seen_at < 3 * self.lease_for

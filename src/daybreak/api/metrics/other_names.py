@@ -14,9 +14,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.metrics_core import Metric
 
+from daybreak.api.metrics.families import add_classes, buckets, counters_of, priority_name
+from daybreak.api.metrics.figures import Figures
 from daybreak.core.model import State
-from daybreak.server.metrics.families import add_classes, buckets, counters_of, priority_name
-from daybreak.server.metrics.figures import Figures
 
 WAITING: Final = frozenset({State.QUEUED, State.BLOCKED, State.SCHEDULED})
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from daybreak.api.metrics.figures import Figures
+from daybreak.api.metrics.labels import Labels, weigh
 from daybreak.core.model import State
 from daybreak.core.units import bucket
 from daybreak.policy.alerts import LEVELS
 from daybreak.policy.trends import at_most
-from daybreak.server.metrics.figures import Figures
-from daybreak.server.metrics.labels import Labels, weigh
 from daybreak.store.protocol import Tally, Total
 
 BOUNDS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0)  # seconds

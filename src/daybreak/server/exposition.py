@@ -12,12 +12,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from daybreak.api.metrics.families import Families
+from daybreak.api.metrics.figures import Figures, read_figures
+from daybreak.api.metrics.other_names import NAMES
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput
 from daybreak.core.units import span
-from daybreak.server.metrics.families import Families
-from daybreak.server.metrics.figures import Figures, read_figures
-from daybreak.server.metrics.other_names import NAMES
 from daybreak.system.ports import World
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST

@@ -36,11 +36,13 @@ class Span:
 
 @dataclass
 class Receiver:
-    """`metrics` has, for every metric, the latest points that each process sent: attributes and value."""
+    """`metrics` has the latest points of every metric: attributes and value. `services` names the sender of each export
+    of metrics."""
 
     url: str = ""
     spans: list[Span] = field(default_factory=list)
     metrics: dict[str, list[tuple[dict[str, Any], Any]]] = field(default_factory=dict)
+    services: list[str] = field(default_factory=list)
     arrived: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -95,6 +97,7 @@ class Receiver:
 
     def _add_metrics(self, request: ExportMetricsServiceRequest) -> None:
         for resource in request.resource_metrics:
+            self.services.append(_values(resource.resource.attributes)["service.name"])
             for scope in resource.scope_metrics:
                 for metric in scope.metrics:
                     kind = metric.WhichOneof("data")
@@ -107,7 +110,11 @@ def _values(pairs: Any) -> dict[str, Any]:
 
 
 def _value(kind: str, point: Any) -> Any:
-    return point.count if kind == "histogram" else getattr(point, point.WhichOneof("value"))
+    if kind == "histogram":
+        assert sum(point.bucket_counts) == point.count
+        assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
+        return point.count, point.sum
+    return getattr(point, point.WhichOneof("value"))
 
 
 @contextlib.contextmanager
