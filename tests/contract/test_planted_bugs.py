@@ -17,7 +17,7 @@ from daybreak.core.errors import StoreTooNew
 from daybreak.stores.memory import MemoryStore
 from daybreak.stores.sqlite import SqliteStore
 from daybreak.testing import HandClock, StoreContract
-from daybreak.testing.contract import crowds, holders
+from daybreak.testing.contract import holders, shedding
 
 BUGS = [
     # promise, what is wrong, who notices
@@ -87,17 +87,17 @@ BUGS = [
     ("budget", counting.TurnOfARetryIsLost, "test_an_offer_that_is_not_taken_goes_to_the_next"),
     ("haste", counting.PatienceIsForced, "test_one_that_will_not_wait_fails_at_an_open_breaker"),
     ("haste", counting.HasteIsForced, "test_one_that_waits_already_fails_when_it_opens"),
-    ("crowds", counting.ShedsAnyone, "test_only_less_urgent_jobs_are_shed"),
-    ("crowds", counting.ShedsTheFirst, "test_a_full_queue_sheds_the_last_in_line_for_a_more_urgent_job"),
-    ("crowds", counting.ShedsInSilence, "test_who_waits_for_a_job_that_is_shed_is_told"),
-    ("crowds", counting.ShedsInSilence, "test_a_waiter_that_is_shed_is_told"),
-    ("crowds", counting.ShedsQueuedJobsOnly, "test_a_full_lock_queue_sheds_the_least_urgent_waiter"),
-    ("crowds", counting.ShedsWaitersOnlyIfNoneIsQueued, "test_queued_and_blocked_jobs_are_shed_in_one_order"),
-    ("crowds", counting.ShedsTheHolder, "test_the_holder_of_a_lock_is_never_shed"),
-    ("crowds", counting.ShedWaiterIsStillCounted, "test_a_full_lock_queue_sheds_the_least_urgent_waiter"),
-    ("crowds", counting.ShedsAnyWaiterAtAResource, "test_a_crowded_resource_sheds_one_who_waits_for_it"),
-    ("crowds", counting.ShedsAtOneOfTwoResources, "test_no_job_makes_room_at_two_crowded_resources"),
-    ("crowds", counting.ShrinksForEveryone, "test_urgent_jobs_and_those_without_a_limit_wait_as_long_as_ever"),
+    ("shedding", counting.ShedsAnyone, "test_only_less_urgent_jobs_are_shed"),
+    ("shedding", counting.ShedsTheFirst, "test_a_full_queue_sheds_the_last_in_line_for_a_more_urgent_job"),
+    ("shedding", counting.ShedsInSilence, "test_who_waits_for_a_job_that_is_shed_is_told"),
+    ("shedding", counting.ShedsInSilence, "test_a_waiter_that_is_shed_is_told"),
+    ("shedding", counting.ShedsQueuedJobsOnly, "test_a_full_lock_queue_sheds_the_least_urgent_waiter"),
+    ("shedding", counting.ShedsWaitersOnlyIfNoneIsQueued, "test_queued_and_blocked_jobs_are_shed_in_one_order"),
+    ("shedding", counting.ShedsTheHolder, "test_the_holder_of_a_lock_is_never_shed"),
+    ("shedding", counting.ShedWaiterIsStillCounted, "test_a_full_lock_queue_sheds_the_least_urgent_waiter"),
+    ("shedding", counting.ShedsAnyWaiterAtAResource, "test_a_crowded_resource_sheds_one_who_waits_for_it"),
+    ("shedding", counting.ShedsAtOneOfTwoResources, "test_no_job_makes_room_at_two_crowded_resources"),
+    ("shedding", counting.ShrinksForEveryone, "test_urgent_jobs_and_those_without_a_limit_wait_as_long_as_ever"),
     (10, ledgers.WorkersGoByTheirHost, "test_a_restarted_worker_is_not_given_what_the_one_before_it_claimed"),
     (12, ledgers.LongResultsAreCut, "test_a_result_of_four_megabytes_comes_back_whole"),
     (12, ledgers.EmptyResultsAreNone, "test_an_empty_result_is_a_result"),
@@ -202,18 +202,18 @@ BUGS = [
     ("time", ledgers.ExpiryIgnoredByClaims, "test_an_expired_job_never_starts"),
     ("time", ledgers.RetriesExpire, "test_expiry_limits_only_the_wait_for_the_first_start"),
     ("time", ledgers.ResumedJobForgetsItsTime, "test_a_resumed_job_still_waits_for_its_time"),
-    ("people", ledgers.SuspendRequestForgotten, "test_a_running_job_asked_to_suspend_is_held_when_it_comes_back"),
-    ("people", stores.BulkFollowsArrivals, "test_a_bulk_change_does_not_touch_later_arrivals"),
-    ("people", ledgers.UnfinishedJobsCanBeRemoved, "test_only_finished_jobs_can_be_removed"),
+    ("changes", ledgers.SuspendRequestForgotten, "test_a_running_job_asked_to_suspend_is_held_when_it_comes_back"),
+    ("changes", stores.BulkFollowsArrivals, "test_a_bulk_change_does_not_touch_later_arrivals"),
+    ("changes", ledgers.UnfinishedJobsCanBeRemoved, "test_only_finished_jobs_can_be_removed"),
     ("records", ledgers.NoCompareAndSet, "test_compare_and_set_lets_one_of_two_writers_win"),
     ("records", ledgers.RevisionsStartAnew, "test_a_revision_is_never_used_twice"),
     ("records", stores.HalfAnExchange, "test_settings_that_are_none_are_refused_and_nothing_of_the_call_is_written"),
     ("retention", stores.PurgesTooEarly, "test_a_finished_job_is_kept_as_long_as_it_asked_and_then_forgotten"),
-    ("reading", stores.PagesByOffset, "test_paging_goes_on_while_jobs_come_and_go"),
-    ("reading", stores.PagesOverlap, "test_paging_never_skips_or_repeats_a_job"),
-    ("waking", stores.WakeUpIsLost, "test_a_wake_up_between_look_and_wait_is_not_lost"),
-    ("waking", stores.WakeUpIsNotCalledOut, "test_a_wake_up_is_called_out_before_a_wait_is_over"),
-    ("waking", ledgers.RoomIsNotTold, "test_room_under_max_running_wakes_the_queue"),
+    ("queries", stores.PagesByOffset, "test_paging_goes_on_while_jobs_come_and_go"),
+    ("queries", stores.PagesOverlap, "test_paging_never_skips_or_repeats_a_job"),
+    ("wakeups", stores.WakeUpIsLost, "test_a_wake_up_between_look_and_wait_is_not_lost"),
+    ("wakeups", stores.WakeUpIsNotCalledOut, "test_a_wake_up_is_called_out_before_a_wait_is_over"),
+    ("wakeups", ledgers.RoomIsNotTold, "test_room_under_max_running_wakes_the_queue"),
 ]  # fmt: skip
 
 # Promise 13 is about files, which the memory store has not: these are bugs of the SQLite store.
@@ -235,7 +235,7 @@ CAUGHT_VERSIONS = (*CAUGHT, StoreTooNew)
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """A wake-up that never comes is not waited for as long as on a server that may be slow."""
-    for part in (crowds, holders):
+    for part in (holders, shedding):
         monkeypatch.setattr(part, "PATIENCE", timedelta(seconds=1))
 
 

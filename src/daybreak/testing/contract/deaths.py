@@ -1,5 +1,5 @@
-"""A job ends through deaths only after it died running alone, and pays for a death only if it had begun: the two
-bits of a lease that its holder sets."""
+"""Crashes: a job fails because of crashes only after a crash while it ran alone, and an attempt is charged for a crash
+only if the job had started. The holder of a lease sets these two bits."""
 
 from __future__ import annotations
 

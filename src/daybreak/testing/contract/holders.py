@@ -1,4 +1,4 @@
-"""Jobs that are run by whoever submitted them: locks."""
+"""Locks: jobs that are run by the caller that submitted them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: small values, compared by revision, that change with what they tell of."""
+"""Records: small values with a revision, written in one transaction with the change that they describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept, how long, and what may be dropped."""
+"""Retention: what is kept and for how long, and what may be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Promise 4: slots are never exceeded, cluster-wide, and never leak; who waits for them holds up nobody."""
+"""Promise 4: slots are never exceeded, cluster-wide, and never leak. A job that waits for slots blocks no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time: delays, schedules and expiry; and two clocks, of which only the steady one decides about leases."""
+"""Time: delays, schedules and expiry, and the two clocks. Only the steady clock decides about leases."""
 
 from __future__ import annotations
 

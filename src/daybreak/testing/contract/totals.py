@@ -1,4 +1,4 @@
-"""Promise 9: what has happened is counted with the change that made it so, exactly, and for ever."""
+"""Promise 9: totals are counted in the same transaction as the change, exactly and permanently."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from daybreak.testing.contract.builders import (
     waiting,
 )
 from daybreak.testing.contract.holders import give_back, want
-from daybreak.testing.contract.sparing import fail, spare
+from daybreak.testing.contract.retry_budget import fail, spare
 
 PATIENCE = 10 * SECOND
 LATE = NOON + 35 * SECOND  # longer than a job is passed over before slots are kept for it

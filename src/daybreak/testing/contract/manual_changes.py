@@ -1,4 +1,4 @@
-"""What people change: suspend, resume, retry, remove, re-rank; one by one and in bulk."""
+"""Changes that people make: suspend, resume, retry, remove and re-rank, one by one and in bulk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from daybreak.testing.contract.builders import (
 )
 
 
-class Holding:
+class Suspension:
     async def test_a_suspended_job_is_held_until_it_is_resumed(self, store: Store) -> None:
         job = await accept(store)
         assert await amend(store, "suspend", job, note="wait for ann") == ["done"]
@@ -84,7 +84,7 @@ class Holding:
         await assert_sound(store)
 
 
-class Amending:
+class Amendments:
     async def test_only_finished_jobs_can_be_removed(self, store: Store) -> None:
         running, queued, held = await accept_all(store, 3)
         delayed = await accept(store, delay=MINUTE)
@@ -169,7 +169,7 @@ class Amending:
         assert await kinds_of(store, job) == ["submitted"]
 
 
-class Bulk:
+class BulkChanges:
     async def test_a_bulk_change_in_chunks_ends_and_touches_every_match_once(self, store: Store) -> None:
         jobs = await accept_all(store, 7, queue="mail")
         other = await accept(store)

@@ -1,4 +1,4 @@
-"""Several slots, several resources: all or none, and nobody is passed over for ever."""
+"""Jobs that need several slots or several resources: all or none, and no job is passed over forever."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from daybreak.testing.contract.builders import (
 PLECS = needs("plecs")
 
 
-class Several:
+class ResourceSets:
     async def test_several_slots_of_one_are_all_or_none(self, store: Store) -> None:
         await provide(store, "plecs", slots=3)
         two = await accept(store, resources=needs(plecs=2))

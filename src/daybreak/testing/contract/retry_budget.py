@@ -1,4 +1,4 @@
-"""Retries of a resource that fails are at most a tenth of first tries; beyond that they wait, and never fail for it."""
+"""Retries at a failing resource are at most a tenth of first attempts. Further retries wait; they never fail for it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def fail_all(store: Store, leases: list[Lease], *, now: datetime = NOON) -
         assert await settle(store, lease, OOPS, now=now)
 
 
-class Sparing:
+class RetryBudget:
     async def test_retries_are_a_tenth_of_first_tries_while_a_resource_fails(self, store: Store) -> None:
         failed = await fail(store, 3)
         await spare(store)

@@ -1,4 +1,4 @@
-"""Promise 11: a worker claims only tasks it has registered."""
+"""Promise 11: a worker claims only the tasks that it has registered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from daybreak.testing.contract.builders import accept, accept_all, claim_ids, cl
 KNOWN = frozenset({("known", 1)})
 
 
-class Knowing:
+class KnownTasks:
     async def test_unknown_tasks_wait_uncharged_and_do_not_stand_in_the_way(self, store: Store) -> None:
         strange = await accept_all(store, 50, task="strange", priority=0)
         known = await accept(store, "known", priority=10)

@@ -1,4 +1,4 @@
-"""Promise 6, and the end: a cancelled job never starts or never goes on; nothing leaves a final state by itself."""
+"""Promise 6: a cancelled job never starts or is stopped. A job never leaves a final state by itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from daybreak.testing.contract.builders import (
 from daybreak.testing.contract.limits import EVERY_OUTCOME
 
 
-class Cancelling:
+class Cancellation:
     async def test_cancelled_before_start_never_starts(self, store: Store) -> None:
         queued, delayed, held = await accept(store), await accept(store, delay=MINUTE), await accept(store)
         await amend(store, "suspend", held)

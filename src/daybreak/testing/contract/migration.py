@@ -1,4 +1,4 @@
-"""Jobs that come from another store, and jobs that have gone to one."""
+"""Jobs that come from another store, and jobs that were moved to another store."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def changed(moved: Moved, **said: Any) -> Moved:
     return replace(moved, job=replace(moved.job, **said))
 
 
-class Moving:
+class Migration:
     async def test_a_job_that_ended_stays_as_it_was(self, store: Store) -> None:
         job = await accept(store, tags=("a",), meta={"b": "c"}, owner="ann", run="r", keep_completed=2 * DAY)
         await run_one(store, Done(b"42"), now=NOON + SECOND)

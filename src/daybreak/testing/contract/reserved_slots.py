@@ -1,4 +1,4 @@
-"""Slots are kept for a job that was passed over for too long, and for no other: none stands idle meanwhile."""
+"""Slots are reserved for a job that was passed over for too long, and only for it, so that no slot stays idle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TWO = needs(plecs=2)
 LATE = NOON + 35 * SECOND  # longer than a job is passed over before slots are kept for it
 
 
-class Keeping:
+class ReservedSlots:
     async def test_what_is_freed_after_long_goes_to_the_first_in_rank(self, store: Store) -> None:
         await provide(store, "plecs", slots=3)
         await accept(store, resources=needs(plecs=3))

@@ -1,4 +1,4 @@
-"""Full queues: what is shed, and what waits less."""
+"""Full queues: which jobs are shed, and whose wait is shortened."""
 
 from __future__ import annotations
 

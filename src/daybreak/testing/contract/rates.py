@@ -1,4 +1,4 @@
-"""Promise 4: rates are never exceeded, in any window; and what a shut gate lets through."""
+"""Promise 4: rates are never exceeded, in any window. Also: what an open breaker lets through."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from daybreak.testing.contract.builders import (
 UNUSED: Final = HandedBack(unused=True)
 
 
-class Pace:
+class Rates:
     async def test_a_rate_is_kept_by_the_stores_time_of_the_claim(self, store: Store) -> None:
         await provide(store, "api", every=SECOND, burst=3)
         jobs = await accept_all(store, 8, resources=needs("api"))

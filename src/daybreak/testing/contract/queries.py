@@ -1,4 +1,4 @@
-"""Finding: pages never skip nor repeat, every filter means what it says."""
+"""Queries: pages never skip or repeat a job, and every filter selects the right jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from daybreak.testing.contract.builders import (
 QUEUED = frozenset({State.QUEUED})
 
 
-class Finding:
+class Queries:
     async def test_jobs_are_listed_newest_first(self, store: Store) -> None:
         jobs = await accept_all(store, 3)
         assert await find_all(store) == jobs[::-1]

@@ -1,4 +1,4 @@
-"""Promise 9: events fold to the stored state, tallies equal a recount, and every change says who made it."""
+"""Promise 9: events fold to the stored state, tallies equal a recount, and every change names who made it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wake-ups: whoever opened a watch, looked and then waits sleeps through no change."""
+"""Wake-ups: a caller that opens a watch, then checks, then waits misses no change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def wakes(store: Store, topic: str, change: Callable[[], Awaitable[object]
         watch.close()
 
 
-class Waking:
+class Wakeups:
     async def test_a_wake_up_between_look_and_wait_is_not_lost(self, store: Store) -> None:
         watch = store.watch([work_topic("default")])
         assert await claim_jobs(store) == []
