@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -13,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from daybreak.cli import dev, logs
@@ -225,6 +227,38 @@ def test_dev_starts_the_worker_again_when_the_code_changes(start, cli, tasks, un
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_dev_serves_and_starts_worker_and_server_again_when_the_code_changes(start, cli, tasks):
+    process = start("dev", "tasks.py", "--serve", "--port", "0", "--processes", "1")
+    first = _server_of(process)
+    assert httpx.get(f"{first}/health/live").status_code == 200
+    tasks.write_text(TASKS.replace("2 * n", "3 * n"))
+    second = _server_of(process)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{first}/health/live")
+    assert httpx.get(f"{second}/api/v1/queues").status_code == 200
+    result = cli("submit", "double", "n=2", "--app", "tasks.py", "--wait", "--timeout-wait", "60s")
+    assert result.stdout == "6\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{second}/health/live")
+
+
+def _server_of(process) -> str:
+    """The address of the server, once it and the worker beside it say that they are there."""
+    told: dict[str, str] = {}
+    while len(told) < 2:
+        line = process.stderr.readline()
+        assert line, told
+        if line.startswith("Worker for"):
+            told["worker"] = line
+        elif line.startswith("Server on"):
+            told["server"] = re.search(r"(http://\S+?)\. ", line)[1]
+    return told["server"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import ssl
 import subprocess
 import sys
 
@@ -129,3 +131,70 @@ def test_reading_without_a_token_ends_where_others_can_come():
     for bind in (Bind(host=EVERYWHERE), Bind(behind_proxy=True)):
         assert not settings_of(bind, ServerSettings()).anonymous_reads
     assert not is_loopback("")
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Two certificates of their own authority, and the first key once more, protected by a password."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    for name in ("one", "two"):
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", folder / f"{name}.key",
+             "-out", folder / f"{name}.pem", "-days", "1", "-subj", "/CN=localhost",
+             "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    secret = [
+        "openssl",
+        "rsa",
+        "-aes256",
+        "-passout",
+        "pass:x",
+        "-in",
+        folder / "one.key",
+        "-out",
+        folder / "secret.key",
+    ]
+    subprocess.run(secret, check=True, capture_output=True)
+    (folder / "empty.pem").touch()
+    return folder
+
+
+def test_with_a_certificate_it_answers_https_and_nothing_else(certificates, served, run):
+    token = run("tokens", "create", "ann", "--role", "admin").stdout.split()[-1]
+    words = ("--tls-cert", str(certificates / "one.pem"), "--tls-key", str(certificates / "one.key"))
+    _, address, link = served(*words)
+    assert address.startswith("https://127.0.0.1:")
+    assert link.startswith(f"{address}/sign-in?code=")
+    trusting = ssl.create_default_context(cafile=certificates / "one.pem")
+    with httpx.Client(base_url=address, verify=trusting) as client:
+        assert client.get("/health/live").status_code == 200
+        answer = client.post("/api/v1/jobs", json={"task": "mail"}, headers={"authorization": f"Bearer {token}"})
+        assert answer.status_code == 201
+        code = re.search(r'value="([^"]+)"', client.get(link).text)[1]
+        assert "; secure" in client.post("/sign-in", data={"code": code}).headers["set-cookie"].lower()
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        httpx.get(f"{address}/health/live", verify=ssl.create_default_context(cafile=certificates / "two.pem"))
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{address.replace('https', 'http')}/health/live")
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "told"),
+    [
+        ("one.pem", "two.key", "does not belong to the certificate"),
+        ("one.pem", "secret.key", "is protected by a password"),
+        ("empty.pem", "one.key", "both must be PEM files"),
+        ("one.key", "one.pem", "both must be PEM files"),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_refused_in_a_sentence(certificate, key, told, certificates, run):
+    words = ("--tls-cert", str(certificates / certificate), "--tls-key", str(certificates / key))
+    done = run("serve", "--port", "0", *words, code=2)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

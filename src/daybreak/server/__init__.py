@@ -19,7 +19,7 @@
 | `exposition` | `/metrics`: the text for Prometheus |
 | `idempotency`, `audit` | answers kept under an `Idempotency-Key`, and who changed what |
 | `openapi` | the OpenAPI document, built from the routes |
-| `process` | `daybreak serve`: which binds are allowed, and uvicorn |
+| `process`, `certificate` | `daybreak serve`: which binds and certificates are allowed, and uvicorn |
 
 This file imports nothing at first, so that `daybreak tokens` works without the extra `server`."""
 

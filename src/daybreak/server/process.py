@@ -22,6 +22,7 @@ from daybreak.core.units import moment
 from daybreak.server import asgi, missing_extra
 from daybreak.server.access.sessions import create_code
 from daybreak.server.access.tokens import has_usable_token
+from daybreak.server.certificate import check_certificate
 from daybreak.server.settings import ServerSettings
 from daybreak.telemetry import sdk
 
@@ -128,6 +129,8 @@ async def _serve(
             raise StoreUnsuitable("a store inside one process cannot be served: name another store with --url")
         now = moment(client.wall())
         check_bind(bind, has_token=await has_usable_token(client.store, now))
+        if bind.tls_cert is not None and bind.tls_key is not None:
+            check_certificate(bind.tls_cert, bind.tls_key)
         settings = settings_of(bind, settings)
         sockets = [_listen(bind)]
         address = _address(bind, sockets[0])
