@@ -1,11 +1,13 @@
-"""For those who test.
+"""Tools for tests.
 
-inline         an app whose jobs run at once, in the thread that submits them, by a clock that is moved by hand
-HandClock      that clock
-StoreContract  what every store must keep: `class TestMyStore(StoreContract)` with a fixture `store`, open and empty
+| name | what it is |
+|---|---|
+| `inline` | inline mode: jobs run at once, in the thread that submits them, by a clock that the test moves |
+| `HandClock` | that clock |
+| `StoreContract` | the tests that every store must pass: `class TestMyStore(StoreContract)` with a fixture `store` |
 
-As a pytest plugin it gives the fixtures `daybreak_inline` and `daybreak_clock`. What is asked for is loaded then: a
-plugin that nobody uses slows no start-up.
+The pytest plugin provides the fixtures `daybreak_inline` and `daybreak_clock`. Modules are loaded on first use, so the
+plugin does not slow down test runs that do not use it.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["HandClock", "Inline", "StoreContract", "inline"]
 
-_PLACES = {"HandClock": "clock", "Inline": "inline_mode", "StoreContract": "contract", "inline": "inline_mode"}
+_MODULES = {"HandClock": "clock", "Inline": "inline_mode", "StoreContract": "contract", "inline": "inline_mode"}
 
 if (_pytest := sys.modules.get("pytest")) is not None:
-    # Asserts are rewritten only in what is imported later.
+    # pytest rewrites the asserts only of modules that are imported later.
     _pytest.register_assert_rewrite("daybreak.testing.contract", "daybreak.testing.differential")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    found = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = found
     return found

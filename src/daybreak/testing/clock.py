@@ -1,4 +1,4 @@
-"""A clock with two hands that stand still until a test moves them."""
+"""A clock for tests: a wall clock and a steady clock that stand still until the test moves them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 class HandClock:
-    """A `World` in which time is moved by hand: `advance` moves both hands, `jump` the wall clock alone.
+    """A `World` whose time the test moves: `advance` moves both clocks, `jump` only the wall clock.
 
-    `is_read` tells whether the store under test looks at it at all. Sleeping takes real time, as little as asked."""
+    `is_read` shows whether the store under test reads the clock at all. `sleep` takes real time."""
 
     def __init__(self, start: datetime = NOON, seed: int = 0) -> None:
         self._wall = micros(start)
@@ -27,7 +27,7 @@ class HandClock:
 
     @property
     def now(self) -> datetime:
-        """What the wall clock shows, in UTC."""
+        """The time of the wall clock, in UTC."""
         return moment(self._wall)
 
     def wall(self) -> int:
@@ -46,11 +46,11 @@ class HandClock:
         await asyncio.sleep(delay.total_seconds())
 
     def advance(self, by: object) -> None:
-        """Time passes: a timedelta, or text as in "90s" and "1h30m"."""
+        """Move both clocks by a timedelta, or by text such as "90s" or "1h30m"."""
         passed = span(duration(by, "advance"))
         self._wall += passed
         self._steady += passed
 
     def jump(self, by: timedelta) -> None:
-        """Someone set the wall clock, forwards or back; no time has passed."""
+        """Move only the wall clock, forwards or back, as if someone set it."""
         self._wall += span(by)

@@ -1,4 +1,4 @@
-"""What stands in for an app's inner parts while its jobs run inline: nothing of it waits for another thread."""
+"""Test doubles for the inner parts of an app in inline mode. None of them waits for another thread."""
 
 from __future__ import annotations
 
@@ -38,32 +38,37 @@ class InlineClient(Client):
         self._run = run
 
     async def _insert(self, specs: list[JobSpec], within: float) -> list[Inserted]:
-        answers = await self.store.insert(specs)
-        self._run.accepted(specs, answers)
-        return answers
+        inserted = await self.store.insert(specs)
+        self._run.accepted(specs, inserted)
+        return inserted
 
     def submit_now(self, spec: JobSpec, store: InsertsNow, like: JobSpec | None = None) -> str:
-        return super().submit_now(spec, _Telling(self._run, store), like)
+        return super().submit_now(spec, _ReportingStore(self._run, store), like)
 
     async def wait(self, job: str, timeout: timedelta | None = None) -> Job:  # noqa: ASYNC109
-        """Waiting brings nothing about here: what is not final now will not be, unless the test moves the clock."""
+        """Return a final job. A job that is not final would never become final, because only the test moves the
+        clock."""
         found = await self.get(job)
         if found.is_final:
             return found
         if timeout is not None:
             raise TimeoutError
-        raise WrongState(job, found.state.value, "inline, waiting does not help; let time pass with run.advance(...)")
+        raise WrongState(
+            job, found.state.value, "in inline mode this wait would never end: move the clock with run.advance(...)"
+        )
 
 
-class _Telling:
+class _ReportingStore:
+    """Reports inserted jobs to inline mode, which calls the hooks."""
+
     def __init__(self, run: Inline, store: InsertsNow) -> None:
         self._run = run
         self._store = store
 
     def insert_now(self, specs: Sequence[JobSpec]) -> list[Inserted]:
-        answers = self._store.insert_now(specs)
-        self._run.accepted(specs, answers)
-        return answers
+        inserted = self._store.insert_now(specs)
+        self._run.accepted(specs, inserted)
+        return inserted
 
 
 class InlineSessions(Sessions):
@@ -124,16 +129,16 @@ class InlinePortal(Portal):
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         work.close()
-        raise DaybreakError("inside inline(app) nothing runs in the background")
+        raise DaybreakError("in inline mode nothing can run in the background")
 
     def close(self) -> None:
         self._is_closed = True
         own, self._own = self._own, None
         if own is None:
             return
-        closing = threading.Thread(target=_close, args=(own,), name="daybreak-inline")
-        closing.start()  # in a thread: another loop may be running here
-        closing.join()
+        thread = threading.Thread(target=_close, args=(own,), name="daybreak-inline")
+        thread.start()  # in a thread, because another loop may be running here
+        thread.join()
 
 
 def _close(loop: asyncio.AbstractEventLoop) -> None:
@@ -149,8 +154,8 @@ async def _end_all() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-class InlineVoice:
-    """What a job says goes straight to the store."""
+class InlineReporter:
+    """Writes the progress and checkpoints of a job directly to the store."""
 
     def __init__(self, store: MemoryStore, lease: Lease, on_progress: Callable[[Lease, float, str], None]) -> None:
         self._store = store
@@ -158,11 +163,11 @@ class InlineVoice:
         self._on_progress = on_progress
 
     def progress(self, fraction: float, message: str) -> None:
-        if self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message)):
+        if self._extend(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message)):
             self._on_progress(self._lease, fraction, message)
 
     def keep(self, checkpoint: bytes) -> None:
-        if not self._say(Beat(seq=self._lease.seq, fence=self._lease.fence, checkpoint=checkpoint)):
+        if not self._extend(Beat(seq=self._lease.seq, fence=self._lease.fence, checkpoint=checkpoint)):
             raise LeaseLost(self._lease.job, self._lease.fence)
 
     async def akeep(self, checkpoint: bytes) -> None:
@@ -172,33 +177,33 @@ class InlineVoice:
 
     async def amove_file(self, digest: str, *, up: bool) -> None: ...
 
-    def _say(self, beat: Beat) -> bool:
+    def _extend(self, beat: Beat) -> bool:
         return driven(self._store.extend([beat]))[0].held
 
 
 def driven(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing, as all of the memory store's do."""
+    """Run a coroutine that never waits, such as those of the memory store."""
     try:
         work.send(None)
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
     work.close()
-    raise DaybreakError("this waits for something: inside a running loop, write 'async with inline(app)'")
+    raise DaybreakError("this call would block the running event loop: write 'async with inline(app)'")
 
 
 def _in_thread(work: Coroutine[Any, Any, T]) -> T:
-    answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+    result: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def serve() -> None:
         try:
-            answer.set_result(asyncio.run(work))
-        except BaseException as error:  # noqa: BLE001 - for the one who waits
-            answer.set_exception(error)
+            result.set_result(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001 - for the waiting caller
+            result.set_exception(error)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(serve,), name="daybreak-inline")
     thread.start()
     thread.join()
-    return answer.result()
+    return result.result()
 
 
 def on_a_loop() -> bool:

@@ -1,7 +1,7 @@
 """Inline mode: an app whose jobs run at once, in the thread that submits them.
 
-What runs is the real thing: claim, runner, policy and settlement, on a memory store. Only the waiting is left out: a
-retry moves the clock to when it is due. No worker, no child process, no thread, nothing in the background."""
+Claim, runner, policy and settlement are the real ones, on a memory store. Only the waiting is left out: before a retry,
+the clock moves to the time when it is due. There is no worker, no child process and no background thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from daybreak.core.units import duration, span
 from daybreak.store.protocol import LATEST, Inserted, Verdict
 from daybreak.tasks.context import Context
 from daybreak.testing.clock import HandClock
-from daybreak.testing.inline_doubles import InlinePortal, InlineSessions, InlineStore, InlineVoice, driven
+from daybreak.testing.inline_doubles import InlinePortal, InlineReporter, InlineSessions, InlineStore, driven
 from daybreak.worker.child.job_files import JobFiles
 from daybreak.worker.child.runner import Runner
 from daybreak.worker.child.setup import enter_setups
@@ -35,25 +35,25 @@ from daybreak.worker.supervisor.outcomes import outcome_after_stop, outcome_of
 from daybreak.worker.supervisor.time_limits import written_limit
 from daybreak.worker.wire import Ended, Work
 
-TRIES: Final = 100  # of one job in one go
-DEEP: Final = 20  # jobs within jobs; what is submitted deeper waits for those above it
-MANY: Final = 10_000  # jobs that jobs submit in one go
+TRIES: Final = 100  # attempts of one job in one call
+MAX_DEPTH: Final = 20  # of jobs that submit jobs; a job submitted deeper waits until those above it have ended
+MAX_SUBMITTED: Final = 10_000  # jobs that jobs submit in one call
 LEASE_FOR: Final = timedelta(hours=1)
 
 
 def inline(app: Daybreak, *, clock: HandClock | None = None, tries: int = TRIES) -> Inline:
-    """An app whose jobs run at once, for a test: inside the block it works on a fresh memory store.
+    """Put an app into inline mode for a test: inside the block it uses a new memory store, and its jobs run at once.
 
-    with inline(app) as run:    or `async with`; the clock starts now, if none is given
-        job = task.submit(...)  returns once the job has ended, or waits for its time
-        run.advance("1h")       which then has come
+    with inline(app) as run:    # or `async with`; without a `clock`, its clock starts at the current time
+        job = task.submit(...)  # returns when the job has ended, or at once if the job is scheduled for later
+        run.advance("1h")       # runs the jobs that are due within the hour
 
-    A job that was tried `tries` times in one go and still fails ends the test, not the job."""
+    If a job still fails after `tries` attempts in one call, the test fails with an error."""
     return Inline(app, clock or HandClock(datetime.now(UTC)), tries)
 
 
 class Inline:
-    """What a test sees of inline mode: the clock, the store, and `advance`."""
+    """Inline mode as the test uses it: the clock, the store, and `advance`."""
 
     def __init__(self, app: Daybreak, clock: HandClock, tries: int) -> None:
         self.app = app
@@ -112,8 +112,8 @@ class Inline:
             self._replace(app, "_open_sessions", self._sessions)
             self._replace(app.hooks, "world", self.clock)
             self._replace(app.hooks, "inline", True)
-            # Told by the client, at once: the face does so only when its call returns, and the job has ended by then.
-            self._tell_submitted = app.hooks.submitted
+            # The client reports the submit at once. The app would report it when its call returns, after the job ended.
+            self._report_submitted = app.hooks.submitted
             self._replace(app.hooks, "submitted", lambda *_: None)
             self._replace(app, "worker", lambda **_: contextlib.nullcontext())
             self._replace(app, "aworker", lambda **_: contextlib.nullcontext())
@@ -146,11 +146,11 @@ class Inline:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def advance(self, by: object) -> None:
-        """Let time pass, and run what falls due in it, each at its time: `run.advance("1h")`."""
+        """Move the clock, and run each job that becomes due at its time: `run.advance("1h")`."""
         driven(self._advance(duration(by, "advance"), self._run_blocking))
 
     async def aadvance(self, by: object) -> None:
-        """Let time pass, and run what falls due in it, each at its time: `await run.aadvance("1h")`."""
+        """Move the clock, and run each job that becomes due at its time: `await run.aadvance("1h")`."""
         await self._advance(duration(by, "advance"), self._run_async)
 
     async def _advance(self, by: timedelta, run: _Run) -> None:
@@ -169,15 +169,15 @@ class Inline:
     # -- work ----------------------------------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """Run what is due now. Whatever goes through the app does so by itself."""
+        """Run the jobs that are due now. Calls through the app do this by themselves."""
         driven(self._work(self._run_blocking))
 
     async def awork(self) -> None:
-        """Run what is due now. Whatever goes through the app does so by itself."""
+        """Run the jobs that are due now. Calls through the app do this by themselves."""
         await self._work(self._run_async)
 
     async def _work(self, run: _Run) -> None:
-        if self._depth >= DEEP:
+        if self._depth >= MAX_DEPTH:
             return
         if self._depth == 0:
             self._tried, self._begun, self._endless = {}, 0, None
@@ -188,7 +188,7 @@ class Inline:
             self._depth -= 1
 
     async def _rounds(self, run: _Run) -> None:
-        """Claim, run, settle, one job at a time, until nothing is due and no retry is left to wait for."""
+        """Claim, run and settle one job at a time, until no job is due and no retry is pending."""
         ended: list[tuple[Lease, Outcome]] = []
         source, queues = self._source(), len(self._queues)
         while True:
@@ -198,7 +198,7 @@ class Inline:
             for settled in taken.settled:
                 self._settled(settled)
             ended = []
-            await self._tell_durable()
+            await self._call_durable_hooks()
             for lease in taken.leases:
                 await self._refuse_endless(lease, source)
                 self.app.hooks.started(lease)
@@ -215,14 +215,13 @@ class Inline:
         self._begun += self._depth > 1
         if tried > self._tries:
             self._endless = (
-                f"job {lease.job} ({lease.spec.task}) was tried {self._tries} times in one go and still fails: "
-                "give the task fewer attempts, or inline(app, tries=...) more"
+                f"job {lease.job} ({lease.spec.task}) still fails after {self._tries} attempts in one call: "
+                "give the task fewer attempts, or raise the limit with inline(app, tries=...)"
             )
-        elif self._begun > MANY:
-            self._endless = f"jobs have submitted more than {MANY:,} jobs in one go: they would never end"
-        if (
-            self._endless is not None
-        ):  # raised inside a job it is no more than that job's failure: the next raises it again
+        elif self._begun > MAX_SUBMITTED:
+            self._endless = f"jobs have submitted more than {MAX_SUBMITTED:,} jobs in one call: they would never end"
+        if self._endless is not None:
+            # Inside a job this error only fails that job, so the next job raises it again.
             await source.exchange([(lease, HandedBack())], None)
             raise DaybreakError(self._endless)
 
@@ -230,10 +229,10 @@ class Inline:
         limit = written_limit(lease)
         held = HeldLease(lease, None if limit is None else limit.total_seconds())
         work = work_of(lease)
-        home = WorkingDirectory()  # a test may have gone elsewhere since the last job
+        home = WorkingDirectory()  # a test may have changed the directory since the last job
         try:
-            voice = InlineVoice(self.store, lease, self.app.hooks.progressed)
-            ended = await run(work, self._runner.context_of(work, voice), held)
+            reporter = InlineReporter(self.store, lease, self.app.hooks.progressed)
+            ended = await run(work, self._runner.context_of(work, reporter), held)
         finally:
             home.restore()
             home.close()
@@ -243,19 +242,19 @@ class Inline:
         return outcome_after_stop(held, outcome_of(held, ended))
 
     async def _run_async(self, work: Work, ctx: Context, held: HeldLease) -> Ended:
-        """In the running loop; a sync task holds it up, as it would in the caller's own code."""
+        """Run on the running loop. A sync task blocks it, as it would in the caller's own code."""
         if not self.app.program[work.task].is_async:
             return self._runner.run(work, ctx)
         return await self._run_limited(work, ctx, held)
 
     async def _run_blocking(self, work: Work, ctx: Context, held: HeldLease) -> Ended:
-        """In the thread that waits."""
+        """Run in the caller's thread."""
         if not self.app.program[work.task].is_async:
             return self._runner.run(work, ctx)
         return self._portal.run(self._run_limited(work, ctx, held))
 
     async def _run_limited(self, work: Work, ctx: Context, held: HeldLease) -> Ended:
-        """Ended by its time limit as a worker would: asked to stop, and cancelled where it awaits something."""
+        """Apply the time limit as a worker does: ask the task to stop, and cancel it at its next await."""
         running = asyncio.create_task(self._runner.run_async(work, ctx))
         if held.limit is None:
             return await running
@@ -293,9 +292,9 @@ class Inline:
         for spec, answer in zip(specs, answers, strict=True):
             if answer.verdict is Verdict.NEW:
                 self._queues[spec.queue] = None
-                self._tell_submitted(spec, answer.job)
+                self._report_submitted(spec, answer.job)
 
-    async def _tell_durable(self) -> None:
+    async def _call_durable_hooks(self) -> None:
         hooks = self.app.hooks.durable
         feed = await self.store.events(self._cursor)
         self._cursor = feed.cursor

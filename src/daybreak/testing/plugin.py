@@ -1,4 +1,4 @@
-"""The pytest plugin: `daybreak_inline` and `daybreak_clock`. Loads nothing until a test asks for one of them."""
+"""The pytest plugin: `daybreak_inline` and `daybreak_clock`. It loads nothing until a test uses one of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def daybreak_clock() -> HandClock:
 
 @pytest.fixture
 def daybreak_inline(daybreak_clock: HandClock) -> Iterator[Callable[[Daybreak], Inline]]:
-    """Called with an app: until the test ends, its jobs run at once, by `daybreak_clock`."""
+    """A function that puts an app into inline mode until the test ends, with `daybreak_clock` as its clock."""
     from daybreak.testing.inline_mode import inline  # noqa: PLC0415
 
     with contextlib.ExitStack() as around:

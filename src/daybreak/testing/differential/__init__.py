@@ -1,4 +1,4 @@
-"""Run any store beside the memory store, which is the specification: same operations, same times, same answers.
+"""Differential tests: run a store beside the memory store, which is the specification, and compare every answer.
 
     @given(story())
     def test_beside_memory(steps):

@@ -1,4 +1,4 @@
-"""Plays a story on two stores in lock-step and compares every answer, and at the end everything there is."""
+"""Plays a story on two stores in lock-step. It compares every answer, and at the end the whole content."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ Opener = Callable[[], AbstractAsyncContextManager[Any]]
 async def play(
     story: Sequence[steps.Step], opener: Opener, *, seen: Sometimes | None = None, durable: bool = False
 ) -> None:
-    """Raises AssertionError where the store answers otherwise than the memory store.
+    """Raises AssertionError where the answer of the store differs from that of the memory store.
 
-    A `durable` store is also closed and opened again, by the same opener, in the middle of things."""
+    A `durable` store is also closed and opened again, by the same opener, in the middle of the story."""
     async with MemoryStore() as memory:
         player = Player(memory, opener, Sometimes() if seen is None else seen, durable=durable)
         await player.open()
@@ -69,9 +69,9 @@ class Player:
         self._now = NOON
         self._ids: list[str] = []
         self._locks: set[str] = set()  # the ids of jobs with a holder
-        self._leases: list[Lease] = []  # all that were ever given, lost ones too
-        self._open: list[Lease] = []  # those that nobody has settled yet
-        self._lost: list[Lease] = []  # those that a reaper has taken over
+        self._leases: list[Lease] = []  # all leases ever granted, including lost ones
+        self._open: list[Lease] = []  # leases that are not settled yet
+        self._lost: list[Lease] = []  # leases that a reaper has taken over
         self._ended: set[tuple[int, int]] = set()
         self._revisions: dict[str, list[int]] = {}
         self._cursors: list[tuple[str | None, str | None]] = [(None, None)]
@@ -92,7 +92,7 @@ class Player:
         await self._know_granted()
 
     async def _both(self, ask: Callable[[Store], Awaitable[Any]]) -> Any:
-        """The answer of both, which must be the same; errors are answers, too."""
+        """Call both stores. Their answers must be the same; an error counts as an answer."""
         expected, found = [await _answer(ask, store) for store in (self._memory, self._other)]
         assert found == expected
         return found
@@ -211,7 +211,7 @@ class Player:
             await self._memory.purge(wanted, now=self._now),
             await self._other.purge(wanted, now=self._now),
         )
-        # How many events go at once is for each store to say; that none goes too early is checked below.
+        # Each store decides how many events it purges at once. The check that none is purged too early is below.
         assert (found.jobs, found.keys) == (expected.jobs, expected.keys)
         assert found.again or not expected.again
         self._note("purged jobs", when=found.jobs > 0)
@@ -267,7 +267,7 @@ class Player:
             await self.open()
             self._note("reopened")
 
-    # -- from sketches to what they mean -------------------------------------------------------------------------------
+    # -- sketches ------------------------------------------------------------------------------------------------------
 
     def _specs(self, sketches: Sequence[steps.Sketch]) -> list[JobSpec]:
         return [self._spec(sketch) for sketch in sketches]
@@ -340,7 +340,7 @@ class Player:
         return msgspec.structs.replace(made, inserts=tuple(self._specs(end.inserts)), puts=tuple(self._puts(end.puts)))
 
     async def _know_granted(self) -> None:
-        """Leases of jobs that are run by their own holders come unasked."""
+        """Collect the leases of locks, which are granted without a claim."""
         held = await self._memory.find(Query(filter=Filter(states=frozenset({State.RUNNING}), queue="lock")))
         known = {(lease.seq, lease.fence) for lease in self._leases}
         granted = [_lease_of(job) for job in held.jobs if (job.seq, job.fence) not in known]
@@ -455,7 +455,7 @@ class Player:
         assert Counter({one.name: one.waiting for one in usage if one.waiting}) == waiting
 
     async def compare_all(self) -> None:
-        """Everything there is: jobs, histories, positions, tallies, listings, records."""
+        """Compare the whole content: jobs, histories, positions, tallies, listings, records."""
         jobs: list[Job | None] = await self._both(lambda store: store.get(self._ids))
         recount: Counter[tuple[Any, ...]] = Counter()
         for name, job in zip(self._ids, jobs, strict=True):
@@ -497,7 +497,7 @@ def _recounted(jobs: Sequence[Job]) -> tuple[Counter[str], Counter[str]]:
 
 
 def _ends_of(totals: Sequence[Total]) -> Counter[str]:
-    """How often each thing happened that events tell of as well."""
+    """The totals that can also be counted from the events."""
     found: Counter[str] = Counter()
     for total in totals:
         first, *rest = total.what.split()
@@ -538,5 +538,5 @@ async def _answer(ask: Callable[[Store], Awaitable[Any]], store: Store) -> Any:
 
 
 def by_job(events: Sequence[Event]) -> list[Event]:
-    """Events in the order that is promised: of each job. Those of one transaction may stand in any order of jobs."""
+    """Events in the promised order, which is per job. Events of different jobs in one transaction have no order."""
     return sorted(events, key=lambda event: event.job)

@@ -1,5 +1,5 @@
-"""What a story is made of. A step names jobs and leases by number; the player finds who is meant when it comes to it,
-so that a story stays playable when steps are left out, and a failing one can be made short."""
+"""The steps of a story. A step names jobs and leases by number, and the player resolves the numbers when it reaches the
+step. So a story stays playable when hypothesis leaves steps out to shorten a failing one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sketch:
     holder: str | None
 
     def __repr__(self) -> str:
-        """Only what is out of the ordinary, so that a failing story can be read."""
+        """Only the fields that differ from their defaults, so that a failing story is readable."""
         said = {field.name: getattr(self, field.name) for field in fields(self)} | {
             "options": msgspec.to_builtins(self.options)
         }
@@ -74,7 +74,7 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """`wait` is how much time passes before it."""
+    """`wait` is the time that passes before the step."""
 
     wait: timedelta = timedelta()
 

@@ -1,4 +1,5 @@
-"""Stories: what hypothesis makes up. Values are few, so that jobs meet: same keys, same names, same instants."""
+"""Stories that hypothesis generates. There are few values, so that jobs collide: same keys, same names, same
+instants."""
 
 from __future__ import annotations
 
