@@ -14,7 +14,7 @@ from daybreak import Context, Daybreak, Event, JobFailed, Permanent, ResultTimeo
 from daybreak.core.errors import BadInput, DaybreakError, WrongState
 from daybreak.store.protocol import Query
 from daybreak.testing import HandClock, Inline, inline
-from daybreak.testing.inline_mode import DEEP
+from daybreak.testing.inline_mode import MAX_DEPTH
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_an_endless_retry_cannot_hang(app):
 
 
 def test_a_job_that_submits_itself_for_ever_cannot_hang(app, monkeypatch):
-    monkeypatch.setattr("daybreak.testing.inline_mode.MANY", 50)
+    monkeypatch.setattr("daybreak.testing.inline_mode.MAX_SUBMITTED", 50)
     runs = []
 
     @app.task(retry=1)
@@ -210,8 +210,8 @@ def test_a_deep_chain_is_run_to_its_end(app):
             chain.submit(left - 1)
 
     with inline(app):
-        chain.submit(20 * DEEP)
-    assert sorted(ran) == list(range(20 * DEEP + 1))
+        chain.submit(20 * MAX_DEPTH)
+    assert sorted(ran) == list(range(20 * MAX_DEPTH + 1))
 
 
 def test_priorities_decide_where_several_are_due(app):
