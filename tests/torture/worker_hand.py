@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -21,6 +22,9 @@ from herd import missing
 
 from daybreak import Client, Daybreak
 from daybreak.core.units import moment
+from daybreak.stores.sqlite.side_files import write_lock_file
+from daybreak.stores.sqlite.write_lock import NEXT_BYTE, WRITE_BYTE, write_lock_for
+from daybreak.system import platform
 from daybreak.worker.supervisor import worker_record
 
 T = TypeVar("T")
@@ -89,6 +93,16 @@ def _processes() -> Iterator[tuple[int, int, str]]:
                 yield int(entry.name), int(parent), state
 
 
+def _threads(pid: int) -> list[str]:
+    """The state of each thread of a process."""
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found.append((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0])
+    return found
+
+
 @contextlib.contextmanager
 def nobody_left() -> Iterator[None]:
     """Fails if a process that was started in the block outlives it."""
@@ -133,6 +147,7 @@ class WorkerProcess:
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=around
             )
         self.pid = self._process.pid
+        self._url = url
         self.killed_at: float | None = None
 
     def __enter__(self) -> Self:
@@ -163,11 +178,29 @@ class WorkerProcess:
         self._process.send_signal(number)
 
     def freeze(self) -> list[int]:
-        """Stop it with all its children, as a laptop that sleeps does."""
-        everyone = [self.pid, *self.children]
-        for pid in everyone:
-            os.kill(pid, signal.SIGSTOP)
-        return everyone
+        """Stop it with all its children, and not while it writes to a SQLite file: the others would kill it, because it
+        would block them."""
+        children = self.children
+        self.signal(signal.SIGSTOP)
+        while is_alive(self.pid) and self._holds_write_lock():
+            self.signal(signal.SIGCONT)
+            time.sleep(0.01)
+            self.signal(signal.SIGSTOP)
+        suspend(children)
+        return [self.pid, *children]
+
+    def _holds_write_lock(self) -> bool:
+        """Whether it is stopped inside a write, or next in line for one."""
+        until(lambda: not is_alive(self.pid) or all(state == "T" for state in _threads(self.pid)), "it is stopped")
+        path = Path(self._url.removeprefix("sqlite:///"))
+        if not self._url.startswith("sqlite:///") or not write_lock_file(path).exists():
+            return False
+        # By the lock of this process: to close another descriptor of the file would release what this process holds.
+        lock = write_lock_for(write_lock_file(path), timedelta(seconds=10))
+        try:
+            return self.pid in {platform.lock_holder(lock._fd, byte) for byte in (WRITE_BYTE, NEXT_BYTE)}
+        finally:
+            lock.close()
 
     def kill(self) -> None:
         """SIGKILL to the supervisor alone."""
@@ -182,6 +215,12 @@ class WorkerProcess:
     def stop(self, within: float = PATIENCE) -> int:
         self.signal(signal.SIGTERM)
         return self.wait(within)
+
+
+def suspend(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
 
 
 def thaw(pids: list[int]) -> None:

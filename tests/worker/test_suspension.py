@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from worker_hand import read_lines, thaw, until
+from worker_hand import read_lines, suspend, thaw, until
 from worker_tasks import anap, app, atick, hold_the_gil, nap, noop, tick
 
 from daybreak import State
@@ -26,14 +26,16 @@ def test_a_job_that_holds_the_gil_for_three_leases_runs_once(stage):
 
 
 def test_workers_suspended_for_ten_leases_continue_without_loss(stage, began):
-    """All processes of all workers are stopped, as when the machine sleeps."""
+    """All processes of all workers are stopped, as when the machine sleeps, whatever each of them is doing. The worker
+    that holds nothing continues first."""
     jobs = [nap.submit(2.0), anap.submit(2.0)]
     with stage.process("--processes", "2") as worker, stage.process("--processes", "1", "--name", "idle") as idle:
         worker.wait_ready(app)
         idle.wait_ready(app)
         for job in jobs:
             began(job)
-        stopped = [*worker.freeze(), *idle.freeze()]
+        stopped = [idle.pid, worker.pid, *idle.children, *worker.children]
+        suspend(stopped)
         frozen_at = time.monotonic()
         until(lambda: time.monotonic() - frozen_at > 10 * LEASE, "ten leases have passed")
         thaw(stopped)
