@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
-import re
-import tempfile
 import xmlrpc.client
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -15,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from daybreak.adapters.plecs.errors import PlecsError, error_of
+from daybreak.adapters.plecs.model_copies import copy_by_content, name_by_content
 from daybreak.adapters.plecs.options import option_struct
 from daybreak.adapters.plecs.results import Waveforms, parse_batch, parse_waveforms
 from daybreak.adapters.plecs.xml_rpc import Address, Limits, call
@@ -90,17 +87,12 @@ class Plecs:
     def load_by_content(self, path: str | Path, folder: str | Path | None = None) -> str:
         """Load a copy of a model under a name that has the digest of its content; answers that name.
 
-        PLECS knows models by name alone: of two files with one name it would go on with the first. Loading the same
-        content again does nothing. The copies are in `folder`, by default one of this user for temporary files."""
-        content = Path(path).read_bytes()
-        word = re.sub(r"\W", "_", Path(path).stem)
-        name = f"{word}_{hashlib.sha256(content).hexdigest()[:16]}"
+        Two models of one file name are never confused, and loading the same content again does nothing. The copies are
+        in `folder`, by default one of this user for temporary files."""
+        name = name_by_content(path, Path(path).read_bytes())
         if name in _model_names(self.statistics()):
             return name
-        copy = _own_folder(folder) / f"{name}.plecs"
-        if not copy.exists() or copy.read_bytes() != content:
-            _write_whole(copy, content)
-        return self.load(copy)
+        return self.load(copy_by_content(path, folder))
 
     def close(self, model: str) -> None:
         """Close a model. PLECS does not ask whether to save it."""
@@ -226,28 +218,3 @@ def _model_names(statistics: Mapping[str, Any]) -> list[str]:
     if not isinstance(models, list):
         return []
     return [str(model.get("name", "")) if isinstance(model, dict) else str(model) for model in models]
-
-
-def _own_folder(folder: str | Path | None) -> Path:
-    """A folder that nobody else can write to: PLECS will run what is in it."""
-    if folder is not None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        return Path(folder)
-    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
-    own = Path(tempfile.gettempdir()) / f"daybreak-plecs-{user}"
-    own.mkdir(mode=0o700, exist_ok=True)
-    if hasattr(os, "getuid") and (own.stat().st_uid != os.getuid() or own.stat().st_mode & 0o022):
-        raise BadInput(f"{own} can be written by others: remove it, or give load_by_content a folder of your own")
-    return own
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """PLECS never sees a part of the file, whoever else writes it at the same time."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

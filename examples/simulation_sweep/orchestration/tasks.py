@@ -1,0 +1,184 @@
+"""A request, a task and its result. A task is what the store knew when it was asked for; it does not change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import total_ordering
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from daybreak import JobInfo, State
+from orchestration.priorities import TaskPriority, task_priority
+
+if TYPE_CHECKING:
+    from daybreak.api.queues import LeaseHandle
+
+_STATUS: Final = {
+    State.RUNNING: "RUNNING",
+    State.COMPLETED: "COMPLETED",
+    State.FAILED: "FAILED",
+    State.CANCELLED: "CANCELLED",
+}
+
+
+class TaskStatus(StrEnum):
+    """Task lifecycle states."""
+
+    QUEUED = "QUEUED"  # waiting in the priority queue, also for its next attempt
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"  # for good: a permanent error, or all attempts are used up
+    CANCELLED = "CANCELLED"
+
+
+@dataclass
+class SimulationRequest:
+    """What to simulate. The content of the model is pinned when the request is submitted."""
+
+    model_file: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    simulation_time: float | None = None
+    output_variables: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        path = Path(self.model_file).resolve()
+        if not path.is_file():
+            raise FileNotFoundError(f"no model file {self.model_file}")
+        self.model_file = str(path)
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """`timeseries_data` has `Time` and a list for each output variable."""
+
+    task_id: str
+    success: bool
+    timeseries_data: dict[str, list[float]] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    error_message: str | None = None
+    execution_time: float = 0.0
+    cached: bool = False
+    plecs_version: str | None = None
+    error: Exception | None = field(default=None, compare=False, repr=False)
+
+    def stored(self) -> dict[str, Any]:
+        """As it is kept in the store."""
+        return {
+            "timeseries_data": self.timeseries_data,
+            "metadata": self.metadata,
+            "execution_time": self.execution_time,
+            "cached": self.cached,
+            "plecs_version": self.plecs_version,
+        }
+
+
+@total_ordering
+@dataclass(frozen=True, eq=False)
+class SimulationTask:
+    """One task. Tasks are ordered by priority, and within a level as they were submitted: ids rise, clocks may not."""
+
+    task_id: str
+    request: SimulationRequest
+    priority: TaskPriority
+    status: TaskStatus
+    progress: float  # 0 to 100
+    submitted_at: datetime
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    error: str | None = None
+    retry_count: int = 0
+    result: SimulationResult | None = None
+    model: str = ""  # the pinned copy
+    use_cache: bool = True
+    lease: LeaseHandle | None = field(default=None, repr=False)
+
+    @property
+    def id(self) -> str:
+        return self.task_id
+
+    @property
+    def created_at(self) -> datetime:
+        return self.submitted_at
+
+    @property
+    def cache_hit(self) -> bool:
+        return self.result is not None and self.result.cached
+
+    @property
+    def execution_time(self) -> float | None:
+        if self.started_at is None or self.completed_at is None:
+            return None
+        return (self.completed_at - self.started_at).total_seconds()
+
+    @property
+    def result_key(self) -> str:
+        """What decides the result: the content of the model, its parameters and what is asked of it."""
+        asked = [
+            Path(self.model).name,
+            self.request.parameters,
+            self.request.simulation_time,
+            self.request.output_variables,
+        ]
+        return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SimulationTask) and other.task_id == self.task_id and other.status == self.status
+
+    def __hash__(self) -> int:
+        return hash(self.task_id)
+
+    def __lt__(self, other: SimulationTask) -> bool:
+        return (self.priority.value, self.task_id) < (other.priority.value, other.task_id)
+
+
+def data_of(request: SimulationRequest, model: Path, *, use_cache: bool) -> dict[str, Any]:
+    """A request as the data of a queue's item."""
+    return {
+        "model_file": request.model_file,
+        "model": str(model),
+        "parameters": dict(request.parameters),
+        "simulation_time": request.simulation_time,
+        "output_variables": list(request.output_variables),
+        "metadata": dict(request.metadata),
+        "use_cache": use_cache,
+    }
+
+
+def task_of(job: JobInfo, lease: LeaseHandle | None = None) -> SimulationTask:
+    """A job of the store as a task."""
+    data = job.args["data"]
+    names = ("model_file", "parameters", "simulation_time", "output_variables", "metadata")
+    request = SimulationRequest.__new__(SimulationRequest)  # its file may be gone: the pinned copy counts
+    vars(request).update({name: data[name] for name in names})
+    status = TaskStatus(_STATUS.get(job.state, "QUEUED"))
+    progress = 100.0 if status is TaskStatus.COMPLETED else 100 * (job.progress or 0.0)
+    return SimulationTask(
+        task_id=job.id,
+        request=request,
+        priority=task_priority(job.priority),
+        status=status,
+        progress=round(progress, 1),
+        submitted_at=job.created_at,
+        started_at=job.started_at,
+        completed_at=job.finished_at,
+        error=str(job.failure) if job.failure else None,
+        retry_count=max(job.attempt - 1, 0),
+        result=_result(job, status),
+        model=data["model"],
+        use_cache=data["use_cache"],
+        lease=lease,
+    )
+
+
+def _result(job: JobInfo, status: TaskStatus) -> SimulationResult | None:
+    if status is TaskStatus.COMPLETED:
+        return SimulationResult(job.id, success=True, **job.result)
+    if status in (TaskStatus.FAILED, TaskStatus.CANCELLED):
+        text = str(job.failure) if job.failure and status is TaskStatus.FAILED else "the task was cancelled"
+        return SimulationResult(job.id, success=False, error_message=text)
+    return None
