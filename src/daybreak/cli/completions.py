@@ -38,6 +38,14 @@ def locks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     return words([name[5:] for name in _ask(ctx, _resources) if name.startswith("lock:")], incomplete)
 
 
+def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001
+    return words(_ask(ctx, _runs), incomplete)
+
+
+async def _runs(client: Client) -> list[str]:
+    return sorted(record.name for record in await client.store.records("run"))
+
+
 async def _resources(client: Client) -> list[str]:
     return [usage.name for usage in await client.store.usage()]
 

@@ -32,7 +32,7 @@ def write_csv(rows: Rows, target: str | PathLike[str] | IO[str]) -> int:
     with closing(RowSpool(rows)) as spool:
         if not isinstance(target, (str, PathLike)):
             return _write_cells(spool, target)
-        with _replaced(target, binary=False) as file:
+        with replaced(target, binary=False) as file:
             return _write_cells(spool, file)
 
 
@@ -62,7 +62,7 @@ def write_parquet(rows: Rows, path: str | PathLike[str]) -> int:
     with closing(RowSpool(rows)) as spool:
         schema = arrow.schema([(name, types[kind]) for name, kind in spool.kinds.items()])
         written = 0
-        with _replaced(path, binary=True) as file, parquet.ParquetWriter(file, schema) as writer:
+        with replaced(path, binary=True) as file, parquet.ParquetWriter(file, schema) as writer:
             cells = iter(spool)
             while group := list(islice(cells, _GROUP)):
                 writer.write_table(arrow.table(_columns(spool, group, arrow), schema=schema))
@@ -112,7 +112,7 @@ def _package(name: str, what: str) -> Any:
 
 
 @contextmanager
-def _replaced(path: Any, *, binary: bool) -> Iterator[Any]:
+def replaced(path: Any, *, binary: bool) -> Iterator[Any]:
     """A file that takes the path's place when the block ends without an error."""
     target = Path(os.path.realpath(path))
     if target.is_dir():

@@ -1,0 +1,39 @@
+"""Handles on runs for a program that has a client of its own: a command, or the server."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from daybreak.api.store_sessions import Sessions
+from daybreak.client.client import Client
+from daybreak.core.errors import RunNotFound
+from daybreak.runs.record import read_run, run_names, split_label
+from daybreak.runs.run import Run
+from daybreak.tasks.registry import Program
+
+R = TypeVar("R")
+
+
+class ClientSessions(Sessions):
+    """The one client of the running loop. Nothing is opened, and nothing is closed."""
+
+    def __init__(self, client: Client) -> None:  # no super().__init__(): there is no store to make
+        self._client = client
+
+    async def here(self, work: Coroutine[Any, Any, R]) -> R:
+        return await work
+
+    async def client(self) -> Client:
+        return self._client
+
+
+async def find_run(client: Client, name: str, program: Program | None = None) -> Run:
+    """A handle on the run of this name, of which only the async methods can be used. RunNotFound says what comes
+    closest. `NAME#1` is how the run was before it was begun anew."""
+    base, epoch = split_label(name)
+    record, _ = await read_run(client.store, base)
+    if record is None or (epoch is not None and not 1 <= epoch <= record.epoch):
+        raise RunNotFound(name, await run_names(client.store))
+    past = None if epoch is None or epoch == record.epoch else epoch
+    return Run(ClientSessions(client), program or Program(), base, epoch=past)
