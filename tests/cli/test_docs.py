@@ -33,6 +33,8 @@ def sections() -> dict[str, str]:
         found[name] += found["Filters"]
     for name in ("show", "set", "pause", "resume"):
         found[f"queues {name}"] = found["queues"]
+    for name in ("show", "wait", "export", "cancel", "suspend", "resume", "priority", "retry", "delete"):
+        found[f"runs {name}"] = found["runs"]
     for group, names in (("resources", ("show", "set", "reset")), ("locks", ("take", "extend", "release"))):
         for name in names:
             found[f"{group} {name}"] = found[group]

@@ -84,7 +84,7 @@ def test_its_version(cli):
     [
         (["jbos"], "no command 'jbos'; did you mean 'jobs'?"),
         (["SUBMIT"], "did you mean 'submit'?"),
-        (["frobnicate"], "the commands are submit, exec, lock, jobs"),
+        (["frobnicate"], "the commands are submit, exec, sweep, lock, jobs"),
         (["jobs", "cancle"], "no command 'cancle'; did you mean 'cancel'?"),
         (["jobs", "01a1e293-ba6c-7a1c-8063-f5022d90ca6d"], "daybreak jobs show 01a1e293-ba6c-7a1c-8063-f5022d90ca6d"),
         (["queues", "pasue"], "did you mean 'pause'?"),

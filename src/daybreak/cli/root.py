@@ -23,6 +23,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Submit work": {
         "submit": ("daybreak.cli.submit", "Submit a job and print its id."),
         "exec": ("daybreak.cli.exec", "Submit a command line as a job."),
+        "sweep": ("daybreak.cli.sweep", "Run a command line for every combination of values."),
         "lock": ("daybreak.cli.lock", "Run a command while holding a lock."),
     },
     "Inspect and manage": {

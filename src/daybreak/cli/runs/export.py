@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Final
 
@@ -15,6 +15,7 @@ from daybreak.cli import completions
 from daybreak.cli.options import NAME, Place
 from daybreak.cli.output import note, tell
 from daybreak.cli.root import store_options
+from daybreak.cli.runs.command_rows import readable_rows
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.config import here
@@ -23,6 +24,7 @@ from daybreak.core.text import counted, safe
 from daybreak.runs.client_runs import find_run
 from daybreak.runs.result_rows import Row
 from daybreak.runs.tables import replaced, write_csv, write_parquet
+from daybreak.worker.child.sweep_points import TASK
 
 STDOUT: Final = "-"
 
@@ -52,9 +54,16 @@ def export(name: str, csv: str | None, json_: str | None, parquet: str | None) -
 
     async def apply(client: Client) -> int:
         run = await find_run(client, name)
-        rows = await _spooled(run.arows())
+        info = await run.ainfo()
+        readable = readable_rows(info.columns) if info.task == TASK else _unchanged
+        rows = await _spooled(run.arows(), readable)
         with rows:
-            written = _write(form, path, _read(rows))
+            try:
+                written = _write(form, path, _read(rows))
+            except OSError as error:
+                if path == STDOUT:
+                    raise
+                raise BadInput(f"cannot write {path}: {error.strerror}") from None
         if path != STDOUT:
             tell(f"{counted(written, 'row')} of run {safe(name)} written to {safe(path)}.")
         elif not written:
@@ -67,12 +76,16 @@ def export(name: str, csv: str | None, json_: str | None, parquet: str | None) -
 store_options(export)
 
 
-async def _spooled(rows: AsyncIterator[Row]) -> IO[bytes]:
+async def _spooled(rows: AsyncIterator[Row], readable: Callable[[Row], Row]) -> IO[bytes]:
     """The rows, one JSON text per line, in memory or a temporary file: tables are written by blocking code."""
     file: IO[bytes] = SpooledTemporaryFile(8 * 2**20)  # noqa: SIM115 - closed by the caller
     async for row in rows:
-        file.write(json.dumps(row, default=_plain).encode() + b"\n")
+        file.write(json.dumps(readable(row), default=_plain).encode() + b"\n")
     return file
+
+
+def _unchanged(row: Row) -> Row:
+    return row
 
 
 def _read(file: IO[bytes]) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ from daybreak.core.model import State
 from daybreak.core.text import ago, bar, counted, first_line, lasted, local, number, percent, priority_name, safe
 from daybreak.runs.client_runs import find_run
 from daybreak.runs.run_info import RunInfo
+from daybreak.worker.child.sweep_points import TASK
 
 ERRORS_READ = 200  # failed jobs whose errors are counted
 ERRORS_SHOWN = 5
@@ -53,7 +54,7 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         ("expected end", eta_text(info, now)),
         ("task", safe(info.task)),
         ("varies", safe(", ".join(info.columns))),
-        ("fixed", safe(_fixed_text(info))),
+        ("fixed" if info.task != TASK else "command", safe(_fixed_text(info))),
         ("queue", f"{safe(info.queue)}, priority {priority_name(info.priority)}"),
         ("started", f"{ago(info.started_at, now)}, {local(info.started_at)}, by {safe(info.by)}"),
         ("ended", _ended_text(info, now)),
@@ -96,6 +97,8 @@ def _ended_text(info: RunInfo, now: datetime) -> str:
 
 
 def _fixed_text(info: RunInfo) -> str:
+    if info.task == TASK:
+        return info.fixed.get("command", "").strip("\"'")
     return ", ".join(f"{name}={value}" for name, value in info.fixed.items())
 
 
@@ -131,7 +134,8 @@ def next_step(info: RunInfo) -> str:
     if info.state == "running":
         return f"Wait for it with: {here.command('runs', 'wait', info.name)}"
     if failed:
-        return f"Run the {counted(failed, 'failed point')} again with: {here.command('runs', 'retry', info.name)}"
+        points = "failed point" if failed == 1 else f"{number(failed)} failed points"
+        return f"Run the {points} again with: {here.command('runs', 'retry', info.name)}"
     if info.state == "submitting":
         return "Give the same sweep again to submit the points that are missing."
     return f"Get the results with: {here.command('runs', 'export', info.name, '--csv', info.name + '.csv')}"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from typing import IO, Any, Final
 
 from daybreak.core.errors import DaybreakError, Permanent, Transient
@@ -30,9 +31,12 @@ class CommandFailed(DaybreakError):
 
 
 def add_commands(program: Program) -> None:
-    """Add the task `exec` to a program that does not have it."""
+    """Add the tasks for command lines to a program that does not have them."""
+    from daybreak.worker.child.sweep_points import add_sweep_points  # noqa: PLC0415 - it imports this module
+
     if NAME not in program:
         program.add(Definition(run_command, name=NAME))
+    add_sweep_points(program)
 
 
 def run_command(
@@ -41,11 +45,19 @@ def run_command(
     """Run a command until it ends. The result has its exit code and the last 64 KiB of each output stream.
 
     If the command fails, the error has the end of each stream, and the traceback has more of it."""
+    code, stdout, stderr = run_process(ctx, argv, cwd, env or {})
+    if code == 0:
+        return {"exit_code": 0, "stdout": stdout, "stderr": stderr}
+    raise command_failed(argv[0], code, stdout.strip(), stderr.strip())
+
+
+def run_process(ctx: Context, argv: list[str], cwd: str | None, env: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run a program until it ends: its exit code, and the last 64 KiB of stdout and stderr."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the worker was started with --allow-commands
             argv,
             cwd=cwd,
-            env={**os.environ, **(env or {}), "DAYBREAK_JOB": ctx.job, "DAYBREAK_FENCE": str(ctx.fence)},
+            env={**os.environ, **env, "DAYBREAK_JOB": ctx.job, "DAYBREAK_FENCE": str(ctx.fence)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -62,12 +74,11 @@ def run_command(
     tails = [_Tail(process.stdout), _Tail(process.stderr)]
     _wait(ctx, process)
     stdout, stderr = (tail.text() for tail in tails)
-    if process.returncode == 0:
-        return {"exit_code": 0, "stdout": stdout, "stderr": stderr}
-    raise _failed(argv[0], process.returncode, stdout.strip(), stderr.strip())
+    return process.returncode, stdout, stderr
 
 
-def _failed(program: str, code: int, stdout: str, stderr: str) -> DaybreakError:
+def command_failed(program: str, code: int, stdout: str, stderr: str) -> DaybreakError:
+    """The error of a command that ended with this code."""
     message = f"{program[-200:]} ended with {_exit_status(code)}"
     output = stderr or stdout
     if output:
