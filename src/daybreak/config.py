@@ -34,7 +34,7 @@ BY_DEFAULT: Final = "the default"
 # Schemes of planned stores, so that the error says "not yet" instead of "unknown".
 _NOT_YET: Final = {"directory": "directory", "sqs": "SQS"}
 _TEXTS: Final = ("url", "app", "files")
-FILES_SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
+FILES_SCHEMES: Final = ("file", "s3", "gs", "az")
 # The accepted schemes, and the one under which the store is known.
 _SERVERS: Final = {
     "postgresql": "postgresql", "postgres": "postgresql", "redis": "redis", "rediss": "rediss", "valkey": "redis",

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+import polars as pl
+
 from daybreak import Context, Daybreak, File, Retry
 
 app = Daybreak("memory://")
@@ -88,3 +92,18 @@ def large(size: int) -> str:
 @app.task
 async def large_async(size: int) -> list[str]:
     return ["y" * size]
+
+
+@app.task
+def read_at(model: File, vin: float) -> dict[str, Any]:
+    return {"text": model.path.read_text(encoding="utf-8"), "at": vin, "wave": "w" * 100_000}
+
+
+@app.task
+def double(a: np.ndarray) -> np.ndarray:
+    return a * 2
+
+
+@app.task
+async def describe(frame: pd.DataFrame, other: pl.DataFrame) -> dict[str, Any]:
+    return {"rows": len(frame), "polars": other * 2}

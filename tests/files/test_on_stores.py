@@ -8,6 +8,9 @@ import subprocess
 import sys
 
 import files_tasks as tasks
+import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from daybreak import File, JobFailed
@@ -111,3 +114,26 @@ def test_the_command_line_passes_files_and_prints_large_results(local, tmp_path)
     shown = daybreak("jobs", "show", large, *where)
     assert "sha256" in shown
     assert len(shown) < 10_000
+
+
+def test_a_sweep_pins_its_files_and_reads_large_results(app, tmp_path):
+    (tmp_path / "m.txt").write_text("model")
+    model = File("m.txt")
+    run = app.sweep(tasks.read_at, {"model": model, "vin": [10.0, 12.0, 24.0]}, name="files")
+    (tmp_path / "m.txt").write_text("other")
+    app.work(until="idle")
+    rows = list(run.rows())
+    assert [row["text"] for row in rows] == ["model"] * 3
+    assert {len(row["wave"]) for row in rows} == {100_000}
+    again = app.sweep(tasks.read_at, {"model": model, "vin": [10.0, 12.0, 24.0]}, name="files")
+    assert len(list(again.rows())) == 3
+
+
+def test_arrays_and_data_frames_go_through_jobs(app):
+    array = tasks.double.submit(np.arange(100_000.0))
+    frame = tasks.describe.submit(pd.DataFrame({"a": [1, 2], "b": ["x", None]}), pl.DataFrame({"c": [1.5]}))
+    app.work(until="idle")
+    np.testing.assert_array_equal(array.result(WAIT), np.arange(100_000.0) * 2)
+    found = frame.result(WAIT)
+    assert (found["rows"], found["polars"]["c"].to_list()) == (2, [3.0])
+    np.testing.assert_array_equal(array.info().args["a"], np.arange(100_000.0))

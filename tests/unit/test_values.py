@@ -177,10 +177,15 @@ class Frame:
     def __dataframe__(self): ...
 
 
-@pytest.mark.parametrize("value", [np.zeros(3), np.array(1.0), np.zeros((2, 2)), Frame()])
-def test_arrays_and_data_frames_are_refused_with_what_to_do_instead(value):
-    with pytest.raises(NotEncodable, match=r"args\.a: .* cannot be stored.*save it to a file and pass the path"):
+@pytest.mark.parametrize("value", [np.zeros(3), np.array(1.0), np.zeros((2, 2))])
+def test_arrays_are_refused_where_their_content_cannot_be_stored(value):
+    with pytest.raises(NotEncodable, match="cannot be stored here: pass it as an argument of a task"):
         encode({"a": value}, "args")
+
+
+def test_other_arrays_are_refused_with_what_to_do_instead():
+    with pytest.raises(NotEncodable, match=r"args\.a: .* cannot be stored.*save it to a file and pass File\(path\)"):
+        encode({"a": Frame()}, "args")
 
 
 def test_a_set_is_the_same_content_in_every_process():

@@ -388,10 +388,7 @@ def grown(value: Any, **changes: Any) -> Any:
         (Path, PureWindowsPath("a"), "PureWindowsPath('a') would not be decoded equal: it would be"),
         (Any, Point(1.0), "annotate it with Point"), (Any, Color.RED, "annotate it with Color"),
         ("Ghost", Point(1.0), "; its annotation Ghost cannot be resolved at run time"),
-        (list[float], np.zeros(3), "a numpy.ndarray cannot be stored"),
-        (float | np.ndarray, np.zeros(3), "cannot be stored"),
-        ("np.ndarray", np.zeros(3), "save it to a file and pass the path"),
-        (float, np.zeros(3), "cannot be stored"), (str, "\ud800", "args.it: the text contains an unpaired surrogate"),
+        (str, "\ud800", "args.it: the text contains an unpaired surrogate"),
         (Path, Path("\udcff"), "unpaired surrogate"), (Box[str], Box("\ud800"), "args.it.held: the text contains"),
         (dict[str, int], {"\ud800": 1}, "unpaired surrogate"),
         (typing.Callable[[], None], print, "would not be decoded equal"),
@@ -860,7 +857,7 @@ def test_a_result_comes_back_equal_also_if_its_annotation_was_wrong(annotation, 
     decode(Result(annotation).encode(value))
 
 
-@pytest.mark.parametrize("value", [object(), Counting(1), np.zeros(2), Ring(1.0)])
+@pytest.mark.parametrize("value", [object(), Counting(1), np.ma.masked_array([1]), Ring(1.0)])
 @pytest.mark.parametrize("annotation", [Any, int, Counting, Circle])
 def test_a_result_that_would_not_come_back_equal_is_refused(annotation, value):
     with pytest.raises(NotEncodable, match=r"^result"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -60,6 +61,10 @@ class Blobs(Protocol):
         """What is known of a content; None if it is not there."""
         ...
 
+    def verify(self, digest: str) -> None:
+        """Compare a content with its digest. Raises StoreCorrupt if it is missing or damaged."""
+        ...
+
     def delete(self, digest: str, before: datetime) -> bool:
         """Delete a content unless it was touched since `before`. A touch that happens meanwhile is respected."""
         ...
@@ -98,3 +103,11 @@ def damaged(digest: str, location: str) -> StoreCorrupt:
         f"the content sha256:{digest} is damaged in {location}: it has another digest now; delete it there and "
         "submit a job with the original file, which stores it anew; `daybreak files verify` checks all contents"
     )
+
+
+def verify_pieces(digest: str, pieces: Iterable[bytes], location: str) -> None:
+    hashed = hashlib.sha256()
+    for piece in pieces:
+        hashed.update(piece)
+    if hashed.hexdigest() != digest:
+        raise damaged(digest, location)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from daybreak.core.model import Job
 from daybreak.files.blobs import BlobInfo, Blobs, damaged
 from daybreak.files.folder import FolderBlobs
-from daybreak.files.machine_cache import cached_path, machine_cache
+from daybreak.files.machine_cache import KEPT_FOR, cached_path, machine_cache, trim_machine_cache
 from daybreak.files.store_blobs import StoreBlobs
 from daybreak.store.protocol import Store
 from daybreak.system.ports import World
@@ -109,6 +110,17 @@ class FileStore:
         blobs = self._blobs
         return await asyncio.to_thread(lambda: sorted(blobs.infos()))
 
+    async def verify(self, digest: str) -> None:
+        """Compare a content with its digest. Raises StoreCorrupt if it is missing or damaged."""
+        if self._blobs is not None:
+            await asyncio.to_thread(self._blobs.verify, digest)
+            return
+        hashed = hashlib.sha256()
+        async for piece in self._in_store.pieces(digest):
+            hashed.update(piece)
+        if hashed.hexdigest() != digest:
+            raise damaged(digest, self.location)
+
     async def delete(self, digest: str, before: datetime) -> bool:
         """Delete a content unless it was touched since `before`."""
         if self._blobs is None:
@@ -119,5 +131,6 @@ class FileStore:
         """Delete what programs that were ended left behind before this time."""
         if self._blobs is None:
             await self._in_store.tidy(before)
+            await asyncio.to_thread(trim_machine_cache, before + KEPT_FOR)
         else:
             await asyncio.to_thread(self._blobs.tidy, before)

@@ -6,7 +6,6 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 from daybreak.core.errors import BadInput, StoreCorrupt
 from daybreak.files.folder import FolderBlobs
 
+VARIABLE: Final = "DAYBREAK_FILES_CACHE"
 SIZE_LIMIT: Final = 10 * 1024**3
 # A job may hold the path of a content for so long without a touch, so younger ones are kept even above the limit.
 KEPT_FOR: Final = timedelta(days=1)
@@ -22,7 +22,7 @@ KEPT_FOR: Final = timedelta(days=1)
 
 def cache_folder() -> Path:
     """DAYBREAK_FILES_CACHE, else the user's cache folder, else a private folder beside the temporary files."""
-    named = os.environ.get("DAYBREAK_FILES_CACHE")
+    named = os.environ.get(VARIABLE)
     if named:
         return Path(named).absolute()
     try:
@@ -71,9 +71,10 @@ def cached_path(cache: FolderBlobs, digest: str, name: str) -> Path | None:
         return None
 
 
-def trim(cache: FolderBlobs, now: Callable[[], datetime], limit: int = SIZE_LIMIT) -> None:
+def trim_machine_cache(now: datetime, limit: int = SIZE_LIMIT) -> None:
     """Delete what was not used for the longest time, until the cache is within its limit."""
-    before = now() - KEPT_FOR
+    cache = machine_cache()
+    before = now - KEPT_FOR
     found = sorted(cache.infos(), key=lambda info: info.touched_at)
     total = sum(info.size for info in found)
     for info in found:

@@ -45,4 +45,8 @@ def blobs_at(location: str) -> Blobs:
     scheme = location.partition("://")[0]
     if scheme == "file":
         return FolderBlobs(Path(url2pathname(unquote(urlsplit(location).path))))
+    if scheme in config.FILES_SCHEMES:
+        from daybreak.files.bucket import BucketBlobs  # noqa: PLC0415 - needs obstore
+
+        return BucketBlobs(location)
     raise BadInput(f"files = {location!r}: write file:///folder, s3://bucket/prefix, or store")

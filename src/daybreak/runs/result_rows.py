@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from daybreak.api.app_files import AppFiles
 from daybreak.api.job_info import JobInfo, info_of
 from daybreak.client.client import Client
 from daybreak.core.model import Job
@@ -32,12 +33,13 @@ HELD_PAGES: Final = 20  # of which the rows are held; a longer run is read twice
 Row = dict[str, Any]
 
 
-async def rows_of(client: Client, label: str, program: Program) -> AsyncIterator[Row]:
-    """A row for each job of the run, by the numbers of their points."""
+async def rows_of(client: Client, label: str, program: Program, files: AppFiles) -> AsyncIterator[Row]:
+    """A row for each job of the run, by the numbers of their points. Large results come from `files`."""
     waiting: list[tuple[int, int, Row]] = []
     expected = arrived = 0
     async for job in _oldest_first(client, label):
-        number, row = number_of(job), row_of(info_of(job, program))
+        whole, decode = await files.whole(job)
+        number, row = number_of(job), row_of(info_of(whole, program, decode))
         if number != expected:
             arrived += 1
             heapq.heappush(waiting, (number, arrived, row))

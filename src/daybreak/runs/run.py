@@ -124,7 +124,7 @@ class Run:
     async def _read_batches(self) -> AsyncGenerator[list[Row], None]:
         client = await self._sessions.client()
         batch: list[Row] = []
-        async for row in rows_of(client, await self._label(client), self._program):
+        async for row in rows_of(client, await self._label(client), self._program, self._sessions.files):
             batch.append(row)
             if len(batch) == BATCH:
                 yield batch

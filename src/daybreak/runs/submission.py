@@ -10,6 +10,7 @@ Every step can be repeated, so a submission that was killed is continued by the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -34,6 +35,7 @@ from daybreak.runs.record import (
     write_run,
 )
 from daybreak.store.protocol import Amend, Verdict
+from daybreak.values.file import MARK, NotStored, collecting
 
 if TYPE_CHECKING:
     from daybreak.api.task import Task
@@ -122,7 +124,12 @@ class Submission:
             if self._design.from_text:
                 texts = {name: row[name] for name in self._design.columns}
                 row.update(arguments.from_text(texts))
-            return check_size(self._task.name, arguments.encode_named(row))
+            try:
+                encoded = arguments.encode_named(row)
+            except NotStored:
+                with collecting():  # only to encode it: its contents are stored before it is inserted
+                    encoded = arguments.encode_named(row)
+            return check_size(self._task.name, encoded)
         except BadInput as error:
             raise type(error)(f"point {number} of the sweep: {error}") from None
 
@@ -295,6 +302,7 @@ class Submission:
             task._make_template(),  # noqa: SLF001
             code=self._definition.code,
         )
+        files = task._sessions.files  # noqa: SLF001
         done = 0
         for chunk in _chunks(self._encoded(record.epoch)):
             numbered = list(enumerate(chunk, record.base + done))
@@ -302,6 +310,9 @@ class Submission:
             if look_first:
                 known = await self._store.known_keys([encoded.point.key for encoded in chunk])
                 numbered = [one for one, job in zip(numbered, known, strict=True) if job is None]
+            for _, encoded in numbered:
+                if MARK in encoded.args and not files.knows(encoded.args):
+                    await files.aencode(partial(self._definition.arguments.encode_named, encoded.row))
             if numbered:
                 specs = [self._spec(task, template, encoded, number) for number, encoded in numbered]
                 await self._insert(task, template, specs, done - len(chunk))

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 from daybreak.core.errors import StoreError
+from daybreak.files import FileStore
+from daybreak.services.file_collector import FileCollector
 from daybreak.services.janitor import Janitor
 from daybreak.services.reaper import OnSettled, Reaper, reap_interval
 from daybreak.services.scheduler import Scheduler
@@ -39,16 +41,20 @@ def default_services(
     name: str,
     lease_for: timedelta = timedelta(seconds=7),
     on_reaped: OnSettled | None = None,
+    files: FileStore | None = None,
 ) -> list[Service]:
     """The services that every worker runs. Together they call an idle store less than once a second.
 
     `lease_for` is the length of the worker's own leases: a job of a dead worker is free within that and one reap
-    interval. `on_reaped` is called for each job of a dead worker."""
+    interval. `on_reaped` is called for each job of a dead worker. `files` are the contents from which those that
+    nothing needs are deleted."""
+    collector = [] if files is None else [FileCollector(files, store, world, name=name)]
     return [
         Reaper(store, world, name=name, every=reap_interval(lease_for), lease_for=lease_for, on_settled=on_reaped),
         Scheduler(store),
         Janitor(store, world, name=name),
         TrendSampler(store, world),
+        *collector,
     ]
 
 

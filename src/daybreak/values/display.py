@@ -56,12 +56,17 @@ def _int(inner: str) -> str:
     return inner
 
 
+def _large_result(inner: dict[str, Any]) -> dict[str, Any]:
+    return {"what": "large result", "size": inner["size"], "sha256": inner["sha256"]}
+
+
 _DISPLAYS: Final[dict[str, Callable[[Any], Any]]] = {
     "secret": lambda _: HIDDEN,
     "bytes": _bytes,
     "bytearray": _bytes,
     "int": _int,
     "timedelta": lambda inner: str(timedelta(microseconds=int(inner))),
+    "file result": _large_result,
     "dict": lambda inner: {key: _display(item) for key, item in inner.items()},
     "map": lambda inner: {str(_display(key)): _display(item) for key, item in inner},
     "as": lambda inner: _display(inner[1]),

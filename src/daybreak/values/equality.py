@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from daybreak.values.arrays import are_same
 from daybreak.values.errors import step
 from daybreak.values.secret import Secret
 from daybreak.values.tagged_json import from_numpy
@@ -41,6 +42,8 @@ def difference(sent: Any, back: Any) -> Difference | None:
     if isinstance(back, set | frozenset):
         return None if _is_same_set(sent, back) else Difference("", sent, back)
     kind: Any = type(back)
+    if (same := are_same(sent, back)) is not None:
+        return None if same else Difference("", sent, back)
     if (names := _compared_fields(kind)) is not None:
         return _field_difference(sent, back, names)
     return None if _is_equal(sent, back) else Difference("", sent, back)

@@ -56,7 +56,7 @@ def too_deep() -> Refusal:
 def mismatch(value: object, wanted: str) -> Refusal:
     """The value does not have the annotated type."""
     if _is_array(value):
-        return not_encodable(value)
+        return Refusal(BadArguments, f"a {type(value).__name__} is not a valid {wanted}")
     return Refusal(BadArguments, f"{short_repr(value)} is not a valid {wanted}")
 
 
@@ -71,7 +71,10 @@ def not_encodable(value: object) -> Refusal:
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if _is_array(value):
-        message = f"a {name} cannot be stored, like all arrays and data frames; save it to a file and pass the path"
+        message = (
+            f"a {name} cannot be stored; pass a numpy array, or a DataFrame of pandas or polars, "
+            "or save it to a file and pass File(path)"
+        )
     elif any(hasattr(kind, mark) for mark in _CLASS_MARKS):
         message = (
             f"a {name} would not be decoded equal without an annotation; "

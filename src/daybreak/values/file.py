@@ -195,6 +195,11 @@ def opening(opener: Callable[[File], Path], load: Callable[[str], bytes]) -> Ite
         _local.opener, _local.load, _local.decoded = before
 
 
+def is_collecting() -> bool:
+    """Whether contents can be stored for what this thread encodes."""
+    return _local.contents is not None
+
+
 def write_file(file: File) -> dict[str, object]:
     """What is stored of a File. The path of the original only if `on_change` needs it, so that equal content is equal
     arguments wherever the file is."""
@@ -235,6 +240,10 @@ def read_file(described: Mapping[str, Any]) -> File:
 def read_content(described: Mapping[str, Any]) -> bytes:
     """The bytes of a described value."""
     digest = checked_digest(described)
+    if _local.contents is not None and digest in _local.contents:  # compared with the original while it is encoded
+        kept = _local.contents[digest].data
+        if isinstance(kept, bytes):
+            return kept
     if _local.load is None:
         raise BadFile(f"the content sha256:{digest} is not fetched here")
     return _local.load(digest)

@@ -7,6 +7,7 @@
 {"$": ["secret", "hunter2"]}       a Secret and its content
 {"$": ["as", ["Circle", {...}]]}   a class in a union, and its plain form
 {"$": ["file", {"sha256": ...}]}   a File: its digest, its size and its name
+{"$": ["file npy", {...}]}         a numpy array; likewise `file pandas` and `file polars`
 {"$": ["any", ...]}                a result that does not match its annotation, to be read without it
 """
 
@@ -23,8 +24,9 @@ from uuid import UUID
 
 import msgspec
 
-from daybreak.core.errors import BadInput, NotEncodable, TooLarge
+from daybreak.core.errors import BadFile, BadInput, NotEncodable, TooLarge
 from daybreak.core.units import MICROSECOND
+from daybreak.values.arrays import ARRAY_TAGS, array_tag, read_array, write_array
 from daybreak.values.errors import DEPTH_LIMIT, Refusal, not_encodable, numpy_class, short_repr, step, too_deep
 from daybreak.values.file import File, read_file, write_file
 from daybreak.values.secret import Secret
@@ -89,6 +91,8 @@ def to_tagged(value: Any, depth: int) -> object:
         return {TAG: ["file", write_file(value)]}
     if type(number := from_numpy(value)) is not kind:
         return to_tagged(number, depth)
+    if (tag := array_tag(value)) is not None:
+        return {TAG: write_array(value, tag)}
     raise not_encodable(value)
 
 
@@ -216,6 +220,8 @@ def from_tagged(raw: Any) -> Any:
         return {key: from_tagged(item) for key, item in raw.items()}
     try:
         return _READERS[name](inner)
+    except BadFile:
+        raise
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         raise _unknown_tag(name) from None
 
@@ -275,6 +281,7 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "map": lambda inner: {from_tagged(key): from_tagged(item) for key, item in inner},
     "secret": lambda inner: Secret(from_tagged(inner)),
     "file": read_file,
+    **{tag: read_array(tag) for tag in ARRAY_TAGS},
     "as": lambda inner: from_tagged(inner[1]),
     "any": from_tagged,
 }

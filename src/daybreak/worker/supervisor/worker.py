@@ -86,6 +86,7 @@ class Worker:
         self._background = background
         self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
         self._source = LocalSource(store, world, worker=self.id, queues=self._queues, lease_for=settings.lease_for)
+        self._files = FileStore(plan.blobs, store, world)
         self._durations = DurationStats(store, world)
         self._trends = TrendStats(store, world)
         self._shared: dict[str, Any] = {}
@@ -163,7 +164,7 @@ class Worker:
                 on_reply=self._on_heartbeat,
                 on_progress=None if self._listener is None else self._listener.progressed,
             )
-            transfers = FileTransfers(FileStore(self._plan.blobs, self._store, self._world))
+            transfers = FileTransfers(self._files)
             for pool in self._pools:
                 pool.use_files(transfers)
                 pool.use_heartbeats(heartbeats)
@@ -186,6 +187,7 @@ class Worker:
             name=self.id,
             lease_for=self.settings.lease_for,
             on_reaped=None if self._spans is None else self._spans.settled,
+            files=self._files,
         )
         background = [
             heartbeats.run(),
