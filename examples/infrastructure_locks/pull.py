@@ -1,4 +1,4 @@
-"""One pull request in a process of its own: waits for its workspace, applies until its input ends, says what happens.
+"""One pull request in its own process: waits for its workspace, applies until its input ends, and prints what happens.
 
 python pull.py 101      in one terminal, python pull.py 102 in another; Ctrl-D ends the one that applies
 """
@@ -18,13 +18,13 @@ ON_CALL = frozenset({"eve"})
 NETWORK = Project("acme/infra", "network")
 PROD = lock_name(NETWORK, "prod")
 STAGING = lock_name(NETWORK, "staging")
-LEASE = "10s"  # so soon a holder that died is given up
+LEASE = "10s"  # a crashed holder loses the lock after this time
 GAVE_UP, LOST, REFUSED = 75, 76, 77
 
 
 @dataclass(frozen=True)
 class Case:
-    """`asked` is a priority that the author asks for by name, whatever the rules would say."""
+    """`asked` is a priority that the author requests by name, instead of the computed one."""
 
     user: str
     pull: PullRequest
@@ -87,7 +87,7 @@ async def apply(number: int, lock: Lock) -> None:
     is_done = threading.Event()
     threading.Thread(target=read_input, args=[is_done], daemon=True).start()
     while not is_done.is_set():
-        lock.check()  # between two steps of the work: LeaseLost if it may be another's by now
+        lock.check()  # between two steps of the work: LeaseLost if the lock may be lost
         await asyncio.sleep(0.05)
     await lock.arelease()
 

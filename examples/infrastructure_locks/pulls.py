@@ -1,4 +1,4 @@
-"""Nine pull requests and two workspaces: who waits, who overtakes, who dies. Prints a report, writes report.json."""
+"""Nine pull requests and two workspaces: some wait, one overtakes, one is killed. Prints and writes a report."""
 
 import json
 import subprocess
@@ -16,12 +16,12 @@ from pull import CASES, GAVE_UP, LOST, PROD, REFUSED, STORE
 from daybreak import Daybreak, JobHandle, Priority, State
 from daybreak.api.locks import Waiter
 
-PATIENCE = timedelta(seconds=30)  # with anything that should take much less
+TIMEOUT = timedelta(seconds=30)  # for steps that should take much less
 HERE = Path(__file__).parent
 
 
 class Pull:
-    """A process of its own. `job` is what stands for it in the store, once it has stood in line."""
+    """One pull request as a process. `job` is the id of its lock job, once it has requested the lock."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -36,7 +36,7 @@ class Pull:
         return self.wait()
 
     def wait(self) -> int:
-        return self.process.wait(PATIENCE.total_seconds())
+        return self.process.wait(TIMEOUT.total_seconds())
 
     def clear_away(self) -> None:
         self.process.kill()
@@ -88,7 +88,7 @@ class Story:
             expect(self.pulls[number].finish(), 0)
 
     def arrive(self, *numbers: int) -> None:
-        """All at once, each in a process of its own; returns when they hold their lock or stand in line."""
+        """Start all of them, each in its own process. Returns when each of them holds its lock or waits for it."""
         for number in numbers:
             self.pulls[number] = Pull(number)
         for number in numbers:
@@ -98,7 +98,7 @@ class Story:
         wait_for(partial(self.seen, number, State.RUNNING))
 
     def seen(self, number: int, *states: State) -> Waiter | None:
-        """Everyone who holds a lock or waits for it is in the store, for all to see."""
+        """Print all holders and waiters, as the store lists them."""
         user = CASES[number].user
         return next((one for one in self.app.locks() if one.who == user and one.state in states), None)
 
@@ -127,7 +127,7 @@ class Story:
 
 
 class Asked:
-    """What the store tells of one who asked for a lock, by its own clock."""
+    """What the store recorded about one request for a lock, by the store's clock."""
 
     def __init__(self, job: JobHandle[Any]) -> None:
         self.job = job.info()
@@ -169,10 +169,10 @@ def expect(code: int, wanted: int) -> None:
 
 
 def wait_for(condition: Callable[[], Waiter | None]) -> Waiter:
-    until = time.monotonic() + PATIENCE.total_seconds()
+    until = time.monotonic() + TIMEOUT.total_seconds()
     while (found := condition()) is None:
         if time.monotonic() > until:
-            sys.exit(f"it did not come about within {PATIENCE}")
+            sys.exit(f"it did not come about within {TIMEOUT}")
         time.sleep(0.02)
     return found
 

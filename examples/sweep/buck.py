@@ -4,7 +4,7 @@ VI, FS, L, C, RL = 24.0, 100e3, 10e-6, 100e-6, 0.02
 
 
 def start_up(duty: float, load: float, step: float = 0.5e-6, until: float = 8e-3) -> dict[str, float]:
-    """Switch on at a duty cycle, into a load in ohms: where it settles, its ripple, and by how much it overshot."""
+    """Simulate the start-up at a duty cycle and a load in ohms: the final voltage, the ripple and the overshoot."""
     if not 0 < duty < 1 or load <= 0:
         raise ValueError(f"duty={duty}, load={load}: the duty cycle lies between 0 and 1, the load above 0 ohms")
 

@@ -1,4 +1,4 @@
-"""A sweep over duty cycle and load, which may be killed and started again at any time. Writes ripple.csv."""
+"""A sweep over duty cycle and load. It can be killed and started again at any time. Writes ripple.csv."""
 
 import csv
 import sys
@@ -21,7 +21,7 @@ def simulate(duty: float, load: float) -> dict[str, float]:
 
 
 def submit(name: str) -> list:
-    """One job for each point. The key makes it the same job, however often this is called under one name."""
+    """Submit one job for each point. The key makes it the same job, however often this is called with one name."""
     points = product(DUTIES, LOADS)
     return [simulate.using(key=f"{name} {duty} {load}", tags=[name]).submit(duty, load) for duty, load in points]
 
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def write(jobs: list, path: Path) -> int:
-    """What came out, a row for each point. 1 if a point failed; its row says why."""
+    """Write one row for each point. Returns 1 if a point failed; its row says why."""
     failed = 0
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)

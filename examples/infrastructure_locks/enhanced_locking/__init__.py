@@ -1,10 +1,10 @@
-"""Enhanced locking for Terraform pull requests, in the words of its original document, over Daybreak's own.
+"""Enhanced locking for Terraform pull requests: the names of the original document on top of Daybreak's API.
 
-priorities  who goes first          queueing  locks and their line      timeouts  how long things may take
-weights     numbers and weights     batching  requests that go together  retries   retries, breakers, rates
-status      figures of the store    routes    the document's HTTP routes, beside Daybreak's server
+priorities  who gets a lock first   queueing  locks and their waiters   timeouts  adaptive time limits
+weights     numbers and weights     batching  batches of requests       retries   retries, breakers, rates
+status      statistics of the store routes    the document's HTTP routes, beside Daybreak's server
 
-Nothing here queues, times or counts: that is done by the store, for all processes together.
+This package does not queue, time or count by itself: the store does, for all processes together.
 """
 
 from enhanced_locking.priorities import Project, PullRequest, determine_priority, lock_name, only_on_call

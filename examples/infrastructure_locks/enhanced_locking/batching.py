@@ -1,4 +1,4 @@
-"""Requests of one process that go to the store together."""
+"""Batches: requests of one process that are sent to the store together."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from daybreak import Priority
 
 
 class Batches:
-    """A request that comes alone goes at once. Requests that come within `interval` after a batch are collected: they
-    go when there are `size` of them, or when the interval is over. An emergency goes at once, and takes them along."""
+    """A single request is sent at once. Requests within `interval` after a batch are collected and sent when there are
+    `size` of them, or when the interval is over. An emergency is sent at once, together with the collected requests."""
 
     def __init__(self, size: int, interval: timedelta) -> None:
         self._size = size
@@ -21,7 +21,7 @@ class Batches:
         self.sizes: list[int] = []
 
     async def turn(self, priority: int) -> None:
-        """Returns when the batch of this request goes: the most urgent first, equals as they came."""
+        """Return when the batch of this request is sent: the most urgent first, equal ones in the order of arrival."""
         loop = asyncio.get_running_loop()
         mine = (priority, loop.create_future())
         self._waiting.append(mine)

@@ -1,4 +1,4 @@
-"""Whose turn comes first: one function of the pull request and its author, and one rule that guards emergencies."""
+"""Priorities: one function computes the priority of a pull request, and one admission rule guards emergencies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from daybreak import Admission, NotAllowed, Priority
 
-# In capitals and as a word of its own: a pull request about a security group is no emergency.
+# In capitals and as a separate word: a pull request about a security group is not an emergency.
 _URGENT = re.compile(r"\b(HOTFIX|SECURITY)\b")
 
 
@@ -26,15 +26,15 @@ class PullRequest:
 
 
 def lock_name(project: Project, workspace: str) -> str:
-    """One lock for each repository, path and workspace: what has another name never waits for this one."""
+    """The name of the lock: one for each repository, path and workspace."""
     return f"{project.repository}/{project.path}/{workspace}"
 
 
 def determine_priority(pull: PullRequest, user: str, on_call: Collection[str]) -> Priority:
-    """What a pull request is entitled to.
+    """The priority of a pull request.
 
-    Everybody can write a title, so it makes an emergency only for someone on call. For others the branch decides: their
-    work goes on, at the place in line that it would have had without the word."""
+    Everybody can write a title, so a title makes an emergency only if the author is on call. For others the branch
+    decides, as if the title did not have the word."""
     if _URGENT.search(pull.title) and user in on_call:
         return Priority.EMERGENCY
     if pull.base_branch in ("main", "production"):
@@ -45,8 +45,8 @@ def determine_priority(pull: PullRequest, user: str, on_call: Collection[str]) -
 
 
 def only_on_call(on_call: Collection[str]) -> Callable[[Admission], None]:
-    """An admission rule, for `app.rule`. Who asks for an emergency by name, and is not on call, is refused and not
-    lowered: he should know at once that he waits like others, and not find out while production is down."""
+    """An admission rule, for `app.rule`. A user who requests an emergency and is not on call is refused. The rule does
+    not lower the priority silently: the user should know at once that the request is not an emergency."""
 
     def emergencies(asked: Admission) -> None:
         if asked.priority < Priority.CRITICAL and asked.by not in on_call:

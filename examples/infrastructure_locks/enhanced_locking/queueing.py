@@ -1,4 +1,4 @@
-"""PriorityQueue: pull requests that wait for the lock of a workspace, the most urgent first, equals as they came."""
+"""PriorityQueue: pull requests that wait for the lock of a workspace, the most urgent first, then by arrival."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from enhanced_locking.priorities import Project, PullRequest, lock_name
 from enhanced_locking.retries import RetryPolicy, default_retry_policy
 from enhanced_locking.weights import STEPS, Weights
 
-LOCKS: Final = "lock"  # the queue in which those who hold locks stand, and those who wait
-LOOK_AGAIN: Final = 0.002  # seconds
+LOCKS: Final = "lock"  # the queue of the jobs that hold locks or wait for them
+POLL_EVERY: Final = 0.002  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueueConfig:
-    """`max_queue_size` is for all locks together, those that are held included. `docs/decisions/0026` says what each
+    """`max_queue_size` counts the holders and waiters of all locks together. `docs/decisions/0026` says what each
     setting does."""
 
     max_queue_size: int = 1000
@@ -48,7 +48,7 @@ class QueueConfig:
 
 @dataclass(frozen=True)
 class QueueResult:
-    """`wait_time` is by the clock of the store. `fence` goes to whatever the lock protects."""
+    """`wait_time` is measured by the clock of the store. Pass `fence` to the system that the lock protects."""
 
     success: bool
     wait_time: timedelta
@@ -57,8 +57,8 @@ class QueueResult:
 
 
 class PriorityQueue:
-    """`rule` judges every priority that is asked for, by the user it is asked for. `retries` says how long to wait
-    before a request that the store could not take is sent again."""
+    """`rule` checks every requested priority and the user who requests it. `retries` sets the delay before a request
+    is sent again after the store could not accept it."""
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class PriorityQueue:
         user: str,
         priority: object = Priority.NORMAL,
     ) -> QueueItem:
-        """In line when this returns, behind all of the same priority who returned before. NotAllowed by the rule,
-        LockTimeout if the line is full of requests that are as urgent. A full line drops the least urgent request for a
-        more urgent one: its result has the error LockShed."""
+        """Join the queue of waiters, behind earlier requests of the same priority. Raises NotAllowed if the rule
+        refuses it, and LockTimeout if the queue is full of requests that are at least as urgent. A full queue drops its
+        least urgent request for a more urgent one; the dropped request gets the error LockShed."""
         item = QueueItem(self, project, workspace, pull, user, priority)
         self.judge(item.name, user, priority)
         await self._set_up()
@@ -115,8 +115,8 @@ class PriorityQueue:
 
 
 class QueueItem:
-    """One pull request in line, and then the lock that it holds. `request_id` is the job that stands for it. It changes
-    when the request is sent again, which `retry_count` counts."""
+    """One pull request that waits for a lock and then holds it. `request_id` is the id of its job. It changes when the
+    request is sent again; `retry_count` counts that."""
 
     def __init__(
         self, queue: PriorityQueue, project: Project, workspace: str, pull: PullRequest, user: str, priority: object
@@ -158,7 +158,7 @@ class QueueItem:
             with contextlib.suppress(JobNotFound, StoreError):
                 await self._job.ainfo()
                 return
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_EVERY)
         await acquiring
         self.request_id = self.lock.job or ""
 
@@ -167,7 +167,7 @@ class QueueItem:
         return self._queue.app.job(self.request_id)
 
     async def result(self) -> QueueResult:
-        """Waits for it. A caller that stops waiting here stays in line: `cancel` leaves it."""
+        """Wait for the lock. If this call is cancelled, the request stays in the queue; `cancel` removes it."""
         assert self._acquiring is not None
         error: DaybreakError | None = None
         try:
@@ -180,34 +180,34 @@ class QueueItem:
         return QueueResult(error is None, waited, error, job.fence if error is None else None)
 
     async def position(self) -> int | None:
-        """How many stand before it; None once it is not in line."""
+        """How many requests are ahead; None if it does not wait."""
         return await self.lock.aposition()
 
     async def reprioritise(self, priority: object, user: str) -> None:
-        """Where it stands by its time of arrival. The rule judges who asks, as for a new request."""
+        """Change the priority; the time of arrival stays. The rule is applied as for a new request."""
         self._queue.judge(self.name, user, priority)
         self._rank = self._queue.weights.rank(priority)
         self.priority = self._queue.weights.level(self._rank)
         await self._job.areprioritise(self._rank)
 
     async def cancel(self) -> None:
-        """Out of line, never granted; a lock that is granted already is given back."""
+        """Remove the request from the queue. If the lock was granted already, release it."""
         assert self._acquiring is not None
         if not self.lock.is_held:
             await self._job.acancel()
         await asyncio.gather(self._acquiring, return_exceptions=True)
         if self.lock.is_held:
-            with contextlib.suppress(LeaseLost):  # granted in that very moment: it ended as cancelled
+            with contextlib.suppress(LeaseLost):  # granted at the same moment: it ended as cancelled
                 await self.lock.arelease()
 
     async def release(self) -> None:
-        """LeaseLost if another holds it by now."""
+        """Release the lock; LeaseLost if it was lost before."""
         await self.lock.arelease()
 
 
 def is_worth_a_retry(error: DaybreakError) -> bool:
-    """Whether the store was away, or the lock was granted and lost before this process noticed. A full line, a wait
-    that was too long, and a request that was dropped or cancelled are answers."""
+    """Whether the store was unreachable, or the lock was granted and lost before this process noticed. A full queue, a
+    timeout, and a request that was dropped or cancelled are final."""
     if isinstance(error, WrongState):
         return error.state == "failed"
     return isinstance(error, StoreUnavailable | LeaseLost)

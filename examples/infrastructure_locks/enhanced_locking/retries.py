@@ -1,4 +1,4 @@
-"""EnhancedRetryManager: operations that are tried again, with a breaker and a pace that all processes share."""
+"""EnhancedRetryManager: operations with retries, and with a breaker and a rate limit that all processes share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daybreak import BadInput, Breaker, Context, Daybreak, Resource, Retry, Task
 
 QUEUE: Final = "retries"
 
-Operation = Callable[..., Any]  # of the number of the attempt, from 1, and whatever else it is given
+Operation = Callable[..., Any]  # called with the number of the attempt, from 1, and further arguments
 
 
 class RetryStrategy(StrEnum):
@@ -25,8 +25,8 @@ class RetryStrategy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitBreakerConfig:
-    """A breaker is open for `timeout`, and then probes. Failures that are longer apart than `reset_timeout` do not add
-    up."""
+    """An open breaker stays open for `timeout`, then it lets probes through. Failures more than `reset_timeout` apart
+    are not added up."""
 
     failure_threshold: int = 5
     success_threshold: int = 3
@@ -78,7 +78,7 @@ class RetryPolicy:
         )
 
     def resource(self, name: str) -> Resource:
-        """What all tries of an operation share."""
+        """The resource that all attempts of an operation share."""
         return Resource(
             name,
             rate=None if self.rate_limiter is None else self.rate_limiter.rate,
@@ -103,8 +103,8 @@ def aggressive_retry_policy() -> RetryPolicy:
 
 
 class EnhancedRetryManager:
-    """An operation is a task, and each execution a job: so tries, waits and breakers outlive this process, and are
-    counted. While a breaker is open, what needs it fails at once."""
+    """An operation is a task, and each execution is a job. So attempts, delays and breakers survive this process and
+    are counted. While a breaker is open, executions that need its resource fail at once."""
 
     def __init__(self, policy: RetryPolicy, app: Daybreak) -> None:
         self.policy = policy
@@ -112,8 +112,8 @@ class EnhancedRetryManager:
         self._known: dict[str, tuple[Operation, Task[..., Any]]] = {}
 
     async def execute_with_retry(self, name: str, operation: Operation, *given: Any) -> Any:
-        """What `operation(attempt, *given)` returns. JobFailed once its attempts are used up, or at once for an error
-        that another try cannot help. A name stands for one function, since any process may make the next try."""
+        """Run `operation(attempt, *given)` and return its result. Raises JobFailed when its attempts are used up, or at
+        once for a permanent error. A name belongs to one function, because any process may run the next attempt."""
         job = await self._task(name, operation).asubmit(list(given))
         await self.app.awork(until=job, isolation="thread", processes=1)
         return await job
@@ -138,7 +138,7 @@ class EnhancedRetryManager:
 
 
 class RateLimiter:
-    """A token bucket, one for all processes, by the clock of the store."""
+    """A token bucket that all processes share, by the clock of the store."""
 
     def __init__(self, config: RateLimiterConfig, app: Daybreak, name: str) -> None:
         self._resource = app.resource(name)
@@ -146,7 +146,7 @@ class RateLimiter:
         self._is_set = False
 
     async def allow(self) -> bool:
-        """Whether there is a token; if so, it is used."""
+        """Take a token. Returns False if there is none."""
         if not self._is_set:
             await self._resource.aset(rate=self._config.rate, burst=self._config.max_tokens)
             self._is_set = True

@@ -1,6 +1,6 @@
 """The document's HTTP routes, with the names of its Go types: durations in nanoseconds, priorities as numbers.
 
-They are served beside Daybreak's own, and need the role `read`, as those do."""
+They are served beside Daybreak's own routes, and need the role `read` like those."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from enhanced_locking.queueing import LOCKS, QueueConfig
 from enhanced_locking.status import adaptive_data, queue_status, retry_stats, timeout_metrics
 from enhanced_locking.weights import LEVELS, number_of
 
-ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # what Go writes for a time that was never set
+ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # Go's zero value of a time
 KIND_NAMES: Final = {
     "acquisition": "LockAcquisitionTimeout",
     "wait": "QueueWaitTimeout",
@@ -92,7 +92,7 @@ def routes_of(config: QueueConfig) -> Routes:
 
     @routes.get("/queue/status", may("read"), answer=QueueMetrics, summary="The queue of lock requests")
     async def show_queue_status(call: Call[None, None]) -> Any:
-        """Counted in the store, over all processes."""
+        """The totals of the store, over all processes."""
         call.check_queue(LOCKS)
         if not config.enable_metrics:
             raise Problem(NOT_FOUND, "the metrics of this queue are switched off: QueueConfig(enable_metrics=False)")
@@ -100,12 +100,12 @@ def routes_of(config: QueueConfig) -> Routes:
 
     @routes.get("/timeout/metrics", everything, answer=TimeoutMetrics, summary="Time limits")
     async def show_timeout_metrics(call: Call[None, None]) -> Any:
-        """Counted in the store, over all processes."""
+        """The totals of the store, over all processes."""
         return go_json(TimeoutMetrics, timeouts_by_name(await timeout_metrics(call.server.app)))
 
     @routes.get("/retry/stats", everything, answer=EnhancedRetryMetrics, summary="Retries")
     async def show_retry_stats(call: Call[None, None]) -> Any:
-        """Counted in the store, over all processes."""
+        """The totals of the store, over all processes."""
         return go_json(EnhancedRetryMetrics, retries_by_name(await retry_stats(call.server.app)))
 
     @routes.get("/adaptive/data", everything, answer=list[AdaptiveTimeout], summary="What adaptive limits learnt")

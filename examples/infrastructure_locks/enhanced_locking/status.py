@@ -1,6 +1,7 @@
-"""What the four status pages answer, as plain data: durations in seconds, instants as text.
+"""The data of the four status pages: durations in seconds, instants as text.
 
-Every number is counted in the store with the change that made it so: exact, of all processes, and since it was made."""
+The store counts every number in the same transaction as the change: the numbers are exact, cover all processes, and
+start when the store was created."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ async def queue_status(app: Daybreak, config: QueueConfig | None = None) -> dict
 
 
 async def timeout_metrics(app: Daybreak, timeouts: TimeoutManager | None = None) -> dict[str, Any]:
-    """/api/timeout/metrics. With the manager of this process, also what runs under its limits now."""
+    """/api/timeout/metrics. With the manager of this process, also the operations that run under its limits now."""
     stats = (await app.astats()).timeouts
     return {
         "total_timeouts": stats.total,
@@ -66,7 +67,7 @@ async def retry_stats(app: Daybreak) -> dict[str, Any]:
 
 
 async def adaptive_data(app: Daybreak) -> list[dict[str, Any]]:
-    """/api/adaptive/data: of everything that has a limit, what is known of the last day, and the limit that follows."""
+    """/api/adaptive/data: for every operation with a limit, its durations of the last day and the resulting limit."""
     return [
         {
             "subject": one.subject,

@@ -1,4 +1,4 @@
-"""TimeoutManager: limits that follow what was seen, and grow after they were too short."""
+"""TimeoutManager: limits that follow the measured durations, and grow after timeouts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TimeoutResult:
 
 
 class TimeoutManager:
-    """What is seen is kept in the store, so all processes learn from one another."""
+    """The measured durations are in the store, so all processes share them."""
 
     def __init__(self, config: TimeoutConfig, app: Daybreak) -> None:
         self.config = config
@@ -91,7 +91,7 @@ class TimeoutManager:
         self.active: dict[str, Timeout] = {}
 
     async def create_timeout(self, kind: TimeoutType, resource: str, user: str) -> Timeout:
-        """The time runs when this returns."""
+        """Start a time limit. The time is running when this returns."""
         rules = self.config.rules
         limit = self.app.limit_time(
             kind.value,
@@ -110,19 +110,19 @@ class TimeoutManager:
         return timeout
 
     async def cancel_timeout(self, id: str) -> None:  # noqa: A002 - the document's word
-        """As if it had never been: what was given up says nothing of how long it takes."""
+        """Drop a time limit without recording a duration: a cancelled operation does not show how long it takes."""
         if (timeout := self.active.get(id)) is not None:
             await timeout.cancel()
 
     def retry_policy(self, kind: TimeoutType, attempts: int) -> Retry:
-        """The document's waits between tries: a quarter of the base, half as long again each time, five times over."""
+        """The document's delays between attempts: a quarter of the base, then 1.5 times the delay before each time."""
         quarter, factor = self.config.base(kind) / 4, self.config.escalation_multiplier
         longest = quarter * factor**self.config.max_escalation_level
         return Retry(strategy="exponential", attempts=attempts, delay=quarter, factor=factor, cap=longest)
 
 
 class Timeout:
-    """`complete` says that it is done; `result` waits for that, or for the time to be up, whichever comes first."""
+    """`complete` reports that the operation is done; `result` waits for that or for the timeout."""
 
     def __init__(self, limit: TimeLimit, user: str, active: dict[str, Timeout]) -> None:
         self.id = str(uuid.uuid4())
@@ -165,9 +165,9 @@ class Timeout:
 def calculate_adaptive_timeout(
     base: timedelta, took: Iterable[timedelta], config: TimeoutConfig | None = None
 ) -> timedelta:
-    """The limit after durations like these: the base while they are few, then twice what 99 % of them took and no less
-    than the longest that ended, between the smallest and the largest multiple of the base. What took the largest
-    multiple was ended there."""
+    """The limit that follows from these durations. It is the base while there are few. Then it is twice the 99th
+    percentile, at least the longest completed duration, and between the smallest and the largest multiple of the base.
+    A duration of the largest multiple counts as a timeout."""
     rules = (config or TimeoutConfig()).rules
     seen = Hour()
     for one in took:

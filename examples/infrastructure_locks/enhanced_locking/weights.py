@@ -32,10 +32,10 @@ def level_of(priority: int) -> Priority:
 
 
 class Weights:
-    """Where each level stands. Without weights the order is strict, by level.
+    """The rank of each level. Without weights the order is strictly by level.
 
-    With weights, a request of the heaviest level goes before one of the lightest that came up to `max_wait_time`
-    earlier; between them in proportion. So a request of any level is overtaken for a limited time only."""
+    With weights, a request of the heaviest level goes before a request of the lightest level that arrived up to
+    `max_wait_time` earlier; levels between them in proportion. So a request is overtaken for a limited time only."""
 
     def __init__(self, weights: Mapping[Priority, int] | None) -> None:
         self.are_given = weights is not None
@@ -50,7 +50,7 @@ class Weights:
         return self._ranks[level_of(value)] if self.are_given else value
 
     def level(self, rank: int) -> Priority:
-        """The level of a request that Daybreak ranks so; of levels with one weight the most urgent."""
+        """The level for a priority of Daybreak; of several levels with the same weight, the most urgent."""
         if not self.are_given:
             return level_of(rank)
         last = max((own for own in self._ranks.values() if own <= rank), default=min(self._ranks.values()))
@@ -70,7 +70,7 @@ def _checked(weights: Mapping[Priority, int]) -> list[int]:
 
 
 def _ranks(weights: list[int]) -> list[int]:
-    """In proportion to the weights. Different weights have different ranks."""
+    """Ranks in proportion to the weights. Different weights get different ranks."""
     heaviest, lightest = weights[0], weights[-1]
     if heaviest == lightest:
         return [Priority.NORMAL.value] * len(weights)
