@@ -21,7 +21,8 @@ from daybreak.client import feed_pages
 from daybreak.core.events import Event
 from daybreak.server import asgi, live_feed
 from daybreak.server.settings import ServerSettings
-from daybreak.store.protocol import Purge
+from daybreak.store.protocol import Feed, Purge
+from daybreak.system.ports import RealWorld
 
 PATIENCE = 60
 
@@ -331,6 +332,62 @@ async def test_listeners_at_one_place_share_the_reads(served, app, monkeypatch):
             await work.asubmit(n)
             await until(lambda n=n: all(len(listener.seen) == n + 1 for listener in listeners))
         assert pages - before <= 2 * 10, "not once per listener"
+
+
+class SlowStore:
+    """A store whose reads wait for a sign after they have found nothing."""
+
+    def __init__(self) -> None:
+        self.found, self.may_return = asyncio.Event(), asyncio.Event()
+        self.reads = 0
+
+    async def events(self, after: str, limit: int = 500) -> Feed:
+        self.reads += 1
+        self.found.set()
+        await self.may_return.wait()
+        return Feed(events=[], cursors=[], cursor=after)
+
+
+async def test_what_happens_during_a_read_is_news_to_its_reader():
+    """It may have happened after the read, and then nobody else would wake the reader."""
+    store = SlowStore()
+
+    async def opened() -> Any:
+        return store
+
+    pages = feed_pages.FeedPages(opened, RealWorld())
+    news = pages.news
+    first = asyncio.create_task(pages.after("1"))
+    await store.found.wait()
+    pages.wake()
+    second = asyncio.create_task(pages.after("1"))
+    await until(lambda: store.reads == 2)
+    store.may_return.set()
+    assert (await first).events == (await second).events == []
+    async with asyncio.timeout(PATIENCE):
+        await pages.wait(news, timedelta(days=1))
+
+
+async def test_a_page_is_encoded_once_for_all_listeners(served, app, monkeypatch):
+    made = 0
+    encoded = live_feed.EncodedPage
+
+    def counted(*args: Any) -> Any:
+        nonlocal made
+        made += bool(args[0])
+        return encoded(*args)
+
+    monkeypatch.setattr(live_feed, "EncodedPage", counted)
+    work = tasks_of(app)
+    listeners = [*(Listener(served) for _ in range(10)), Listener(served, kind="cancelled")]
+    async with listening(*listeners):
+        before = made
+        jobs = await work.asubmit_many([{"n": n} for n in range(5)])
+        await until(lambda: all(len(listener.seen) == 5 for listener in listeners[:-1]))
+        await jobs[0].acancel()
+        await until(lambda: all(listener.seen and listener.seen[-1]["n"] == 2 for listener in listeners))
+        assert made - before <= 2 * 2, "not once per listener"
+    assert told(listeners[-1].seen) == [(jobs[0].id, 2, "cancelled")]
 
 
 async def test_too_many_listeners_are_refused(app):

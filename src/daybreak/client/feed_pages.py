@@ -19,11 +19,14 @@ from daybreak.system.ports import World
 PAGE_SIZE: Final = 500
 MAX_REMEMBERED_PAGES: Final = 64
 READ_INTERVAL: Final = timedelta(milliseconds=50)  # readers that wait for news read at most this often
+INTERVAL_PER_READER: Final = timedelta(microseconds=500)  # or less often, if there are many
+MAX_READ_INTERVAL: Final = timedelta(milliseconds=150)
 LOOK_AGAIN_AFTER: Final = timedelta(seconds=5)  # a wake-up may be lost
 
 
-class FeedPage(Struct, frozen=True):
-    """Events with the names of their jobs, the cursor behind each of them, and the cursor behind all of them."""
+class FeedPage(Struct, frozen=True, eq=False, weakref=True):
+    """Events with the names of their jobs, the cursor behind each of them, and the cursor behind all of them. Readers
+    share a page, so what one of them derives from it can be kept for the others."""
 
     events: list[Event]
     cursors: list[str]
@@ -73,10 +76,11 @@ class FeedPages:
         page = self._pages.get(cursor)
         if page is not None:
             return page
-        reading = self._reading.get(cursor)
+        shared = self._reading
+        reading = shared.get(cursor)
         if reading is None:
-            reading = self._reading[cursor] = asyncio.create_task(self._read(cursor))
-            reading.add_done_callback(lambda _: self._reading.pop(cursor, None))
+            reading = shared[cursor] = asyncio.create_task(self._read(cursor))
+            reading.add_done_callback(lambda _: shared.pop(cursor, None))
         # Shielded: the other readers of this page go on when one of them is cancelled.
         return await asyncio.shield(reading)
 
@@ -90,9 +94,22 @@ class FeedPages:
                 self._pages.popitem(last=False)
         return page
 
-    async def wait(self, timeout: timedelta) -> None:  # noqa: ASYNC109 - the reader has something to do then
-        """Until something may have happened, or for `timeout`."""
-        news = self._news
+    def wake(self) -> None:
+        """Wake all readers. A read that began before is not shared with readers that come from now on: what woke them
+        may have happened after it."""
+        news, self._news = self._news, asyncio.Event()
+        self._reading = {}
+        news.set()
+
+    @property
+    def news(self) -> asyncio.Event:
+        """Is set when something may have happened after it was asked for. A reader asks for it before it reads, so
+        that nothing is missed that happens meanwhile."""
+        return self._news
+
+    @staticmethod
+    async def wait(news: asyncio.Event, timeout: timedelta) -> None:  # noqa: ASYNC109 - the reader has something to do
+        """Until there is news, or for `timeout`."""
         try:
             async with asyncio.timeout(timeout.total_seconds()):
                 await news.wait()
@@ -100,16 +117,17 @@ class FeedPages:
             return
 
     async def _wake_readers(self) -> None:
-        """Turns wake-ups of the store into wake-ups of all readers, which come at most every READ_INTERVAL."""
+        """Turns wake-ups of the store into wake-ups of all readers. Every one costs the process as much as all readers
+        together, so the more there are, the more events one wake-up brings."""
         watch = (await self._open()).watch([EVENTS_TOPIC])
         try:
             while True:
                 await watch.wait(LOOK_AGAIN_AFTER)
-                too_early = span(READ_INTERVAL) - (self._world.steady() - self._news_at)
+                interval = min(max(READ_INTERVAL, self.readers * INTERVAL_PER_READER), MAX_READ_INTERVAL)
+                too_early = span(interval) - (self._world.steady() - self._news_at)
                 if too_early > 0:
                     await self._world.sleep(timedelta(microseconds=too_early))
                 self._news_at = self._world.steady()
-                news, self._news = self._news, asyncio.Event()
-                news.set()
+                self.wake()
         finally:
             watch.close()

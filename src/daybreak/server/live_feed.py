@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 from litestar import Request, Response
@@ -72,7 +73,8 @@ class LiveFeed:
     def __init__(self, app: Daybreak, max_listeners: int) -> None:
         self._pages = FeedPages(self._store_of(app), app.world)
         self._max_listeners = max_listeners
-        self._stopped = asyncio.Event()
+        self._is_stopped = False
+        self._encoded: WeakKeyDictionary[FeedPage, EncodedPage] = WeakKeyDictionary()
         self.dropped = 0
 
     @staticmethod
@@ -88,7 +90,8 @@ class LiveFeed:
 
     def stop(self) -> None:
         """End every stream, because the server stops. Clients connect again by themselves."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._pages.wake()
 
     async def listen(
         self, wanted: EventFilter, after: str | None, still_allowed: Callable[[], Awaitable[bool]]
@@ -117,7 +120,8 @@ class LiveFeed:
             # The first bytes carry an id, so that a client that is cut off before the first event misses nothing.
             yield f"retry: {RECONNECT_MILLISECONDS}\nid: {cursor}\nevent: open\ndata: {{}}\n\n".encode()
             sent_at = checked_at = loop.time()
-            while not self._stopped.is_set():
+            while not self._is_stopped:
+                news = self._pages.news
                 try:
                     page = await self._pages.after(cursor)
                 except CursorExpired:
@@ -127,7 +131,7 @@ class LiveFeed:
                     _log.warning("live feed: %s; trying again", error)
                     await asyncio.sleep(STORE_RETRY.total_seconds())
                     continue
-                chunk = encode_page(page, wanted)
+                chunk = self._encode(page).chunk(wanted)
                 cursor = page.cursor
                 if loop.time() - checked_at >= CHECK_CALLER_EVERY.total_seconds():
                     checked_at = loop.time()
@@ -136,8 +140,9 @@ class LiveFeed:
                 if chunk:
                     yield chunk
                     sent_at = loop.time()
-                elif not page.events:
-                    await self._wait_for_news(sent_at, loop)
+                elif not page.events and not self._is_stopped:
+                    left = KEEP_ALIVE.total_seconds() - (loop.time() - sent_at)
+                    await self._pages.wait(news, timedelta(seconds=max(left, 0.01)))
                 if loop.time() - sent_at >= KEEP_ALIVE.total_seconds():
                     # With the id, so that a client whose filter matches little does not fall behind what is purged.
                     yield f"id: {cursor}\nevent: quiet\ndata: {{}}\n\n".encode()
@@ -145,27 +150,34 @@ class LiveFeed:
         finally:
             await self._pages.leave()
 
-    async def _wait_for_news(self, sent_at: float, loop: asyncio.AbstractEventLoop) -> None:
-        left = KEEP_ALIVE.total_seconds() - (loop.time() - sent_at)
-        news = asyncio.ensure_future(self._pages.wait(timedelta(seconds=max(left, 0.01))))
-        stopped = asyncio.ensure_future(self._stopped.wait())
-        try:
-            await asyncio.wait((news, stopped), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiting in (news, stopped):
-                waiting.cancel()
+    def _encode(self, page: FeedPage) -> EncodedPage:
+        """Clients at one cursor share a page, so it is encoded once for all of them."""
+        found = self._encoded.get(page)
+        if found is None:
+            found = self._encoded[page] = EncodedPage(page.events, page.cursors)
+        return found
 
 
-def encode_page(page: FeedPage, wanted: EventFilter) -> bytes:
-    """The wanted events of a page as SSE messages: the id is the cursor behind the event, the data is JSON."""
-    return b"".join(_messages(page, wanted))
+class EncodedPage:
+    """A page as SSE messages: the id is the cursor behind the event, the data is JSON."""
 
+    def __init__(self, events: Sequence[Event], cursors: Sequence[str]) -> None:
+        self._events = events
+        self._messages = [
+            b"id: %b\ndata: %b\n\n" % (cursor.encode(), msgspec.json.encode(finite(feed_event_view(event))))
+            for event, cursor in zip(events, cursors, strict=True)
+        ]
+        self._chunks: dict[EventFilter, bytes] = {}
 
-def _messages(page: FeedPage, wanted: EventFilter) -> Iterable[bytes]:
-    for event, cursor in zip(page.events, page.cursors, strict=True):
-        if wanted.wants(event):
-            data = msgspec.json.encode(finite(feed_event_view(event)))
-            yield b"id: %b\ndata: %b\n\n" % (cursor.encode(), data)
+    def chunk(self, wanted: EventFilter) -> bytes:
+        """The messages of the wanted events."""
+        chunk = self._chunks.get(wanted)
+        if chunk is None:
+            chosen = [
+                message for event, message in zip(self._events, self._messages, strict=True) if wanted.wants(event)
+            ]
+            chunk = self._chunks[wanted] = b"".join(chosen)
+        return chunk
 
 
 class LiveResponse(Response[None]):
