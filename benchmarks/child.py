@@ -78,6 +78,14 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
             from benchmarks import care
 
             return getattr(care, what)(store, place, jobs)
+        case ["seen", store]:
+            from benchmarks import event_streams
+
+            return event_streams.seen(store, place, jobs)
+        case ["served", store]:
+            from benchmarks import server_load
+
+            return server_load.load(store, place, jobs, **options)
         case ["imported"]:
             from benchmarks import care
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from benchmarks.row import Goal, Row, of_figure
-from benchmarks.server_rows import as_late, as_urgent, crowds, server_rows
+from benchmarks.server_rows import as_late, as_urgent, crowds, seen_within, server_rows
 
 __all__ = ["DEEP", "Goal", "Row", "of_stores", "rows"]
 
@@ -192,6 +192,10 @@ def _care(*, quick: bool) -> list[Row]:
             Row(name=f"sqlite {what}", store="sqlite", side="ours", work=work, jobs=jobs, options={}, unit=unit,
                 rounds=1, goals=goals)
             for what, work, jobs, unit, goals in crowds("sqlite")
+        ),
+        Row(
+            name="sqlite change seen", store="sqlite", side="ours", work="seen sqlite", jobs=100 if quick else 400,
+            options={}, unit="ms", rounds=1, goals=(seen_within(),), needs=("litestar", "uvicorn"),
         ),
         Row(
             name="sqlite killed worker's job", store="sqlite", side="ours", work="recover sqlite",

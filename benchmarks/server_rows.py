@@ -218,9 +218,29 @@ def crowds(store: str) -> list[tuple[str, str, int, str, tuple[Goal, ...]]]:
     ]  # fmt: skip
 
 
+def seen_within() -> Goal:
+    """A change by one process is seen by a client of the live feed."""
+    return of_figure(250, 100, "ms", at_most=True)
+
+
+def _served(store: Served, *, quick: bool) -> list[Row]:
+    """The server: how soon a change is seen, and what it answers under load."""
+    seen = _ours(store, "change seen", f"seen {store}", 100 if quick else 400, seen_within(), unit="ms", rounds=1)
+    rows = [seen]
+    if store == "postgres":
+        rows.append(_ours(
+            store, "server under load", f"served {store}", 30 if quick else 120,
+            of_figure(150, 75, "ms", at_most=True), of_figure(190, 200, "jobs/s", of="jobs/s"),
+            of_figure(16, 4, "MiB", at_most=True, of="growth MiB"), unit="ms", rounds=1,
+            clients=200, requests=300, rate=200,
+        ))  # fmt: skip
+    return [replace(row, needs=(*row.needs, "litestar", "uvicorn")) for row in rows]
+
+
 def _care(store: Served, *, quick: bool) -> list[Row]:
     many = 100_000 if quick else 1_000_000
     return [
+        *_served(store, quick=quick),
         *(_ours(store, what, work, jobs, *goals, unit=unit, rounds=1)
           for what, work, jobs, unit, goals in crowds(store)),
         # Of a hundred thousand a tenth lasts less than a second, too short to judge by.
