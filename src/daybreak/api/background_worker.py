@@ -17,6 +17,8 @@ from daybreak.api.resources import provide
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, NotImportable
 from daybreak.core.units import duration
+from daybreak.runs.sweep import notice_rights
+from daybreak.runs.watch import RunWatch
 from daybreak.store.protocol import Store
 from daybreak.tasks.options import check_worker_options
 from daybreak.tasks.registry import Program
@@ -92,7 +94,7 @@ async def make_worker(app: Daybreak, settings: WorkerSettings, target: str | Non
         url=app.settings.url,
         blobs=await app._sessions.files.blobs(),  # noqa: SLF001 - the app and its workers are one part
     )
-    background = _background(app, client)
+    background = _background(app, client, settings)
     worker = Worker(
         client.store,
         launch,
@@ -113,7 +115,9 @@ async def _export_metrics(worker: Worker, client: Client) -> None:
         await instruments.StoreMetrics(client, worker=worker.id).run()
 
 
-def _background(app: Daybreak, client: Client) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+def _background(
+    app: Daybreak, client: Client, settings: WorkerSettings
+) -> list[Callable[[], Coroutine[Any, Any, None]]]:
     """The coroutines that a worker runs besides its jobs and services."""
     background: list[Callable[[], Coroutine[Any, Any, None]]] = [client.durations.run]
     if app.hooks.is_durable:
@@ -121,6 +125,8 @@ def _background(app: Daybreak, client: Client) -> list[Callable[[], Coroutine[An
     alerts = alert_settings(app.settings.alerts)
     if alerts.enabled:
         background.append(AlertWatch(client, alerts, app.world).run)
+    rights = notice_rights(app, allow_commands=bool(settings.allow_commands))
+    background.append(RunWatch(client, app.world, rights).run)
     return background
 
 

@@ -1,6 +1,6 @@
 """What the store keeps of a run: one record of kind `run`, of bounded size, changed only by compare-and-set.
 
-A run that has not ended also has a mark, an empty record of kind `active run`, so that the watch finds the runs to look
+A run that has not ended also has a mark, a small record of kind `active run`, so that the watch finds the runs to look
 at without reading the records of all runs."""
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from msgspec import Struct
 from daybreak.core.errors import BadInput, RecordChanged, RunNotFound, TooLarge
 from daybreak.core.model import Put
 from daybreak.policy.admit import check_name
+from daybreak.policy.runs import Accuracy, Look
 from daybreak.store.protocol import Store
 
 KIND: Final = "run"
 MARK_KIND: Final = "active run"
 NAME_LIMIT: Final = 150
+NOTICE_LIMIT: Final = 10
 PAST_LIMIT: Final = 20  # earlier epochs that the record still describes
 CAS_ATTEMPTS: Final = 50
 _EPOCH: Final = re.compile(r"#(\d{1,9})$")
@@ -44,11 +46,33 @@ class Summary(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The figures of a run that has ended."""
+    """The figures of a run that has ended, and how good the predictions of its end were."""
 
     counts: dict[str, int]
     reasons: dict[str, int] = {}
     finished_at: datetime
+    accuracy: Accuracy | None = None
+
+
+class RunNotice(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What somebody is to be told. It is written with the change that it tells of, and `sent_at` once it was sent or,
+    with an `error`, given up. `taken_at` is when a process began to send it."""
+
+    id: str
+    change: str
+    at: datetime
+    text: str
+    taken_at: datetime | None = None
+    sent_at: datetime | None = None
+    error: str = ""
+
+
+class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The mark of an active run: when the watch looks again, and what it predicted so far."""
+
+    next_in: float = 0.0
+    done: int = 0
+    looks: tuple[Look, ...] = ()
 
 
 class PastEpoch(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,7 +90,9 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run. `epoch` counts how often it was begun anew (`fresh`); the jobs of each epoch have their own label.
 
     `base` is the number of the first point: the points that an accepted change adds are numbered after the older ones.
-    `submitted` is set once every point has a job. `orphans` is set while unfinished jobs of points that a change took
+    `submitted` is set once every point has a job. `suspending` is set while waiting jobs of a paused run have yet to be
+    suspended. `forgiven` failures do not count for `stop_after`. `changes` counts the changes after which the run must
+    be counted anew. `orphans` is set while unfinished jobs of points that a change took
     away have yet to be cancelled. `code` is the digest of the task's code at submission."""
 
     task: str
@@ -88,9 +114,13 @@ class RunRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notify: tuple[str, ...] = ()
     paused: str = ""
     paused_at: datetime | None = None
+    suspending: bool = False
+    forgiven: int = 0
+    changes: int = 0
     cancelled: bool = False
     deleting: bool = False
     figures: Figures | None = None
+    notices: tuple[RunNotice, ...] = ()
     past: tuple[PastEpoch, ...] = ()
 
 
@@ -129,13 +159,10 @@ async def read_run(store: Store, name: str) -> tuple[RunRecord | None, int]:
 
 
 async def write_run(store: Store, name: str, run: RunRecord, expect: int) -> bool:
-    """Write the record if its revision is still the expected one. The mark of an active run is written with it; the
-    mark of a run that has ended is removed only after the record is written."""
+    """Write the record if its revision is still the expected one. A run without a mark gets one: the watch removes it
+    when there is nothing left to do."""
     put = Put(kind=KIND, name=name, value=msgspec.json.encode(run), expect=expect)
-    if run.figures is None or run.deleting:
-        [written, _] = await store.put([put, Put(kind=MARK_KIND, name=name, value=b"{}")])
-        return written is not None
-    [written] = await store.put([put])
+    [written, _] = await store.put([put, Put(kind=MARK_KIND, name=name, value=b"{}", expect=0)])
     return written is not None
 
 
@@ -150,11 +177,6 @@ async def change_run(store: Store, name: str, change: Callable[[RunRecord], RunR
         if after == before or await write_run(store, name, after, revision):
             return after
     raise RecordChanged("run", name)
-
-
-async def remove_mark(store: Store, name: str) -> None:
-    """Say that a run needs no watching any more."""
-    await store.put([Put(kind=MARK_KIND, name=name, value=None)])
 
 
 async def run_names(store: Store) -> list[str]:

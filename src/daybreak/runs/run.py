@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from os import PathLike
@@ -14,21 +16,18 @@ from daybreak.api.portal import Portal, blocking, blocking_iter
 from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.client.client import Client
 from daybreak.core.errors import BadInput, RunBusy, RunNotFound, RunTimeout
-from daybreak.core.model import FINAL, UNFINISHED, WAITING, Put, State
+from daybreak.core.model import UNFINISHED, WAITING, State
 from daybreak.core.units import duration, moment
 from daybreak.core.units import priority as parse_priority
-from daybreak.runs.record import (
-    KIND,
-    MARK_KIND,
-    RunRecord,
-    change_run,
-    label_of,
-    read_run,
-    run_names,
-)
+from daybreak.runs.estimate import estimate
+from daybreak.runs.notices import NoticeRights
+from daybreak.runs.progress_bar import run_progress
+from daybreak.runs.record import MARK_KIND, RunRecord, change_run, label_of, read_run, run_names
+from daybreak.runs.removal import forget_run, labels_of, remove_jobs
 from daybreak.runs.result_rows import Row, rows_of
-from daybreak.runs.run_info import RunInfo, counts_of, info_of_run
+from daybreak.runs.run_info import Eta, RunInfo, counts_of, info_of_run
 from daybreak.runs.tables import pandas_frame, polars_frame, write_csv, write_parquet
+from daybreak.runs.watch import RunWatch, read_mark, thawed
 from daybreak.store.protocol import Action
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.registry import Program
@@ -52,13 +51,13 @@ class Run:
         name: str,
         *,
         epoch: int | None = None,
-        command: Callable[[], str] | None = None,
+        rights: Callable[[], NoticeRights] = NoticeRights,
     ) -> None:
         self.name = name
         self._sessions = sessions
         self._program = program
         self._epoch = epoch
-        self._command = command
+        self._rights = rights
 
     @property
     def _portal(self) -> Portal:
@@ -89,12 +88,24 @@ class Run:
     @on_store_loop
     async def ainfo(self) -> RunInfo:
         """Its figures now. The jobs are counted, also those of a run that has ended."""
-        client = await self._sessions.client()
-        record = await self._record(client)
-        counts, reasons = await counts_of(client, label_of(self.name, record.epoch))
-        return info_of_run(self.name, record, counts, reasons)
+        return await self._info(await self._sessions.client(), with_eta=True)
 
     info = blocking(ainfo)
+
+    async def _info(self, client: Client, *, with_eta: bool) -> RunInfo:
+        record = await self._record(client)
+        label = label_of(self.name, record.epoch)
+        counts, reasons = await counts_of(client, label)
+        eta = await estimate(client, self._sessions.world, record, label, counts) if with_eta else None
+        return info_of_run(self.name, record, counts, reasons, eta)
+
+    @on_store_loop
+    async def aeta(self) -> Eta | None:
+        """When it will probably end; None before three jobs have ended, while it is paused, and while no live worker
+        can run its jobs."""
+        return (await self._info(await self._sessions.client(), with_eta=True)).eta
+
+    eta = blocking(aeta)
 
     async def arows(self) -> AsyncIterator[Row]:
         """A flat dict for each point, in the order of the points: arguments, fields of the result, state, error,
@@ -159,29 +170,56 @@ class Run:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     @on_store_loop
-    async def await_(self, timeout: object = None, *, progress: bool = False) -> RunInfo:  # noqa: ASYNC109, ARG002
-        """The figures of the run once every point has ended, or once the run pauses. RunTimeout when `timeout` has
-        passed; the run goes on."""
+    async def await_(self, timeout: object = None, *, progress: bool = False) -> RunInfo:  # noqa: ASYNC109
+        """The figures of the run once every job has ended, or once the run pauses; then `state` says which it is.
+        RunTimeout when `timeout` has passed; the run goes on. With `progress`, a terminal shows a bar."""
         refuse_during_import("wait")
         limit = None if timeout is None else duration(timeout, "timeout")
         client = await self._sessions.client()
         loop = asyncio.get_running_loop()
         deadline = None if limit is None else loop.time() + limit.total_seconds()
-        pause = SHORTEST_PAUSE.total_seconds()
-        while True:
-            asked_at = loop.time()
-            info = await self.ainfo()
-            if info.is_over or info.state == "paused":
-                return info
-            # A look at a large run takes time: look so seldom that it costs little.
-            pause = min(max(pause * 1.5, 20 * (loop.time() - asked_at)), LONGEST_PAUSE.total_seconds())
-            left = None if deadline is None else deadline - loop.time()
-            if left is not None and left <= 0:
-                assert limit is not None
-                raise RunTimeout(self.name, info.unfinished, limit)
-            await client._world.sleep(timedelta(seconds=pause if left is None else min(pause, left)))  # noqa: SLF001
+        with run_progress(self.name, shown=progress) as bar:
+            pause = SHORTEST_PAUSE.total_seconds()
+            while True:
+                asked_at = loop.time()
+                info = await self._info(client, with_eta=bar.wants_eta(asked_at))
+                bar.show(info)
+                if info.is_over:
+                    await self._conclude(client)
+                    return await self._info(client, with_eta=False)
+                if info.state == "paused":
+                    return info
+                # A look at a large run takes time: look so seldom that it costs little.
+                pause = min(max(pause * 1.5, 20 * (loop.time() - asked_at)), LONGEST_PAUSE.total_seconds())
+                left = None if deadline is None else deadline - loop.time()
+                if left is not None and left <= 0:
+                    assert limit is not None
+                    raise RunTimeout(self.name, info.unfinished, limit)
+                delay = pause if left is None else min(pause, left)
+                await self._sessions.world.sleep(timedelta(seconds=delay))
 
-    wait = blocking(await_)
+    _wait = blocking(await_)
+
+    def wait(self, timeout: object = None, *, progress: bool = False) -> RunInfo:
+        """The figures of the run once every job has ended, or once the run pauses; then `state` says which it is.
+        RunTimeout when `timeout` has passed; the run goes on. With `progress`, a terminal shows a bar. Ctrl-C ends the
+        wait and changes nothing."""
+        try:
+            return self._wait(timeout, progress=progress)
+        except KeyboardInterrupt:
+            print(  # noqa: T201 - for the person who waits
+                f"daybreak: stopped waiting; run {self.name!r} is kept, with all its jobs and results. "
+                f"To come back: daybreak runs wait {shlex.quote(self.name)}",
+                file=sys.stderr,
+            )
+            raise
+
+    async def _conclude(self, client: Client) -> None:
+        """Record the figures and send the notice, as the watch of a worker would a moment later."""
+        marks = await client.store.records(MARK_KIND, self.name)
+        if marks:
+            watch = RunWatch(client, self._sessions.world, self._rights())
+            await watch.look_at(self.name, replace(read_mark(marks[0]), done=-1))
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -189,7 +227,7 @@ class Run:
     async def acancel(self, note: str = "") -> int:
         """Cancel every unfinished job: waiting ones at once, running ones are asked to stop. Returns how many."""
         client = await self._sessions.client()
-        await change_run(client.store, self.name, lambda run: replace(run, cancelled=True, paused="", figures=None))
+        await self._change(client, lambda run: replace(thawed(run), cancelled=True, paused="", suspending=False))
         return await self._amend(client, "cancel", UNFINISHED, note)
 
     cancel = blocking(acancel)
@@ -199,16 +237,23 @@ class Run:
         """Suspend the waiting jobs, so that none starts; running ones go on to their end. Returns how many."""
         client = await self._sessions.client()
         why, at = note or f"suspended by {client.by}", moment(client.wall())
-        await change_run(client.store, self.name, lambda run: replace(run, paused=why, paused_at=at))
-        return await self._amend(client, "suspend", WAITING - {State.SUSPENDED}, note)
+        # A worker's watch finishes this if it is killed in between.
+        await self._change(client, lambda run: replace(run, paused=why, paused_at=at, suspending=True))
+        suspended = await self._amend(client, "suspend", WAITING - {State.SUSPENDED}, note)
+        await self._change(client, lambda run: replace(run, suspending=False))
+        return suspended
 
     suspend = blocking(asuspend)
 
     @on_store_loop
     async def aresume(self) -> int:
-        """Let suspended jobs wait for a worker again. Returns how many."""
+        """Let suspended jobs wait for a worker again. Failures so far do not make the run pause again. Returns how
+        many."""
         client = await self._sessions.client()
-        await change_run(client.store, self.name, lambda run: replace(run, paused="", paused_at=None))
+        failed = (await client.count(run=await self._label(client)))[State.FAILED]
+        await self._change(
+            client, lambda run: replace(run, paused="", paused_at=None, suspending=False, forgiven=failed)
+        )
         return await self._amend(client, "resume", frozenset({State.SUSPENDED}))
 
     resume = blocking(aresume)
@@ -218,7 +263,7 @@ class Run:
         """Change the priority of the jobs that wait. Returns how many."""
         client = await self._sessions.client()
         level = parse_priority(priority)
-        await change_run(client.store, self.name, lambda run: replace(run, priority=level))
+        await self._change(client, lambda run: replace(run, priority=level))
         return await self._amend(client, "rerank", WAITING, to=level)
 
     reprioritise = blocking(areprioritise)
@@ -230,56 +275,43 @@ class Run:
         if state not in ("failed", "cancelled"):
             raise BadInput(f"retry(state={state!r}): write 'failed' or 'cancelled'")
         client = await self._sessions.client()
-        # The record first: a run that has ended must be watched again before any of its jobs runs.
-        await change_run(
-            client.store, self.name, lambda run: replace(run, cancelled=False, paused="", paused_at=None, figures=None)
-        )
-        return await self._amend(client, "retry", frozenset({State(state)}))
+        # The record first: a run that has ended must be watched again before any of its jobs runs. And once more, in
+        # case that a watch counted in between.
+        await self._change(client, lambda run: replace(thawed(run), cancelled=False, forgiven=0))
+        retried = await self._amend(client, "retry", frozenset({State(state)}))
+        await self._change(client, lambda run: run if run.figures is None else thawed(run))
+        return retried
 
     retry = blocking(aretry)
+
+    async def _change(self, client: Client, change: Callable[[RunRecord], RunRecord]) -> None:
+        if self._epoch is not None:
+            raise BadInput(f"run {self.name!r}: epoch {self._epoch} is over; only its results can be read")
+        await change_run(client.store, self.name, change)
 
     async def _amend(
         self, client: Client, action: Action, states: frozenset[State], note: str = "", *, to: object = None
     ) -> int:
-        if self._epoch is not None:
-            raise BadInput(f"run {self.name!r}: epoch {self._epoch} is over; only its results can be read")
         return await client.amend_all(action, run=await self._label(client), state=states, note=note, to=to)
 
     @on_store_loop
     async def adelete(self, *, force: bool = False) -> int:
         """Remove the run, its jobs and their results, in all epochs. A run with unfinished jobs is refused; with
-        `force` they are cancelled first. Returns how many jobs were removed. If it is killed, call it again."""
+        `force` they are cancelled first, and those that run are removed by a worker once they have stopped. Returns how
+        many jobs were removed. If it is killed, call it again."""
         client = await self._sessions.client()
         record = await self._record(client)
-        labels = [label_of(self.name, epoch) for epoch in range(1, record.epoch + 1)]
-        counts = [await client.count(run=label) for label in labels]
+        counts = [await client.count(run=label) for label in labels_of(self.name, record)]
         running = sum(count[State.RUNNING] for count in counts)
         waiting = sum(count[state] for count in counts for state in WAITING)
         if (running or waiting) and not force and not record.deleting:
             raise RunBusy(self.name, running, waiting)
-        await change_run(client.store, self.name, lambda run: replace(run, deleting=True))
-        removed = 0
-        for label in labels:
-            await client.amend_all("cancel", run=label, state=UNFINISHED, note="the run was deleted")
-            removed += await client.amend_all("remove", run=label, state=FINAL)
-        if not running:
-            await forget_run(client, self.name, labels)
+        await self._change(client, lambda run: replace(run, deleting=True))
+        removed = await remove_jobs(client, self.name, record)
+        await forget_run(client, self.name, record)
         return removed
 
     delete = blocking(adelete)
-
-
-async def forget_run(client: Client, name: str, labels: list[str]) -> bool:
-    """Remove the record of a run that is being deleted, once it has no jobs any more."""
-    for label in labels:
-        if any((await client.count(run=label)).values()):
-            return False
-    record, revision = await read_run(client.store, name)
-    if record is None or not record.deleting:
-        return False
-    removed = Put(kind=KIND, name=name, value=None, expect=revision)
-    await client.store.put([removed, Put(kind=MARK_KIND, name=name, value=None)])
-    return True
 
 
 async def _next(source: AsyncGenerator[list[Row], None]) -> list[Row] | None:

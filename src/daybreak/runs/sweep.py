@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from daybreak.api.alerts.settings import alert_settings
 from daybreak.core.errors import BadInput, RunNotFound
 from daybreak.runs.designs import design_of
+from daybreak.runs.notices import NoticeRights
 from daybreak.runs.record import check_run_name, read_run, run_names, split_label
 from daybreak.runs.run import Run
 from daybreak.runs.submission import Submission, SweepPlan
@@ -51,7 +53,7 @@ async def sweep(
         await submission.run()
 
     await sessions.here(submit())
-    return Run(sessions, app.program, name, command=app.worker_command)
+    return Run(sessions, app.program, name, rights=lambda: notice_rights(app, own=told))
 
 
 async def plan_sweep(
@@ -96,9 +98,20 @@ async def find_run(app: Daybreak, name: str) -> Run:
         if record is None or (epoch is not None and not 1 <= epoch <= record.epoch):
             raise RunNotFound(name, await run_names(store))
         past = None if epoch is None or epoch == record.epoch else epoch
-        return Run(sessions, app.program, base, epoch=past, command=app.worker_command)
+        return Run(sessions, app.program, base, epoch=past, rights=lambda: notice_rights(app))
 
     return await sessions.here(find())
+
+
+def notice_rights(app: Daybreak, *, allow_commands: bool = False, own: tuple[str, ...] = ()) -> NoticeRights:
+    """What a process of this app may do to tell somebody of a run. Webhooks follow the settings of alerts."""
+    alerts = alert_settings(app.settings.alerts)
+    return NoticeRights(
+        secret=alerts.webhook_secret,
+        allow_private=alerts.allow_private_webhooks,
+        allow_commands=allow_commands,
+        own=own,
+    )
 
 
 def _check_task(task: object) -> None:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import logging
-import subprocess
-import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from daybreak.api.alerts.settings import AlertSettings
 from daybreak.policy.alerts import Notice
-from daybreak.system.webhook import post
+from daybreak.system import notice_sinks
 
 _log = logging.getLogger("daybreak.alerts")
-
-COMMAND_TIMEOUT: Final = 10.0  # seconds
-SIGNATURE_HEADER: Final = "Daybreak-Signature"
 
 Sink = Callable[[Notice], str]
 
@@ -59,28 +52,13 @@ def write_log(notice: Notice) -> str:
 
 def run_command(command: tuple[str, ...], notice: Notice) -> str:
     """Run the command with the notice as JSON on its standard input."""
-    try:
-        done = subprocess.run(  # noqa: S603 - the command comes from the settings
-            command, input=msgspec.json.encode(notice_view(notice)), capture_output=True, timeout=COMMAND_TIMEOUT,
-            check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0:
-        return ""
-    return f"exit code {done.returncode}: {done.stderr[-300:].decode('utf-8', 'replace').strip()}"
+    return notice_sinks.run_command(command, msgspec.json.encode(notice_view(notice)))
 
 
 def send_webhook(settings: AlertSettings, notice: Notice) -> str:
     """POST the notice as JSON, signed if there is a secret."""
     body = msgspec.json.encode(notice_view(notice))
-    headers = {"Content-Type": "application/json", "User-Agent": "daybreak", "Daybreak-Notice": notice.id}
-    if settings.webhook_secret is not None:
-        headers[SIGNATURE_HEADER] = signature(settings.webhook_secret, body, int(time.time()))
-    return post(str(settings.webhook), body, headers, allow_private=settings.allow_private_webhooks)
-
-
-def signature(secret: str, body: bytes, at: int) -> str:
-    """`t=SECONDS,v1=HEX`: the HMAC-SHA256 of the time, a dot and the body. The time lets a receiver refuse replays."""
-    signed = hmac.new(secret.encode(), str(at).encode() + b"." + body, hashlib.sha256)
-    return f"t={at},v1={signed.hexdigest()}"
+    return notice_sinks.send_webhook(
+        str(settings.webhook), body, notice.id, secret=settings.webhook_secret,
+        allow_private=settings.allow_private_webhooks,
+    )  # fmt: skip

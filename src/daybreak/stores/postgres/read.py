@@ -90,6 +90,10 @@ def _walk(ledger: Ledger, where: Filter, cursor: str | None) -> list[Key]:
 def newest_first(ledger: Ledger, where: Filter, before: int, limit: int) -> list[int]:
     """The candidates of a filter below a seq, newest first, from the most selective index."""
     states, sql = where.states, ledger.sql
+    if where.key is None and states == {State.RUNNING}:  # there are never many
+        return _seqs(ledger, sql.scan_lease, before, limit)
+    if where.key is None and where.run is not None and states and states <= FINAL:
+        return _seqs(ledger, sql.scan_run_final, where.run, Texts(sorted(states)), before, limit)
     indexed = (
         (where.key, sql.scan_key), (where.run, sql.scan_run), (where.owner, sql.scan_owner),
         (where.reason, sql.scan_reason),
@@ -97,8 +101,6 @@ def newest_first(ledger: Ledger, where: Filter, before: int, limit: int) -> list
     for value, statement in indexed:
         if value is not None:
             return _seqs(ledger, statement, value, before, limit)
-    if states == {State.RUNNING}:
-        return _seqs(ledger, sql.scan_lease, before, limit)
     if states and states <= HELD:
         return _seqs(ledger, sql.scan_held, before, limit)
     if states and states <= UNSUCCESSFUL:

@@ -32,6 +32,7 @@ from daybreak.stores.redis.rows import StoredJob
 from daybreak.stores.redis.specs import Args
 
 BATCH_SIZE: Final = 250
+MAX_BATCH_SIZE: Final = 2000
 COUNTED_AT_ONCE: Final = 10_000
 _TOTAL: Final = struct.Struct("<2d")
 _ATTEMPTS: Final = struct.Struct("<7d")  # as in settle.lua
@@ -75,12 +76,12 @@ class Listing:
         if not self.descending and states == {State.SCHEDULED}:
             return ["due:steady", "due:wall"]
         if self.descending:
+            if states == {State.RUNNING}:  # there are never many
+                return ["lease"]
             if where.run is not None:
                 return [f"run:{where.run}"]
             if where.owner is not None:
                 return [f"owner:{where.owner}"]
-            if states == {State.RUNNING}:
-                return ["lease"]
             if states and states <= HELD.keys():
                 return sorted(HELD[state] for state in states)
             if states and states <= UNSUCCESSFUL:
@@ -110,6 +111,8 @@ class Listing:
             self.scanned += examined
             if examined < size:
                 return
+            if len(found) < size / 4:  # few of them match: look at more in one round trip
+                batch_size = min(2 * batch_size, MAX_BATCH_SIZE)
             score, seq = last_score.decode(), last_seq.decode()
             self.last = f"{score}:{seq}"
 

@@ -78,14 +78,16 @@ def newest_first(ledger: Ledger, where: Filter, before: Key) -> Iterator[Key]:
     states = where.states
     if where.key is not None:
         return _rows(ledger, sql.scan_key, (where.key, *before, -1))
+    if states == {State.RUNNING}:  # there are never many
+        return _rows(ledger, sql.scan_lease, (*before, -1))
+    if where.run is not None and states and states <= FINAL:
+        return _rows(ledger, sql.scan_run_final, (where.run, " ".join(sorted(states)), *before, -1))
     if where.run is not None:
         return _rows(ledger, sql.scan_run, (where.run, *before, -1))
     if where.owner is not None:
         return _rows(ledger, sql.scan_owner, (where.owner, *before, -1))
     if where.reason is not None:
         return _rows(ledger, sql.scan_reason, (where.reason, *before, -1))
-    if states == {State.RUNNING}:
-        return _rows(ledger, sql.scan_lease, (*before, -1))
     if states and states <= HELD:
         return _rows(ledger, sql.scan_held, (*before, -1))
     if states and states <= UNHAPPY:

@@ -113,6 +113,11 @@ SELECT t.seq FROM daybreak.done t WHERE t.reason = %b::text AND t.seq < %b::bigi
 -- name: scan_run
 SELECT t.seq FROM daybreak.job t WHERE t.run = %b::text AND t.seq < %b::bigint ORDER BY t.seq DESC LIMIT %b::bigint
 
+-- name: scan_run_final
+-- Ended jobs of a run: of a large run that has just begun, the newest jobs are all waiting.
+SELECT t.seq FROM daybreak.job t JOIN daybreak.done d ON d.seq = t.seq
+WHERE t.run = %b::text AND d.state = ANY (%b::text[]) AND t.seq < %b::bigint ORDER BY t.seq DESC LIMIT %b::bigint
+
 -- name: scan_unfinished
 SELECT j.seq FROM daybreak.job j WHERE j.seq < %b::bigint AND NOT EXISTS (SELECT 1 FROM daybreak.done d WHERE d.seq = j.seq)
 ORDER BY j.seq DESC LIMIT %b::bigint

@@ -82,6 +82,11 @@ SELECT seq FROM done WHERE reason = ? AND seq < ? ORDER BY seq DESC LIMIT ?
 -- name: scan_run
 SELECT seq FROM job WHERE run = ? AND seq < ? ORDER BY seq DESC LIMIT ?
 
+-- name: scan_run_final
+-- Ended jobs of a run: of a large run that has just begun, the newest jobs are all waiting.
+SELECT j.seq FROM job j CROSS JOIN done d ON d.seq = j.seq
+WHERE j.run = ? AND instr(?, d.state) > 0 AND j.seq < ? ORDER BY j.seq DESC LIMIT ?
+
 -- name: scan_unfinished
 SELECT seq FROM job WHERE seq < ? AND NOT EXISTS (SELECT 1 FROM done WHERE done.seq = job.seq)
 ORDER BY seq DESC LIMIT ?
