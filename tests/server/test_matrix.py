@@ -10,6 +10,7 @@ import pytest
 from server_world import LOCAL
 
 from daybreak.core.units import moment
+from daybreak.runs.record import RunRecord, Summary, write_run
 from daybreak.server import application, asgi
 from daybreak.server.access.tokens import revoke_token
 from daybreak.server.bodies.examples import EXAMPLES
@@ -27,7 +28,13 @@ MAY = {
 }
 NAMED_BY_QUERY = {"list_jobs", "show_failures", "show_stats", "show_retries", "show_timeouts", "follow_events"}
 # What a caller of other queues gets where a list is cut to the caller's own queues.
-CUT = {"list_queues": {"queues": []}, "submit_batch": None, "show_session": None, "delete_session": None}
+CUT = {
+    "list_queues": {"queues": []},
+    "list_runs": {"runs": [], "cursor": None},
+    "submit_batch": None,
+    "show_session": None,
+    "delete_session": None,
+}
 
 
 async def ask(server, route, token=None, **path):
@@ -74,8 +81,14 @@ def body_of(route):
 
 
 @pytest.fixture
-async def path(jobs):
-    return {"id": await jobs.submit(queue="mail", delay="1h"), "name": "mail"}
+async def path(app, jobs):
+    now = moment((await app.client()).wall())
+    design = Summary(total=1, points="")
+    run = RunRecord(
+        task="mail", version=1, code="", design=design, created_at=now, started_at=now, queue="mail", submitted=True
+    )
+    await write_run((await app.client()).store, "mail", run, 0)
+    return {"id": await jobs.submit(queue="mail", delay="1h", run="mail"), "name": "mail"}
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=lambda route: route.name)

@@ -30,6 +30,7 @@ from daybreak.server.routes import (
     openapi,
     queues,
     resources,
+    runs,
     sign_in,
     stats,
     workers,
@@ -40,6 +41,7 @@ from daybreak.server.settings import ServerSettings
 ALL: Final[tuple[Routes, ...]] = (
     jobs.routes,
     job_changes.routes,
+    runs.routes,
     events.routes,
     queues.routes,
     resources.routes,

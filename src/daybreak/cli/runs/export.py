@@ -23,6 +23,7 @@ from daybreak.core.errors import BadInput
 from daybreak.core.text import counted, safe
 from daybreak.runs.client_runs import find_run
 from daybreak.runs.result_rows import Row
+from daybreak.runs.run_pages import json_row
 from daybreak.runs.tables import replaced, write_csv, write_parquet
 from daybreak.worker.child.sweep_points import TASK
 
@@ -80,7 +81,7 @@ async def _spooled(rows: AsyncIterator[Row], readable: Callable[[Row], Row]) -> 
     """The rows, one JSON text per line, in memory or a temporary file: tables are written by blocking code."""
     file: IO[bytes] = SpooledTemporaryFile(8 * 2**20)  # noqa: SIM115 - closed by the caller
     async for row in rows:
-        file.write(json.dumps(readable(row), default=_plain).encode() + b"\n")
+        file.write(json.dumps(readable(json_row(row))).encode() + b"\n")
     return file
 
 
@@ -92,12 +93,6 @@ def _read(file: IO[bytes]) -> Iterator[dict[str, Any]]:
     file.seek(0)
     for line in file:
         yield json.loads(line)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    return str(value)
 
 
 def _write(form: str, path: str, rows: Iterable[Mapping[str, Any]]) -> int:

@@ -13,6 +13,7 @@ responses they are seconds. Instants are ISO 8601 with a time zone. A response m
 | `jobs` | jobs, their events, and why they wait |
 | `submissions` | submitting one job or many |
 | `job_changes` | changes of one job, and of many at once |
+| `runs` | runs, and their results as rows |
 | `failures` | failed jobs, grouped by cause |
 | `queues` | queues and their settings |
 | `resources` | resources and their settings |

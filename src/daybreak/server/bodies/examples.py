@@ -13,6 +13,7 @@ from daybreak.server.bodies.jobs import JobBody
 from daybreak.server.bodies.locks import ReleaseBody
 from daybreak.server.bodies.queues import QueueChanges
 from daybreak.server.bodies.resources import ResourceChanges
+from daybreak.server.bodies.runs import RowPage, RunBody, RunChanged, RunRetryBody
 from daybreak.server.bodies.sign_in import SessionBody
 from daybreak.server.bodies.submissions import BatchBody, SubmitBody, Submitted
 
@@ -76,6 +77,46 @@ EXAMPLES: Final[dict[type[Struct], Any]] = {
     BulkAnswer: {
         "action": "retry", "dry_run": True, "matching": 3, "changed": 0, "by_state": {"failed": 3}, "jobs": None,
     },
+    RunBody: {
+        "name": "overnight",
+        "label": "overnight",
+        "task": "simulate",
+        "version": 1,
+        "epoch": 1,
+        "state": "running",
+        "total": 1000,
+        "done": 247,
+        "jobs": {
+            "scheduled": 0, "blocked": 0, "queued": 749, "running": 4, "suspended": 0, "completed": 246, "failed": 1,
+            "cancelled": 0,
+        },
+        "failed": {"exhausted": 1},
+        "orphaned": 0,
+        "created_at": "2026-01-31T18:00:00Z",
+        "started_at": "2026-01-31T18:00:00Z",
+        "finished_at": None,
+        "took": None,
+        "by": "ann@lab",
+        "queue": "default",
+        "priority": 5,
+        "options": {},
+        "columns": ["vin", "duty"],
+        "fixed": {"model": "'buck.plecs'"},
+        "code": "3.11-8f14e45fceea167a",
+        "note": "",
+        "eta": {"low": "2026-02-01T04:10:00Z", "mid": "2026-02-01T04:40:00Z", "high": "2026-02-01T05:30:00Z"},
+    },
+    RowPage: {
+        "rows": [
+            {
+                "point": 246, "vin": 24.0, "duty": 0.5, "vout": 12.0, "state": "completed", "error": None,
+                "ran_for": 31.2, "job": EXAMPLE_ID,
+            },
+        ],
+        "cursor": None,
+    },
+    RunRetryBody: {"state": "failed"},
+    RunChanged: {"run": "overnight", "changed": 3},
     QueueChanges: {"max_running": 4, "discipline": "aging", "patience": "10m"},
     ResourceChanges: {"slots": 2, "rate": "10/s", "burst": 5},
     ReleaseBody: {"owner": "pr-812"},
