@@ -19,7 +19,7 @@ from daybreak.system.ports import World
 PAGE_SIZE: Final = 500
 MAX_REMEMBERED_PAGES: Final = 64
 READ_INTERVAL: Final = timedelta(milliseconds=50)  # readers that wait for news read at most this often
-INTERVAL_PER_READER: Final = timedelta(microseconds=500)  # or less often, if there are many
+INTERVAL_PER_READER: Final = timedelta(microseconds=750)  # or less often, if there are many
 MAX_READ_INTERVAL: Final = timedelta(milliseconds=150)
 LOOK_AGAIN_AFTER: Final = timedelta(seconds=5)  # a wake-up may be lost
 
