@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from worker_hand import write_line
+from worker_processes import write_line
 
 from daybreak import Context, Daybreak, Permanent, Retry, Transient
 

@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for what stands beside these tests, and for the children they start
 
 import acceptance_tasks
-from worker_hand import LINES, WorkerProcess, nobody_left, read_lines, until
+from worker_processes import LINES, WorkerProcess, nobody_left, read_lines, until
 
 from daybreak import Daybreak, JobHandle
 

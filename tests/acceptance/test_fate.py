@@ -6,7 +6,7 @@ import time
 
 import pytest
 from acceptance_tasks import app, crash, fail, note, refuse, stumble, wait_for, watch_for_cancel, work
-from worker_hand import ask, is_alive, read_lines, until
+from worker_processes import ask, is_alive, read_lines, until
 
 from daybreak import JobCancelled, JobFailed, KeyConflict, ResultTimeout, State
 

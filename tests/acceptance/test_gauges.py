@@ -8,7 +8,7 @@ import pytest
 from acceptance_tasks import app, fail, note
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from worker_hand import ask, until
+from worker_processes import ask, until
 
 from daybreak import State
 from daybreak.core.model import FINAL

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from acceptance_tasks import app, note, wait_for, work
-from worker_hand import ask, read_lines, until
+from worker_processes import ask, read_lines, until
 
 from daybreak import Priority, QueueFull, State
 from daybreak.core.errors import BadInput

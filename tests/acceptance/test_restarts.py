@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from acceptance_tasks import app, note, stumble, unheard_of, wait_for, work
-from worker_hand import is_alive, read_lines, thaw, until
+from worker_processes import is_alive, read_lines, thaw, until
 
 from daybreak import JobFailed, ResultTimeout, State
 

@@ -28,7 +28,7 @@ def url(request, tmp_path):
         elif request.param == "memory":
             yield "memory://"
         else:
-            from server_places import place_on
+            from server_stores import place_on
 
             yield stack.enter_context(place_on(request.param))
 

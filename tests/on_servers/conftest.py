@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from server_places import place_on
+from server_stores import place_on
 
 
 @pytest.fixture(params=["postgres", "redis"])

@@ -12,8 +12,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from server_deeds import app, double, flaky, nap, plain, steps
-from server_places import place_on
+from server_stores import place_on
+from server_tasks import app, double, flaky, nap, plain, steps
 
 from daybreak import Daybreak, State
 from daybreak.core.errors import Unsupported
@@ -90,7 +90,7 @@ def test_the_command_line_works_there(served, url):
     job = plain.submit(41)
     assert job.id in cli(url, "jobs")
     assert "can be read and written" in cli(url, "doctor", code=1)
-    cli(url, "worker", "server_deeds.py:app", "--until-idle")
+    cli(url, "worker", "server_tasks.py:app", "--until-idle")
     assert cli(url, "jobs", "result", job.id).strip() == "42"
     assert "password" not in cli(url, "workers")
 

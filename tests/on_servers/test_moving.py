@@ -7,7 +7,7 @@ import itertools
 from datetime import timedelta
 
 import pytest
-from server_places import place_on
+from server_stores import place_on
 
 from daybreak.client.client import Client
 from daybreak.client.store_migration import Mover

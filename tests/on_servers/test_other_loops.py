@@ -7,8 +7,8 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from server_deeds import app, double, flaky, nap
-from server_places import place_on
+from server_stores import place_on
+from server_tasks import app, double, flaky, nap
 
 uvloop = pytest.importorskip("uvloop")
 

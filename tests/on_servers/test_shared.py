@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import shared_deeds
-from server_places import place_on
-from shared_deeds import app, ask, call, simulate
+import shared_tasks
+from server_stores import place_on
+from shared_tasks import app, ask, call, simulate
 
 from daybreak import LockTimeout, State
 from daybreak.core.model import Health
@@ -38,15 +38,15 @@ def url(request, tmp_path):
 
 
 @pytest.fixture
-def crew(url, tmp_path, monkeypatch):
-    """Starts workers of `shared_deeds` on the store; whatever still runs at the end is killed."""
-    monkeypatch.setenv(shared_deeds.FOLDER, str(tmp_path))
+def start_worker(url, tmp_path, monkeypatch):
+    """Starts workers of `shared_tasks` on the store; whatever still runs at the end is killed."""
+    monkeypatch.setenv(shared_tasks.FOLDER, str(tmp_path))
     app.close()
     app.use(url)
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
-        words = ["worker", str(HERE / "shared_deeds.py"), "--url", url, "--lease", "1s", "-c", "1"]
+        words = ["worker", str(HERE / "shared_tasks.py"), "--url", url, "--lease", "1s", "-c", "1"]
         log = (tmp_path / "workers.log").open("ab")
         started.append(
             subprocess.Popen([sys.executable, "-m", "daybreak.cli", *words], stdout=log, stderr=log, cwd=tmp_path)
@@ -77,11 +77,11 @@ def running() -> int:
     return app.portal.run(count())
 
 
-def test_cases_13_and_21_slots_hold_and_come_back_while_workers_are_killed(crew):
+def test_cases_13_and_21_slots_hold_and_come_back_while_workers_are_killed(start_worker):
     """Lost releases do not wedge; a limit changed at run time is never exceeded, with several processes."""
     jobs = simulate.submit_many([{"n": n, "seconds": 0.05} for n in range(JOBS)])
     plecs = app.resource("licence")
-    workers = [crew() for _ in range(WORKERS)]
+    workers = [start_worker() for _ in range(WORKERS)]
     until(lambda: running() > 0)
     most, limit, kills = 0, 3, 0
     kill_at = time.monotonic() + KILL_EVERY
@@ -96,7 +96,7 @@ def test_cases_13_and_21_slots_hold_and_come_back_while_workers_are_killed(crew)
             kill_at = time.monotonic() + KILL_EVERY
             workers[kills % WORKERS].kill()
             workers[kills % WORKERS].wait()
-            workers[kills % WORKERS] = crew()
+            workers[kills % WORKERS] = start_worker()
             kills += 1
         if kills == JOBS // 30 and limit == 3:
             limit = 5
@@ -107,12 +107,12 @@ def test_cases_13_and_21_slots_hold_and_come_back_while_workers_are_killed(crew)
     assert (info.used, info.waiting, info.slots) == (0, 0, 5)
 
 
-def test_case_22_a_breaker_shared_by_workers_opens_probes_and_closes(crew, tmp_path):
+def test_case_22_a_breaker_shared_by_workers_opens_probes_and_closes(start_worker, tmp_path):
     """Opens after 5, a half-open probe, closes; a failed probe reopens."""
     jobs = ask.submit_many([{"n": n} for n in range(6)])
     server = app.resource("server")
     for _ in range(2):
-        crew()
+        start_worker()
     until(lambda: server.info().opened >= 1)
     opened = server.info()
     assert opened.failures >= 5
@@ -137,7 +137,7 @@ with Daybreak(sys.argv[1]).lock("prod", lease="1s") as lock:
 """
 
 
-def test_case_25_a_waiter_that_gave_up_leaves_the_line_at_once_and_is_never_granted(crew, url):
+def test_case_25_a_waiter_that_gave_up_leaves_the_line_at_once_and_is_never_granted(start_worker, url):
     """Also: who is killed with it in hand loses it, and those who wait get it by priority."""
     holder = subprocess.Popen([sys.executable, "-c", HOLD, url], stdout=subprocess.PIPE, text=True)
     try:
@@ -166,11 +166,11 @@ def test_case_25_a_waiter_that_gave_up_leaves_the_line_at_once_and_is_never_gran
         holder.communicate()
 
 
-def test_retries_of_a_failing_resource_stay_within_their_budget_and_it_recovers(crew, tmp_path):
+def test_retries_of_a_failing_resource_stay_within_their_budget_and_it_recovers(start_worker, tmp_path):
     """Every job of many fails at first: the resource gets at most a tenth more than its first tries, until it works."""
     call.submit_many([{"n": n} for n in range(CALLS)])
     for _ in range(2):
-        crew()
+        start_worker()
     until(lambda: app.portal.run(is_spared()), within=60.0)
     early = words(tmp_path).count("retry")  # before it was known to fail
     until(lambda: words(tmp_path).count("first") >= CALLS, within=120.0)

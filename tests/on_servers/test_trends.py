@@ -7,8 +7,8 @@ import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from server_deeds import app, double
-from server_places import place_on
+from server_stores import place_on
+from server_tasks import app, double
 
 from daybreak.client.trend_counts import read_count_minutes, take_snapshot
 from daybreak.client.trend_stats import TrendStats, read_cumulative, read_minutes

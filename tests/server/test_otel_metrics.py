@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from worker_hand import until
+from worker_processes import until
 
 from daybreak import Breaker, Daybreak, Resource
 from daybreak.api.metrics.instruments import spelling

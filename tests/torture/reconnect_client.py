@@ -9,8 +9,8 @@ import contextlib
 import sys
 import time
 
-from server_judge import opened
-from worker_hand import write_line
+from server_checks import opened
+from worker_processes import write_line
 
 from daybreak import Client
 from daybreak.core.errors import StoreUnavailable

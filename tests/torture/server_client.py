@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-from herd import count
-from server_judge import opened
-from worker_hand import ask, write_line
+from player_processes import count
+from server_checks import opened
 from worker_load import STUBBORN, aeffect, app, effect
+from worker_processes import ask, write_line
 
 from daybreak import Client
 from daybreak.core.errors import StoreUnavailable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from worker_hand import write_line
+from worker_processes import write_line
 
 from daybreak import Context, Daybreak, Resource, Retry
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from herd import count
-from server_rooms import room
-from worker_hand import LINES, WorkerProcess, nobody_left, read_lines, until
+from player_processes import count
+from private_servers import private_server
 from worker_load import aeffect_after, app, await_file_and_stumble
+from worker_processes import LINES, WorkerProcess, nobody_left, read_lines, until
 
 from daybreak import JobHandle
 from daybreak.worker.supervisor.quarantine import MAX_SOLOS, SOLOS_PER_CORE
@@ -37,7 +37,7 @@ def folder(request, tmp_path, monkeypatch) -> Iterator[Path]:
     with contextlib.ExitStack() as around:
         url = f"sqlite:///{tmp_path}/jobs.db"
         if request.param != "sqlite":
-            url = around.enter_context(room(request.param, tmp_path)).url
+            url = around.enter_context(private_server(request.param, tmp_path)).url
         around.enter_context(nobody_left())
         app.use(url)
         yield tmp_path

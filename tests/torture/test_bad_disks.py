@@ -17,7 +17,7 @@ from typing import Any
 import apsw
 import pytest
 from faults import faulty
-from herd import count, missing
+from player_processes import count, missing
 
 from daybreak.client.client import Client
 from daybreak.core.errors import (

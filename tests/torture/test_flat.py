@@ -13,8 +13,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from herd import count
 from msgspec import structs
+from player_processes import count
 
 from daybreak.client.client import Client
 from daybreak.core.model import Done, JobSpec

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from herd import LONG, Herd, count, told
+from player_processes import LONG, PlayerProcesses, count, told
 
 from daybreak.client.client import Client
 from daybreak.core.errors import StoreError
@@ -37,14 +37,14 @@ def slope(points: list[tuple[int, int]]) -> float:
 
 async def test_files_and_memory_stay_flat_while_jobs_pass_through(tmp_path: Path, tell):
     db = tmp_path / "growth.db"
-    with Herd(db, tmp_path) as herd:
+    with PlayerProcesses(db, tmp_path) as processes:
         began = time.monotonic()
-        grower = herd.start("grow", "grower", jobs=JOBS)
+        grower = processes.start("grow", "grower", jobs=JOBS)
         grower.wait_ready()
         code = await asyncio.to_thread(grower.wait, count(240, 1800))
         took = time.monotonic() - began
         assert code == 0, grower.complaint()
-        sizes = told(herd.lines(), "size")
+        sizes = told(processes.lines(), "size")
     first, second = sizes[len(sizes) // 4 : len(sizes) // 2], sizes[len(sizes) // 2 :]
     per_job = slope([(line["jobs"], line["rss"]) for line in second])
     wal = max(line["wal"] for line in sizes)
@@ -66,19 +66,19 @@ async def test_a_long_reader_stops_no_writer_and_the_log_shrinks_after_it(tmp_pa
     seconds = count(6, 60)
     async with SqliteStore(db) as store:
         await Client(store).submit("noop", queue="wide")
-    with Herd(db, tmp_path) as herd:
-        writer = herd.start("churn", "writer", pad=8000).wait_ready()
+    with PlayerProcesses(db, tmp_path) as processes:
+        writer = processes.start("churn", "writer", pad=8000).wait_ready()
         time.sleep(1)
-        reader = herd.start("read", "reader").wait_ready()
+        reader = processes.start("read", "reader").wait_ready()
         opened = time.monotonic()
         time.sleep(seconds)
-        wait_for_log(herd, lambda wal: wal > WAL_BOUND + MIB)
+        wait_for_log(processes, lambda wal: wal > WAL_BOUND + MIB)
         assert reader.finish() == 0, reader.complaint()
         closed = time.monotonic()
         time.sleep(max(3, seconds / 4))
-        wait_for_log(herd, lambda wal: wal <= WAL_BOUND)
+        wait_for_log(processes, lambda wal: wal <= WAL_BOUND)
         assert writer.finish() == 0, writer.complaint()
-        lines = herd.lines()
+        lines = processes.lines()
     sizes = told(lines, "size")
     while_reading = [line for line in sizes if opened < line["t"] < closed]
     before = [line for line in sizes if line["t"] < opened]
@@ -95,10 +95,10 @@ async def test_a_long_reader_stops_no_writer_and_the_log_shrinks_after_it(tmp_pa
     assert end <= WAL_BOUND, "the log did not shrink"
 
 
-def wait_for_log(herd: Herd, condition: Callable[[int], bool], patience: float = 120.0) -> None:
+def wait_for_log(processes: PlayerProcesses, condition: Callable[[int], bool], patience: float = 120.0) -> None:
     """Until the write-ahead log is so large, or so small, however slow this machine is; the test judges it then."""
     until = time.monotonic() + patience
-    while time.monotonic() < until and not condition(told(herd.lines(), "size")[-1]["wal"]):
+    while time.monotonic() < until and not condition(told(processes.lines(), "size")[-1]["wal"]):
         time.sleep(0.2)
 
 

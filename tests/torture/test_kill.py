@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from herd import LEASE, LONG, Herd, Player, count, told
+from player_processes import LEASE, LONG, Player, PlayerProcesses, count, told
 from story import retell
 
 from daybreak.client.client import Client
@@ -28,10 +28,10 @@ async def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path, t
     db = tmp_path / "kill.db"
     chance = random.Random(11)
     kills: list[tuple[str, datetime]] = []
-    with Herd(db, tmp_path) as herd:
+    with PlayerProcesses(db, tmp_path) as processes:
         # A reaper gives nobody up before it has watched for a whole lease: one at least must live that long.
-        keeper = herd.start("work", "work-on", reaps=True).wait_ready()
-        players = [start(herd, n) for n in range(len(ROLES))]
+        keeper = processes.start("work", "work-on", reaps=True).wait_ready()
+        players = [start(processes, n) for n in range(len(ROLES))]
         for _ in range(count(40, 200)):
             time.sleep(chance.random() * 0.6)
             n = chance.randrange(len(ROLES))
@@ -39,7 +39,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path, t
             if players[n].killed_at is None:
                 pytest.fail(f"{players[n].name} had ended by itself: {players[n].complaint()}")
             kills.append((players[n].called, datetime.fromtimestamp(players[n].killed_at, UTC)))
-            players[n] = start(herd, n)
+            players[n] = start(processes, n)
         for player in players:
             if player.name.startswith("submit"):
                 player.wait_ready()
@@ -48,7 +48,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path, t
         for player in (*players, keeper):
             if player.name.startswith("work"):
                 assert player.finish() == 0, player.complaint()
-        lines = herd.lines()
+        lines = processes.lines()
 
     assert not told(lines, "error"), told(lines, "error")[:3]
     acked = {job for line in told(lines, "ack") for job in line["jobs"]}
@@ -81,9 +81,9 @@ async def test_nothing_acknowledged_is_lost_and_nothing_counts_twice(tmp_path, t
     assert slowest <= 2 * LEASE + timedelta(seconds=0.25) or not LONG
 
 
-def start(herd: Herd, n: int) -> Player:
+def start(processes: PlayerProcesses, n: int) -> Player:
     # Not waited for: some are to be killed while they open the store.
-    return herd.start(ROLES[n], f"{ROLES[n]}{n}", reaps=ROLES[n] == "work", pause=0.05, seed=time.monotonic_ns())
+    return processes.start(ROLES[n], f"{ROLES[n]}{n}", reaps=ROLES[n] == "work", pause=0.05, seed=time.monotonic_ns())
 
 
 async def drain(db: Path) -> float:

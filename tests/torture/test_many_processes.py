@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 import pytest
-from herd import LEASE, LONG, Herd, Player, count, told
+from player_processes import LEASE, LONG, Player, PlayerProcesses, count, told
 from story import Story, retell
 
 from daybreak.client.client import Client
@@ -28,7 +28,7 @@ from daybreak.system import platform
 
 pytestmark = pytest.mark.torture
 
-HERD = 8
+PLAYERS = 8
 LIMITS = {"narrow": 3}
 BACKLOG = {"wide": 3000, "narrow": 100}  # more than is worked off: nobody waits for want of jobs
 SLACK = 0.75  # seconds beyond one lease: eight processes share two cores
@@ -49,24 +49,24 @@ async def db(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("burners", [0, 4])
 async def test_eight_processes_share_one_file(db, tmp_path, tell, burners):
     """Also on a busy machine, where whoever is waked for its turn may find that a process already running took it."""
-    with Herd(db, tmp_path) as herd:
-        players = herd.start_all("mix", [f"p{n}" for n in range(HERD)], barrier=True)
-        herd.start_all("burn", [f"burner{n}" for n in range(burners)])
+    with PlayerProcesses(db, tmp_path) as processes:
+        players = processes.start_all("mix", [f"p{n}" for n in range(PLAYERS)], barrier=True)
+        processes.start_all("burn", [f"burner{n}" for n in range(burners)])
         began = time.monotonic()
         for player in players:
             player.order("go")
         time.sleep(count(8, 90))
         ended = time.monotonic()
         codes = [player.finish() for player in players]
-        lines = herd.lines()
-        assert codes == [0] * HERD, "\n".join(player.complaint() for player in players)
+        lines = processes.lines()
+        assert codes == [0] * PLAYERS, "\n".join(player.complaint() for player in players)
     assert_no_trouble(lines)
     story = await assert_nothing_lost(db, lines)
     contended = [line for line in lines if began + 0.5 < line["t"] < ended]
     claims = Counter({player.called: 0 for player in players})
     for line in told(contended, "claimed"):
         claims[line["p"]] += len(line["jobs"])
-    fair = claims.total() / HERD
+    fair = claims.total() / PLAYERS
     waits = [longest_wait(contended, player.called, began, ended) for player in players]
     tell(
         f"{len(story.lives)} jobs, {claims.total() / (ended - began):.0f} claims/s, shares of fair: "
@@ -88,18 +88,21 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
     chance = random.Random(7)
     stops: list[tuple[str, float, float]] = []
     ended_by_store = inside = 0
-    with Herd(db, tmp_path) as herd, (tmp_path / "many.db-locks" / "write.lock").open("rb+") as side_file:
+    with (
+        PlayerProcesses(db, tmp_path) as processes,
+        (tmp_path / "many.db-locks" / "write.lock").open("rb+") as side_file,
+    ):
         turn = side_file.fileno()
 
         def fresh(n: int) -> Player:
-            return herd.start("mix", f"p{n}", reaps=True)
+            return processes.start("mix", f"p{n}", reaps=True)
 
-        players = [fresh(n) for n in range(HERD)]
+        players = [fresh(n) for n in range(PLAYERS)]
         for player in players:
             player.wait_ready()
         time.sleep(1)
         for stop in range(count(16, 200)):
-            n = chance.randrange(HERD)
+            n = chance.randrange(PLAYERS)
             victim = players[n]
             if stop % 2:
                 n = catch_writing(turn, [player.pid for player in players])
@@ -110,7 +113,7 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
             stopped = time.monotonic()
             inside += platform.lock_holder(turn, WRITE_BYTE) == victim.pid
             time.sleep(LEASE.total_seconds() * (1.2 + chance.random() * 0.8))
-            wait_for_others(herd, victim.called, stopped)
+            wait_for_others(processes, victim.called, stopped)
             stops.append((victim.called, stopped, time.monotonic()))
             victim.thaw()
             time.sleep(0.2)
@@ -122,7 +125,7 @@ async def test_a_stopped_process_holds_nobody_up(db, tmp_path, tell):
         alive = [player for player in players if player.returned is None]
         codes = [player.finish() for player in alive]
         assert codes == [0] * len(alive), "\n".join(player.complaint() for player in alive)
-        lines = herd.lines()
+        lines = processes.lines()
     gaps = [longest_silence(lines, *stop) for stop in stops]
     assert_no_trouble(lines)
     story = await assert_nothing_lost(db, lines)
@@ -141,14 +144,14 @@ async def test_many_may_open_a_new_file_at_once(tmp_path, tell):
     """Each file is made, migrated and used by all at the same instant; nobody may mistake it for something else."""
     files = count(60, 2000)
     (tmp_path / "fresh").mkdir()
-    with Herd(tmp_path / "base.db", tmp_path) as herd:
+    with PlayerProcesses(tmp_path / "base.db", tmp_path) as processes:
         names = [f"p{n}" for n in range(3)]
         start = time.monotonic() + 3
-        players = herd.start_all(
+        players = processes.start_all(
             "opens", names, fresh=str(tmp_path / "fresh"), files=files, start=start, step=0.04, spread=0.008
         )
         codes = [player.wait(60 + files * 0.1) for player in players]
-        lines = herd.lines()
+        lines = processes.lines()
         assert codes == [0] * len(names), players[0].complaint()
     acked = Counter(line["file"] for line in told(lines, "ack"))
     tell(f"{files} new files, each opened by {len(names)} processes at once: {len(told(lines, 'error'))} errors")
@@ -194,20 +197,20 @@ async def open_and_close(path: Path) -> None:
 @pytest.mark.parametrize("killed", [False, True])
 async def test_processes_that_open_and_close_all_the_time(db, tmp_path, tell, killed):
     chance = random.Random(5)
-    with Herd(db, tmp_path) as herd:
-        players = herd.start_all("flicker", [f"p{n}" for n in range(5)])
+    with PlayerProcesses(db, tmp_path) as processes:
+        players = processes.start_all("flicker", [f"p{n}" for n in range(5)])
         until = time.monotonic() + count(5, 60)
         while time.monotonic() < until:
             time.sleep(0.1 + chance.random() * 0.3)
             if killed:
                 n = chance.randrange(len(players))
                 players[n].kill()
-                players[n] = herd.start("flicker", f"p{n}")
+                players[n] = processes.start("flicker", f"p{n}")
         for player in players:
             if killed:
                 player.wait_ready()
             assert player.finish() == 0, player.complaint()
-        lines = herd.lines()
+        lines = processes.lines()
     visits = sorted(line["took"] for line in told(lines, "visit"))
     tell(f"{len(visits)} visits, p50 {visits[len(visits) // 2] * 1000:.0f} ms, slowest {visits[-1] * 1000:.0f} ms")
     assert_no_trouble(lines)
@@ -216,14 +219,14 @@ async def test_processes_that_open_and_close_all_the_time(db, tmp_path, tell, ki
 
 @pytest.mark.parametrize("role", ["twins", "fork"])
 async def test_stores_of_one_process_and_its_children_share_the_file(db, tmp_path, tell, role):
-    with Herd(db, tmp_path) as herd:
-        players = [herd.start(role, f"{role}{n}", children=count(6, 60)) for n in range(2)]
-        players.append(herd.start("mix", "mixer"))
+    with PlayerProcesses(db, tmp_path) as processes:
+        players = [processes.start(role, f"{role}{n}", children=count(6, 60)) for n in range(2)]
+        players.append(processes.start("mix", "mixer"))
         for player in players:
             player.wait_ready()
         time.sleep(count(4, 60))
         codes = [player.finish(60) for player in players]
-        lines = herd.lines()
+        lines = processes.lines()
         assert codes == [0] * 3, "\n".join(player.complaint() for player in players)
     assert_no_trouble(lines)
     story = await assert_nothing_lost(db, lines)
@@ -241,10 +244,10 @@ def catch_writing(turn: int, pids: list[int]) -> int:
             return pids.index(holder)
 
 
-def wait_for_others(herd: Herd, victim: str, stopped: float, patience: float = 120.0) -> None:
+def wait_for_others(processes: PlayerProcesses, victim: str, stopped: float, patience: float = 120.0) -> None:
     """Until another process has got something done since the victim was stopped, however slow this machine is."""
     until = time.monotonic() + patience
-    while not any(line["t"] > stopped and line["p"] != victim for line in reversed(herd.lines())):
+    while not any(line["t"] > stopped and line["p"] != victim for line in reversed(processes.lines())):
         assert time.monotonic() < until, f"nobody got anything done while {victim} stood still"
         time.sleep(0.1)
 

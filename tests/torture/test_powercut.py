@@ -20,7 +20,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from herd import Herd, count, missing, read_lines, told
+from player_processes import PlayerProcesses, count, missing, read_lines, told
 from powercut import Disk, Recorder, interesting, recording
 
 from daybreak.client.client import Client
@@ -301,8 +301,8 @@ async def test_a_cut_under_ext4_loses_nothing_acknowledged(image, tmp_path, tell
     acked_in_all = 0
     cuts = count(4, 40)
     chance = random.Random(2)
-    with mounted(image, tmp_path / "live") as live, Herd(live / "cut.db", tmp_path) as herd:
-        writers = herd.start_all("submit", ["a", "b"], pad=300, pause=0.1)
+    with mounted(image, tmp_path / "live") as live, PlayerProcesses(live / "cut.db", tmp_path) as processes:
+        writers = processes.start_all("submit", ["a", "b"], pad=300, pause=0.1)
         for n in range(cuts):
             await asyncio.sleep(0.2 + chance.random() * 0.5)
             for writer in writers:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from rates_load import JOBS, app, block, short
-from server_places import place_on
-from worker_hand import LINES, WorkerProcess, nobody_left, read_lines, until
+from server_stores import place_on
+from worker_processes import LINES, WorkerProcess, nobody_left, read_lines, until
 
 pytestmark = pytest.mark.torture
 

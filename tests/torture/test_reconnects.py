@@ -11,9 +11,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from herd import LONG
-from server_rooms import Room, room
-from worker_hand import LINES, nobody_left, read_lines, until
+from player_processes import LONG
+from private_servers import PrivateServer, private_server
+from worker_processes import LINES, nobody_left, read_lines, until
 
 pytestmark = pytest.mark.torture
 
@@ -24,7 +24,7 @@ OUTAGE = 12.0  # seconds
 
 
 @pytest.fixture(params=["redis", "postgres"])
-def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
+def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateServer]:
     if not LONG:
         pytest.skip(
             "it judges by time: only the long form of the torture has it; tests/stores/test_backoff.py has it short"
@@ -38,14 +38,14 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
             flags = postgres_private.FLAGS.replace("max_connections=40", f"max_connections={5 * CLIENTS}")
             around.enter_context(mock.patch.object(postgres_private, "FLAGS", flags))
-        yield around.enter_context(room(request.param, tmp_path))
+        yield around.enter_context(private_server(request.param, tmp_path))
 
 
 def busiest_second(times: list[float]) -> int:
     return max(sum(1 for other in times if begin <= other < begin + 1) for begin in times)
 
 
-def test_no_second_sees_more_than_a_quarter_of_the_clients_come_back(server: Room, tell) -> None:
+def test_no_second_sees_more_than_a_quarter_of_the_clients_come_back(server: PrivateServer, tell) -> None:
     command = [sys.executable, str(CLIENT), server.url, str(EACH)]
     clients = [subprocess.Popen(command) for _ in range(PROCESSES)]
     try:

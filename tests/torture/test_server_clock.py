@@ -15,9 +15,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from server_rooms import room
-from worker_hand import LINES, WorkerProcess, ask, nobody_left, read_lines, until
+from private_servers import private_server
 from worker_load import aeffect, app, effect
+from worker_processes import LINES, WorkerProcess, ask, nobody_left, read_lines, until
 
 from daybreak import Client, JobHandle, State
 from daybreak.store.protocol import Purge
@@ -58,7 +58,7 @@ def clock(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     with contextlib.ExitStack() as around:
         clock = ServerClock(Path(around.enter_context(tempfile.TemporaryDirectory(prefix="daybreak-clock-"))))
         with mock.patch.dict(os.environ, clock.env):
-            server = around.enter_context(room(request.param, tmp_path))
+            server = around.enter_context(private_server(request.param, tmp_path))
         around.enter_context(nobody_left())
         app.use(server.url)
         around.callback(app.close)

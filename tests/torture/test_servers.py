@@ -18,17 +18,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from herd import LONG, count
+from player_processes import LONG, count
 from postgres_proxy import Proxy
+from private_servers import PrivateServer, private_server, wire_to
+from server_checks import Seen, assert_in_order, histories, look_back, opened, story_of
 from server_client import DELAY
 from server_clock import shifted
-from server_crew import (
+from server_processes import (
     CALM,
     DRAIN,
     LEASE,
     LEASES,
     TRIES,
-    Crew,
+    ServerProcesses,
     drain,
     name_in,
     running,
@@ -37,11 +39,9 @@ from server_crew import (
     submit_until_all_work,
     used,
 )
-from server_judge import Seen, assert_in_order, histories, look_back, opened, story_of
-from server_places import place_on
-from server_rooms import Room, room, wire_to
-from worker_hand import LINES, ask, nobody_left, read_lines, thaw, until
+from server_stores import place_on
 from worker_load import app
+from worker_processes import LINES, ask, nobody_left, read_lines, thaw, until
 
 from daybreak import Client
 from daybreak.core.events import Event
@@ -75,18 +75,18 @@ def url(kind: str, folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def server(kind: str, folder: Path) -> Iterator[Room]:
+def server(kind: str, folder: Path) -> Iterator[PrivateServer]:
     """A server of its own."""
-    with room(kind, folder) as server, used(server.url):
+    with private_server(kind, folder) as server, used(server.url):
         yield server
 
 
 @pytest.fixture
-def crew(folder: Path) -> Iterator[Crew]:
+def processes(folder: Path) -> Iterator[ServerProcesses]:
     with contextlib.ExitStack() as ending:
-        crew = Crew(folder)
-        ending.callback(crew.kill_all)
-        yield crew
+        processes = ServerProcesses(folder)
+        ending.callback(processes.kill_all)
+        yield processes
 
 
 def assert_in_time(seen: Seen, deaths: dict[str, datetime], lease: int) -> None:
@@ -99,7 +99,7 @@ def assert_in_time(seen: Seen, deaths: dict[str, datetime], lease: int) -> None:
 
 
 async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_are_killed(
-    url: str, crew: Crew, tell: Tell
+    url: str, processes: ServerProcesses, tell: Tell
 ) -> None:
     """Some are only stopped, until others have their jobs: then they go on, and what they did must not count.
 
@@ -107,34 +107,34 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_are_killed
     kills, stops, wanted, lease = count(3, 150), count(1, 15), count(60, 2400), count(1, 4)
     chance = random.Random(41)
     jobs: list[str] = []
-    crew.start_all("w0", "w1", "w2", lease=lease)
+    processes.start_all("w0", "w1", "w2", lease=lease)
     for n in range(kills + TRIES):
         if n > 0:
-            crew.start(f"w{n + 2}", lease)
+            processes.start(f"w{n + 2}", lease)
         seconds = [chance.random() * 0.4 for _ in range(max(5, wanted * (n + 1) // kills - len(jobs)))]
         is_stop = n % (kills // stops) == 0
         jobs += submit_all(seconds)
         time.sleep(chance.random() * count(1, 2))
-        crew.kill(victim(chance, list(crew.workers)[1:], lease if chance.random() < 0.8 else 0))
+        processes.kill(victim(chance, list(processes.workers)[1:], lease if chance.random() < 0.8 else 0))
         if is_stop:
             jobs += submit_lasting([0.4] * 8)
-            crew.oversleep(victim(chance, list(crew.workers)[1:], lease))
+            processes.oversleep(victim(chance, list(processes.workers)[1:], lease))
         if n + 1 >= kills:
             drained_in = drain()
             seen = await look_back(url, jobs)
-            if (waits := seen.waits(crew.deaths)) and (vain := in_vain(seen)):
+            if (waits := seen.waits(processes.deaths)) and (vain := in_vain(seen)):
                 break
     else:
         pytest.fail("no one who was killed, or no one who was stopped, held a job: the test showed nothing")
-    for worker in crew.workers.values():
+    for worker in processes.workers.values():
         worker.wait_ready(app)
-    crew.stop()
+    processes.stop()
     tell(
-        f"{len(crew.deaths)} workers killed and some stopped over {len(jobs)} jobs, 0 lost, 0 counted twice; "
+        f"{len(processes.deaths)} workers killed and some stopped over {len(jobs)} jobs, 0 lost, 0 counted twice; "
         f"{seen.begun.total() - len(jobs)} runs were repeats, {vain} ended when their lease was lost; {len(waits)} "
         f"orphans ran again within {max(waits.values()):.1f} s at leases of {lease} s; drained in {drained_in:.1f} s"
     )
-    assert_in_time(seen, crew.deaths, lease)
+    assert_in_time(seen, processes.deaths, lease)
 
 
 def victim(chance: random.Random, names: list[str], patience: float) -> str:
@@ -151,23 +151,23 @@ def in_vain(seen: Seen) -> int:
     return sum(line["fence"] != seen.jobs[line["job"]].fence for line in read_lines(word="did"))
 
 
-async def test_many_workers_do_each_job_once(url: str, crew: Crew, tell: Tell) -> None:
+async def test_many_workers_do_each_job_once(url: str, processes: ServerProcesses, tell: Tell) -> None:
     each, lease = count(900, 5000), count(CALM, LEASE)
     jobs: list[str] = []
     took: dict[int, float] = {}
     for workers in (1, 2, 4) if LONG else (3,):
-        crew.start_all(*(f"w{n}" for n in range(len(crew.workers), workers)), lease=lease)
+        processes.start_all(*(f"w{n}" for n in range(len(processes.workers), workers)), lease=lease)
         jobs += submit_all([0.0] * each)
         took[workers] = drain()
     for _ in range(TRIES):
         seen = await look_back(url, jobs)
-        if set(seen.holders) == set(crew.workers):
+        if set(seen.holders) == set(processes.workers):
             break
         jobs += submit_all([0.02] * each)
         drain()
     else:
-        pytest.fail(f"of {set(crew.workers)}, someone had nothing to do: the test showed nothing")
-    crew.stop()
+        pytest.fail(f"of {set(processes.workers)}, someone had nothing to do: the test showed nothing")
+    processes.stop()
     seen.assert_uncharged()
     tell(f"{each} jobs each by {', '.join(f'{n} workers in {t:.1f} s' for n, t in took.items())}; {dict(seen.holders)}")
 
@@ -176,15 +176,15 @@ async def test_many_workers_do_each_job_once(url: str, crew: Crew, tell: Tell) -
 
 
 async def test_a_server_that_is_killed_and_restarted_loses_nothing_it_acknowledged(
-    server: Room, crew: Crew, tell: Tell
+    server: PrivateServer, processes: ServerProcesses, tell: Tell
 ) -> None:
     """Every other time it is shut down in order. In the long form leases are short enough to run out meanwhile."""
     chance = random.Random(43)
     outages = count(2, 40)
-    crew.start_all("w0", "w1", lease=count(CALM, 2 * LEASE))
+    processes.start_all("w0", "w1", lease=count(CALM, 2 * LEASE))
     for role, name in (("patient", "ann"), ("bare", "bob")):
-        crew.client(role, name)
-    crew.ready()
+        processes.client(role, name)
+    processes.ready()
     jobs = submit_all([chance.random() * 0.3 for _ in range(outages * 25)])
     for n in range(outages + TRIES):
         time.sleep(0.4 + chance.random())
@@ -194,9 +194,9 @@ async def test_a_server_that_is_killed_and_restarted_loses_nothing_it_acknowledg
         if n + 1 >= outages and acknowledged()[1]:
             break
     time.sleep(0.3)
-    crew.dismiss_clients()
+    processes.dismiss_clients()
     drained_in = drain()
-    crew.stop()
+    processes.stop()
     told, tries = acknowledged()
     seen = await look_back(server.url, [*jobs, *told.values()])
     assert all(seen.jobs[job].spec.key == key for key, job in told.items())
@@ -219,7 +219,9 @@ def acknowledged() -> tuple[dict[str, str], int]:
     return {key: jobs.pop() for key, jobs in found.items()}, sum(line["tries"] - 1 for line in lines)
 
 
-async def test_an_outage_of_several_leases_charges_nobody(kind: str, server: Room, crew: Crew, tell: Tell) -> None:
+async def test_an_outage_of_several_leases_charges_nobody(
+    kind: str, server: PrivateServer, processes: ServerProcesses, tell: Tell
+) -> None:
     """The server stops answering for a while, then it is shut down for a while; jobs end before, meanwhile and after,
     some of them more than a lease after. One worker comes back a little later than the other, who must wait for it.
 
@@ -229,7 +231,7 @@ async def test_an_outage_of_several_leases_charges_nobody(kind: str, server: Roo
     rounds = count(1, 6)
     for lease in LEASES:
         outage = count(2 * lease, 15)
-        new, said = outages_of(outage, rounds, lease, kind, server, crew)
+        new, said = outages_of(outage, rounds, lease, kind, server, processes)
         jobs += new
         seen = (await look_back(server.url, jobs)).only(new)
         if "heartbeat:" in said and not seen.taken_over:
@@ -242,15 +244,17 @@ async def test_an_outage_of_several_leases_charges_nobody(kind: str, server: Roo
     seen.assert_uncharged()
 
 
-def outages_of(outage: int, rounds: int, lease: int, kind: str, server: Room, crew: Crew) -> tuple[list[str], str]:
+def outages_of(
+    outage: int, rounds: int, lease: int, kind: str, server: PrivateServer, processes: ServerProcesses
+) -> tuple[list[str], str]:
     """What was submitted meanwhile, all of it ended; and what the workers said."""
     chance = random.Random(47)
     jobs: list[str] = []
     with contextlib.ExitStack() as ending:
         wires = {name: ending.enter_context(wire_to(server.url)) for name in ("w0", "w1")}
         for name, (_, far) in wires.items():
-            crew.start(name, lease, url=f"{far}?answer_within=10s" if kind == "postgres" else far)
-        for worker in crew.workers.values():
+            processes.start(name, lease, url=f"{far}?answer_within=10s" if kind == "postgres" else far)
+        for worker in processes.workers.values():
             worker.wait_ready(app)
         for n in range(rounds):
             lasting = [chance.random() * 2 * outage for _ in range(8)] + [2.0 * outage + 5 * lease] * 4
@@ -270,13 +274,15 @@ def outages_of(outage: int, rounds: int, lease: int, kind: str, server: Room, cr
             server.start()
             jobs += submit_all([chance.random() * 0.2 for _ in range(20)])
         drain()
-        return jobs, crew.stop()
+        return jobs, processes.stop()
 
 
 # -- connections -------------------------------------------------------------------------------------------------------
 
 
-async def test_answers_that_are_lost_after_the_commit_lose_nothing(url: str, crew: Crew, tell: Tell) -> None:
+async def test_answers_that_are_lost_after_the_commit_lose_nothing(
+    url: str, processes: ServerProcesses, tell: Tell
+) -> None:
     """Leases are longer than one question can go unanswered here: nobody can keep a lease that he does not know of. One
     that stayed unknown would be charged all the same, only later.
 
@@ -284,7 +290,7 @@ async def test_answers_that_are_lost_after_the_commit_lose_nothing(url: str, cre
     questions that overtake one another, which here they do seldom, if ever."""
     jobs: list[str] = []
     for _ in range(3):
-        new, said, cut = cut_answers(count(30, 1500), url, crew)
+        new, said, cut = cut_answers(count(30, 1500), url, processes)
         told, tries = acknowledged()
         jobs += new
         seen = await look_back(url, [*jobs, *told.values()])
@@ -300,23 +306,23 @@ async def test_answers_that_are_lost_after_the_commit_lose_nothing(url: str, cre
     seen.assert_uncharged()
 
 
-def cut_answers(cuts: int, url: str, crew: Crew) -> tuple[list[str], str, int]:
+def cut_answers(cuts: int, url: str, processes: ServerProcesses) -> tuple[list[str], str, int]:
     """What was submitted meanwhile, all of it ended; what the workers said; and how many answers were lost."""
     chance = random.Random(53)
     with wire_to(url) as (wire, far):
-        crew.start_all("w0", "w1", lease=count(CALM, 10), url=far)
+        processes.start_all("w0", "w1", lease=count(CALM, 10), url=far)
         for role, name in (("patient", "ann"), ("bare", "bob")):
-            crew.client(role, name, url=far)
-        crew.ready()
+            processes.client(role, name, url=far)
+        processes.ready()
         jobs = submit_all([chance.random() * 0.15 for _ in range(cuts * 4)])
         for n in range(cuts * TRIES):
-            if n >= cuts and acknowledged()[1] and UNKNOWN in crew.said:
+            if n >= cuts and acknowledged()[1] and UNKNOWN in processes.said:
                 break
             time.sleep(chance.random() * 0.15)
             cut_an_answer(wire)
-        crew.dismiss_clients()
+        processes.dismiss_clients()
         drain()
-        return jobs, crew.stop(), wire.cut
+        return jobs, processes.stop(), wire.cut
 
 
 # What a worker says who does not know whether what it asked for was done; and who finds what it did not know of.
@@ -335,27 +341,27 @@ def cut_an_answer(wire: Proxy) -> None:
 # -- clocks ------------------------------------------------------------------------------------------------------------
 
 
-async def test_workers_whose_clocks_are_days_apart(url: str, crew: Crew, tell: Tell) -> None:
+async def test_workers_whose_clocks_are_days_apart(url: str, processes: ServerProcesses, tell: Tell) -> None:
     """One is a day ahead of the server, one a day behind; so are two who submit what is to wait. As long as they live
     they keep what they have; when one is killed, the other takes it over."""
-    clocks = {"ahead": shifted(crew.folder, DAY), "behind": shifted(crew.folder, -DAY)}
+    clocks = {"ahead": shifted(processes.folder, DAY), "behind": shifted(processes.folder, -DAY)}
     jobs: list[str] = []
     for lease in LEASES:
         for name, env in clocks.items():
-            crew.start(name, lease, env=env)
-            crew.client("delayed", name, env={**os.environ, **env})
+            processes.start(name, lease, env=env)
+            processes.client("delayed", name, env={**os.environ, **env})
         for name in clocks:
-            wait_ready(crew, name)
+            wait_ready(processes, name)
         new = submit_until_all_work(set(clocks), 3.0 * lease)
-        crew.ready()
-        crew.dismiss_clients()
+        processes.ready()
+        processes.dismiss_clients()
         drain()
         delayed = [line["job"] for line in read_lines(word="delayed") if line["job"] not in jobs]
         new, jobs = new + delayed, jobs + new + delayed
         quiet = (await look_back(url, jobs)).only(new)
         if not quiet.taken_over:
             break
-        crew.stop()
+        processes.stop()
     quiet.assert_uncharged()
     assert set(quiet.holders) == set(clocks)
     early = [job for job in delayed if min(waited(job, quiet.events[job])) < DELAY]
@@ -365,26 +371,26 @@ async def test_workers_whose_clocks_are_days_apart(url: str, crew: Crew, tell: T
     for n in range(TRIES):
         for clock in clocks:
             for other, name in alive.items():
-                if name not in crew.workers:
-                    crew.start(name, lease, env=clocks[other])
-                    wait_ready(crew, name)
+                if name not in processes.workers:
+                    processes.start(name, lease, env=clocks[other])
+                    wait_ready(processes, name)
             jobs += submit_until_all_work(set(alive.values()), 0.5 * lease)
-            crew.kill(alive[clock])
+            processes.kill(alive[clock])
             alive[clock] = f"{clock}{n}"
         drain()
         seen = await look_back(url, jobs)
-        if {clock_of(name) for name, died_at in crew.deaths.items() if seen.waits({name: died_at})} == set(clocks):
+        if {clock_of(name) for name, died_at in processes.deaths.items() if seen.waits({name: died_at})} == set(clocks):
             break
     else:
         pytest.fail("of each clock, nobody died with a job: the test showed nothing")
-    crew.stop()
-    waits = seen.waits(crew.deaths)
+    processes.stop()
+    waits = seen.waits(processes.deaths)
     tell(
         f"clocks two days apart: {len(quiet.jobs)} jobs, {len(delayed)} of them delayed by {DELAY} s, none early, none "
         f"taken over; {len(waits)} jobs of killed workers ran again within {max(waits.values()):.1f} s at leases of "
         f"{lease} s"
     )
-    assert_in_time(seen, crew.deaths, lease)
+    assert_in_time(seen, processes.deaths, lease)
 
 
 DAY = timedelta(days=1)
@@ -394,9 +400,9 @@ def clock_of(name: str) -> str:
     return name.rstrip("0123456789")
 
 
-def wait_ready(crew: Crew, name: str) -> None:
+def wait_ready(processes: ServerProcesses, name: str) -> None:
     """Until it takes work; its clock is off by a day, as its name says."""
-    worker = crew.workers[name]
+    worker = processes.workers[name]
 
     async def look(client: Client) -> list[datetime]:
         found = [worker_record.read(one) for one in await client.store.records(worker_record.KIND)]
@@ -418,18 +424,20 @@ def waited(job: str, events: list[Event]) -> tuple[float, float]:
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_follower_sees_every_event_once_and_in_order_while_many_write(url: str, crew: Crew, tell: Tell) -> None:
+async def test_a_follower_sees_every_event_once_and_in_order_while_many_write(
+    url: str, processes: ServerProcesses, tell: Tell
+) -> None:
     ended = asyncio.Event()
     async with opened(url) as store:
         followers = [asyncio.create_task(follow(store, limit, ended)) for limit in (1000, 7)]
         for n in range(4):
-            crew.client("writer", f"writer{n}")
+            processes.client("writer", f"writer{n}")
         began_at = time.monotonic()
-        while any(client.poll() is None for client in crew.clients):
+        while any(client.poll() is None for client in processes.clients):
             await asyncio.sleep(0.05)
             assert time.monotonic() < began_at + DRAIN
-        crew.ready()
-        crew.dismiss_clients()
+        processes.ready()
+        processes.dismiss_clients()
         jobs = [job.id for job in await jobs_of(store, 500)]
         kept = [event for told in (await histories(store, jobs)).values() for event in told]
         ended.set()

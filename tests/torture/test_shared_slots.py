@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from herd import LONG, count
+from player_processes import LONG, count
 from slots_load import SLOTS, app, hold
-from worker_hand import LINES, WorkerProcess, ask, nobody_left, read_lines, until
+from worker_processes import LINES, WorkerProcess, ask, nobody_left, read_lines, until
 
 from daybreak.core.model import UNFINISHED, State
 

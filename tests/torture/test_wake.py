@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from herd import LONG, Herd, Player, count, told
+from player_processes import LONG, Player, PlayerProcesses, count, told
 
 from daybreak.client.client import Client
 from daybreak.stores.sqlite import SqliteStore
@@ -24,21 +24,21 @@ FAR_BELOW_THE_POLL = 0.1  # seconds; the slow poll behind the wake-up is several
 PATIENCE = 120.0  # seconds
 
 
-async def usage(herd: Herd, player: Player) -> dict[str, Any]:
-    before = len(told(herd.lines(), "usage"))
+async def usage(processes: PlayerProcesses, player: Player) -> dict[str, Any]:
+    before = len(told(processes.lines(), "usage"))
     player.order("usage")
     for _ in range(1000):
-        if len(found := told(herd.lines(), "usage")) > before:
+        if len(found := told(processes.lines(), "usage")) > before:
             return found[-1]
         await asyncio.sleep(0.05)
     pytest.fail(f"{player.name} does not answer: {player.complaint()}")
 
 
-async def claimed(herd: Herd, jobs: set[str], patience: float = PATIENCE) -> dict[str, float]:
+async def claimed(processes: PlayerProcesses, jobs: set[str], patience: float = PATIENCE) -> dict[str, float]:
     """When each of these jobs was claimed."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
-        when = {job: line["t"] for line in told(herd.lines(), "claimed") for job, _ in line["jobs"]}
+        when = {job: line["t"] for line in told(processes.lines(), "claimed") for job, _ in line["jobs"]}
         if jobs <= when.keys():
             return when
         await asyncio.sleep(0.1)
@@ -47,19 +47,19 @@ async def claimed(herd: Herd, jobs: set[str], patience: float = PATIENCE) -> dic
 
 async def test_a_submit_wakes_an_idle_process_elsewhere(tmp_path: Path, tell):
     db = tmp_path / "wake.db"
-    with Herd(db, tmp_path) as herd:
-        [idler] = herd.start_all("idle", ["idler"])
+    with PlayerProcesses(db, tmp_path) as processes:
+        [idler] = processes.start_all("idle", ["idler"])
         async with SqliteStore(db) as store:
             client = Client(store)
             await asyncio.sleep(1)
-            before = await usage(herd, idler)
+            before = await usage(processes, idler)
             asked: dict[str, float] = {}
             for _ in range(SUBMITS):
                 began = time.monotonic()
                 asked[await client.submit("noop", queue="wide")] = began
                 await asyncio.sleep(0.03)
-            when = await claimed(herd, set(asked))
-            after = await usage(herd, idler)
+            when = await claimed(processes, set(asked))
+            after = await usage(processes, idler)
         assert idler.finish() == 0, idler.complaint()
     delays = sorted(when[job] - began for job, began in asked.items())
     p50, p90, worst = delays[len(delays) // 2], delays[len(delays) * 9 // 10], delays[-1]
@@ -78,12 +78,12 @@ async def test_a_submit_wakes_an_idle_process_elsewhere(tmp_path: Path, tell):
 
 async def test_an_idle_process_sleeps(tmp_path: Path, tell):
     db = tmp_path / "idle.db"
-    with Herd(db, tmp_path) as herd:
-        [idler] = herd.start_all("idle", ["idler"])
+    with PlayerProcesses(db, tmp_path) as processes:
+        [idler] = processes.start_all("idle", ["idler"])
         await asyncio.sleep(1)
-        before = await usage(herd, idler)
+        before = await usage(processes, idler)
         await asyncio.sleep(count(3, 30))
-        after = await usage(herd, idler)
+        after = await usage(processes, idler)
         assert idler.finish() == 0, idler.complaint()
     passed = after["t"] - before["t"]
     cpu = (after["cpu"] - before["cpu"]) / passed
@@ -101,8 +101,8 @@ async def test_an_idle_process_sleeps(tmp_path: Path, tell):
 async def test_a_stopped_sleeper_holds_no_submitter_up(tmp_path: Path, tell):
     """Its socket fills; whoever submits must not wait for it."""
     db = tmp_path / "deaf.db"
-    with Herd(db, tmp_path) as herd:
-        [idler] = herd.start_all("idle", ["idler"])
+    with PlayerProcesses(db, tmp_path) as processes:
+        [idler] = processes.start_all("idle", ["idler"])
         await asyncio.sleep(1)
         idler.freeze()
         async with SqliteStore(db) as store:
@@ -117,7 +117,7 @@ async def test_a_stopped_sleeper_holds_no_submitter_up(tmp_path: Path, tell):
                     slowest = max(slowest, time.monotonic() - asked)
             took = time.monotonic() - began
             idler.thaw()
-            await claimed(herd, jobs, PATIENCE)
+            await claimed(processes, jobs, PATIENCE)
         assert idler.finish() == 0, idler.complaint()
     tell(f"2000 submits beside a stopped sleeper in {took:.1f} s, slowest {slowest * 1000:.0f} ms; all claimed after")
     assert slowest < 1.0 or not LONG
@@ -125,15 +125,15 @@ async def test_a_stopped_sleeper_holds_no_submitter_up(tmp_path: Path, tell):
 
 async def test_the_dead_leave_no_wake_ups_behind(tmp_path: Path, tell):
     db = tmp_path / "dead.db"
-    with Herd(db, tmp_path) as herd:
-        for idler in herd.start_all("idle", [f"idler{n}" for n in range(4)]):
+    with PlayerProcesses(db, tmp_path) as processes:
+        for idler in processes.start_all("idle", [f"idler{n}" for n in range(4)]):
             idler.kill()
-        [heir] = herd.start_all("idle", ["heir"])
+        [heir] = processes.start_all("idle", ["heir"])
         async with SqliteStore(db) as store:
             client = Client(store)
             await asyncio.sleep(1)
             jobs = {await client.submit("noop", queue="wide") for _ in range(20)}
-            await claimed(herd, jobs)
+            await claimed(processes, jobs)
         assert heir.finish() == 0, heir.complaint()
     left = sorted(p.name for p in tmp_path.glob("dead.db-locks/wake/*"))
     tell(f"left in the wake folder after 4 kills and a clean end: {left}")
@@ -144,19 +144,19 @@ async def test_a_path_longer_than_a_socket_address_is_no_hindrance(tmp_path: Pat
     folder = tmp_path / ("deep" * 30) / ("deeper" * 20)
     folder.mkdir(parents=True)
     db = folder / "wake.db"
-    with Herd(db, tmp_path) as herd:
-        [idler] = herd.start_all("idle", ["idler"])
+    with PlayerProcesses(db, tmp_path) as processes:
+        [idler] = processes.start_all("idle", ["idler"])
         async with SqliteStore(db) as store:
             client = Client(store)
             await asyncio.sleep(1)
-            before = await usage(herd, idler)
+            before = await usage(processes, idler)
             asked = {}
             for _ in range(20):
                 began = time.monotonic()
                 asked[await client.submit("noop", queue="wide")] = began
                 await asyncio.sleep(0.05)
-            when = await claimed(herd, set(asked))
-            after = await usage(herd, idler)
+            when = await claimed(processes, set(asked))
+            after = await usage(processes, idler)
         assert idler.finish() == 0, idler.complaint()
     delays = sorted(when[job] - began for job, began in asked.items())
     tell(f"path of {len(str(db))} bytes: submit to claim p50 {delays[10] * 1000:.1f} ms")

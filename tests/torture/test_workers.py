@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from herd import LONG, count
+from player_processes import LONG, count
 from story import retell
-from worker_hand import LINES, WorkerProcess, ask, live_pids, nobody_left, read_lines, rss, until
 from worker_load import aeffect, alimited, app, effect, limited
+from worker_processes import LINES, WorkerProcess, ask, live_pids, nobody_left, read_lines, rss, until
 
 from daybreak import Client, JobHandle
 from daybreak.core.events import Event, fold
@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 @dataclass
-class Crew:
+class ServerProcesses:
     """Workers of which any may be killed at any time, but for the first: someone must live long enough to see that
     another is gone."""
 
@@ -97,7 +97,7 @@ class Crew:
 
 async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_children_are_killed(folder, tell):
     chance = random.Random(23)
-    crew = Crew(folder, chance)
+    crew = ServerProcesses(folder, chance)
     jobs = []
     began_at = time.monotonic()
     with contextlib.ExitStack() as ending:
@@ -150,7 +150,7 @@ async def test_nothing_is_lost_and_nothing_counts_twice_while_workers_and_childr
 async def test_requests_and_limits_amid_deaths_are_answered_as_promised(folder, tell):
     """People cancel, suspend and resume whatever comes under their hands while limits run out and processes die."""
     chance = random.Random(31)
-    crew = Crew(folder, chance)
+    crew = ServerProcesses(folder, chance)
     jobs: list[JobHandle[int]] = []
     cancelled: dict[str, str] = {}
     asked: Counter[str] = Counter()

@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules beside these tests, here and in children
 
 import worker_tasks
-from worker_hand import LINES, WorkerProcess, nobody_left, read_lines, until
+from worker_processes import LINES, WorkerProcess, nobody_left, read_lines, until
 
 from daybreak import Daybreak, JobHandle
 

@@ -9,7 +9,7 @@ import sys
 import time
 
 from worker_commands import submit, submit_family
-from worker_hand import is_alive, until
+from worker_processes import is_alive, until
 from worker_tasks import app
 
 from daybreak import State

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import worker_printing
-from worker_hand import family, is_alive, read_lines, until
+from worker_processes import family, is_alive, read_lines, until
 from worker_tasks import app, grow, idle, nap, noop, pid
 
 from daybreak import State

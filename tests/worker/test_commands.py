@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from worker_commands import QUICK, all_gone, submit, submit_family
-from worker_hand import is_alive, until
+from worker_processes import is_alive, until
 from worker_tasks import app
 
 from daybreak import JobCancelled, JobFailed

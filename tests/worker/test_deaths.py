@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from worker_hand import is_alive, read_lines, until
+from worker_processes import is_alive, read_lines, until
 from worker_tasks import (
     adie,
     afork_and_come_back,

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import worker_hangs as hangs
-from worker_hand import ask
+from worker_processes import ask
 
 from daybreak import Daybreak, JobFailed
 from daybreak.core.model import JobSpec, Lease, Options

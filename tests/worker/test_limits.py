@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worker_hand import is_alive, until
+from worker_processes import is_alive, until
 from worker_tasks import (
     anap,
     anap_in_time,

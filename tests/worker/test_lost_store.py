@@ -10,7 +10,7 @@ import time
 
 import msgspec
 import pytest
-from worker_hand import read_lines, until
+from worker_processes import read_lines, until
 from worker_stores import meddled
 from worker_tasks import anap, app, nap, noop
 

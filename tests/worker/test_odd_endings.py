@@ -6,7 +6,7 @@ import os
 
 import pytest
 import worker_odd as odd
-from worker_hand import is_alive, until
+from worker_processes import is_alive, until
 from worker_stores import meddled
 
 from daybreak import JobFailed, State

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import worker_traced
-from server_places import place_on
-from worker_hand import WorkerProcess, nobody_left, until
+from server_stores import place_on
+from worker_processes import WorkerProcess, nobody_left, until
 
 from daybreak import State
 from otlp_receiver import receiving

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from worker_hand import ask, is_alive, read_lines, until
+from worker_processes import ask, is_alive, read_lines, until
 from worker_tasks import (
     acount_on,
     alog_much,

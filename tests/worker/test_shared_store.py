@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import worker_crowd
 import worker_new
 import worker_old
 import worker_tasks
-from worker_hand import until
+import worker_urgent_app
+from worker_processes import until
 
 from daybreak import State
 
@@ -18,7 +18,7 @@ OLD, NEW = Path(worker_old.__file__), Path(worker_new.__file__)
 
 @pytest.fixture
 def apps(stage):
-    others = (worker_old.app, worker_new.app, worker_crowd.app)
+    others = (worker_old.app, worker_new.app, worker_urgent_app.app)
     for app in others:
         app.use(stage.url)
     yield
@@ -51,11 +51,11 @@ def test_old_and_new_workers_share_a_store_and_each_runs_the_tasks_it_knows(apps
 
 
 def test_a_hundred_thousand_jobs_of_unknown_tasks_do_not_delay_a_worker(apps, stage):
-    crowd = worker_crowd.foreign.using(priority="critical").submit_many({"n": n} for n in range(100_000))
+    crowd = worker_urgent_app.foreign.using(priority="critical").submit_many({"n": n} for n in range(100_000))
     with worker_tasks.app.worker(processes=1):
         assert worker_tasks.noop.using(priority="background").submit(1).result(timeout="120s") == 1
         assert worker_tasks.noop.map(range(500), timeout="120s") == list(range(500))
-        with worker_crowd.app.worker(processes=1):
+        with worker_urgent_app.app.worker(processes=1):
             assert crowd[0].result(timeout="120s") == 0
             until(lambda: crowd[300].state() is State.COMPLETED, "the others are worked off as well")
             assert worker_tasks.noop.submit(2).result(timeout="120s") == 2

@@ -11,7 +11,7 @@ import time
 
 import pytest
 import worker_around
-from worker_hand import read_lines, until
+from worker_processes import read_lines, until
 from worker_tasks import app, noop
 
 from daybreak import JobFailed, State

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from worker_hand import is_alive, read_lines, until
+from worker_processes import is_alive, read_lines, until
 from worker_stores import meddled
 from worker_tasks import anap, app, auntil_cancelled, nap, noop, stumble_when_held, wait_for_file
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from worker_hand import ask, until
+from worker_processes import ask, until
 from worker_tasks import app
 
 from daybreak import State

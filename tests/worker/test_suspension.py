@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from worker_hand import read_lines, suspend, thaw, until
+from worker_processes import read_lines, suspend, thaw, until
 from worker_tasks import anap, app, atick, hold_the_gil, nap, noop, tick
 
 from daybreak import State

@@ -9,7 +9,7 @@ import os
 import time
 
 import pytest
-from worker_hand import until
+from worker_processes import until
 
 from daybreak import Context, Daybreak, JobFailed, State
 from daybreak.core.errors import NotImportable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from worker_hand import until
+from worker_processes import until
 from worker_stores import meddled
 from worker_tasks import anap, app
 

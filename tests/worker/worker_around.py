@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import SimpleNamespace
 
-from worker_hand import write_line
+from worker_processes import write_line
 
 from daybreak import Context, Daybreak, context
 

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from worker_hand import ask, is_alive, until
+from worker_processes import ask, is_alive, until
 from worker_tasks import app
 
 from daybreak import JobHandle

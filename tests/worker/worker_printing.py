@@ -6,7 +6,7 @@ import atexit
 import sys
 import time
 
-from worker_hand import write_line
+from worker_processes import write_line
 
 from daybreak import Daybreak
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from worker_hand import write_line
+from worker_processes import write_line
 
 from daybreak import Context, Daybreak, Permanent, Retry, Suspend
 

@@ -1,4 +1,4 @@
-"""Stores on servers, each in a place of its own that is gone afterwards."""
+"""Stores on servers, each in its own schema or namespace that is deleted afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hand over workers: starts them as a user does, looks at them and their children by pid, and leaves none behind.
+"""Worker processes: starts them as a user does, inspects them and their children by pid, and leaves none behind.
 
 Every process that is started while a mark stands in the environment carries it, children of children included: whoever
 still has it when the test is over was left behind."""
@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from herd import missing
+from player_processes import missing
 
 from daybreak import Client, Daybreak
 from daybreak.core.units import moment

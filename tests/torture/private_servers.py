@@ -1,4 +1,4 @@
-"""Servers of the test's own, which may be killed, shut down, stopped and started again."""
+"""Private servers of a test, which may be killed, shut down, stopped and started again."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 from postgres_proxy import Proxy
 from redis_servers import private as private_redis
-from worker_hand import family
+from worker_processes import family
 
 PORTS = {"postgresql": 5432, "redis": 6379}
 
 
-class Room:
+class PrivateServer:
     """`server` is a private PostgreSQL or Redis, in which every commit is synced; `goodbye` asks it to end in order."""
 
     def __init__(self, server: Any, goodbye: int) -> None:
@@ -46,11 +46,11 @@ class Room:
 
 
 @contextlib.contextmanager
-def room(kind: str, folder: Path) -> Iterator[Room]:
+def private_server(kind: str, folder: Path) -> Iterator[PrivateServer]:
     if kind == "redis":
         pytest.importorskip("hiredis")
         with private_redis(folder) as server:
-            yield Room(server, signal.SIGTERM)
+            yield PrivateServer(server, signal.SIGTERM)
         return
     pytest.importorskip("psycopg")
     import postgres_private
@@ -58,7 +58,7 @@ def room(kind: str, folder: Path) -> Iterator[Room]:
     flags = postgres_private.FLAGS.replace("fsync=off", "fsync=on")
     assert "fsync=on" in flags
     with mock.patch.object(postgres_private, "FLAGS", flags), postgres_private.private_server() as server:
-        yield Room(server, signal.SIGINT)
+        yield PrivateServer(server, signal.SIGINT)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Tasks that share something, for workers in processes of their own. What began stands in a file of lines."""
+"""Tasks that share resources, for workers in separate processes. Each start is recorded in a file of lines."""
 
 from __future__ import annotations
 

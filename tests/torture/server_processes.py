@@ -1,4 +1,4 @@
-"""Workers and clients on a server, what they are given to do, and who has which of it."""
+"""Workers and clients on a server: starts and kills them, submits their jobs, and finds who holds which job."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from herd import LONG, count
-from worker_hand import WorkerProcess, ask, thaw, until
+from player_processes import LONG, count
 from worker_load import aeffect, app, effect
+from worker_processes import WorkerProcess, ask, thaw, until
 
 from daybreak import Client
 from daybreak.core.model import UNFINISHED, Job, State
@@ -44,7 +44,7 @@ def used(url: str) -> Iterator[None]:
 
 
 @dataclass
-class Crew:
+class ServerProcesses:
     """Workers and clients; none outlives the test."""
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Judges what stores and works say of their jobs when all is over, whatever happened meanwhile."""
+"""Checks what the store and the tasks recorded about their jobs at the end of a test, whatever happened."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from server_crew import name_in
-from worker_hand import read_lines
+from server_processes import name_in
+from worker_processes import read_lines
 
 from daybreak.core.events import Event, fold
 from daybreak.core.model import Job, State

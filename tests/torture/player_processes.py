@@ -1,4 +1,4 @@
-"""The herdsman's side: starts players as real processes, orders, stops and kills them by pid, reads what they told."""
+"""Starts players as real processes, sends them commands, stops and kills them by pid, and reads their log lines."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Player:
                     pipe.close()
 
 
-class Herd:
+class PlayerProcesses:
     """All players of a test; none outlives it."""
 
     def __init__(self, db: Path, folder: Path) -> None:
