@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from herd import count
-from worker_hand import write_line
+from player_processes import count
+from worker_processes import write_line
 
 from daybreak import Context, Daybreak, Resource, Retry
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import httpx
 import pytest
-from herd import count
-from server_places import place_on
-from worker_hand import nobody_left
+from player_processes import count
+from server_stores import place_on
+from worker_processes import nobody_left
 
 from daybreak import Daybreak
 from daybreak.store.protocol import LATEST

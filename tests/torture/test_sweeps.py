@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from herd import count
-from server_rooms import Room, room
+from player_processes import count
+from private_servers import PrivateServer, private_server
 from sweep_load import POINTS, app, point
-from worker_hand import LINES, WorkerProcess, ask, nobody_left, read_lines, until
+from worker_processes import LINES, WorkerProcess, ask, nobody_left, read_lines, until
 
 from daybreak import Client, State
 from daybreak.runs.record import KIND, read_run
@@ -39,7 +39,7 @@ class Scene:
 
     url: str
     folder: Path
-    server: Room | None
+    server: PrivateServer | None
     chance: random.Random
     workers: list[WorkerProcess] = field(default_factory=list)
     commands: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -95,7 +95,7 @@ def scene(request, tmp_path, monkeypatch) -> Iterator[Scene]:
         around.enter_context(nobody_left())
         url, server = f"sqlite:///{tmp_path}/jobs.db", None
         if request.param != "sqlite":
-            server = around.enter_context(room(request.param, tmp_path))
+            server = around.enter_context(private_server(request.param, tmp_path))
             url = server.url
         app.use(url)
         around.callback(app.close)
