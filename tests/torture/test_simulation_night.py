@@ -95,6 +95,7 @@ class Night:
 
     def done(self) -> int:
         """How far it is, which can be seen at any time: every look is kept."""
+        time.sleep(0.05)
         try:
             info = self.app.find_run(NAME).info()
         except RunNotFound:
