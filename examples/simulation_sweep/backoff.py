@@ -35,9 +35,12 @@ class Found(NamedTuple):
 
 def strategies(delay: timedelta, attempts: int) -> Iterator[tuple[str, Retry, bool]]:
     for name, strategy, jitter in (
-        ("constant", "fixed", 0.0), ("exponential", "exponential", 0.0), ("jittered", "jittered", 0.5),
-        ("adaptive", "adaptive", 0.5),
-    ):  # fmt: skip
+        ("constant", "fixed", 0.0),
+        ("exponential", "exponential", 0.0),
+        ("jittered 10 %", "jittered", 0.1),
+        ("jittered 50 %", "jittered", 0.5),
+        ("adaptive 50 %", "adaptive", 0.5),
+    ):
         yield name, Retry(attempts=attempts, delay=delay, strategy=strategy, jitter=jitter, cap=delay * 64), False
     yield "one-slot resource", Retry(attempts=attempts, delay=delay), True
 

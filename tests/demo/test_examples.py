@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from daybreak.adapters.plecs.stand_in import StandIn
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 120
 
@@ -21,11 +23,17 @@ def sweep(tmp_path):
     return tmp_path / "sweep"
 
 
-def run(folder, *words):
+def run(folder, *words, **variables):
     own = {name: value for name, value in os.environ.items() if not name.startswith("DAYBREAK_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
     return subprocess.run(
-        words, cwd=folder, env={**own, "PATH": path}, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        words,
+        cwd=folder,
+        env={**own, "PATH": path, **variables},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
     )
 
 
@@ -57,3 +65,18 @@ def test_a_point_that_fails_is_a_row_of_the_table_and_an_exit_code(sweep):
     assert (ran.returncode, last, len(named)) == (1, "ripple.csv: 36 points, 4 failed", 4)
     assert named[0] == "job 'sweep 0.9 0.5' (simulate) failed (error, attempt 1): ValueError: saturated"
     assert (sweep / "ripple.csv").read_text(encoding="utf-8").count("ValueError: saturated") == 4
+
+
+def test_the_night_of_simulations_writes_its_table_and_goes_on_where_it_was(tmp_path):
+    night = tmp_path / "night"
+    shutil.copytree(ROOT / "examples" / "simulation_sweep", night, ignore=shutil.ignore_patterns("*.db*", "*.csv"))
+    with StandIn() as plecs:
+        ran = run(night, "python", "-W", "error", "overnight.py", "--points", "12", PLECS=plecs.address)
+        assert (ran.returncode, ran.stdout) == (0, "overnight.csv: 12 points, 0 failed\n"), ran.stderr
+        again = run(night, "python", "overnight.py", "--points", "12", PLECS=plecs.address)
+        assert again.returncode == 0
+        assert plecs.simulations == 12
+    with (night / "overnight.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["vin"], row["duty"]) for row in rows[9:11]] == [("10.0", "0.86"), ("11.0", "0.05")]
+    assert float(rows[5]["vout"]) == pytest.approx(10 * 0.5 / 1.02, rel=0.02)

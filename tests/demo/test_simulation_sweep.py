@@ -643,6 +643,19 @@ async def test_the_model_that_was_submitted_is_simulated_whatever_becomes_of_its
     assert volts[6] == pytest.approx(2 * volts[0])
 
 
+async def test_calls_that_fail_at_random_fail_no_task_and_lose_none(make, model):
+    with StandIn(Faults(fail_share=0.25, seed=1)) as stand_in:
+        retry = Retry(attempts=20, delay=timedelta(milliseconds=1), unknown="fail")
+        orchestrator = make(PlecsServer(port=stand_in.port), batch_size=5, retry=retry)
+        ids = [await orchestrator.submit_simulation(request_of(model, Vi=n), use_cache=False) for n in range(40)]
+        async with orchestrator:
+            assert await orchestrator.wait_for_all_tasks(SECONDS)
+        tasks = [await orchestrator.get_task_status(one) for one in ids]
+        assert stand_in.faults.injected > 2
+    assert {task.status for task in tasks} == {TaskStatus.COMPLETED}
+    assert any(task.retry_count for task in tasks)
+
+
 async def test_tasks_and_results_survive_the_process(tmp_path, model):
     path = str(tmp_path / "sims.db")
     with Daybreak(path) as app:
@@ -660,6 +673,19 @@ async def test_tasks_and_results_survive_the_process(tmp_path, model):
         async with orchestrator:
             await orchestrator.wait_for_completion(waiting, SECONDS)
         assert server.calls == [[{"Vi": 8}]]
+
+
+async def test_the_measurement_of_backoff_sees_refusals_and_none_where_jobs_take_turns():
+    import backoff
+
+    named = {name: (retry, turns) for name, retry, turns in backoff.strategies(timedelta(milliseconds=20), 8)}
+    retry, takes_turns = named["one-slot resource"]
+    found = await backoff.measure(5, 0.01, retry, takes_turns=takes_turns)
+    assert (found.refused_at_first, found.calls) == (0, 5)
+    retry, takes_turns = named["jittered 50 %"]
+    found = await backoff.measure(5, 0.3, retry, takes_turns=takes_turns)
+    assert found.refused_at_first > 0
+    assert found.calls > 5
 
 
 def test_the_layer_has_every_name_of_the_article_and_its_code():
