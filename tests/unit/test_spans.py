@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -183,3 +184,14 @@ def test_the_environment_decides_whether_the_sdk_is_set_up(env, wanted, monkeypa
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert sdk.is_wanted("traces") is wanted
+
+
+def test_without_the_sdk_jobs_run_untraced_and_the_log_says_what_to_install(monkeypatch, caplog):
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "console")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
+    sdk.set_up_traces()
+    sdk.set_up_metrics()
+    assert caplog.text.count("pip install 'daybreak[otel]'") == 2
+    assert not submit_spans.is_on()

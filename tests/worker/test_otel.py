@@ -87,6 +87,56 @@ def test_a_request_and_all_that_follows_from_it_is_one_trace(url, tmp_path):
         assert run.attributes["daybreak.worker"] == found["run dies_once 2"].attributes["daybreak.worker"]
 
 
+IN_ONE_PROCESS = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from daybreak import Daybreak
+
+exporter, provider, app = InMemorySpanExporter(), TracerProvider(), Daybreak("memory://")
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+
+@app.task
+def inner() -> None:
+    pass
+
+@app.task
+def outer() -> None:
+    with trace.get_tracer("user").start_as_current_span("mine"):
+        inner.submit()
+
+@app.task
+async def beside() -> None:
+    await inner.asubmit()
+
+with trace.get_tracer("user").start_as_current_span("request"):
+    outer.submit()
+    beside.submit_many([{}, {}])
+app.work()
+spans = exporter.get_finished_spans()
+names = {span.context.span_id: span.name for span in spans}
+for line in sorted(f"{span.name} < {names[span.parent.span_id] if span.parent else ''}" for span in spans):
+    print(line)
+print(len({span.context.trace_id for span in spans}))
+"""
+
+
+def test_in_one_process_jobs_that_submit_jobs_are_one_trace(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", IN_ONE_PROCESS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "mine < run outer", "request < ",
+        *["run beside < submit beside"] * 2, *["run inner < submit inner"] * 3, "run outer < submit outer",
+        "submit beside < request", "submit inner < mine", *["submit inner < run beside"] * 2, "submit outer < request",
+        *["wait beside < submit beside"] * 2, *["wait inner < submit inner"] * 3, "wait outer < submit outer",
+        "1",
+    ]  # fmt: skip
+
+
 def test_the_attempt_of_a_killed_worker_has_its_span_too(tmp_path):
     url = f"sqlite:///{tmp_path}/jobs.db"
     with using(url), receiving() as receiver:

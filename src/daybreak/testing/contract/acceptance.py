@@ -34,7 +34,7 @@ class Acceptance:
             "report", args=b'{"n":1}', queue="mail", version=3, priority=2, by="ann", run_at=(NOON + HOUR).astimezone(
                 elsewhere
             ), key="k", unique="u", on_conflict="raise", run="sweep", owner="ann", tags=("a", "b"),
-            meta={"für": "später"}, timeout=MINUTE, expires_in=HOUR, keep_failed=None,
+            meta={"für": "später"}, trace="00-1-2-01", timeout=MINUTE, expires_in=HOUR, keep_failed=None,
             retry=Retry(strategy="linear", attempts=9, transient=("Flaky",)),
         )  # fmt: skip
         await store.insert([said], now=NOON)
@@ -50,6 +50,12 @@ class Acceptance:
         job = await accept(store, args=args)
         assert (await get_job(store, job)).spec.args == args
         assert (await claim_one(store)).spec.args == args
+
+    async def test_a_job_carries_its_trace_to_whoever_runs_it(self, store: Store) -> None:
+        trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        job = await accept(store, trace=trace)
+        assert (await get_job(store, job)).spec.trace == trace
+        assert (await claim_one(store)).spec.trace == trace
 
     async def test_jobs_with_different_options_keep_their_own(self, store: Store) -> None:
         short = await accept(store, timeout=SECOND)

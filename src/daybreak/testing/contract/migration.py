@@ -69,7 +69,9 @@ def changed(moved: Moved, **said: Any) -> Moved:
 
 class Migration:
     async def test_a_job_that_ended_stays_as_it_was(self, store: Store) -> None:
-        job = await accept(store, tags=("a",), meta={"b": "c"}, owner="ann", run="r", keep_completed=2 * DAY)
+        job = await accept(
+            store, tags=("a",), meta={"b": "c"}, trace="00-1-2-01", owner="ann", run="r", keep_completed=2 * DAY
+        )
         await run_one(store, Done(b"42"), now=NOON + SECOND)
         moved = await uprooted(store, job)
         await adopted(store, moved)

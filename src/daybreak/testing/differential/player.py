@@ -291,7 +291,7 @@ class Player:
             id=name, task=sketch.task[0], version=sketch.task[1], args=name.encode(), queue=sketch.queue, by="carl",
             priority=sketch.priority, options=sketch.options, key=key, digest=digest, unique=unique,
             on_conflict=on_conflict, unique_while=waiting or "unfinished", code="" if key is None else f"code-{name}",  # type: ignore[arg-type]
-            owner=owner, run=run, tags=tags, meta={"m": "1"} if tags else {},
+            owner=owner, run=run, tags=tags, meta={"m": "1"} if tags else {}, trace="00-1-2-01" if tags else None,
             delay=None if sketch.run_in is not None else sketch.delay,
             run_at=None if sketch.run_in is None else self._now + sketch.run_in,
         )  # fmt: skip
