@@ -7,7 +7,17 @@ from dataclasses import dataclass
 import pytest
 
 from daybreak import BadInput, Daybreak
+from daybreak.client.client import Client
+from daybreak.client.store_migration import Mover
+from daybreak.core.model import Done, State
 from daybreak.errors import RunBusy, RunChanged, RunNotFound, RunTimeout, TooLarge
+from daybreak.policy.settle import settle
+from daybreak.runs.designs import design_of
+from daybreak.runs.run_info import all_runs
+from daybreak.runs.submission import Submission
+from daybreak.store.protocol import Claim, Exchange
+from daybreak.stores.memory import MemoryStore
+from daybreak.system.ports import RealWorld
 
 GRID = {"vin": [10, 12, 24], "duty": [0.25, 0.5]}
 
@@ -314,3 +324,38 @@ def test_options_that_the_run_decides_are_refused(app, simulate, option):
 def test_a_misspelt_option_is_named(app, simulate):
     with pytest.raises(BadInput, match="did you mean 'priority'"):
         app.sweep(simulate, {"vin": [1]}, name="overnight", priorty="low")
+
+
+# -- other stores ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_moves_to_another_store_with_its_jobs(app, simulate):
+    source, target = MemoryStore(), MemoryStore()
+    design = design_of({"vin": [1, 2, 3]})
+
+    async def submit(store, **options):
+        return await Submission(Client(store), simulate, design, "overnight", options={}, **options).run()
+
+    await submit(source)
+    await submit(source, fresh=True)
+    leases = (await source.exchange(Exchange(claim=Claim(worker="w", limit=2)))).leases
+    await source.exchange(Exchange(settle=[settle(lease, Done(b"1"), chance=0.5, by="w") for lease in leases]))
+    await Mover(source, target, RealWorld(), by="ann").run()
+    assert await source.records("run") == await source.records("active run") == []
+    [info] = await all_runs(Client(target))
+    assert (info.epoch, info.total, info.jobs[State.COMPLETED], info.jobs[State.QUEUED]) == (2, 3, 2, 1)
+    assert len(await target.records("active run")) == 1
+    await submit(target)  # every point is known
+    assert sum((await Client(target).count(run="overnight#2")).values()) == 3
+
+
+async def test_a_run_of_which_jobs_stay_behind_is_kept_in_both_stores(app, simulate):
+    source, target = MemoryStore(), MemoryStore()
+    for queue in ("sims", "mail"):
+        design = design_of({"vin": [1, 2, 3]})
+        await Submission(Client(source), simulate, design, queue, options={"queue": queue}).run()
+    [lease] = (await source.exchange(Exchange(claim=Claim(worker="w", limit=1, queues=("sims",))))).leases
+    await Mover(source, target, RealWorld(), by="ann", queue="sims").run(wait=False)
+    assert [record.name for record in await source.records("run")] == ["mail", "sims"]
+    assert [record.name for record in await target.records("run")] == ["sims"]
+    assert lease.spec.run == "sims"

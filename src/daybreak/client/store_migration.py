@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from daybreak.core.errors import BadInput
@@ -30,6 +32,7 @@ STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # before the first job that needs them. All other records describe the old store and stay: sessions, sign-in codes,
 # answers under idempotency keys and the audit of its server, and its trends (kinds that begin with `trend`).
 KINDS: Final = ("queue", "resource", "declared resource", "token")
+RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the jobs of the run
 
 
 @dataclass
@@ -41,6 +44,13 @@ class Report:
     settings: int = 0
     running: int = 0
     held_back: dict[str, str] = field(default_factory=dict)
+
+
+class _Run(Struct, frozen=True):
+    """What a move needs to know of a run (`runs/record.py`)."""
+
+    queue: str = "default"
+    epoch: int = 1
 
 
 class Mover:
@@ -82,6 +92,7 @@ class Mover:
             if self.report.moved + self.report.known > before:
                 continue
             if not self._undropped and not (wait and (self.report.running or await self._has_waiting())):
+                await self._drop_moved_runs()
                 return self.report
             await self._world.sleep(POLL_INTERVAL)
 
@@ -106,6 +117,38 @@ class Mover:
                 if kind != "queue" or self._queue in (None, record.name)
             ]
             self.report.settings += sum(answer is not None for answer in await self._target.put(puts)) if puts else 0
+        await self._copy_runs()
+
+    async def _copy_runs(self) -> None:
+        """Copy the runs before their first job is moved. A run that the target already has stays as it is."""
+        runs = await self._runs()
+        for kind in RUN_KINDS:
+            puts = [
+                Put(kind=kind, name=record.name, value=record.value, expect=0)
+                for record in await self._source.records(kind)
+                if record.name in runs
+            ]
+            if puts:
+                await self._target.put(puts)
+
+    async def _drop_moved_runs(self) -> None:
+        """Delete the runs of which no job is left in the source."""
+        for name, (run, revision) in (await self._runs()).items():
+            labels = [name, *(f"{name}#{epoch}" for epoch in range(2, run.epoch + 1))]
+            counts = [await self._source.count(Filter(run=label)) for label in labels]
+            if any(counts) or not await self._target.records("run", name):
+                continue
+            await self._source.put([
+                Put(kind="run", name=name, value=None, expect=revision), Put(kind="active run", name=name, value=None),
+            ])  # fmt: skip
+
+    async def _runs(self) -> dict[str, tuple[_Run, int]]:
+        """The runs that are to be moved, each with the revision of its record."""
+        found = {
+            record.name: (msgspec.json.decode(record.value, type=_Run), record.revision)
+            for record in await self._source.records("run")
+        }
+        return {name: run for name, run in found.items() if self._queue in (None, run[0].queue)}
 
     # -- suspend -------------------------------------------------------------------------------------------------------
 
