@@ -4,12 +4,14 @@ names; and what the tests of the original project promise, for this layer."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import itertools
 import logging
 import os
 import sys
 import threading
+import weakref
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -245,6 +247,16 @@ def test_feature_3_a_batch_is_no_longer_than_asked(orchestrator, model):
         orchestrator.get_next_batch(0)
 
 
+def test_a_task_that_was_taken_and_dropped_is_kept_by_nobody(orchestrator, model):
+    orchestrator.submit(request_of(model))
+    task = orchestrator.get_next_task()
+    assert len(orchestrator._selection.held) == 1
+    lease = weakref.ref(task.lease)
+    del task
+    gc.collect()
+    assert (len(orchestrator._selection.held), lease()) == (0, None)  # so its lease ends, and it is queued again
+
+
 def test_feature_3_the_executor_makes_one_call_and_keeps_the_order(orchestrator, model):
     server = Server()
     for volts in (12.0, 24.0, 48.0):
@@ -286,6 +298,7 @@ def test_feature_4_the_life_of_a_task(make, model):
     assert done.execution_time == (done.completed_at - done.started_at).total_seconds()
     assert done.result.success
     assert orchestrator.get_task("nobody") is None
+    assert orchestrator.report_progress("nobody", 50) is False
     with pytest.raises(BadInput, match="was not taken here"):
         orchestrator.execute_task(done)
 
@@ -340,8 +353,8 @@ async def test_feature_4_the_route_has_nine_fields_and_404_for_others(tmp_path, 
         headers = {"Authorization": f"Bearer {token}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://server", headers=headers) as http:
             queued = (await http.get(f"/api/tasks/{task_id}")).json()
-            await asyncio.to_thread(orchestrator.get_next_task)
-            await asyncio.to_thread(orchestrator.report_progress, task_id, 67.5)
+            task = await asyncio.to_thread(orchestrator.get_next_task)
+            assert await asyncio.to_thread(orchestrator.report_progress, task.task_id, 67.5)
             running = (await http.get(f"/api/tasks/{task_id}")).json()
             assert [(await http.get(f"/api/tasks/{one}")).status_code for one in ("abc123", other.id)] == [404, 404]
             assert (await http.get(f"/api/tasks/{task_id}", headers={"Authorization": "Bearer x"})).status_code == 401

@@ -2,8 +2,9 @@
 
 priorities    four levels, and their numbers     tasks      a request, a task, its result
 orchestrator  submit, take, run, wait, cancel    batches    tasks of one model in one call
-plecs_server  the simulator                      callbacks  who is told what
-reuse         results that are there already     routes     GET /api/tasks/{task_id}
+selection     which tasks are next               callbacks  who is told what
+dispatcher    runs batches in the background     reuse      results that are there already
+plecs_server  the simulator                      routes     GET /api/tasks/{task_id}
 
 Nothing here queues, times or counts tasks: that is done by the store, for all processes together.
 """

@@ -10,7 +10,7 @@ from msgspec import Struct
 from daybreak.core.errors import JobNotFound
 from daybreak.server.problems import NOT_FOUND, Problem
 from daybreak.server.routing import Call, Routes, may
-from orchestration.orchestrator import PREFIX
+from orchestration.selection import PREFIX
 from orchestration.tasks import SimulationTask, task_of
 
 routes = Routes("simulations", prefix="/api")

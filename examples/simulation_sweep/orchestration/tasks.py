@@ -11,7 +11,7 @@ from functools import total_ordering
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from daybreak import JobInfo, State
+from daybreak import BadInput, JobInfo, State
 from orchestration.priorities import TaskPriority, task_priority
 
 if TYPE_CHECKING:
@@ -96,6 +96,12 @@ class SimulationTask:
     model: str = ""  # the pinned copy
     use_cache: bool = True
     lease: LeaseHandle | None = field(default=None, repr=False)
+
+    def taken(self) -> LeaseHandle:
+        """The right to run it, of whoever took it."""
+        if self.lease is None:
+            raise BadInput(f"task {self.task_id} was not taken here: get_next_task() and get_next_batch() take tasks")
+        return self.lease
 
     @property
     def id(self) -> str:

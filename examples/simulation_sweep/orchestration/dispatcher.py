@@ -1,0 +1,123 @@
+"""The dispatcher: takes batches and runs them, one at a time. It never waits for a task that failed: retries and their
+delays are in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, Final
+
+from daybreak import BadInput, LeaseLost, Transient
+from daybreak.core.errors import WrongState
+from orchestration.batches import BatchSimulationExecutor
+from orchestration.callbacks import Callbacks
+from orchestration.reuse import ResultReuse
+from orchestration.selection import PREFIX, Selection
+from orchestration.tasks import SimulationResult, SimulationTask
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY: Final = 0.1  # seconds; for retries that fall due, and tasks of other processes
+TRANSIENT: Final = (Transient, ConnectionError, TimeoutError, OSError)
+
+
+class Dispatcher:
+    """Runs in the background of the app. Results come from `reuse` where they are there already."""
+
+    def __init__(self, selection: Selection, callbacks: Callbacks, reuse: ResultReuse) -> None:
+        self.executor: BatchSimulationExecutor | None = None
+        self.is_processing = False
+        self._selection = selection
+        self._callbacks = callbacks
+        self._reuse = reuse
+        self._running: Future[None] | None = None
+        self._is_stopping = False
+
+    def start(self) -> None:
+        self.ready_executor()
+        if self._running is None:
+            self._is_stopping = False
+            self._running = self._selection.app.portal.spawn(self._run())
+
+    def stop(self) -> Future[None] | None:
+        """Ends when the batch that runs has ended. Whatever waits stays in the store."""
+        self._is_stopping = True
+        running, self._running = self._running, None
+        return running
+
+    def ready_executor(self) -> BatchSimulationExecutor:
+        if self.executor is None:
+            raise BadInput("no PLECS server: SimulationOrchestrator(server), or set_plecs_server(server)")
+        return self.executor
+
+    async def _run(self) -> None:
+        was_empty = True
+        # Taking starts the services of the store in this process: what another one left when it died comes back.
+        await self._selection.app.queue(f"{PREFIX}none").atake()
+        while not self._is_stopping:
+            try:
+                batch = await self._selection.take(self.ready_executor().batch_size)
+                if batch:
+                    was_empty = False
+                    await self._run_batch(batch)
+                    continue
+            except Exception:
+                logger.exception("the dispatcher goes on")
+            if not was_empty:
+                was_empty = True
+                self._callbacks.emit("on_queue_empty")
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _run_batch(self, batch: list[SimulationTask]) -> None:
+        self.is_processing = True
+        try:
+            self._callbacks.emit("on_batch_started", batch)
+            results: list[SimulationResult] = []
+            for part in _parts([task for task in batch if not await self._reused(task)]):
+                results += await self._run_part(part)
+            self._callbacks.emit("on_batch_completed", batch, results)
+        finally:
+            self.is_processing = False
+
+    async def _run_part(self, part: list[SimulationTask]) -> list[SimulationResult]:
+        try:
+            results = await asyncio.to_thread(self.ready_executor().execute_batch, part)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome of these tasks
+            for task in part:
+                await fail(task, error)
+            return []
+        for task, result in zip(part, results, strict=True):
+            if result.error is not None:
+                await fail(task, result.error)
+                continue
+            if task.use_cache:
+                self._reuse.put(task.result_key, result)
+            await settle(task.taken().acomplete(result.stored()))
+        return results
+
+    async def _reused(self, task: SimulationTask) -> bool:
+        found = self._reuse.get(task.result_key) if task.use_cache else None
+        if found is None:
+            return False
+        stored = {**found.stored(), "cached": True, "metadata": dict(task.request.metadata)}
+        await settle(task.taken().acomplete(stored))
+        return True
+
+
+async def fail(task: SimulationTask, error: Exception) -> None:
+    await settle(task.taken().afail(error, permanent=not isinstance(error, TRANSIENT)))
+
+
+async def settle(outcome: Coroutine[Any, Any, None]) -> None:
+    """Report an outcome. A task that was cancelled meanwhile has its own: this one is dropped."""
+    with contextlib.suppress(LeaseLost, WrongState):
+        await outcome
+
+
+def _parts(tasks: list[SimulationTask]) -> list[list[SimulationTask]]:
+    """First attempts together, and each retry alone: a task that brings PLECS down must not take others with it."""
+    first = [task for task in tasks if task.retry_count == 0]
+    return ([first] if first else []) + [[task] for task in tasks if task.retry_count > 0]
