@@ -31,6 +31,7 @@ from daybreak.runs.designs import Design, design_of
 from daybreak.runs.grid_text import parse_grid
 from daybreak.runs.record import check_run_name
 from daybreak.runs.run import Run
+from daybreak.runs.run_info import RunInfo
 from daybreak.runs.submission import SweepPlan
 from daybreak.worker.child.command_template import CommandTemplate
 from daybreak.worker.child.sweep_points import OWN, TASK, prepare_folder
@@ -313,17 +314,29 @@ class _Sweep:
         settings: dict[str, Any] = {"queues": [self._queue], "processes": self._options.jobs, "grace": GRACE}
         try:
             with _quiet_logs(), self._app.worker(**settings):
-                info = run.wait(progress=is_shown)
+                info = self._waited(run, is_shown=is_shown)
         except KeyboardInterrupt:
-            return self._say_stopped(run)
+            info = run.info()
+            if not info.is_over:
+                return self._say_stopped(info)
         if self._options.as_json:
             say_json(info.as_dict())
         else:
             say_end(info)
         return exit_code(info)
 
-    def _say_stopped(self, run: Run) -> int:
-        info = run.info()
+    def _waited(self, run: Run, *, is_shown: bool) -> RunInfo:
+        try:
+            found: RunInfo = self._app.portal.run(run.await_(progress=is_shown))
+        except KeyboardInterrupt:
+            grace = f"{GRACE.total_seconds():g} s"
+            tell(
+                f"Stopping: points that run may end within {grace}. Ctrl-C again stops them now; they run again later."
+            )
+            raise
+        return found
+
+    def _say_stopped(self, info: RunInfo) -> int:
         again = " ".join(["daybreak", *(shlex.quote(word) for word in sys.argv[1:])])
         ended = f"{number(info.done)} of {counted(info.total, 'point')} have ended"
         tell(f"Stopped: {ended}. Nothing is lost. Continue with:")

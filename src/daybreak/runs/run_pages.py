@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from daybreak.api.app_files import AppFiles
 from daybreak.api.job_info import info_of
 from daybreak.api.views.scalars import finite
 from daybreak.client.client import Client
@@ -15,6 +16,7 @@ from daybreak.runs.record import KIND, RunRecord, label_of
 from daybreak.runs.result_rows import Row, row_of
 from daybreak.runs.run_info import RunInfo, counts_of, frozen_counts, info_of_run
 from daybreak.tasks.registry import Program
+from daybreak.values.file import File
 
 
 async def page_of_runs(
@@ -44,11 +46,16 @@ async def _info(client: Client, name: str, run: RunRecord) -> RunInfo:
     return info_of_run(name, run, counts, reasons)
 
 
-async def page_of_rows(client: Client, label: str, limit: int, cursor: str | None) -> tuple[list[Row], str | None]:
-    """Rows of a run, the latest point first, and the cursor of the next page."""
+async def page_of_rows(
+    client: Client, files: AppFiles, label: str, limit: int, cursor: str | None
+) -> tuple[list[Row], str | None]:
+    """Rows of a run, the latest point first, and the cursor of the next page. Large results come from `files`."""
     page = await client.find(limit=limit, cursor=cursor, run=label)
-    program = Program()
-    return [json_row(row_of(info_of(job, program))) for job in page.jobs], page.cursor
+    program, rows = Program(), []
+    for job in page.jobs:
+        whole, decode = await files.whole(job)
+        rows.append(json_row(row_of(info_of(whole, program, decode))))
+    return rows, page.cursor
 
 
 def json_row(row: Row) -> Row:
@@ -58,6 +65,8 @@ def json_row(row: Row) -> Row:
 
 
 def _plain(value: object) -> Any:
+    if isinstance(value, File):
+        return {"name": value.name, "sha256": value.digest, "size": value.size}
     if isinstance(value, (set, frozenset)):
         return sorted(value, key=str)
     return str(value)

@@ -11,11 +11,11 @@ from daybreak.cli import completions
 from daybreak.cli.options import NAME, PRIORITY, as_json
 from daybreak.cli.output import say, say_json
 from daybreak.cli.root import store_options
+from daybreak.cli.runs.found import find_run
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.model import UNFINISHED, WAITING, State
 from daybreak.core.text import counted, priority_name, safe
-from daybreak.runs.client_runs import find_run
 from daybreak.runs.run import Run
 
 _name = click.argument("name", type=NAME, shell_complete=completions.runs)

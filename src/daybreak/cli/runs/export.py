@@ -16,12 +16,12 @@ from daybreak.cli.options import NAME, Place
 from daybreak.cli.output import note, tell
 from daybreak.cli.root import store_options
 from daybreak.cli.runs.command_rows import readable_rows
+from daybreak.cli.runs.found import find_run
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.config import here
 from daybreak.core.errors import BadInput
 from daybreak.core.text import counted, safe
-from daybreak.runs.client_runs import find_run
 from daybreak.runs.result_rows import Row
 from daybreak.runs.run_pages import json_row
 from daybreak.runs.tables import replaced, write_csv, write_parquet

@@ -11,11 +11,11 @@ from daybreak.cli import completions
 from daybreak.cli.options import NAME, as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.root import store_options
+from daybreak.cli.runs.found import find_run
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.model import State
 from daybreak.core.text import ago, bar, counted, first_line, lasted, local, number, percent, priority_name, safe
-from daybreak.runs.client_runs import find_run
 from daybreak.runs.run_info import RunInfo
 from daybreak.worker.child.sweep_points import TASK
 

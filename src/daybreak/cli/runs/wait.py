@@ -12,12 +12,12 @@ from daybreak.cli.errors import Exit
 from daybreak.cli.options import DURATION, NAME, as_json
 from daybreak.cli.output import say, say_json
 from daybreak.cli.root import store_options
+from daybreak.cli.runs.found import find_run
 from daybreak.cli.runs.show import next_step, points_text
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.model import State
 from daybreak.core.text import lasted, safe
-from daybreak.runs.client_runs import find_run
 from daybreak.runs.run_info import RunInfo
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from daybreak.core.errors import RunNotFound
-from daybreak.runs.client_runs import find_run
+from daybreak.runs.client_runs import ClientSessions, Place, find_run
 from daybreak.runs.record import label_of, split_label
 from daybreak.runs.run import Run
 from daybreak.runs.run_info import RunInfo
@@ -41,7 +41,8 @@ async def list_run_rows(call: Call[RunQuery, None]) -> Any:
     _, info = await _found(call)
     _, epoch = split_label(call.path["name"])
     label = info.label if epoch is None else label_of(info.name, epoch)
-    rows, cursor = await page_of_rows(await call.client(), label, call.query.limit, call.query.cursor)
+    client, files = await call.client(), ClientSessions(await call.client(), _files(call)).files
+    rows, cursor = await page_of_rows(client, files, label, call.query.limit, call.query.cursor)
     return {"rows": rows, "cursor": cursor}
 
 
@@ -109,7 +110,7 @@ async def delete_run(call: Call[RunDelete, None]) -> Any:
 async def _found(call: Call[Any, Any]) -> tuple[Run, RunInfo]:
     """The run of the path and its figures, if the caller may use its queue."""
     try:
-        run = await find_run(await call.client(), call.path["name"])
+        run = await find_run(await call.client(), call.path["name"], _files(call))
     except RunNotFound:
         if call.caller.queues is None:
             raise
@@ -118,6 +119,12 @@ async def _found(call: Call[Any, Any]) -> tuple[Run, RunInfo]:
     info = await run.ainfo()
     call.check_queue(info.queue)
     return run, info
+
+
+def _files(call: Call[Any, Any]) -> Place:
+    """Where the contents of files are."""
+    settings = call.server.app.settings
+    return settings.files, settings.url
 
 
 def _changed(info: RunInfo, n: int) -> dict[str, Any]:
