@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from daybreak.api.alerts import read_alerts
-from daybreak.api.views.alert import alert_text, alerts_view
+from daybreak.api.views.alert import alerts_view
 from daybreak.cli.options import as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_table
 from daybreak.cli.root import store_options
@@ -13,7 +13,7 @@ from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.text import ago, safe
 from daybreak.core.units import moment
-from daybreak.policy.alerts import BY_NAME, Alert, AlertState
+from daybreak.policy.alerts import BY_NAME, Alert, AlertState, alert_text
 
 
 @click.command(name="alerts", short_help="Show which alerts are raised, and what to do.")
@@ -21,8 +21,8 @@ from daybreak.policy.alerts import BY_NAME, Alert, AlertState
 def command(as_json: bool) -> int:
     """Show which alerts are raised, since when, and what to do about each.
 
-    Workers and servers look every 15 seconds. Thresholds, and where notices go, stand in the table [alerts] of
-    daybreak.toml. The exit code is 1 while an alert is critical.
+    Workers and servers check every 15 seconds. The table [alerts] of daybreak.toml sets the thresholds, and where
+    notices are sent. The exit code is 1 while an alert is critical.
 
     Examples:
       daybreak alerts
@@ -43,14 +43,14 @@ async def _show(client: Client, *, as_json: bool) -> int:
         say_json(alerts_view(state))
         return code
     if state.looked_at is None:
-        say("Nobody has looked yet: alerts are watched by workers and by daybreak serve.")
+        say("Not checked yet: start a worker or daybreak serve, which check the alerts.")
         return 0
     now = moment(client.wall())
     if raised:
         _say_alerts(raised, client)
     else:
         say("No alert is raised.")
-    say(f"Looked at {ago(state.looked_at, now)}.")
+    say(f"Checked {ago(state.looked_at, now)}.")
     _say_failed_deliveries(state)
     return code
 

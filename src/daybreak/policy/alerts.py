@@ -17,7 +17,7 @@ LEVELS: Final[tuple[Level, ...]] = ("ok", "warning", "critical")
 
 MIN_OPERATIONS: Final = 20  # a share of fewer operations says nothing
 LEAVE_BELOW: Final = 0.8  # a level is left only below this share of its threshold
-CALM_LOOKS: Final = 2  # and only after so many looks in a row
+CALM_CHECKS: Final = 2  # and only after this many checks in a row
 MAX_ALERTS: Final = 500  # alerts that are kept; more are not watched
 FORGET_AFTER: Final = timedelta(days=7)  # an alert that has been ok for so long is forgotten
 MAX_NOTICES: Final = 100  # notices that are kept, with how their delivery went
@@ -31,49 +31,51 @@ class Threshold(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One thing that is watched. `unit` says how to show its values; `advice` says what to do, with {subject}."""
+    """One watched value. `unit` says how to show it; `text` is the sentence of an alert, with {value} and {subject};
+    `advice` says what to do, with {subject}."""
 
     name: str
     unit: Literal["jobs", "seconds", "share"]
-    about: str
+    text: str
     advice: str
     threshold: Threshold
 
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
-        name="depth", unit="jobs", about="jobs wait in queue {subject}",
+        name="depth", unit="jobs", text="{value} jobs wait in queue {subject}",
         advice="start more workers, or see what waits: daybreak jobs --queue {subject} --state queued",
         threshold=Threshold(100, 500),
     ),
     Rule(
-        name="average_wait", unit="seconds", about="jobs of queue {subject} wait on average before they start",
+        name="average_wait", unit="seconds", text="jobs of queue {subject} wait {value} on average before they start",
         advice="start more workers, or see what is slow: daybreak stats {subject}", threshold=Threshold(30, 120),
     ),
     Rule(
-        name="timeout_rate", unit="share", about="attempts of queue {subject} run into their time limit",
+        name="timeout_rate", unit="share", text="{value} of the attempts of queue {subject} exceed their time limit",
         advice="see them: daybreak jobs --queue {subject} --state failed --reason timeout",
         threshold=Threshold(0.05, 0.15),
     ),
     Rule(
-        name="failure_rate", unit="share", about="attempts of queue {subject} end in failure for good",
+        name="failure_rate", unit="share", text="{value} of the attempts of queue {subject} fail permanently",
         advice="see the errors: daybreak jobs --queue {subject} --state failed", threshold=Threshold(0.10, 0.25),
     ),
     Rule(
-        name="retry_failures", unit="share", about="retries of queue {subject} fail",
+        name="retry_failures", unit="share", text="{value} of the retries of queue {subject} fail",
         advice="see the errors: daybreak jobs --queue {subject} --state failed", threshold=Threshold(0.10, 0.25),
     ),
     Rule(
-        name="no_worker", unit="seconds", about="jobs of queue {subject} wait, and no live worker serves the queue",
+        name="no_worker", unit="seconds",
+        text="jobs of queue {subject} have waited for {value}, and no live worker serves the queue",
         advice="start one: daybreak worker TARGET --queues {subject}", threshold=Threshold(None, 60),
     ),
     Rule(
-        name="oldest_wait", unit="seconds", about="is how long the oldest job of queue {subject} has waited",
+        name="oldest_wait", unit="seconds", text="the oldest job of queue {subject} has waited for {value}",
         advice="see it: daybreak jobs --queue {subject} --state queued --limit 1", threshold=Threshold(3600, 6 * 3600),
     ),
     Rule(
-        name="lock_held", unit="seconds", about="is how long lock {subject} has been held while others wait",
-        advice="see who holds it: daybreak locks; take it away: daybreak locks release {subject} --force",
+        name="lock_held", unit="seconds", text="lock {subject} has been held for {value} while others wait",
+        advice="see who holds it: daybreak locks; release it by force: daybreak locks release {subject} --force",
         threshold=Threshold(3600, 4 * 3600),
     ),
 )  # fmt: skip
@@ -81,7 +83,7 @@ BY_NAME: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
 
 
 class Figure(Struct, frozen=True):
-    """What was measured of one subject: a queue or a lock. `value` of None: too little was seen to judge."""
+    """The measured value of one subject: a queue or a lock. A `value` of None means that there is too little data."""
 
     rule: str
     subject: str
@@ -89,7 +91,7 @@ class Figure(Struct, frozen=True):
 
 
 class Alert(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state of one rule for one subject. `calm` counts the looks in a row in which a lower level would do."""
+    """The state of one rule for one subject. `calm` counts the checks in a row whose value is below the level."""
 
     rule: str
     subject: str
@@ -100,8 +102,8 @@ class Alert(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change of level, to be told once. `undelivered` names the sinks that have not got it yet; `error` is why the
-    latest delivery failed, after which it is not tried again."""
+    """One change of level, to be delivered once. `undelivered` names the sinks that have not got it yet; `errors` says
+    for each sink why the delivery failed; it is not tried again."""
 
     id: str
     rule: str
@@ -124,7 +126,7 @@ class AlertState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notices: tuple[Notice, ...] = ()
     made: int = 0  # notices so far, which numbers them
     looked_at: datetime | None = None
-    holder: str = ""  # the watch that looks
+    holder: str = ""  # the active watch
 
 
 Thresholds = Mapping[tuple[str, str | None], Threshold]  # of a rule and a subject, or of a rule for all subjects
@@ -141,7 +143,7 @@ def threshold_of(thresholds: Thresholds, rule: str, subject: str) -> Threshold:
 def judge(
     state: AlertState, figures: Iterable[Figure], now: datetime, *, thresholds: Thresholds, sinks: tuple[str, ...]
 ) -> AlertState:
-    """The state after a look. Alerts whose subject has no figure count as ok."""
+    """The state after a check. Alerts whose subject has no figure count as ok."""
     known = {(alert.rule, alert.subject): alert for alert in state.alerts}
     seen: dict[tuple[str, str], Figure] = {(figure.rule, figure.subject): figure for figure in figures}
     alerts: list[Alert] = []
@@ -174,15 +176,15 @@ def judge(
 
 def _next(alert: Alert, value: float | None, threshold: Threshold, now: datetime) -> Alert:
     if value is None:
-        return alert  # too little was seen: the alert stays what it is
+        return alert  # too little data: the alert stays as it is
     reached = _level(value, threshold, 1.0)
     if LEVELS.index(reached) > LEVELS.index(alert.level):
         return replace(alert, level=reached, value=value, since=now, calm=0)
-    # It goes down only once the value is clearly below, and only after several looks.
+    # The level falls only if the value is clearly below the threshold, in several checks in a row.
     held = _level(value, threshold, LEAVE_BELOW)
     if LEVELS.index(held) >= LEVELS.index(alert.level):
         return replace(alert, value=value, calm=0)
-    if alert.calm + 1 < CALM_LOOKS:
+    if alert.calm + 1 < CALM_CHECKS:
         return replace(alert, value=value, calm=alert.calm + 1)
     return replace(alert, level=held, value=value, since=now, calm=0)
 
@@ -200,29 +202,31 @@ def _notice(
 ) -> Notice:
     rule = BY_NAME[after.rule]
     limit = threshold.critical if "critical" in (after.level, before.level) else threshold.warning
-    about = rule.about.format(subject=after.subject)
-    if after.level == "ok":
-        text = f"recovered: {show_value(rule, after.value)} {about}"
-    else:
-        text = f"{after.level}: {show_value(rule, after.value)} {about}"
+    label = "recovered" if after.level == "ok" else after.level
     return Notice(
         id=f"{number}-{after.rule}-{after.level}", rule=after.rule, subject=after.subject, level=after.level,
-        before=before.level, value=after.value, threshold=limit, at=now, text=text,
+        before=before.level, value=after.value, threshold=limit, at=now,
+        text=f"{label}: {alert_text(rule, after)}",
         advice=rule.advice.format(subject=after.subject) if after.level != "ok" else "", undelivered=sinks,
     )  # fmt: skip
+
+
+def alert_text(rule: Rule, alert: Alert) -> str:
+    """The alert as a sentence."""
+    return rule.text.format(value=show_value(rule, alert.value), subject=alert.subject)
 
 
 def show_value(rule: Rule, value: float) -> str:
     """A value as people read it."""
     if rule.unit == "share":
-        return f"{value * 100:.1f} % of"
+        return f"{value * 100:.1f} %"
     if rule.unit == "seconds":
         return f"{value:.0f} s"
     return f"{value:.0f}"
 
 
 def delivered(state: AlertState, notice: str, sink: str, error: str = "") -> AlertState:
-    """The state once a sink has got a notice, or was given up for it."""
+    """The state after a sink has got a notice, or after its delivery has failed."""
     notices = []
     for one in state.notices:
         if one.id == notice:

@@ -199,7 +199,8 @@ class QueueHandle:
     stats = blocking(astats)
 
     async def _oldest_wait(self, client: Client, priorities: set[int]) -> timedelta | None:
-        """How long the oldest queued item has waited. Within a priority, the first item in rank order is the oldest."""
+        """How long the oldest queued item has waited. Within a priority, the first item in rank order is the oldest. A
+        store reads at most 10,000 jobs for a page, so in a longer queue a priority may be missing."""
         heads = [
             job
             for priority in sorted(priorities)

@@ -6,7 +6,7 @@ from typing import Any
 
 from daybreak.api.alerts.sinks import notice_view
 from daybreak.api.views.scalars import instant
-from daybreak.policy.alerts import BY_NAME, Alert, AlertState, Rule, show_value
+from daybreak.policy.alerts import BY_NAME, Alert, AlertState, alert_text
 
 
 def alerts_view(state: AlertState) -> dict[str, Any]:
@@ -33,8 +33,3 @@ def alert_view(alert: Alert) -> dict[str, Any]:
         "text": "" if rule is None else alert_text(rule, alert),
         "advice": "" if rule is None or alert.level == "ok" else rule.advice.format(subject=alert.subject),
     }
-
-
-def alert_text(rule: Rule, alert: Alert) -> str:
-    """The alert as a sentence."""
-    return f"{show_value(rule, alert.value)} {rule.about.format(subject=alert.subject)}"
