@@ -18,8 +18,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from herd import LONG, count
-from worker_hand import until
+from player_processes import LONG, count
+from worker_processes import until
 
 from daybreak import Breaker, Daybreak, File, JobInfo, State
 from daybreak.adapters.plecs.stand_in.buck import read_model
