@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -56,9 +57,12 @@ def load(store: str, place: Path, seconds: int, *, clients: int, requests: int, 
             driver = _Driver(runner, port, token, load, server.pid)
             runner.app.portal.run(driver.run(WARM_UP, requests, rate))
             load.is_on = True
-            before, began, used = json.loads(told.read_text()), len(starts), cpu_seconds(server.pid)
+            pids = {"server": server.pid, "worker": worker.pid, "listeners": listeners.pid, "driver": os.getpid()}
+            if runner.server.pid is not None:
+                pids["store"] = runner.server.pid
+            before, began, used = json.loads(told.read_text()), len(starts), _cpu_of(pids)
             took = runner.app.portal.run(driver.run(seconds, requests, rate))
-            ended, used = len(starts), cpu_seconds(server.pid) - used
+            ended, used = len(starts), {name: spent - used[name] for name, spent in _cpu_of(pids).items()}
             time.sleep(2)
             after = json.loads(told.read_text())
             wait_until(runner.is_done, "the end of every job", within=WITHIN)
@@ -72,7 +76,7 @@ def load(store: str, place: Path, seconds: int, *, clients: int, requests: int, 
         "listeners": after["open"], "messages/s each": min(got) / (took + 2),
         "MB/s": (after["bytes"] - before["bytes"]) / took / 1e6,
         "server MiB": max(load.memory), "growth MiB": max(load.memory[-quarter:]) - max(load.memory[:quarter]),
-        "server % of a core": 100 * used / took,
+        **{f"{name} % of a core": 100 * spent / took for name, spent in used.items()},
     }  # fmt: skip
     return Timed(figure=quantile(waits, 0.99), parts=parts, facts=facts)
 
@@ -136,6 +140,13 @@ class _Driver:
                 self._load.memory.append(_memory_of(self._server))
                 stats = await self._runner.app.queue("default").astats()
                 self._load.waiting.append(stats.by_state["queued"])
+
+
+def _cpu_of(pids: dict[str, int]) -> dict[str, float]:
+    """Seconds of each process and its children. The driver's children are the others."""
+    spent = {name: cpu_seconds(pid) for name, pid in pids.items()}
+    spent["driver"] = time.process_time()
+    return spent
 
 
 def _memory_of(pid: int) -> float:
