@@ -1,4 +1,4 @@
-"""What a worker costs while it has nothing to do, how soon another takes over, and what an import costs."""
+"""The cost of an idle worker, the time of a takeover, and the cost of an import."""
 
 from __future__ import annotations
 

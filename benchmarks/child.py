@@ -1,4 +1,4 @@
-"""One case in a process of its own: the request comes as JSON, the answer goes out as JSON."""
+"""Runs one case in its own process: reads the request as JSON, and writes the result as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.watch import Timed
 
 
 def main() -> None:
-    # Told to end, a case leaves its blocks, and with them go its workers and servers.
+    # At SIGTERM a case leaves its blocks, which end its workers and servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     request = json.loads(sys.argv[1])
     os.environ[PLACE] = request["place"]

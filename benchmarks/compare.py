@@ -1,4 +1,4 @@
-"""Is it slower than it was? Held against a bare reference of the same run, since disks and machines differ.
+"""Finds rows that became slower, compared with a bare reference of the same run, because disks and machines differ.
 
 The rule: a row has lost when, of its ratios to its yardstick,
     the highest of now is below the lowest recorded (the intervals do not even touch), and
@@ -23,7 +23,7 @@ class Loss(NamedTuple):
 
 
 def losses(recorded: Mapping[str, Interval], now: Mapping[str, Interval]) -> list[Loss]:
-    """The rows that lost, worst first; those without a figure before all others."""
+    """The rows that became slower, the worst first; rows without a figure come before all others."""
     missing = [Loss(row, "recorded, but without a figure now") for row in recorded if row not in now]
     lost = [row for row, was in recorded.items() if row in now and has_lost(was, now[row])]
     lost.sort(key=lambda row: now[row].median / recorded[row].median)

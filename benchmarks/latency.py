@@ -1,4 +1,4 @@
-"""From just before a submit to the first line of its task."""
+"""Latency: from just before a submit to the first line of its task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a figure was taken, so that it can be read later: never the host's name, nor a path of it."""
+"""Describes the machine of a run, so that its figures can be understood later. It records no host name and no path."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Disturbance:
 
 
 def wait_for_quiet(patience: float) -> None:
-    """Return when others leave the machine alone, or when patience ends."""
+    """Return when other processes use little CPU time, or when the patience is over."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         watch = Disturbance()

@@ -1,4 +1,4 @@
-"""Bars: what was reached of what the design asks for, the worst on top; everything left of the line misses."""
+"""Bars: the reached share of each goal, the worst on top. A bar that ends left of the line misses its goal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The floor: bare apsw, a bare heap and queue, bare threads. What stands between these and a row is what Daybreak
-costs."""
+"""The floor: bare apsw, a bare heap and queue, bare threads. The difference between these and a row is the cost of
+Daybreak."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def priorities(place: Path, jobs: int) -> Timed:
 
 
 def threads(place: Path, jobs: int, callers: int) -> Timed:
-    """So many threads, each asking one other thread and waiting for its answer; all who ask meanwhile are answered
-    together. It does nothing else, so this is what the interpreter's hand-overs take."""
+    """Several threads send requests to one other thread and wait for its replies; requests that arrive meanwhile are
+    answered together. Nothing else is done, so this is the cost of the interpreter's thread switches."""
     timed = Timed(jobs=jobs // callers * callers)
     asked: queue.SimpleQueue[threading.Lock | None] = queue.SimpleQueue()
 

@@ -18,7 +18,7 @@ PLOT = "latest.svg"
 
 
 class Line(NamedTuple):
-    """One goal of one row, and what was reached of it; None where what it is held against has no figure."""
+    """One goal of one row, and the reached share of it; None if there is no figure to compare it with."""
 
     measured: Measured
     goal: Goal
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
     @property
     def distance(self) -> float:
-        """Above 1 what must be is reached; the smallest of all is the worst."""
+        """The reached share of the goal: from 1 on it is met. The smallest one is the worst."""
         if self.reached is None:
             return -1.0
         return self.goal.must / self.reached.median if self.goal.at_most else self.reached.median / self.goal.must
@@ -62,7 +62,7 @@ def as_json(run: Run, *, name: str, form: str, repeat: int, place: Path, command
 
 
 def yardstick_ratios(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Interval]:
-    """Each row of ours against its yardstick, from a result as it stands in a file."""
+    """Compare each of our rows with its reference, from the result in a file."""
     return {
         name: ratio(row["figures"], rows[row["yardstick"]]["figures"])
         for name, row in rows.items()
@@ -91,8 +91,8 @@ def _figures(measured: Measured, goal: Goal) -> list[float]:
 
 
 def best_durable(run: Run, against: str | None, name: str = "") -> Measured | None:
-    """The fastest peer, or the one that is named; of those on SQLite only whose commits were synced to disk, by their
-    settings as read back. Servers have the same settings for everyone."""
+    """The fastest peer, or the named one. On SQLite only peers whose commits are synced to disk count, by the settings
+    that were read back. On servers all have the same settings."""
     durable = [
         peer
         for peer in run.rows.values()

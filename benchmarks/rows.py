@@ -24,7 +24,7 @@ PEERS = {
 
 
 def rows(*, quick: bool, backlog: int) -> list[Row]:
-    """In the order of a round: what is held against one another stands close together in time."""
+    """All rows in the order of a round: rows that are compared run close together in time."""
     times = 1 if quick else 4
     return [
         *_submits(times),

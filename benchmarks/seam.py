@@ -1,4 +1,4 @@
-"""Claim and settle through the seam, as a worker asks, without the worker around it."""
+"""Claim and settle through the store protocol, as a worker does, but without a worker."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def server_rows(*, quick: bool) -> list[Row]:
 
 
 def _rows_of(store: Served, *, quick: bool) -> list[Row]:
-    """What is held against one another stands close together: ours amidst the peers of each kind."""
+    """Rows that are compared run close together: ours among the peers of each kind."""
     times = 1 if quick else 4
     submits, drains = _submits(store, quick=quick), _drains(store, quick=quick)
     return [
@@ -210,7 +210,7 @@ def _quickest(*, quick: bool, rounds: int) -> list[Row]:
 
 
 def crowds(store: str) -> list[tuple[str, str, int, str, tuple[Goal, ...]]]:
-    """Very many that wait for one resource or lock, on every store: what the row is called, and what it does."""
+    """Very many jobs that wait for one resource or lock, on every store: the name of the row, and its work."""
     return [
         ("claim beside 100,000 parked", f"parked {store}", 100_000, "x as long",
          (of_figure(1.3, 1, "x as long", at_most=True),)),

@@ -1,4 +1,4 @@
-"""Many that wait for one resource: what they cost others, and how soon the next of them has it. Through the seam."""
+"""Many jobs that wait for one resource: how much they slow other jobs, and how soon the next one gets the resource."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from daybreak.store.protocol import Claim, Exchange
 
 PROBED = 10
 PROBES = 100
-WARMING = 10  # what comes first is always later
+WARM_UP = 10  # the first ones are always slower
 MINUTE = timedelta(minutes=1)
 BUSY = Options(resources=(Need("licence"),))
 
@@ -35,8 +35,8 @@ def parked(store: str, place: Path, jobs: int) -> Timed:
     with ours(store, _folder(place, "few")) as few, ours(store, _folder(place, "many"), "both") as many:
         few.app.portal.run(_park(few.app, 2))
         longest, claims = many.app.portal.run(_park(many.app, jobs))
-        took = [(_probed(few), _probed(many)) for _ in range(WARMING + PROBES)]
-    alone, beside = (quantile(lasted, 0.5) for lasted in zip(*took[WARMING:], strict=True))
+        took = [(_probed(few), _probed(many)) for _ in range(WARM_UP + PROBES)]
+    alone, beside = (quantile(lasted, 0.5) for lasted in zip(*took[WARM_UP:], strict=True))
     return Timed(
         figure=beside / alone,
         parts={"alone, ms": alone, "beside, ms": beside, "longest of the first, ms": longest, "of them": claims},
@@ -51,7 +51,7 @@ def _folder(place: Path, name: str) -> Path:
 
 
 async def _park(app: Any, jobs: int) -> tuple[float, int]:
-    """One runs, all others wait. The longest of the claims that met them, and how many it took."""
+    """One runs, all others wait. Returns the longest of the claims that found them, and the number of claims."""
     client: Client = await app.client()
     settings = msgspec.json.encode(ResourceSettings(slots=1))
     await client.store.put([Put(kind="resource", name="licence", value=settings)])

@@ -1,4 +1,4 @@
-"""When the tasks of a case began, as they noted it themselves."""
+"""The start times of the tasks of a case, recorded by the tasks themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Starts:
         return sorted(RECORD.iter_unpack(self._file.read_bytes()))
 
     def forget(self) -> None:
-        """Begin anew; those who append go on appending."""
+        """Delete all records; processes that append continue to append."""
         self._file.write_bytes(b"")
 
 

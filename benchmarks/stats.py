@@ -21,10 +21,10 @@ class Interval(NamedTuple):
 
 
 def quantile(figures: Sequence[float], share: float) -> float:
-    """The smallest figure that so large a share of all does not exceed."""
+    """The quantile: the smallest figure that this share of all figures does not exceed."""
     return sorted(figures)[max(0, math.ceil(share * len(figures)) - 1)]
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """Ours against theirs, each round against itself: what disturbs a round disturbs both sides of it."""
+    """The ratio of ours to theirs, per round, because a disturbance of a round affects both sides."""
     return Interval.of([mine / other for mine, other in zip(ours, theirs, strict=True)])

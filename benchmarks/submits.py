@@ -1,4 +1,4 @@
-"""Submits through the face that people use: a task of an app, from threads that block or from tasks on a loop."""
+"""Submits through the public API: a task of an app, from blocking threads or from tasks on a loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(store: str, place: Path) -> Iterator[tuple[Daybreak, Task[[int], int]
 
 
 def threads(store: str, place: Path, jobs: int, callers: int) -> Timed:
-    """`callers` threads, each waiting for its own durable answer before it asks again."""
+    """`callers` threads; each waits until its submit is durable before it submits again."""
     timed = Timed(jobs=jobs)
     with opened(store, place) as (app, task):
         _in_threads(task, warm_up(jobs), callers)
@@ -53,7 +53,7 @@ def _submit(task: Task[[int], int], numbers: Iterator[int]) -> None:
 
 
 def tasks(store: str, place: Path, jobs: int, callers: int) -> Timed:
-    """`callers` tasks on one loop, each awaiting its own durable answer."""
+    """`callers` tasks on one loop; each awaits its own durable submit."""
     timed = Timed(jobs=jobs)
     with opened(store, place) as (app, task):
         asyncio.run(_in_tasks(app, task, jobs, callers, timed))

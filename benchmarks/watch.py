@@ -1,4 +1,4 @@
-"""What a case hands back, and the clock it is timed with."""
+"""The result of a case, and the clock that measures it."""
 
 from __future__ import annotations
 

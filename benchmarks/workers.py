@@ -33,7 +33,7 @@ class Runner(Protocol):
     def fill(self, jobs: int) -> None: ...
 
     def is_done(self) -> bool:
-        """Whether everything that began has been settled, as far as the library tells."""
+        """Whether every started job is settled, as far as the library shows it."""
         ...
 
     def work(self, *, name: str = "worker") -> Process: ...
@@ -68,7 +68,7 @@ class Ours:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Nothing is begun meanwhile."""
+        """Pause: no job starts meanwhile."""
         queue = self.app.queue("default")
         queue.pause()
         yield
@@ -82,7 +82,7 @@ class Ours:
         return Process([*command, *options], self.place, name)
 
     def workers(self) -> int:
-        """How many have said that they are there."""
+        """How many workers have reported that they are ready."""
 
         async def count() -> int:
             return len(await (await self.app.client()).store.records("worker"))
@@ -110,7 +110,7 @@ def ours(store: str, place: Path, app: str = "coro", task: str = "noop", *, coun
 
 
 class Served:
-    """A peer as its module in apps/ describes it. Its worker is not asked to end: some take their time."""
+    """A peer as its module in apps/ describes it. Its worker is killed at the end, because some stop slowly."""
 
     def __init__(self, place: Path, server: Server, module: str) -> None:
         self._place = place
@@ -154,7 +154,7 @@ def _versions(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 class _OnFile:
-    """What peers on SQLite have in common: one job after another, and nothing to close."""
+    """The common parts of peers on SQLite: one job after another, and nothing to close."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -220,7 +220,7 @@ class PersistAck(_OnFile):
 
 
 class PersistPriority(_OnFile):
-    """Only to be filled, as is litequeue: neither has a worker."""
+    """Only for submits, as is litequeue: neither has a worker."""
 
     def __init__(self, place: Path) -> None:
         from persistqueue import PriorityQueue

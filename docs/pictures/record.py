@@ -15,11 +15,11 @@ HERE = Path(__file__).parent
 
 
 def main() -> int:
-    # No live view: what is recorded is every frame, and the last one is all that a picture can show.
+    # Without the live view, which would be recorded frame by frame.
     console = Console(record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor", width=92)
     code = story.run(console=console, live=False)
     svg = console.export_svg(title="make demo", unique_id="demo")
-    # Fonts of the reader's own machine do: a picture in a README loads nothing from elsewhere.
+    # Use the fonts of the reader's machine: a picture in a README must not load anything from other hosts.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     (HERE / "demo.svg").write_text(svg, encoding="utf-8")
     return code
