@@ -317,7 +317,7 @@ class Client:
     async def events(
         self, after: str | None = LATEST, *, poll: timedelta = timedelta(seconds=1)
     ) -> AsyncIterator[tuple[Event, str]]:
-        """Follow events for ever, each with the cursor behind it. None starts with the oldest stored event.
+        """Follow events forever, each with the cursor behind it. None starts with the oldest stored event.
 
         Continuing from a cursor repeats no event and misses none."""
         watch = self.store.watch([EVENTS_TOPIC])

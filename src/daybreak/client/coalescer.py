@@ -57,7 +57,7 @@ class Coalescer(Generic[A, B]):
                 await self._deliver(self._sent)
                 self._sent = []
         except asyncio.CancelledError:
-            # The waiting calls will never be sent. Cancel them, or their callers would wait for ever.
+            # The waiting calls will never be sent. Cancel them, or their callers would wait forever.
             for call in self._waiting:
                 call.future.cancel()
             self._waiting = []

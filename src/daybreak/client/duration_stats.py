@@ -194,7 +194,7 @@ class DurationStats:
     # -- the store -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Sync every few seconds, for ever."""
+        """Sync every few seconds, forever."""
         while True:
             await self._world.sleep(SYNC_INTERVAL)
             if self.is_due:

@@ -184,7 +184,7 @@ class FeedFollower:
             return feed
 
     async def _skip_to_latest(self, expired: CursorExpired) -> Feed:
-        """Wait a little, then continue with new events only, so that the same page is not repeated for ever."""
+        """Wait a little, then continue with new events only, so that the same page is not repeated forever."""
         self._log.error("%s %s: %s, again; continuing with the events from now on", self._kind, self._name, expired)
         await self._world.sleep(RENEW_INTERVAL)
         feed = await self._store.events(LATEST)

@@ -4,11 +4,11 @@
 |---|---|---|---|
 | `trend minute 2026-11-18T04` | `38` | sketches of the waits and runs of this minute | 48 hours |
 | `trend hour 2026-11-18` | `04` | sketches of the waits and runs of this hour | 30 days |
-| `trend total` | `sketches` | sketches of all waits and runs so far; only ever grows | for ever |
+| `trend total` | `sketches` | sketches of all waits and runs so far; only ever grows | forever |
 | `trend counts 2026-11-18T04` | `38` | the totals and depths before and after this minute | 48 hours |
 | `trend counts 2026-11-18` | `04` | the totals and depths before and after this hour | 30 days |
-| `trend latest` | `counts` | the newest totals and depths | for ever |
-| `trend latest` | `purged` | how far the janitor has deleted old ones | for ever |
+| `trend latest` | `counts` | the newest totals and depths | forever |
+| `trend latest` | `purged` | how far the janitor has deleted old ones | forever |
 
 A store reads one record or all records of a kind, so the kind carries the day or the hour. Times are UTC. Each record
 holds at most 306 series (`policy.trends.admitted`), encoded as MessagePack."""

@@ -67,7 +67,7 @@ class TrendStats:
         return bool(self._fresh or self._pending)
 
     async def run(self) -> None:
-        """Merge every 5 seconds, for ever."""
+        """Merge every 5 seconds, forever."""
         while True:
             await self._world.sleep(EVERY)
             if self.has_news:

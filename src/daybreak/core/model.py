@@ -144,7 +144,7 @@ class Options(Struct, frozen=True, omit_defaults=True, kw_only=True):
     may show no activity. `deaths` is how many times the job may crash its process while it runs alone.
 
     `expires_in` is how long the job may wait for its first start. `keep_completed` and `keep_failed` are how long a
-    job is kept after it ended; None is for ever. Cancelled jobs are kept as long as completed ones. A job with
+    job is kept after it ended; None is forever. Cancelled jobs are kept as long as completed ones. A job with
     `fail_fast` fails instead of waiting for a resource whose breaker is open."""
 
     retry: Retry = Retry()

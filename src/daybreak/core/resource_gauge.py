@@ -219,6 +219,6 @@ def spared_resource(cause: str) -> str | None:
 def is_passed_over(needs: tuple[Need, ...], since: int | None, now: int) -> bool:
     """Whether a job that has been waiting since `since` was passed over for too long.
 
-    Only a job that needs several slots or several resources can be passed over for ever, by jobs that need less."""
+    Only a job that needs several slots or several resources can be passed over forever, by jobs that need less."""
     needs_several = len(needs) > 1 or any(need.slots > 1 for need in needs)
     return needs_several and since is not None and now - since >= RESERVE_AFTER

@@ -12,7 +12,7 @@ def check_certificate(certificate: Path, key: Path) -> None:
     """Raise BadInput if a server cannot use this certificate with this key."""
 
     def refuse_password() -> str:
-        # Without this, OpenSSL would ask for it on the terminal, and a service would wait for ever.
+        # Without this, OpenSSL would ask for it on the terminal, and a service would wait forever.
         raise BadInput(f"the key {key} is protected by a password: write it without one, readable only by the server")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""What holds for every request, before a route is chosen: the Host and Origin headers, and headers of every response.
+"""Checks of every request before a route is chosen: the Host and Origin headers. Also adds headers to every response.
 
 A web page of another site can make a browser send requests here. Two checks stop it. A page whose host name was
 re-pointed at this machine (DNS rebinding) sends its own name in the Host header. A page that posts across sites sends

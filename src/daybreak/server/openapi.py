@@ -140,8 +140,8 @@ def _request_body(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {str(route.status): {"description": route.summary, **_content(route, schemas)}}
-    for status, told in route.others.items():
-        found[str(status)] = {"description": told, **_content(route, schemas)}
+    for status, description in route.others.items():
+        found[str(status)] = {"description": description, **_content(route, schemas)}
     for status in statuses_of(route):
         if str(status) not in found:
             found[str(status)] = {

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8765
-STOP_WITHIN: Final = 10  # seconds for requests that run when the server is told to stop
+STOP_WITHIN: Final = 10  # seconds for running requests when the server stops
 _log = logging.getLogger("daybreak.server")
 
 

@@ -59,7 +59,7 @@ def default_services(
 
 
 async def run(services: Sequence[Service], world: World) -> None:
-    """Tick for ever, each service at its own pace."""
+    """Run all services until cancelled, each at its own interval."""
     patience.unbound()
     async with asyncio.TaskGroup() as group:
         for service in services:

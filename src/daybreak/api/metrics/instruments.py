@@ -113,8 +113,8 @@ class StoreMetrics:
         except Exception as error:  # noqa: BLE001 - the SDK must be able to go on
             future.cancel()
             if not self._had_error:
-                told = error if isinstance(error, StoreError) else repr(error)
-                _log.warning("could not read the metrics of the store: %s", told)
+                reason = error if isinstance(error, StoreError) else repr(error)
+                _log.warning("could not read the metrics of the store: %s", reason)
             self._had_error = True
             return {}
         self._had_error = False

@@ -2,7 +2,7 @@
 exchanged for a cookie.
 
 Codes and sessions are records (kinds `sign-in code` and `session`) under the SHA-256 of their secret, so several
-servers on one store share them, they outlive a restart, and whoever reads the store cannot use them."""
+servers on one store share them, they survive a restart, and a person who can read the store cannot use them."""
 
 from __future__ import annotations
 

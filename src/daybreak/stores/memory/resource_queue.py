@@ -122,7 +122,7 @@ class ResourceQueue(Accepting):
 
     def _reserve_for(self, entry: Entry, now: Now) -> None:
         """Reserve free slots for a job that was passed over for too long by jobs that need fewer. Slots of all its
-        resources are reserved, or none, and only for the first such job in rank. So no job waits for ever, and no two
+        resources are reserved, or none, and only for the first such job in rank. So no job waits forever, and no two
         jobs wait for each other."""
         if not self._may_reserve_for(entry, now):
             return

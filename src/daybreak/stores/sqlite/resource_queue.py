@@ -50,7 +50,7 @@ def _may_reserve_for(ledger: Ledger, row: Row) -> bool:
 
 def _reserve_for(ledger: Ledger, row: Row) -> None:
     """Reserve free slots for a job that was passed over for too long by jobs that need fewer. Slots of all its
-    resources are reserved, or none, and only for the first such job in rank. So no job waits for ever, and no two jobs
+    resources are reserved, or none, and only for the first such job in rank. So no job waits forever, and no two jobs
     wait for each other."""
     if not _may_reserve_for(ledger, row):
         return

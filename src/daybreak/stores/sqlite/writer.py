@@ -129,7 +129,7 @@ class Writer:
                 is_interrupted = False
             finally:
                 # Ctrl-C, even a second one, may come anywhere, but not between an error and this first call. The writer
-                # thread, which receives no signals, cleans up; else others would wait for ever.
+                # thread, which receives no signals, cleans up; else others would wait forever.
                 if is_interrupted:
                     self._asked.put(Command.MAINTAIN)
             self._publish(topics)
@@ -206,7 +206,7 @@ class Writer:
             self._last_group = sum(isinstance(reply, Reply) for _, reply in batch)
             try:
                 answers, topics = self._engine.run([request for request, _ in batch])
-            except BaseException as error:  # noqa: BLE001 - raised in the callers, which would else wait for ever
+            except BaseException as error:  # noqa: BLE001 - raised in the callers, which would else wait forever
                 answers = [error] * len(batch)
             deliver((reply, answer) for (_, reply), answer in zip(batch, answers, strict=True))
         self._publish(topics)

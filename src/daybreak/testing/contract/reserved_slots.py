@@ -105,7 +105,7 @@ class ReservedSlots:
         assert await state_of(store, second) is State.BLOCKED
 
     async def test_a_more_urgent_job_takes_over_what_is_kept(self, store: Store) -> None:
-        """Else those between the two could pass over both for ever."""
+        """Else those between the two could pass over both forever."""
         await provide(store, "plecs", slots=2)
         await accept_all(store, 2, resources=needs("plecs"))
         running = await claim_jobs(store, 2)

@@ -95,7 +95,7 @@ class Heartbeats:
     # -- sending -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Send heartbeats for ever."""
+        """Send heartbeats forever."""
         pause = timedelta(milliseconds=100)
         while True:
             await self._wait_until_due()

@@ -105,7 +105,7 @@ class LocalSource:
         return ExchangeResult(settled, reply.leases, reply.next_in, reply.again)
 
     async def run(self) -> None:
-        """Publish resource health, for ever."""
+        """Publish resource health, forever."""
         await self._health.run()
 
     def _store_claim(self, request: ClaimRequest) -> Claim:

@@ -313,7 +313,7 @@ class Pool:
         """End all leases of a child that has died, as described by `end`.
 
         Jobs that it had not started go back uncharged. Jobs that ran are lost. So are jobs that had ended without a
-        report: a job that breaks the connection of its child must not run again for ever."""
+        report: a job that breaks the connection of its child must not run again forever."""
         running = child.running()
         unreported = child.handle.slot_table.ended() & child.held.keys()
         alone = len(running) + len(unreported) == 1

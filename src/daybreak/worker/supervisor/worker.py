@@ -253,7 +253,7 @@ class Worker:
                 self._on_fatal(error)
 
     def _on_fatal(self, error: BaseException) -> None:
-        """A part that must run for ever has failed: log it and stop, instead of going on with half a worker."""
+        """A part that must run forever has failed: log it and stop, instead of going on with half a worker."""
         _log.critical("the worker stops: %r", error, exc_info=error)
         self._fatal = error
         self.stop()
