@@ -534,29 +534,31 @@ class Daybreak:
 
         return in_async_background(self, self.worker_settings(**settings))
 
-    def work(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Unpack[WorkerOptions]) -> None:
-        """Run a worker here until every job that this app can run has ended, or until the given job has ended."""
+    def work(self, until: Literal["idle"] | JobHandle[Any] | Run = "idle", **settings: Unpack[WorkerOptions]) -> None:
+        """Run a worker here until every job that this app can run has ended, or until the given job or run has."""
         refuse_during_import("work")
         from daybreak.api.background_worker import until_idle  # noqa: PLC0415
 
         if until == "idle":
             until_idle(self, self.worker_settings(**settings))
             return
-        if not isinstance(until, JobHandle):
-            raise BadInput(f"work(until={until!r}): pass 'idle' or a job handle")
+        if not isinstance(until, JobHandle) and not _is_run(until):
+            raise BadInput(f"work(until={until!r}): pass 'idle', a job handle or a run")
         with self.worker(**settings):
             until.wait()
 
-    async def awork(self, until: Literal["idle"] | JobHandle[Any] = "idle", **settings: Unpack[WorkerOptions]) -> None:
-        """Run a worker here until every job that this app can run has ended, or until the given job has ended."""
+    async def awork(
+        self, until: Literal["idle"] | JobHandle[Any] | Run = "idle", **settings: Unpack[WorkerOptions]
+    ) -> None:
+        """Run a worker here until every job that this app can run has ended, or until the given job or run has."""
         refuse_during_import("work")
         from daybreak.api.background_worker import auntil_idle  # noqa: PLC0415
 
         if until == "idle":
             await auntil_idle(self, self.worker_settings(**settings))
             return
-        if not isinstance(until, JobHandle):
-            raise BadInput(f"work(until={until!r}): pass 'idle' or a job handle")
+        if not isinstance(until, JobHandle) and not _is_run(until):
+            raise BadInput(f"work(until={until!r}): pass 'idle', a job handle or a run")
         async with self.aworker(**settings):
             await until.await_()
 
@@ -596,6 +598,12 @@ class Daybreak:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _is_run(value: object) -> bool:
+    from daybreak.runs.run import Run  # noqa: PLC0415 - many programs have no runs
+
+    return isinstance(value, Run)
 
 
 class _Register(Protocol):
