@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -359,3 +361,62 @@ async def test_a_run_of_which_jobs_stay_behind_is_kept_in_both_stores(app, simul
     assert [record.name for record in await source.records("run")] == ["mail", "sims"]
     assert [record.name for record in await target.records("run")] == ["sims"]
     assert lease.spec.run == "sims"
+
+
+def test_work_until_a_run_has_ended(app, simulate):
+    run = app.sweep(simulate, GRID, name="overnight")
+    app.work(until=run, isolation="thread")
+    assert run.info().state == "finished"
+    with pytest.raises(BadInput, match="a job handle or a run"):
+        app.work(until="tomorrow")
+
+
+def test_ctrl_c_ends_the_wait_and_says_how_to_come_back(app, simulate, capsys, monkeypatch):
+    run = app.sweep(simulate, GRID, name="over night")
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(run), "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.wait(progress=True)
+    assert "daybreak runs wait 'over night'" in capsys.readouterr().err
+    assert run.info().unfinished == 6
+
+
+def test_a_paused_run_ends_the_wait(app, simulate):
+    run = app.sweep(simulate, GRID, name="overnight")
+    run.suspend("look first")
+    info = run.wait("10s")
+    assert (info.state, info.note) == ("paused", "look first")
+
+
+def test_the_process_that_submitted_a_run_may_run_its_command(app, simulate, tmp_path):
+    code = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.stdin.read())"
+    command = [sys.executable, "-c", code, str(tmp_path / "told.json")]
+    run = app.sweep(simulate, {"vin": [1, 2]}, name="overnight", notify=command)
+    worked(app)
+    assert run.wait("10s").state == "finished"
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert (told["run"], told["change"], told["jobs"]) == ("overnight", "finished", {"completed": 2})
+
+
+@pytest.mark.parametrize("notify", ["mail me", "", [], ["a", 1], 7, {"a": 1}])
+def test_whom_to_tell_is_checked(app, simulate, notify):
+    with pytest.raises(BadInput, match="notify="):
+        app.sweep(simulate, {"vin": [1]}, name="overnight", notify=notify)
+
+
+@pytest.mark.parametrize("stop_after", [0, -1, 1.5, True, "3"])
+def test_stop_after_is_a_number_of_failures(app, simulate, stop_after):
+    with pytest.raises(BadInput, match="stop_after"):
+        app.sweep(simulate, {"vin": [1]}, name="overnight", stop_after=stop_after)
+
+
+def test_only_the_results_of_an_older_start_can_be_read(app, simulate):
+    app.sweep(simulate, {"vin": [1]}, name="overnight")
+    app.sweep(simulate, {"vin": [1]}, name="overnight", fresh=True)
+    with pytest.raises(BadInput, match="epoch 1 is over"):
+        app.find_run("overnight#1").cancel()
+    with pytest.raises(RunNotFound):
+        app.find_run("overnight#3")
