@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,9 @@ from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.model import UNFINISHED, WAITING, State
 from daybreak.core.text import counted, priority_name, safe
-from daybreak.runs.run import Run
+
+if TYPE_CHECKING:
+    from daybreak.runs.run import Run
 
 _name = click.argument("name", type=NAME, shell_complete=completions.runs)
 _dry_run = click.option("--dry-run", is_flag=True, help="Change nothing; print how many jobs would be changed.")

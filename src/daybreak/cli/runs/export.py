@@ -15,19 +15,16 @@ from daybreak.cli import completions
 from daybreak.cli.options import NAME, Place
 from daybreak.cli.output import note, tell
 from daybreak.cli.root import store_options
-from daybreak.cli.runs.command_rows import readable_rows
 from daybreak.cli.runs.found import find_run
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.config import here
 from daybreak.core.errors import BadInput
 from daybreak.core.text import counted, safe
-from daybreak.runs.result_rows import Row
-from daybreak.runs.run_pages import json_row
-from daybreak.runs.tables import replaced, write_csv, write_parquet
-from daybreak.worker.child.sweep_points import TASK
 
 STDOUT: Final = "-"
+
+Row = dict[str, Any]
 
 
 @click.command(short_help="Write the results of a run as CSV, JSON or Parquet.")
@@ -53,10 +50,12 @@ def export(name: str, csv: str | None, json_: str | None, parquet: str | None) -
     if form == "parquet" and path == STDOUT:
         raise BadInput("a Parquet file cannot be written to standard output; name a file")
 
+    from daybreak.cli.runs.command_rows import COMMAND_TASK, readable_rows  # noqa: PLC0415 - `daybreak runs` starts faster
+
     async def apply(client: Client) -> int:
         run = await find_run(client, name)
         info = await run.ainfo()
-        readable = readable_rows(info.columns) if info.task == TASK else _unchanged
+        readable = readable_rows(info.columns) if info.task == COMMAND_TASK else _unchanged
         rows = await _spooled(run.arows(), readable)
         with rows:
             try:
@@ -79,6 +78,8 @@ store_options(export)
 
 async def _spooled(rows: AsyncIterator[Row], readable: Callable[[Row], Row]) -> IO[bytes]:
     """The rows, one JSON text per line, in memory or a temporary file: tables are written by blocking code."""
+    from daybreak.runs.run_pages import json_row  # noqa: PLC0415
+
     file: IO[bytes] = SpooledTemporaryFile(8 * 2**20)  # noqa: SIM115 - closed by the caller
     async for row in rows:
         file.write(json.dumps(readable(json_row(row))).encode() + b"\n")
@@ -96,6 +97,8 @@ def _read(file: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _write(form: str, path: str, rows: Iterable[Mapping[str, Any]]) -> int:
+    from daybreak.runs.tables import replaced, write_csv, write_parquet  # noqa: PLC0415
+
     target: Any = path if path == STDOUT else str(here() / path)
     if form == "parquet":
         return write_parquet(rows, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Final
 
 import click
 
@@ -17,8 +18,8 @@ from daybreak.client.client import Client
 from daybreak.core.model import State
 from daybreak.core.text import ago, bar, counted, first_line, lasted, local, number, percent, priority_name, safe
 from daybreak.runs.run_info import RunInfo
-from daybreak.worker.child.sweep_points import TASK
 
+TASK: Final = "command"  # of `daybreak sweep`; not imported, because that takes longer than the command
 ERRORS_READ = 200  # failed jobs whose errors are counted
 ERRORS_SHOWN = 5
 
