@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 
 import pytest
 
+from daybreak import Daybreak
 from daybreak.core.errors import BadInput
 from daybreak.worker.child.command_template import CommandTemplate
 
@@ -144,6 +147,28 @@ def test_each_point_has_a_folder_of_its_own_and_its_files_are_listed(cli, tmp_pa
     assert json.loads(rows_of(cli, "one")[0]["files"]) == ["7.csv"]
 
 
+def test_the_files_of_a_point_are_kept_with_its_result(cli, tmp_path):
+    line = (
+        "sweep",
+        "sh -c 'echo {v} > out.csv'",
+        "--grid",
+        "v=7",
+        "--collect",
+        "*.csv",
+        "--name",
+        "kept",
+        "--jobs",
+        "1",
+    )
+    cli(*line)
+    shutil.rmtree(tmp_path / "kept")
+    app = Daybreak(str(tmp_path / "daybreak.db"))
+    [row] = app.find_run("kept").rows()
+    assert row["files"]["kept/0001/out.csv"].path.read_text() == "7\n"
+    app.close()
+    assert json.loads(rows_of(cli, "kept")[0]["sha256"]) == [hashlib.sha256(b"7\n").hexdigest()]
+
+
 def test_a_folder_that_no_sweep_made_is_left_alone(cli, tmp_path):
     (tmp_path / "mine" / "0001").mkdir(parents=True)
     (tmp_path / "mine" / "0001" / "thesis.txt").write_text("years of work")
@@ -169,6 +194,12 @@ def test_no_work_leaves_the_points_to_workers(cli, ask, place):
     assert "Start a worker with: daybreak worker --allow-commands --queues later" in result.stdout
     info = ask("runs", "show", "later", "--json")
     assert (info["jobs"]["queued"], info["priority"], info["queue"]) == (3, 7, "later")
+
+
+def test_the_store_is_the_one_that_is_named(cli, tmp_path):
+    cli("sweep", "true {v}", "--grid", "v=1", "--name", "there", "--jobs", "1", "--url", "jobs.db")
+    assert "1 completed" in cli("runs", "show", "there", "--url", "jobs.db").stdout
+    assert not (tmp_path / "daybreak.db").exists()
 
 
 def test_a_dry_run_shows_commands_and_changes_nothing(cli, tmp_path):

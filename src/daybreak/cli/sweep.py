@@ -210,6 +210,8 @@ class _Sweep:
             raise BadInput(f"{here.settings.store} ends with this command: name another store, such as --url jobs.db")
         sys.modules.pop(SWEEP_TARGET.partition(":")[0], None)  # its settings are those of its first import
         self._app = here.load(SWEEP_TARGET)
+        with here.command_line():
+            self._app.settings  # noqa: B018 - resolves them now, with --url of this call
         self._fixed = fixed
 
     def _arguments(self) -> dict[str, Any]:

@@ -29,6 +29,9 @@ def readable_rows(columns: Iterable[str]) -> Callable[[Row], Row]:
         found.update({name: parse_number(text) for name, text in values.items()})
         found["command"] = _filled(row, values)
         found["exit_code"] = _exit_code(row)
+        if isinstance(row.get("files"), dict):
+            found["files"] = list(row["files"])
+            found["sha256"] = [file.get("sha256") for file in row["files"].values() if isinstance(file, dict)]
         rest = {name: value for name, value in row.items() if name not in found and name != "how"}
         return {**found, **rest}
 

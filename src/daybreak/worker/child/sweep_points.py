@@ -11,6 +11,7 @@ from typing import Any, Final
 from daybreak.core.errors import Permanent
 from daybreak.tasks.context import Context
 from daybreak.tasks.registry import Definition, Program
+from daybreak.values.file import File
 from daybreak.worker.child.command_template import CommandTemplate
 from daybreak.worker.child.commands import command_failed, run_process
 
@@ -49,7 +50,8 @@ def run_point(ctx: Context, command: str, how: dict[str, Any], **values: str) ->
     result: dict[str, Any] = {"exit_code": code, "stdout": stdout, "stderr": stderr}
     if how.get("collect"):
         found = _collected(Path(folder), how["collect"])
-        result["files"] = [os.path.relpath(path, how["cwd"]) for path in found]
+        # Stored with the result, so that other machines can read them too.
+        result["files"] = {os.path.relpath(path, how["cwd"]): File(path) for path in found}
     return result
 
 
