@@ -14,6 +14,7 @@ from daybreak.cli.session import Session, session
 from daybreak.client.store_migration import Mover, Report
 from daybreak.core.errors import BadInput
 from daybreak.core.text import counted, number, safe
+from daybreak.files import FileStore, open_blobs
 from daybreak.stores import store_for
 from daybreak.system import platform
 from daybreak.system.ports import RealWorld
@@ -59,7 +60,13 @@ async def _move(here: Session, url: str, queue: str | None, *, wait: bool) -> Re
         await target.open()
         try:
             progress = _Progress(wait=wait)
-            mover = Mover(client.store, target, RealWorld(), by=platform.whoami(), queue=queue, on_progress=progress)
+            world = RealWorld()
+            # A place that is set serves both stores, each with a part of its own.
+            target_blobs = await open_blobs(here.settings.files, url, target)
+            files = (await here.files(client), FileStore(target_blobs, target, world))
+            mover = Mover(
+                client.store, target, world, by=platform.whoami(), queue=queue, on_progress=progress, files=files
+            )
             return await mover.run(wait=wait)
         finally:
             with contextlib.suppress(Exception):

@@ -33,6 +33,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "queues": ("daybreak.cli.queues", "List queues and change their settings."),
         "resources": ("daybreak.cli.resources", "List shared resources and change their limits."),
         "locks": ("daybreak.cli.locks", "List locks; take, extend and release them for an owner."),
+        "files": ("daybreak.cli.files", "List, fetch and verify the files of jobs."),
         "workers": ("daybreak.cli.workers", "List workers and whether they are live."),
         "stats": ("daybreak.cli.stats", "Show counts of jobs, retries and timeouts."),
         "report": ("daybreak.cli.report", "Show what happened last night, and what to do."),

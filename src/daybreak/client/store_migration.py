@@ -17,11 +17,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybreak.core.errors import BadInput
+from daybreak.core.errors import BadInput, StoreCorrupt
 from daybreak.core.model import FINAL, Job, Put, State
+from daybreak.files import FileStore
+from daybreak.files.contents_copy import copy_contents
 from daybreak.store.protocol import Amend, Filter, Inserted, Moved, Purge, Query, Store, Verdict
 from daybreak.system import patience
 from daybreak.system.ports import Ids, World
+from daybreak.values.file import digests_in
 
 CHUNK: Final = 200
 HOLD_NOTE: Final = "moving to another store"
@@ -30,7 +33,8 @@ POLL_INTERVAL: Final = timedelta(seconds=1)
 STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # The records to move: settings, and tokens, so that callers of a server need no new ones. Limits of resources are moved
 # before the first job that needs them. All other records describe the old store and stay: sessions, sign-in codes,
-# answers under idempotency keys and the audit of its server, and its trends (kinds that begin with `trend`).
+# answers under idempotency keys and the audit of its server, its trends (kinds that begin with `trend`), and contents
+# of files (`files`, and kinds that begin with `blob`), which are copied with the jobs that refer to them.
 KINDS: Final = ("queue", "resource", "declared resource", "token")
 RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the jobs of the run
 
@@ -54,7 +58,9 @@ class _Run(Struct, frozen=True):
 
 
 class Mover:
-    """Moves the jobs and settings of `source` to `target`. `on_progress` is called after each chunk."""
+    """Moves the jobs and settings of `source` to `target`. `on_progress` is called after each chunk. `files` are the
+    contents of both: those that a job refers to are copied before it is adopted, and stay in the source until its
+    janitor deletes them."""
 
     def __init__(
         self,
@@ -65,6 +71,7 @@ class Mover:
         by: str,
         queue: str | None = None,
         on_progress: Callable[[Report], None] = lambda _: None,
+        files: tuple[FileStore, FileStore] | None = None,
     ) -> None:
         self._source = source
         self._target = target
@@ -72,6 +79,7 @@ class Mover:
         self._by = by
         self._queue = queue
         self._on_progress = on_progress
+        self._files = files
         self._refused_at: dict[str, int] = {}  # the jobs that the target refused, with their revision then
         self._undropped = False
         self.report = Report()
@@ -189,6 +197,7 @@ class Mover:
     async def _move_chunk(self, jobs: Sequence[str], states: frozenset[State]) -> None:
         # A job that was resumed since it was found may start in the source: leave it for the next round.
         packed = [one for one in await self._source.pack(jobs) if one is not None and one.job.state in states]
+        packed = [one for one in packed if await self._copy_contents(one)]
         there = []
         for one, answer in zip(packed, await self._adopt([_without_hold(one) for one in packed]), strict=True):
             if isinstance(answer, Inserted) and answer.verdict in (Verdict.NEW, Verdict.DUPLICATE):
@@ -204,6 +213,19 @@ class Mover:
             self.report.known += gone and verdict is Verdict.DUPLICATE
             self._undropped |= not gone  # it has changed since; the next round adopts it again as a duplicate
         self._on_progress(self.report)
+
+    async def _copy_contents(self, packed: Moved) -> bool:
+        """Copy what a job refers to. If that is not possible, the job stays."""
+        job = packed.job
+        digests = digests_in(job.spec.args, job.result, job.checkpoint)
+        if not digests or self._files is None:
+            return True
+        try:
+            await copy_contents(*self._files, digests)
+        except StoreCorrupt as error:
+            await self._keep_at_source(packed, str(error))
+            return False
+        return True
 
     async def _adopt(self, moved: Sequence[Moved]) -> list[Inserted | str]:
         """The target's answer for each job, or the reason why the target cannot store it."""

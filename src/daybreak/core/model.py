@@ -300,10 +300,12 @@ class Lease(RedactedStruct, frozen=True, gc=False, kw_only=True):
 
 
 class Done(RedactedStruct, frozen=True, gc=False):
-    """The attempt succeeded. `result` is its encoded result, and `ran` is how many seconds it took."""
+    """The attempt succeeded. `result` is its encoded result, and `ran` is how many seconds it took. `note` is what
+    people should know about it."""
 
     result: bytes | None = None
     ran: float = 0.0
+    note: str = ""
 
 
 class Failed(Struct, frozen=True, gc=False):

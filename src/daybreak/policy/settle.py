@@ -34,8 +34,8 @@ def settle(lease: Lease, outcome: Outcome, *, chance: float, by: str, success: f
     if lease.spec.holder is not None:
         return _settle_held(lease, outcome, by)
     match outcome:
-        case Done(result, ran):
-            return _end(lease, State.COMPLETED, by, result=result, ran=ran)
+        case Done(result, ran, note):
+            return _end(lease, State.COMPLETED, by, result=result, ran=ran, note=note)
         case Cancelled(who):
             return _end(lease, State.CANCELLED, who or by)
         case HandedBack(checkpoint, delay, unused, charged):
@@ -141,6 +141,7 @@ def _end(
     timeouts: int | None = None,
     ran: float = 0.0,
     word: Word = "",
+    note: str = "",
 ) -> Settlement:
     is_first = lease.attempt == 1
     return Settlement(
@@ -150,6 +151,7 @@ def _end(
         state=state,
         reason=reason,
         attempt=lease.attempt,
+        note=note,
         lost=lease.lost if lost is None else lost,
         timeouts=lease.timeouts if timeouts is None else timeouts,
         result=result,

@@ -21,6 +21,7 @@ from daybreak.server.problems import problem_of
 from daybreak.server.routes import (
     alerts,
     audit,
+    blobs,
     events,
     health,
     job_changes,
@@ -47,6 +48,7 @@ ALL: Final[tuple[Routes, ...]] = (
     resources.routes,
     locks.routes,
     workers.routes,
+    blobs.routes,
     alerts.routes,
     metrics.routes,
     stats.routes,

@@ -100,6 +100,7 @@ class Context:
         self.owner = owner
         self.run = run
         self.shared = shared or SimpleNamespace()
+        self.note = ""  # what the job's record says about a success, for people
         self._reporter = reporter or NoReporter()
         self._stop: str | None = None
         self._scratch: Path | None = None

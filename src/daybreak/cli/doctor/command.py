@@ -19,7 +19,7 @@ from daybreak.client.client import Client
 from daybreak.config import shown
 from daybreak.core.errors import StoreError
 from daybreak.core.text import counted, safe
-from daybreak.store.protocol import Finding
+from daybreak.store.protocol import Finding, ok_finding
 
 
 @click.command("doctor", short_help="Find problems and suggest fixes.")
@@ -66,6 +66,7 @@ def _examine(here: Session) -> tuple[list[Finding], Exit]:
 async def _check(client: Client, here: Session) -> list[Finding]:
     findings = await about_store(client.store)
     findings.append(await about_writing(client))
+    findings.append(ok_finding(f"files are kept in {(await here.files(client)).location.removeprefix('file://')}"))
     return [*findings, *[finding async for finding in about_work(client, here, datetime.now(UTC))]]
 
 

@@ -55,9 +55,12 @@ class JobFiles:
         if self._in_store:
             for digest in digests_in(encoded):
                 await ctx.amove_file(digest, up=False)
-        else:
+            return
+        try:
             for digest in digests_in(encoded):
                 await asyncio.to_thread(self._local.path, digest, "content")
+        except StoreCorrupt as error:
+            raise Permanent(str(error)) from error
 
     def decode(self, decode: Callable[[bytes], T], encoded: bytes, ctx: Context) -> T:
         """The decoded arguments, with every File checked and on disk."""
@@ -98,8 +101,9 @@ class JobFiles:
             newest = File(file.original or "")
             content = Content(digest, size, newest)
             self._local.put(content)
+            used = f"{file.name}: used its newest content, sha256:{digest}"
             ctx.log.warning("%s: using it (on_change='newest'), not sha256:%s", what, file.digest)
-            ctx.progress(0, f"{file.name}: using its newest content, sha256:{digest}")
+            ctx.note = f"{ctx.note}; {used}" if ctx.note else used
             file.use(self._local.path(digest, file.name), digest, size)
             return
         ctx.log.warning("%s; using the submitted content, sha256:%s", what, file.digest)

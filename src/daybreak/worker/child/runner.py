@@ -150,7 +150,7 @@ class Runner:
                 result = self._files.encode(task.result.encode, returned, ctx)
         except _RESULT_ERRORS as error:
             return _unstorable(work, returned, error, started_at)
-        return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result)
+        return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result, note=ctx.note)
 
     async def _adone(self, work: Work, task: Definition, returned: object, started_at: float, ctx: Context) -> Ended:
         try:
@@ -160,7 +160,7 @@ class Runner:
                 result = await self._files.aencode(task.result.encode, returned, ctx)
         except _RESULT_ERRORS as error:
             return _unstorable(work, returned, error, started_at)
-        return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result)
+        return Ended(work.seq, work.fence, "done", time.monotonic() - started_at, result, note=ctx.note)
 
     def _encoded_without_files(self, task: Definition, returned: object) -> bytes | None:
         """The encoded result; None if something of it must be stored as a file."""

@@ -22,7 +22,7 @@ def outcome_of(held: HeldLease, ended: Ended) -> Outcome:
     """The outcome that a child reported."""
     match ended.status:
         case "done":
-            return Done(ended.result, ended.ran_for)
+            return Done(ended.result, ended.ran_for, ended.note)
         case "cancelled":
             return Cancelled()
         case "suspended":
