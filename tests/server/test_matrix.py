@@ -88,7 +88,7 @@ async def path(app, jobs):
         task="mail", version=1, code="", design=design, created_at=now, started_at=now, queue="mail", submitted=True
     )
     await write_run((await app.client()).store, "mail", run, 0)
-    return {"id": await jobs.submit(queue="mail", delay="1h", run="mail"), "name": "mail"}
+    return {"id": await jobs.submit(queue="mail", delay="1h", run="mail"), "name": "mail", "digest": "f" * 64}
 
 
 @pytest.mark.parametrize("route", CLOSED, ids=lambda route: route.name)

@@ -38,6 +38,6 @@ def test_whoever_prints_a_job_sees_how_many_bytes_it_holds_and_none_of_them(noun
 
 
 def test_all_else_of_a_noun_is_printed_as_it_is():
-    assert repr(Done(b"{}", 1.5)) == "Done(result=<2 bytes>, ran=1.5)"
-    assert repr(Done()) == "Done(result=None, ran=0.0)"
+    assert repr(Done(b"{}", 1.5)) == "Done(result=<2 bytes>, ran=1.5, note='')"
+    assert repr(Done()) == "Done(result=None, ran=0.0, note='')"
     assert repr(SPEC).startswith(f"JobSpec(id='a', task='login', args=<{len(KEPT)} bytes>, queue='default', version=1,")

@@ -145,9 +145,14 @@ class Session:
         finally:
             await store.close()
 
+    @property
+    def files_setting(self) -> tuple[str | None, str]:
+        """By which the contents of files are found: the setting, and the URL of the store."""
+        return self.settings.files, self.settings.url
+
     async def files(self, client: Client) -> FileStore:
         """The contents of files and large results."""
-        blobs = await open_blobs(self.settings.files, self.settings.url, client.store)
+        blobs = await open_blobs(*self.files_setting, client.store)
         return FileStore(blobs, client.store, RealWorld())
 
     async def with_result(self, client: Client, job: Job) -> Job:
