@@ -85,7 +85,9 @@ class Scene:
         for one in (*self.commands, *self.workers):
             one.kill()
         for command in self.commands:
-            command.communicate()
+            command.wait()
+            assert command.stdout is not None
+            command.stdout.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])
@@ -141,7 +143,7 @@ def test_each_point_has_its_effect_once_whatever_is_killed(scene, request, tell)
         seconds.append(time.monotonic() - began)
     assert_nothing_left(TRIALS[kind])
     for worker in scene.workers:
-        assert worker.stop() == 0, worker.said
+        assert worker.wait_ready(app).stop() == 0, worker.said
     tell(
         f"{TRIALS[kind]} trials on {kind}, killed: {', '.join(f'{one} {killed[one]}' for one in VICTIMS)}, of the "
         f"submitters {killed['submission']} during the submission; effects of refused outcomes: "
