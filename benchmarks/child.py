@@ -70,6 +70,10 @@ def run(work: str, place: Path, jobs: int, options: dict[str, int]) -> Timed:
             from benchmarks import sharing
 
             return getattr(sharing, what)(store, place, jobs)
+        case ["sweep", store]:
+            from benchmarks import sweeps
+
+            return sweeps.sweep(store, place, jobs)
         case ["naps", kind, store]:
             from benchmarks import naps
 

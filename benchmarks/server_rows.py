@@ -210,11 +210,15 @@ def _quickest(*, quick: bool, rounds: int) -> list[Row]:
 
 
 def crowds(store: str) -> list[tuple[str, str, int, str, tuple[Goal, ...]]]:
-    """Very many jobs that wait for one resource or lock, on every store: the name of the row, and its work."""
+    """Very many jobs at once, on every store: the name of the row, and its work."""
+    swept = [of_figure(300, 100, "ms", at_most=True, of="runs ms")]
+    if store == "sqlite":
+        swept.append(of_figure(20_000, 40_000, "/s"))
     return [
         ("claim beside 100,000 parked", f"parked {store}", 100_000, "x as long",
          (of_figure(1.3, 1, "x as long", at_most=True),)),
         ("lock of 10,000 waiters", f"locks {store}", 10_000, "ms", ()),
+        ("sweep of 100,000", f"sweep {store}", 100_000, "/s", tuple(swept)),
     ]  # fmt: skip
 
 
