@@ -91,12 +91,15 @@ unit: $(STAMP)
 
 check: static unit
 
-# Install PostgreSQL, Redis and PgBouncer if we are root. Tests of missing servers are skipped with a message, or fail in CI.
+# Install PostgreSQL, Redis, PgBouncer, Prometheus and Chromium if we are root. Tests that miss one are skipped with a
+# message, or fail in CI.
 servers:
 	@missing=""; \
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || missing="$$missing postgresql"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || missing="$$missing pgbouncer"; \
+	command -v promtool >/dev/null || missing="$$missing prometheus"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "== servers:$$missing"; \
 	    { apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y install $$missing; } >/dev/null 2>&1 || \

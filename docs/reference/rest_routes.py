@@ -28,7 +28,7 @@ def written() -> str:
 
 
 def _lines() -> Iterator[str]:
-    routes = all_routes()
+    routes = [route for route in all_routes() if route.tag != "dashboard"]
     yield "## Overview"
     yield ""
     yield "| route | role | what it does |"

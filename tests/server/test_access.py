@@ -120,7 +120,7 @@ async def test_the_link_signs_a_person_in_once(app, connect):
     assert found is not None
     answer = await client.post("/sign-in", data={"code": found[1]})
     assert answer.status_code == 303
-    assert answer.headers["location"] == SESSION
+    assert answer.headers["location"] == "/"
     session = (await client.get(SESSION)).json()
     assert session["kind"] == "session"
     assert session["by"] == "ann"

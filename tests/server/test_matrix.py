@@ -26,7 +26,16 @@ MAY = {
     "work": {"work"},
     "admin": {"read", "submit", "work", "admin"},
 }
-NAMED_BY_QUERY = {"list_jobs", "show_failures", "show_stats", "show_retries", "show_timeouts", "follow_events"}
+NAMED_BY_QUERY = {
+    "list_jobs",
+    "show_jobs",
+    "show_failures_page",
+    "show_failures",
+    "show_stats",
+    "show_retries",
+    "show_timeouts",
+    "follow_events",
+}
 # What a caller of other queues gets where a list is cut to the caller's own queues.
 CUT = {
     "list_queues": {"queues": []},
@@ -34,6 +43,7 @@ CUT = {
     "submit_batch": None,
     "show_session": None,
     "delete_session": None,
+    "show_submit": None,
 }
 
 
@@ -133,7 +143,7 @@ def test_what_is_open_to_everybody_is_written_down_here():
     """A route that becomes public by mistake fails this test."""
     assert {(route.method, route.path) for route in ROUTES if route.policy.role is None} == {
         ("GET", "/health/live"), ("GET", "/health/ready"), ("GET", "/api/v1/openapi.json"),
-        ("GET", "/sign-in"), ("POST", "/sign-in"),
+        ("GET", "/sign-in"), ("POST", "/sign-in"), ("GET", "/static/{name}"),
     }  # fmt: skip
 
 

@@ -13,6 +13,9 @@ from daybreak.client.client import Client
 from daybreak.core.errors import StoreError
 from daybreak.server.access.identify import ANONYMOUS, Identification
 from daybreak.server.access.rate_limit import RateLimit
+from daybreak.server.dashboard import assets, operations, overview
+from daybreak.server.dashboard import jobs as job_pages
+from daybreak.server.dashboard import runs as run_pages
 from daybreak.server.edge import ASGIApp, Edge
 from daybreak.server.exposition import Exposition
 from daybreak.server.idempotency import Writes
@@ -56,6 +59,11 @@ ALL: Final[tuple[Routes, ...]] = (
     openapi.routes,
     sign_in.routes,
     health.routes,
+    overview.routes,
+    job_pages.routes,
+    run_pages.routes,
+    operations.routes,
+    assets.routes,
 )  # the order of the OpenAPI document and of the reference page
 MOST_CLIENTS: Final = 1000
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -35,6 +36,7 @@ _log = logging.getLogger("daybreak.server")
 KEEP_ALIVE: Final = timedelta(seconds=15)  # a comment is sent so that proxies keep a quiet connection
 CHECK_CALLER_EVERY: Final = timedelta(seconds=30)
 SLOW_AFTER: Final = timedelta(seconds=30)  # a client that takes no bytes for so long is disconnected
+SUMMARY_EVERY: Final = timedelta(seconds=1)
 STORE_RETRY: Final = timedelta(seconds=1)
 RETRY_AFTER: Final = timedelta(seconds=5)
 RECONNECT_MILLISECONDS: Final = 1000
@@ -94,10 +96,15 @@ class LiveFeed:
         self._pages.wake()
 
     async def listen(
-        self, wanted: EventFilter, after: str | None, still_allowed: Callable[[], Awaitable[bool]]
+        self,
+        wanted: EventFilter,
+        after: str | None,
+        still_allowed: Callable[[], Awaitable[bool]],
+        *,
+        summary: bool = False,
     ) -> LiveResponse:
-        """A stream of the events behind the cursor `after`, or from now on. Raises CursorExpired, and a problem if
-        there are too many listeners."""
+        """A stream of the events behind the cursor `after`, or from now on; or a `summary` of them. Raises
+        CursorExpired, and a problem if there are too many listeners."""
         if self.listeners >= self._max_listeners:
             raise Problem(
                 STORE_UNAVAILABLE,
@@ -109,10 +116,14 @@ class LiveFeed:
             cursor = await self._pages.latest()
         else:
             await self._pages.after(cursor)  # an expired or invalid cursor is an error now, not in the stream
-        return LiveResponse(self, self._chunks(wanted, cursor, still_allowed))
+        return LiveResponse(self, self._chunks(wanted, cursor, still_allowed, Counter() if summary else None))
 
     async def _chunks(
-        self, wanted: EventFilter, cursor: str, still_allowed: Callable[[], Awaitable[bool]]
+        self,
+        wanted: EventFilter,
+        cursor: str,
+        still_allowed: Callable[[], Awaitable[bool]],
+        counts: Counter[str] | None,
     ) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         self._pages.join()
@@ -131,8 +142,18 @@ class LiveFeed:
                     _log.warning("live feed: %s; trying again", error)
                     await asyncio.sleep(STORE_RETRY.total_seconds())
                     continue
-                chunk = self._encode(page).chunk(wanted)
                 cursor = page.cursor
+                if counts is None:
+                    chunk = self._encode(page).chunk(wanted)
+                else:
+                    counts.update(event.kind for event in page.events if wanted.wants(event))
+                    chunk = b""
+                    if counts and not page.events:
+                        # The feed is read to its end; wait until the second is over, then tell of all of it.
+                        await asyncio.sleep(max(sent_at + SUMMARY_EVERY.total_seconds() - loop.time(), 0.0))
+                    if counts and loop.time() - sent_at >= SUMMARY_EVERY.total_seconds():
+                        chunk = encode_summary(counts, cursor)
+                        counts.clear()
                 if loop.time() - checked_at >= CHECK_CALLER_EVERY.total_seconds():
                     checked_at = loop.time()
                     if not await still_allowed():
@@ -156,6 +177,11 @@ class LiveFeed:
         if found is None:
             found = self._encoded[page] = EncodedPage(page.events, page.cursors)
         return found
+
+
+def encode_summary(counts: Counter[str], cursor: str) -> bytes:
+    """How many events of each kind there were, as one SSE message."""
+    return b"id: %b\nevent: summary\ndata: %b\n\n" % (cursor.encode(), msgspec.json.encode(dict(counts)))
 
 
 class EncodedPage:

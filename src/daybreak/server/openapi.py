@@ -25,8 +25,8 @@ ABOUT: Final = (
 
 
 def document(routes: Sequence[Route]) -> bytes:
-    """The document as JSON. It depends on the routes alone, and is made once."""
-    return _document(tuple(routes))
+    """The document as JSON. It depends on the routes alone, and is made once. Pages for people are not part of it."""
+    return _document(tuple(route for route in routes if route.tag != "dashboard"))
 
 
 @functools.lru_cache(maxsize=8)

@@ -120,6 +120,11 @@ class Route:
         return self.changes and self.tag != "sign-in"
 
     @property
+    def is_page(self) -> bool:
+        """Whether it is a page of the dashboard, for people."""
+        return self.tag == "dashboard" and self.answer_type == "text/html"
+
+    @property
     def path_names(self) -> list[str]:
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
 
@@ -212,7 +217,12 @@ async def respond(route: Route, server: Server, request: Request[Any, Any, Any])
     try:
         return await _handled(route, server, request)
     except Exception as error:  # noqa: BLE001 - the one place where an error becomes an answer
-        return problem_of(error).response()
+        problem = problem_of(error)
+        if route.is_page:
+            from daybreak.server.dashboard.problems import problem_page  # noqa: PLC0415 - pages import this module
+
+            return problem_page(route, server, request, problem)
+        return problem.response()
 
 
 async def _handled(route: Route, server: Server, request: Request[Any, Any, Any]) -> Response[Any]:

@@ -37,6 +37,19 @@ class Arguments:
 
         return signature_of(parameters_of(self._function)[1 if self._context else 0 :])
 
+    def describe(self) -> list[dict[str, Any]]:
+        """The parameters for people: name, type, whether it must be given, and its default."""
+        signature = self._signature
+        return [
+            {
+                "name": name,
+                "type": codec.name,
+                "required": name in signature.required,
+                "default": None if name in signature.required else short_repr(signature.defaults.get(name)),
+            }
+            for name, codec in signature.codecs.items()
+        ]
+
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:

@@ -45,10 +45,10 @@ async def summarise(client: Client) -> list[CauseCount]:
             case State.QUEUED:
                 counts[_queued(tally, queues.get(tally.queue), workers)] += tally.n
             case State.SCHEDULED:
-                listing = ("jobs", "list", "--state", "scheduled", "--queue", tally.queue)
+                listing = ("jobs", "--state", "scheduled", "--queue", tally.queue)
                 counts["scheduled", tally.queue, listing] += tally.n
             case State.SUSPENDED:
-                listing = ("jobs", "list", "--state", "suspended", "--queue", tally.queue)
+                listing = ("jobs", "--state", "suspended", "--queue", tally.queue)
                 counts["suspended", tally.queue, listing] += tally.n
             case _:
                 pass
@@ -82,7 +82,7 @@ def _queued(tally: Tally, queue: QueueInfo | None, workers: list[WorkerInfo]) ->
         running = queue.states.get(State.RUNNING, 0)
         if running >= queue.settings.max_running:
             return "max_running", tally.queue, ("queues", "set", tally.queue, f"max_running={running + 1}")
-    return "behind others", tally.queue, ("jobs", "list", "--state", "queued", "--queue", tally.queue)
+    return "behind others", tally.queue, ("jobs", "--state", "queued", "--queue", tally.queue)
 
 
 def _blocked(resource: ResourceInfo, now: datetime) -> tuple[str, str, tuple[str, ...]]:

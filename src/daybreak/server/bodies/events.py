@@ -13,7 +13,8 @@ EventKind = Literal[KINDS]  # type: ignore[valid-type]
 
 
 class LiveQuery(Request, frozen=True):
-    """Selects events: those that match every given parameter. A parameter may have several values."""
+    """Selects events: those that match every given parameter. A parameter may have several values. With `summary`, at most
+    one message per second says how many events of each kind there were."""
 
     job: tuple[Name, ...] = ()
     run: tuple[Name, ...] = ()
@@ -22,6 +23,7 @@ class LiveQuery(Request, frozen=True):
     owner: tuple[Name, ...] = ()
     kind: tuple[EventKind, ...] = ()
     after: Annotated[str, Meta(min_length=1, max_length=4000)] | None = None
+    summary: bool = False
 
 
 class LiveEvent(Answer, frozen=True):

@@ -20,7 +20,8 @@ async def follow_events(call: Call[LiveQuery, None]) -> Any:
     """A stream that does not end. Each message is one event; its id is a cursor. A client that reconnects sends the
     last id in the header `Last-Event-ID` (browsers do so by themselves) or as `after`, and continues after that event,
     with no gap and no repetition. Without either, the stream begins with the next event. Messages of the types `open`
-    and `quiet` carry only an id. If the events after a cursor were purged, the status is 410."""
+    and `quiet` carry only an id. With `summary`, messages of the type `summary` count the events of each kind
+    instead, once per second at most. If the events after a cursor were purged, the status is 410."""
     query = call.query
     wanted = EventFilter(
         job=frozenset(query.job), run=frozenset(query.run), queue=frozenset(query.queue), task=frozenset(query.task),
@@ -29,7 +30,7 @@ async def follow_events(call: Call[LiveQuery, None]) -> Any:
     for queue in query.queue:
         call.check_queue(queue)
     after = call.request.headers.get("last-event-id") or query.after
-    return await call.server.live.listen(wanted, after, lambda: _is_still_allowed(call))
+    return await call.server.live.listen(wanted, after, lambda: _is_still_allowed(call), summary=query.summary)
 
 
 async def _is_still_allowed(call: Call[LiveQuery, None]) -> bool:

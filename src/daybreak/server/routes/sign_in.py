@@ -18,12 +18,17 @@ from daybreak.server.routing import API, PUBLIC, Call, Routes, may, root_path
 routes = Routes("sign-in", prefix="")
 
 _PAGE: Final = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Daybreak: sign in</title></head>
-<body><h1>Daybreak</h1>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Daybreak: sign in</title><link rel="stylesheet" href="static/style.css"></head>
+<body><main><h1>Daybreak</h1>
 <form method="post" action="sign-in"><input type="hidden" name="code" value="{code}">
-<button autofocus>Sign in as {by}</button></form></body></html>
+<button class="strong" autofocus>Sign in as {by}</button></form></main></body></html>
 """
-_CSP: Final = "default-src 'none'; form-action 'self'; frame-ancestors 'none'"
+_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'",
+    # Without a referrer, browsers send `Origin: null` with a form, which the check of the origin refuses.
+    "referrer-policy": "same-origin",
+}
 
 
 @routes.get(
@@ -37,7 +42,7 @@ async def show_sign_in(call: Call[SignInQuery, None]) -> Any:
     if not await is_code(client.store, call.query.code, now=moment(client.wall())):
         raise _refused()
     page = _PAGE.format(code=escape(call.query.code, quote=True), by=escape(call.server.app.by))
-    return Response(page, media_type="text/html", headers={"content-security-policy": _CSP})
+    return Response(page, media_type="text/html", headers=_HEADERS)
 
 
 @routes.post(
@@ -54,7 +59,7 @@ async def post_sign_in(call: Call[None, SignInForm]) -> Any:
     return Response(
         b"",
         status_code=303,
-        headers={"location": f"{root_path(call)}{API}/session"},
+        headers={"location": f"{root_path(call)}/"},
         cookies=[_cookie(call, secret, int(settings.session_for.total_seconds()))],
     )
 

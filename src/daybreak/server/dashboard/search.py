@@ -1,0 +1,45 @@
+"""Searches the arguments of jobs for a text: a bounded scan that says how far it looked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from daybreak.api.job_filter import PAGE, JobFilter, find_jobs
+from daybreak.client.client import Client
+from daybreak.core.model import Job
+
+MAX_SCANNED: Final = 5000  # jobs that are read for one page of a search
+
+
+class Found(Struct, frozen=True):
+    """A page of jobs. `scanned` jobs were read for it; None if the store found them by itself. `cursor` continues."""
+
+    jobs: list[Job]
+    cursor: str | None
+    scanned: int | None = None
+
+
+async def search_jobs(client: Client, wanted: JobFilter, text: str, limit: int, cursor: str | None) -> Found:
+    """Jobs that match the filter and whose arguments contain the text, in any case."""
+    if not text:
+        jobs, after = await find_jobs(client, wanted, limit, cursor)
+        return Found(jobs, after)
+    needle = text.lower().encode()
+    found: list[Job] = []
+    scanned = 0
+    while True:
+        page = await client.find(limit=min(PAGE, MAX_SCANNED), cursor=cursor, **wanted.where())
+        matching = [job for job in page.jobs if wanted.is_within(job) and needle in job.spec.args.lower()]
+        scanned += len(page.jobs)
+        room = limit - len(found)
+        if len(matching) > room:
+            # Read the page again up to the last job that is shown, to get the cursor behind it.
+            size = page.jobs.index(matching[room - 1]) + 1
+            page = await client.find(limit=size, cursor=cursor, **wanted.where())
+            matching = matching[:room]
+        found += matching
+        cursor = page.cursor
+        if cursor is None or len(found) >= limit or scanned >= MAX_SCANNED:
+            return Found(found, cursor, scanned)
