@@ -1,0 +1,81 @@
+# ruff: noqa: INP001, S603
+"""Takes the pictures of the dashboard from the real program: `python docs/pictures/dashboard.py`. Needs chromium."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+HERE = Path(__file__).parent
+TASKS = '''
+import time
+
+from daybreak import Context, Daybreak, Resource
+
+app = Daybreak("night.db")
+
+
+@app.task(resource=Resource("plecs", slots=2), retry=3)
+def simulate(ctx: Context, vin: float, duty: float) -> dict:
+    """Simulate a buck converter."""
+    ctx.progress(0.5, "steady state")
+    time.sleep(0.05)
+    if vin > 40 and duty > 0.6:
+        raise ValueError(f"matrix of {vin} V at {duty} is singular")
+    return {"vout": vin * duty, "ripple": vin * duty * (1 - duty)}
+
+
+if __name__ == "__main__":
+    duties = [round(0.1 * n, 1) for n in range(1, 10)]
+    run = app.sweep(simulate, {"vin": [10, 12, 24, 36, 48], "duty": duties}, name="overnight", priority="low")
+    with app.worker(processes=2):
+        run.wait(timeout="5m")
+    app.queue("reports").pause()
+    for n in range(12):
+        simulate.using(queue="reports", priority="high" if n % 3 == 0 else "normal").submit(10.0 + n, 0.5)
+    simulate.using(delay="2h").submit(12.0, 0.5)
+'''
+PICTURES = {"now": "/", "jobs": "/jobs?state=failed", "run": "/runs/overnight"}
+
+
+def main() -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        sys.exit("chromium is not installed: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        (Path(folder) / "tasks.py").write_text(TASKS)
+        subprocess.run([sys.executable, "tasks.py"], cwd=folder, check=True)
+        serve = [sys.executable, "-m", "daybreak.cli", "serve", "tasks.py", "--port", "0"]
+        server = subprocess.Popen(serve, cwd=folder, stderr=subprocess.PIPE, text=True)
+        try:
+            assert server.stderr is not None
+            server.stderr.readline()
+            link = server.stderr.readline().rpartition(" ")[2].strip()
+            opened = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+            page = opened.new_page(viewport={"width": 1180, "height": 760}, color_scheme="light")
+            page.goto(link)
+            page.click("button")
+            address = re.sub(r"/sign-in.*", "", link)
+            for name, path in PICTURES.items():
+                take(page, address + path, HERE / f"dashboard-{name}.png")
+            opened.close()
+        finally:
+            server.kill()
+            server.communicate()
+
+
+def take(page: Page, address: str, file: Path) -> None:
+    """One picture, once the charts are drawn."""
+    page.goto(address, wait_until="load")
+    page.wait_for_timeout(1000)
+    page.screenshot(path=str(file))
+
+
+if __name__ == "__main__":
+    main()
