@@ -138,6 +138,8 @@ def test_a_person_watches_live_and_changes_jobs(visit, site):
     first = site.submit()
     page.wait_for_selector(f'a[href="/jobs/{first}"]')  # without a reload: another process submitted it
     page.click(f'a[href="/jobs/{first}"]')
+    page.wait_for_url(f"**/jobs/{first}")
+    page.wait_for_load_state("load")  # the scripts listen from here on
     page.select_option("select[data-priority]", "critical")
     page.wait_for_selector("text=reprioritised")
     page.click("button:text-is('cancel')")

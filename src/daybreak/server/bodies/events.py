@@ -13,8 +13,8 @@ EventKind = Literal[KINDS]  # type: ignore[valid-type]
 
 
 class LiveQuery(Request, frozen=True):
-    """Selects events: those that match every given parameter. A parameter may have several values. With `summary`, at most
-    one message per second says how many events of each kind there were."""
+    """Selects events: those that match every given parameter. A parameter may have several values. With `summary`, one
+    message per second at most says how many events of each kind there were."""
 
     job: tuple[Name, ...] = ()
     run: tuple[Name, ...] = ()

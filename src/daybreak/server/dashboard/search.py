@@ -6,9 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from daybreak.api.job_filter import PAGE, JobFilter, find_jobs
+from daybreak.api.job_filter import PAGE, find_jobs
 from daybreak.client.client import Client
 from daybreak.core.model import Job
+from daybreak.policy.job_filter import JobFilter
 
 MAX_SCANNED: Final = 5000  # jobs that are read for one page of a search
 
