@@ -71,9 +71,10 @@ def test_the_night_of_simulations_writes_its_table_and_goes_on_where_it_was(tmp_
     night = tmp_path / "night"
     shutil.copytree(ROOT / "examples" / "simulation_sweep", night, ignore=shutil.ignore_patterns("*.db*", "*.csv"))
     with StandIn() as plecs:
-        ran = run(night, "python", "-W", "error", "overnight.py", "--points", "12", PLECS=plecs.address)
+        own = {"PLECS": plecs.address, "TMPDIR": str(tmp_path)}
+        ran = run(night, "python", "-W", "error", "overnight.py", "--points", "12", **own)
         assert (ran.returncode, ran.stdout) == (0, "overnight.csv: 12 points, 0 failed\n"), ran.stderr
-        again = run(night, "python", "overnight.py", "--points", "12", PLECS=plecs.address)
+        again = run(night, "python", "overnight.py", "--points", "12", **own)
         assert again.returncode == 0
         assert plecs.simulations == 12
     with (night / "overnight.csv").open(encoding="utf-8") as file:

@@ -74,7 +74,12 @@ class Night:
         self.model = folder / "buck.plecs"
         self.variables = read_model(self.model.read_text(encoding="utf-8"))
         own = {name: value for name, value in os.environ.items() if not name.startswith("DAYBREAK_")}
-        self.environment = {**own, "PLECS": simulator.address, "PLECS_TIMEOUT": f"{PLECS_LIMIT}s"}
+        self.environment = {
+            **own,
+            "PLECS": simulator.address,
+            "PLECS_TIMEOUT": f"{PLECS_LIMIT}s",
+            "TMPDIR": str(folder),
+        }
         self.app = Daybreak(str(folder / "overnight.db"), by="test")
         self.script: subprocess.Popen[str] | None = None
         self.looks: list[int] = []

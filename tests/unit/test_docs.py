@@ -256,7 +256,7 @@ def face(of: type) -> set[str]:
         ("settings", SUBMIT_OPTIONS | {"version"}),
         ("python", set(daybreak.__all__)),
         ("python", {name for of in (Daybreak, Task, JobHandle, QueueHandle) for name in face(of)}),
-        ("python", (face(Context) | set(vars(Context()))) - {"ask_to_stop", "clear", "stopping"}),
+        ("python", (face(Context) | set(vars(Context()))) - {"ask_to_stop", "clear", "stopping", "move_file"}),
         ("python", JOB_OPTIONS | TASK_OPTIONS),
         ("python", WORKER_OPTIONS),
     ],

@@ -15,7 +15,7 @@ import pytest
 
 from daybreak import BadInput, Permanent, Resource, Transient
 from daybreak.adapters import plecs
-from daybreak.adapters.plecs import Plecs, PlecsError, Waveforms, plecs_resource
+from daybreak.adapters.plecs import Plecs, PlecsError, Waveforms, copy_by_content, plecs_resource
 from daybreak.adapters.plecs.errors import error_of
 from daybreak.adapters.plecs.options import model_variables
 from daybreak.adapters.plecs.results import parse_batch, parse_waveforms
@@ -135,6 +135,16 @@ def test_a_copy_that_was_damaged_is_written_anew(model, tmp_path):
         (tmp_path / "copies" / f"{name}.plecs").write_text("Vi = 1;", encoding="utf-8")
         client.load_by_content(model, tmp_path / "copies")
         assert client.get(name, "Vi") == "24.0"
+
+
+def test_a_copy_of_a_copy_is_the_copy(model, tmp_path):
+    copy = copy_by_content(model, tmp_path / "copies")
+    assert copy_by_content(copy) == copy
+    assert copy_by_content(copy, tmp_path / "others").name == copy.name
+    with StandIn() as stand_in:
+        assert Plecs(stand_in.address).load_by_content(copy) == copy.stem
+    copy.write_text("Vi = 1;", encoding="utf-8")  # its name says another content
+    assert copy_by_content(copy, tmp_path / "others").name != copy.name
 
 
 async def test_every_call_has_an_async_twin_with_its_signature(model):

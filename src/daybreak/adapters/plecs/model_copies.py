@@ -16,9 +16,12 @@ from daybreak.core.errors import BadInput
 
 def copy_by_content(path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path:
     """A copy of the file, named by its content, in `folder`; by default in one of this user for temporary files. A copy
-    that is there already is used, if its content is right."""
+    that is there already is used, if its content is right; so is a file that is such a copy itself."""
     content = Path(path).read_bytes()
-    copy = _own_folder(folder) / f"{name_by_content(path, content)}.plecs"
+    name = name_by_content(path, content)
+    if folder is None and Path(path).name == f"{name}.plecs":
+        return Path(path).absolute()
+    copy = _own_folder(folder) / f"{name}.plecs"
     if not copy.exists() or copy.read_bytes() != content:
         _write_whole(copy, content)
     return copy
@@ -26,8 +29,8 @@ def copy_by_content(path: str | os.PathLike[str], folder: str | os.PathLike[str]
 
 def name_by_content(path: str | os.PathLike[str], content: bytes) -> str:
     """The name of a model with this content."""
-    word = re.sub(r"\W", "_", Path(path).stem)
-    return f"{word}_{hashlib.sha256(content).hexdigest()[:16]}"
+    word, digest = re.sub(r"\W", "_", Path(path).stem), hashlib.sha256(content).hexdigest()[:16]
+    return word if word.endswith(f"_{digest}") else f"{word}_{digest}"
 
 
 def _own_folder(folder: str | os.PathLike[str] | None) -> Path:
