@@ -164,6 +164,23 @@ async def test_several_processes_that_submit_at_once_make_one_run(task):
     await check(store, "fresh")
 
 
+async def test_a_fresh_start_that_another_made_meanwhile_is_the_one_that_was_asked_for(task):
+    store = MemoryStore()
+    await submit(store, task)
+    await work(store, 3)
+
+    class Slow(Mortal):
+        """Somebody else makes the same fresh start before this process writes the record."""
+
+        async def put(self, puts, **options):
+            if (await read_run(store, "night"))[0].epoch == 1:
+                await submit(store, task, fresh=True)
+            return await store.put(puts, **options)
+
+    await submit(Slow(store), task, fresh=True)
+    await check(store, "fresh")
+
+
 async def test_of_two_processes_with_other_points_one_is_refused(task):
     store = MemoryStore()
     answers = await asyncio.gather(submit(store, task), submit(store, task, SECOND), return_exceptions=True)

@@ -234,11 +234,19 @@ def told(tmp_path):
     return Told()
 
 
-async def test_one_notice_when_it_ends_whoever_looks(night, told):
-    night.watches = [RunWatch(night.client, night.clock, NoticeRights(allow_commands=True)) for _ in range(3)]
+async def test_one_notice_when_it_ends_whoever_looks(night, told, monkeypatch):
     await night.sweep(notify=told.notify)
     await night.work(6)
+    await night.look()  # by workers that may not run commands
+    night.watches = [RunWatch(night.client, night.clock, NoticeRights(allow_commands=True)) for _ in range(3)]
     night.clock.advance("2s")
+    put = night.store.put
+
+    async def slow(*args, **kwargs):
+        await asyncio.sleep(0.01)  # so that all have read the record before the first writes it
+        return await put(*args, **kwargs)
+
+    monkeypatch.setattr(night.store, "put", slow)
     await asyncio.gather(*(watch.look_at("night", Mark()) for watch in night.watches))
     await night.look(3)
     assert told.lines == ["finished"]

@@ -17,7 +17,7 @@ from daybreak.client.client import Client
 from daybreak.core.units import moment
 from daybreak.runs.record import NOTICE_LIMIT, RunNotice, RunRecord, change_run
 from daybreak.system import notice_sinks
-from daybreak.system.ports import World
+from daybreak.system.ports import Ids, World
 
 _log = logging.getLogger("daybreak.runs")
 
@@ -47,6 +47,7 @@ def with_notice(run: RunRecord, change: str, text: str, world: World, new_id: Ca
 
 async def send_notices(client: Client, world: World, name: str, run: RunRecord, rights: NoticeRights) -> RunRecord:
     """Send what was not sent yet. Only the process that wrote itself down as the sender sends."""
+    sender = Ids(world)()
     for notice in run.notices:
         if notice.sent_at is not None:
             continue
@@ -59,14 +60,14 @@ async def send_notices(client: Client, world: World, name: str, run: RunRecord, 
         elif notice.taken_at is not None and now - notice.taken_at < TAKEN_FOR:
             continue
         else:
-            taken = replace(notice, taken_at=now)
-            before, run = run, await change_run(client.store, name, _with(notice.id, taken, only_if=notice))
-            if taken not in run.notices or taken in before.notices:
+            taken = replace(notice, taken_at=now, taken_by=sender)
+            run = await change_run(client.store, name, _with(notice.id, taken, only_if=notice))
+            if taken not in run.notices:
                 continue
             error = await _send(world, name, run, notice, rights)
         if error:
             _log.error("run %s: its notice could not be sent: %s", name, error)
-        sent = replace(notice, taken_at=now, sent_at=moment(world.wall()), error=error)
+        sent = replace(notice, taken_at=now, taken_by=sender, sent_at=moment(world.wall()), error=error)
         run = await change_run(client.store, name, _with(notice.id, sent))
     return run
 

@@ -56,13 +56,14 @@ class Figures(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class RunNotice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What somebody is to be told. It is written with the change that it tells of, and `sent_at` once it was sent or,
-    with an `error`, given up. `taken_at` is when a process began to send it."""
+    with an `error`, given up. `taken_at` is when the process `taken_by` began to send it."""
 
     id: str
     change: str
     at: datetime
     text: str
     taken_at: datetime | None = None
+    taken_by: str = ""
     sent_at: datetime | None = None
     error: str = ""
 
