@@ -15,10 +15,10 @@ from daybreak.core.model import Done, Failed, Failure, State
 from daybreak.policy.settle import settle
 from daybreak.runs.designs import design_of
 from daybreak.runs.notices import TAKEN_FOR, NoticeRights
-from daybreak.runs.record import MARK_KIND, Mark, RunNotice, change_run, read_run
+from daybreak.runs.record import MARK_KIND, Mark, RunNotice, change_run, read_mark, read_run
 from daybreak.runs.run_info import all_runs
 from daybreak.runs.submission import Submission
-from daybreak.runs.watch import RunWatch, read_mark
+from daybreak.runs.watch import RunWatch
 from daybreak.store.protocol import Claim, Exchange
 from daybreak.stores.memory import MemoryStore
 from daybreak.testing import HandClock
@@ -324,10 +324,13 @@ async def test_predictions_are_recorded_and_judged_at_the_end(night, monkeypatch
     await night.work(1)
     await night.look()
     assert read_mark((await night.store.records(MARK_KIND))[0]).looks == ()  # before three jobs have ended
-    for _ in range(18):
+    await night.work(1)
+    await night.look(2)
+    assert (await night.info()).eta.low <= (await night.info()).eta.high
+    for _ in range(17):
         await night.work(1)
         await night.look(2)
-    looks = (await night.record()).figures.accuracy
+    looks = (await night.info()).accuracy
     assert looks.looks >= 5
     assert 0 <= looks.held <= looks.looks
 

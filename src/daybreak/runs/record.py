@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from daybreak.core.errors import BadInput, RecordChanged, RunNotFound, TooLarge
-from daybreak.core.model import Put
+from daybreak.core.model import Put, Record
 from daybreak.policy.admit import check_name
 from daybreak.policy.runs import Accuracy, Look
 from daybreak.store.protocol import Store
@@ -178,6 +178,14 @@ async def change_run(store: Store, name: str, change: Callable[[RunRecord], RunR
         if after == before or await write_run(store, name, after, revision):
             return after
     raise RecordChanged("run", name)
+
+
+def read_mark(record: Record) -> Mark:
+    """The mark in a record."""
+    try:
+        return msgspec.json.decode(record.value, type=Mark)
+    except msgspec.MsgspecError:  # written by another version
+        return Mark()
 
 
 async def run_names(store: Store) -> list[str]:

@@ -22,12 +22,12 @@ from daybreak.core.units import priority as parse_priority
 from daybreak.runs.estimate import estimate
 from daybreak.runs.notices import NoticeRights
 from daybreak.runs.progress_bar import run_progress
-from daybreak.runs.record import MARK_KIND, RunRecord, change_run, label_of, read_run, run_names
+from daybreak.runs.record import MARK_KIND, RunRecord, change_run, label_of, read_mark, read_run, run_names
 from daybreak.runs.removal import forget_run, labels_of, remove_jobs
 from daybreak.runs.result_rows import Row, rows_of
 from daybreak.runs.run_info import Eta, RunInfo, counts_of, info_of_run
 from daybreak.runs.tables import pandas_frame, polars_frame, write_csv, write_parquet
-from daybreak.runs.watch import RunWatch, read_mark, thawed
+from daybreak.runs.watch import RunWatch, thawed
 from daybreak.store.protocol import Action
 from daybreak.tasks.import_guard import refuse_during_import
 from daybreak.tasks.registry import Program

@@ -11,7 +11,9 @@ from msgspec import Struct
 
 from daybreak.client.client import Client
 from daybreak.core.model import FINAL, UNFINISHED, Reason, State
-from daybreak.runs.record import KIND, Figures, RunRecord, label_of
+from daybreak.core.units import micros
+from daybreak.policy.runs import Accuracy
+from daybreak.runs.record import KIND, MARK_KIND, Figures, Mark, RunRecord, label_of, read_mark
 from daybreak.store.protocol import Tally
 
 RunState = Literal["submitting", "running", "paused", "finished", "cancelled", "deleting"]
@@ -28,6 +30,7 @@ class Eta(Struct, frozen=True, kw_only=True):
 class RunInfo(Struct, frozen=True, kw_only=True):
     """A run at one instant. `jobs` has how many of its jobs are in each state, `failed` how many failed by reason.
 
+    `accuracy` says of a run that has ended how many predictions of its end were recorded, and how many held it.
     `total` is how many points it has. `label` is what its jobs name as their run. `note` says why it is paused, or what
     is missing."""
 
@@ -53,6 +56,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     code: str
     note: str = ""
     eta: Eta | None = None
+    accuracy: Accuracy | None = None
 
     @property
     def done(self) -> int:
@@ -131,6 +135,7 @@ def info_of_run(
         code=run.code,
         note=note,
         eta=eta,
+        accuracy=None if run.figures is None else run.figures.accuracy,
     )
 
 
@@ -175,14 +180,25 @@ def frozen_counts(figures: Figures) -> dict[State, int]:
     return {state: figures.counts.get(state.value, 0) for state in State}
 
 
+def _latest_prediction(mark: Mark | None, client: Client) -> Eta | None:
+    """What a worker predicted last, if that may still come true."""
+    if mark is None or not mark.looks or micros(mark.looks[-1].high) < client.wall():
+        return None
+    look = mark.looks[-1]
+    return Eta(low=look.low, mid=look.low + (look.high - look.low) / 2, high=look.high)
+
+
 async def all_runs(client: Client) -> list[RunInfo]:
     """Every run, the newest first. A run that has ended costs no counting: its figures stand in its record."""
     found: list[RunInfo] = []
+    marks = {record.name: read_mark(record) for record in await client.store.records(MARK_KIND)}
     for record in await client.store.records(KIND):
         run = msgspec.json.decode(record.value, type=RunRecord)
+        eta = None
         if run.figures is not None:
             counts, reasons = frozen_counts(run.figures), run.figures.reasons
         else:
             counts, reasons = await counts_of(client, label_of(record.name, run.epoch))
-        found.append(info_of_run(record.name, run, counts, reasons))
+            eta = _latest_prediction(marks.get(record.name), client)
+        found.append(info_of_run(record.name, run, counts, reasons, eta))
     return sorted(found, key=lambda info: (info.started_at, info.name), reverse=True)

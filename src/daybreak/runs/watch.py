@@ -22,7 +22,17 @@ from daybreak.core.units import moment, span
 from daybreak.policy.runs import Look, accuracy_of, add_look, alike, is_look_due
 from daybreak.runs.estimate import estimate, latest_ended
 from daybreak.runs.notices import NoticeRights, has_unsent, send_notices, with_notice
-from daybreak.runs.record import MARK_KIND, Figures, Mark, RunRecord, change_run, label_of, read_run, write_run
+from daybreak.runs.record import (
+    MARK_KIND,
+    Figures,
+    Mark,
+    RunRecord,
+    change_run,
+    label_of,
+    read_mark,
+    read_run,
+    write_run,
+)
 from daybreak.runs.removal import continue_deletion
 from daybreak.runs.run_info import counts_of, frozen_counts, state_of
 from daybreak.system.ports import Ids, World
@@ -223,14 +233,6 @@ def _end_text(run: RunRecord) -> str:
     parts = [f"{counts[state]:,} {state}" for state in ("completed", "failed", "cancelled") if counts.get(state)]
     took = run.figures.finished_at - run.started_at
     return f"has ended: {', '.join(parts)}, after {timedelta(seconds=max(round(took.total_seconds()), 0))}"
-
-
-def read_mark(record: Record) -> Mark:
-    """The mark in a record."""
-    try:
-        return msgspec.json.decode(record.value, type=Mark)
-    except msgspec.MsgspecError:  # written by another version
-        return Mark()
 
 
 def _seconds(delay: timedelta) -> float:
