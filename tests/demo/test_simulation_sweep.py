@@ -709,14 +709,14 @@ async def test_tasks_and_results_survive_the_process(tmp_path, model):
 
 
 async def test_the_measurement_of_backoff_sees_refusals_and_none_where_jobs_take_turns():
-    import backoff
+    import compare_backoff
 
-    named = {name: (retry, turns) for name, retry, turns in backoff.strategies(timedelta(milliseconds=20), 8)}
+    named = {name: (retry, turns) for name, retry, turns in compare_backoff.strategies(timedelta(milliseconds=20), 8)}
     retry, takes_turns = named["one-slot resource"]
-    found = await backoff.measure(5, 0.01, retry, takes_turns=takes_turns)
+    found = await compare_backoff.measure(5, 0.01, retry, takes_turns=takes_turns)
     assert (found.refused_at_first, found.calls) == (0, 5)
     retry, takes_turns = named["jittered 50 %"]
-    found = await backoff.measure(5, 0.3, retry, takes_turns=takes_turns)
+    found = await compare_backoff.measure(5, 0.3, retry, takes_turns=takes_turns)
     assert found.refused_at_first > 0
     assert found.calls > 5
 

@@ -1,7 +1,7 @@
 """Which backoff survives overload? Measured: many clients, and one simulator that refuses calls while it is busy.
 
-python backoff.py                  a table; about three minutes
-python backoff.py --clients 30 --simulation 0.1 --delay 0.25
+python compare_backoff.py                  a table; about three minutes
+python compare_backoff.py --clients 30 --simulation 0.1 --delay 0.25
 
 The simulator is the stand-in, not PLECS. Times are an eighth of the article's: 8 s per simulation would be 1 s."""
 
