@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import subprocess
@@ -33,19 +34,19 @@ def run(folder, *words):
     )
 
 
-def volts_of(ran):
-    """The results it printed; each line counts on from the one before."""
-    assert (ran.returncode, ran.stderr) == (0, "")
-    told = [re.fullmatch(r"(\d+) of 99: (\d+\.\d\d) V", line).groups() for line in ran.stdout.splitlines()]
-    assert [int(n) for n, _ in told] == list(range(1, 100))
-    return sorted(float(volts) for _, volts in told)
+def rows_of(folder, ran):
+    """The rows of the table that it wrote."""
+    assert ran.returncode == 0, ran.stderr
+    with (folder / "overnight.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def test_the_script_in_readme_works_and_the_second_time_finds_everything_done(script):
-    volts = volts_of(run(script, "python", "-W", "error", "sweep.py"))
-    assert volts == pytest.approx([0.24 * n for n in range(1, 100)], rel=0.05, abs=0.02)
+    rows = rows_of(script, run(script, "python", "-W", "error", "sweep.py"))
+    assert [float(row["duty"]) for row in rows] == [n / 100 for n in range(1, 100)]
+    assert [float(row["vout"]) for row in rows] == pytest.approx([0.24 * n for n in range(1, 100)], rel=0.05, abs=0.02)
     assert (script / "daybreak.db").stat().st_size > 0
-    assert volts_of(run(script, "python", "-W", "error", "sweep.py")) == volts
+    assert rows_of(script, run(script, "python", "-W", "error", "sweep.py")) == rows
 
     jobs = run(script, "daybreak", "jobs", "--state", "completed", "--limit", "1")
     assert (jobs.returncode, jobs.stderr) == (0, "")
@@ -54,29 +55,28 @@ def test_the_script_in_readme_works_and_the_second_time_finds_everything_done(sc
     shown = run(script, "daybreak", "jobs", "show", job)
     assert shown.returncode == 0
     assert re.search(r"^attempt +1 of 3$", shown.stdout, re.MULTILINE)
-    doctor = run(script, "daybreak", "doctor")
-    assert doctor.returncode == 0, doctor.stdout
+    for command in ("doctor", "runs", "report"):
+        looked = run(script, "daybreak", command)
+        assert looked.returncode == 0, looked.stdout
 
 
-def test_one_bad_point_of_99_is_a_line_like_any_other(script):
-    """The script goes on to the end; the line names the point and says what was wrong with it."""
+def test_one_bad_point_of_99_is_a_row_like_any_other(script):
+    """The script goes on to the end; the row says what was wrong with the point."""
     text = (script / "sweep.py").read_text(encoding="utf-8")
     broken = text.replace(
         "    i = v = 0.0", "    if duty == 0.07: raise ValueError('no model for 7 %')\n    i = v = 0.0"
     )
     assert broken != text
     (script / "sweep.py").write_text(broken, encoding="utf-8")
-    ran = run(script, "python", "-W", "error", "sweep.py")
-    assert ran.returncode == 0, ran.stderr
-    lines = ran.stdout.splitlines()
-    assert [line.partition(":")[0] for line in lines] == [f"{n} of 99" for n in range(1, 100)]
-    [bad] = [line.partition(": ")[2] for line in lines if not line.endswith(" V")]
-    assert bad == "job 'duty 7 %' (simulate) failed (error, attempt 1): ValueError: no model for 7 %"
+    rows = rows_of(script, run(script, "python", "-W", "error", "sweep.py"))
+    assert len(rows) == 99
+    [bad] = [row for row in rows if row["state"] != "completed"]
+    assert (bad["duty"], bad["state"], bad["error"]) == ("0.07", "failed", "ValueError: no model for 7 %")
 
 
 def test_the_commands_in_readme_are_there():
     commands = re.findall(r"^daybreak (\w+)", README, re.MULTILINE)
-    assert {"jobs", "doctor", "submit"} <= set(commands)
+    assert {"runs", "jobs", "why", "report", "doctor", "serve", "submit", "sweep"} <= set(commands)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target} is not there"
