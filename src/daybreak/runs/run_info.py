@@ -161,11 +161,12 @@ async def counts_of(client: Client, label: str) -> tuple[dict[State, int], dict[
     """How many jobs of a run are in each state, and how many failed, by reason."""
     counts = by_state(await client.tallies(run=label))
     reasons: dict[str, int] = {}
-    if counts[State.FAILED]:
-        for reason in Reason:
-            found = await client.tallies(run=label, reason=reason.value)
-            if found:
-                reasons[reason.value] = sum(tally.n for tally in found)
+    for reason in Reason:
+        if sum(reasons.values()) >= counts[State.FAILED]:
+            break  # most runs have one reason, and each costs a count
+        found = await client.tallies(run=label, reason=reason.value)
+        if found:
+            reasons[reason.value] = sum(tally.n for tally in found)
     return counts, reasons
 
 
