@@ -14,6 +14,9 @@ import polars as pl
 import pytest
 
 from daybreak import File, JobFailed
+from daybreak.errors import StoreFull
+from daybreak.files.folder import FolderBlobs
+from daybreak.testing import inline
 
 WAIT = "60s"
 
@@ -137,3 +140,45 @@ def test_arrays_and_data_frames_go_through_jobs(app):
     found = frame.result(WAIT)
     assert (found["rows"], found["polars"]["c"].to_list()) == (2, [3.0])
     np.testing.assert_array_equal(array.info().args["a"], np.arange(100_000.0))
+
+
+def test_a_content_is_stored_once_however_many_jobs_use_it(local, tmp_path, monkeypatch):
+    """The same File object is read and stored once; another object that brings the same bytes adds nothing."""
+    puts: list[str] = []
+    put = FolderBlobs.put
+    monkeypatch.setattr(FolderBlobs, "put", lambda self, content: (puts.append(content.digest), put(self, content))[1])
+    (tmp_path / "m.txt").write_text("model")
+    model = File("m.txt")
+    tasks.read.submit_many([{"model": model}] * 1000)
+    tasks.read.submit(model)
+    assert len(puts) == 1
+    (tmp_path / "m.txt").unlink()  # nobody reads it again
+    tasks.read.submit_many([{"model": model}] * 10)
+    (tmp_path / "m.txt").write_text("model")
+    tasks.read.submit(File("m.txt"))
+    assert len(list((tmp_path / "jobs.db-files").rglob("content"))) == 1
+    assert local.count() == 1012
+
+
+def test_a_full_disk_loses_neither_job_nor_output(local, tmp_path, monkeypatch):
+    fails = [StoreFull("no space left for files in here"), None]
+    put = FolderBlobs.put
+
+    def full_once(self, content):
+        error = fails.pop(0) if fails else None
+        if error is not None:
+            raise error
+        put(self, content)
+
+    (tmp_path / "m.txt").write_text("model")
+    monkeypatch.setattr(FolderBlobs, "put", full_once)
+    with pytest.raises(StoreFull, match="no space left"):
+        tasks.read.submit(File("m.txt"))
+    assert local.count() == 0  # nothing was submitted
+    tasks.read.submit(File("m.txt"))
+    assert local.count() == 1
+    fails[:] = [StoreFull("no space left for files in here")]
+    with inline(local):
+        kept = tasks.write.submit("a,b\n", "out.csv")  # the first attempt cannot store its output, the second can
+        assert kept.result()["waves"].path.read_text() == "a,b\n"
+        assert kept.info().attempt == 2

@@ -111,7 +111,7 @@ class Task(Generic[P, R]):
         refuse_during_import("submit")
         try:
             encoded = self.definition.arguments.encode(args, kwargs)
-            has_files = MARK in encoded
+            has_files = MARK in encoded and not self._sessions.files.knows(encoded)
         except NotStored:
             has_files = True
         if has_files:
@@ -148,7 +148,7 @@ class Task(Generic[P, R]):
         """The encoded arguments, once the files among them are stored."""
         try:
             encoded = encode()
-            has_files = MARK in encoded
+            has_files = MARK in encoded and not self._sessions.files.knows(encoded)
         except NotStored:
             has_files = True
         return await self._sessions.files.aencode(encode) if has_files else encoded
