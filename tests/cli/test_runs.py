@@ -145,7 +145,19 @@ def test_changes_say_how_many_jobs_they_changed_and_a_dry_run_changes_none(cli, 
     assert "this store has no runs" in cli("runs", "show", "night", code=4).stderr
 
 
+def test_a_run_that_nobody_works_on_says_how_to_start_a_worker(cli):
+    cli("sweep", "true {n}", "--grid", "n=1,2", "--name", "alone", "--no-work")
+    start = "no worker is running, so the run waits. Start one with: daybreak worker --allow-commands --queues alone"
+    assert f"{start} (or give the same sweep again)" in cli("runs", "show", "alone").stdout
+    assert start in cli("runs", "wait", "alone", "--timeout", "0.01s", code=5).stderr
+    cli("runs", "suspend", "alone")
+    assert start in cli("runs", "resume", "alone").stderr
+    assert "daybreak worker --allow-commands --queues alone" in cli("doctor", code=None).stdout
+
+
 def test_failed_points_are_run_again(cli, swept, ask):
     swept()
-    assert cli("runs", "retry", "night").stdout == "2 jobs of run night queued again.\n"
+    again = cli("runs", "retry", "night")
+    assert again.stdout == "2 jobs of run night queued again.\n"
+    assert "so the run waits" in again.stderr
     assert ask("runs", "show", "night", "--json")["state"] == "running"

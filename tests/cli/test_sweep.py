@@ -16,7 +16,10 @@ import pytest
 
 from daybreak import Daybreak
 from daybreak.core.errors import BadInput
+from daybreak.tasks.command_tasks import COMMAND_TASKS
+from daybreak.tasks.registry import Program
 from daybreak.worker.child.command_template import CommandTemplate
+from daybreak.worker.child.commands import add_commands
 
 HARMLESS = [
     "a b",
@@ -78,6 +81,13 @@ def test_a_wrong_command_is_refused(text, shell, message):
     with pytest.raises(BadInput) as refused:
         CommandTemplate(text, shell=shell)
     assert message in str(refused.value)
+
+
+def test_every_task_that_runs_command_lines_is_named_as_one():
+    """Who may submit them over HTTP, and which worker to start, is decided by this list."""
+    program = Program()
+    add_commands(program)
+    assert {definition.name for definition in program} == set(COMMAND_TASKS)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -144,7 +154,7 @@ def test_each_point_has_a_folder_of_its_own_and_its_files_are_listed(cli, tmp_pa
         "--jobs",
         "1",
     )
-    assert json.loads(rows_of(cli, "one")[0]["files"]) == ["7.csv"]
+    assert [json.loads(row["files"]) for row in rows_of(cli, "one")] == [["7.csv"], ["8.csv"]]
 
 
 def test_the_files_of_a_point_are_kept_with_its_result(cli, tmp_path):
@@ -237,6 +247,8 @@ def test_changed_points_are_told_and_need_a_word(cli):
         (["true {v}", "--grid", "v=1", "--here"], "--here is for --collect"),
         (["true {v}", "--grid", "v=1", "--url", "memory://"], "name another store"),
         (["true {v}", "--grid", "v=a\0b"], "NUL"),
+        (["true {v}", "--grid", "v=1", "--collect", "{w}.csv"], "there are no values for {w}"),
+        (["true {v}", "--grid", "v=1", "--collect", "../*.csv"], "inside the folder of the point"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(cli, tmp_path, words, message):

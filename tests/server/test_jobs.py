@@ -14,6 +14,7 @@ from daybreak import Daybreak, NotAllowed, Resource, Secret
 from daybreak.cli.root import root
 from daybreak.core.model import State
 from daybreak.server.bodies.jobs import JobBody
+from daybreak.tasks.command_tasks import COMMAND_TASKS
 from daybreak.values import encode
 
 JOBS = "/api/v1/jobs"
@@ -102,9 +103,10 @@ async def test_a_full_queue_is_429_with_a_time_to_come_back(app, admin):
     assert full.headers["retry-after"] == "5"
 
 
-async def test_command_lines_are_for_admins(connect, make_token, admin):
+@pytest.mark.parametrize("task", COMMAND_TASKS)
+async def test_command_lines_are_for_admins(connect, make_token, admin, task):
     submitter = await connect(await make_token("s", "submit"))
-    body = {"task": "exec", "args": {"command": ["true"]}}
+    body = {"task": task, "args": {"command": ["true"]}}
     problem(await submitter.post(JOBS, json=body), 403, "forbidden")
     assert (await admin.post(JOBS, json=body)).status_code == 201
 

@@ -26,9 +26,9 @@ from daybreak.store.protocol import Store
 from daybreak.stores import store_for
 from daybreak.system.platform import whoami
 from daybreak.system.ports import RealWorld
+from daybreak.tasks.command_tasks import COMMAND_TASKS
 
 T = TypeVar("T")
-COMMANDS = "exec"  # the task that runs command lines; only workers with --allow-commands know it
 
 
 class Session:
@@ -183,7 +183,7 @@ class Session:
         """The command that starts a worker for this task's jobs in these queues. A worker for command lines needs no
         app, and serves only the default queue unless `--queues` names others; other tasks name their queues
         themselves."""
-        if task != COMMANDS:
+        if task not in COMMAND_TASKS:
             return self.start_worker()
         named = ("--queues", ",".join(sorted({*queues}))) if {*queues} - {"default"} else ()
         return self.command("worker", "--allow-commands", *named)

@@ -7,7 +7,7 @@ import logging
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -33,8 +33,9 @@ from daybreak.runs.record import check_run_name
 from daybreak.runs.run import Run
 from daybreak.runs.run_info import RunInfo
 from daybreak.runs.submission import SweepPlan
-from daybreak.worker.child.command_template import CommandTemplate
-from daybreak.worker.child.sweep_points import OWN, TASK, prepare_folder
+from daybreak.tasks.command_tasks import EXEC_POINT
+from daybreak.worker.child.command_template import CommandTemplate, names_in
+from daybreak.worker.child.sweep_points import OWN, prepare_folder
 
 SWEEP_TARGET: Final = "daybreak.cli.sweep_app:app"
 EXAMPLES: Final = 3
@@ -129,6 +130,8 @@ def _sweep(command_line: str, options: SweepOptions) -> int:
         if name in design.columns:
             raise BadInput(f"no values can be named {name!r}, because the table of results has that column already")
     template.check_names(design.columns)
+    for pattern in options.collect:
+        _check_pattern(pattern, design.columns)
     name = check_run_name(options.name or default_name(template, here()))
     if options.share_folder and not options.collect:
         raise click.UsageError("--here is for --collect: without it, points run in the current folder anyway")
@@ -167,6 +170,14 @@ def _points(options: SweepOptions) -> Design:
             raise BadInput(f"--grid {name}: a value contains a NUL character, which no command line can have")
         grid[name] = values
     return design_of(grid)
+
+
+def _check_pattern(pattern: str, columns: Sequence[str]) -> None:
+    for name in names_in(pattern):
+        if name not in columns:
+            raise BadInput(f"--collect {pattern}: there are no values for {{{name}}}; a brace as such is {{{{ or }}}}")
+    if pattern.startswith("/") or ".." in Path(pattern).parts:
+        raise BadInput(f"--collect {pattern}: name files inside the folder of the point, such as '*.csv'")
 
 
 def default_name(template: CommandTemplate, folder: Path) -> str:
@@ -235,7 +246,7 @@ class _Sweep:
 
     def say_plan(self) -> int:
         """Print what would run."""
-        task = self._app.find_task(TASK)
+        task = self._app.find_task(EXEC_POINT)
         if self._here.absent is None:
             plan: SweepPlan = self._app.plan_sweep(task, **self._arguments())
         else:
@@ -284,7 +295,7 @@ class _Sweep:
     def _submitted(self) -> Run:
         try:
             found: Run = self._app.sweep(
-                self._app.find_task(TASK), stop_after=self._options.stop_after, **self._arguments()
+                self._app.find_task(EXEC_POINT), stop_after=self._options.stop_after, **self._arguments()
             )
         except RunChanged as changed:
             listed = "\n".join(f"  {change}" for change in changed.changes)
@@ -300,7 +311,7 @@ class _Sweep:
             say_json(info.as_dict())
             return 0
         say(f"Run {safe(info.name)}: {counted(info.total, 'point')}, {number(info.unfinished)} to run.")
-        say(f"Start a worker with: {self._here.start_for('exec', self._queue)}")
+        say(f"Start a worker with: {self._here.start_for(EXEC_POINT, self._queue)}")
         say(f"Wait for it with: {self._here.command('runs', 'wait', info.name)}")
         return 0
 

@@ -14,13 +14,14 @@ from daybreak.api.views.job import plain_value
 from daybreak.api.worker_info import known_tasks, live_workers
 from daybreak.cli.errors import Exit, NotYet
 from daybreak.cli.output import as_json, console, note, say_json
-from daybreak.cli.session import COMMANDS, session
+from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.errors import JobCancelled, JobFailed, ResultTimeout
 from daybreak.core.model import Job, State
 from daybreak.core.text import percent, safe
 from daybreak.core.units import ZERO
 from daybreak.store.protocol import job_topic
+from daybreak.tasks.command_tasks import COMMAND_TASKS
 
 _POLL_INTERVAL = timedelta(seconds=1)
 _HINT_AFTER = 2.0  # seconds
@@ -75,7 +76,7 @@ async def no_worker_hint(client: Client, task: str, version: int, queue: str) ->
         return None
     here = session()
     start = here.start_for(task, queue)
-    if live and task == COMMANDS:
+    if live and task in COMMAND_TASKS:
         return f"no live worker accepts commands, so the job waits. Start one that does with: {start}"
     others = sorted(number for name, number in known if name == task)
     if others:

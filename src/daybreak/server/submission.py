@@ -16,8 +16,8 @@ from daybreak.server.bodies.submissions import RetryBody, SubmitBody
 from daybreak.server.idempotency import JOB_KEY
 from daybreak.server.problems import FORBIDDEN, Problem
 from daybreak.server.routing import Call
+from daybreak.tasks.command_tasks import COMMAND_TASKS
 
-COMMANDS: Final = "exec"  # the task of command lines, which workers with --allow-commands run
 _ADAPTIVE: Final = "adaptive:"
 
 
@@ -26,7 +26,7 @@ async def spec_for(call: Call[Any, Any], body: SubmitBody, key: str | None) -> J
 
     A server with an app takes the tasks of the app, checks arguments by their functions, and applies its rules. A
     server without an app accepts any task."""
-    if body.task == COMMANDS and not call.caller.may("admin"):
+    if body.task in COMMAND_TASKS and not call.caller.may("admin"):
         raise Problem(FORBIDDEN, "a job that runs a command line needs the role 'admin'")
     if body.key is not None and body.key.startswith(JOB_KEY):
         raise BadInput(f"key: keys that begin with {JOB_KEY!r} are made from Idempotency-Key headers")

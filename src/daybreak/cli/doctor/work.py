@@ -14,12 +14,13 @@ from daybreak.api.worker_info import WorkerInfo, known_tasks, read_workers
 from daybreak.cli.doctor.code import about_code
 from daybreak.cli.doctor.failures import about_failures
 from daybreak.cli.doctor.slots import about_slots
-from daybreak.cli.session import COMMANDS, Session
+from daybreak.cli.session import Session
 from daybreak.client.client import Client
 from daybreak.config import closest
 from daybreak.core.model import UNFINISHED, State
 from daybreak.core.text import ago, counted, number, safe
 from daybreak.store.protocol import Finding, Tally, ok_finding
+from daybreak.tasks.command_tasks import COMMAND_TASKS, EXEC
 
 RECENT: Final = timedelta(hours=24)
 MAX_SKEW: Final = timedelta(seconds=30)  # between clocks
@@ -68,9 +69,9 @@ def _workers(live: list[WorkerInfo], waiting: list[Tally], session: Session) -> 
     if live:
         return ok_finding(f"{counted(len(live), 'live worker')}, {counted(n, 'job')} waiting")
     if n:
-        commands = [tally.queue for tally in waiting if tally.task == COMMANDS]
+        commands = [tally.queue for tally in waiting if tally.task in COMMAND_TASKS]
         starts = [session.start_worker()] if len(commands) < len(waiting) else []
-        starts += [session.start_for(COMMANDS, *commands)] if commands else []
+        starts += [session.start_for(EXEC, *commands)] if commands else []
         return Finding(
             f"{_wait(n)}, but no worker is running",
             cure=f"start one: {', and for commands: '.join(starts)}",
@@ -89,21 +90,21 @@ async def _unknown(
             waits[tally.task, tally.version] += tally.n
     for (task, version), n in waits.most_common():
         what = f"{_wait(n)} for the task {safe(task)!r}, version {version}, which no live worker has"
-        if task == COMMANDS:
+        if task in COMMAND_TASKS:
             what = f"{counted(n, 'command waits', 'commands wait')}, but no live worker accepts commands"
         names = {name for name, _ in known}
         if task in names:
             versions = ", ".join(str(v) for name, v in sorted(known) if name == task)
             what += f" (they have version {versions})"
-        elif task != COMMANDS and (hint := closest(task, names)):
+        elif task not in COMMAND_TASKS and (hint := closest(task, names)):
             what += f"; was {safe(hint)!r} meant?"
         start = session.command("worker", "TARGET")
-        if task == COMMANDS:
+        if task in COMMAND_TASKS:
             queues = {tally.queue for tally in tallies if tally.task == task and tally.state in _MAY_RUN}
-            start = session.start_for(COMMANDS, *queues)
+            start = session.start_for(EXEC, *queues)
         unfinished = sum(tally.n for tally in tallies if tally.task == task and tally.state in UNFINISHED)
         give_up = await _give_up(client, task, version, n, session, alone=n == unfinished)
-        one = "one that does" if task == COMMANDS else "a worker that has it"
+        one = "one that does" if task in COMMAND_TASKS else "a worker that has it"
         yield Finding(what, cure=f"start {one}: {start}; or {give_up}")
 
 
@@ -126,9 +127,9 @@ def _unserved(tallies: list[Tally], live: list[WorkerInfo], session: Session) ->
     for tally in tallies:
         able = [one for one in live if (tally.task, tally.version) in one.tasks]
         if tally.state in _MAY_RUN and able and not any(tally.queue in one.queues or not one.queues for one in able):
-            waits[tally.queue, tally.task == COMMANDS] += tally.n
+            waits[tally.queue, tally.task in COMMAND_TASKS] += tally.n
     for (queue, is_command), n in waits.most_common():
-        start = session.start_for(COMMANDS, queue) if is_command else session.start_worker("--queues", queue)
+        start = session.start_for(EXEC, queue) if is_command else session.start_worker("--queues", queue)
         yield Finding(
             f"{_wait(n)} in the queue {safe(queue)!r}, which no live worker that has their task serves",
             cure=f"start one for it: {start}",

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from daybreak.api.worker_info import live_workers
 from daybreak.cli.options import Where
-from daybreak.cli.session import COMMANDS, session
+from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.config import closest
 from daybreak.core.model import UNFINISHED, Job, State
 from daybreak.core.text import number, safe
+from daybreak.tasks.command_tasks import COMMAND_TASKS, EXEC
 
 _ACTIONS = {
     State.FAILED: ("Retry with", "retry"),
@@ -32,9 +33,9 @@ async def next_step(client: Client, where: Where, jobs: list[Job], more: Sequenc
         summary += f" {words.format(them)}: {session().command('jobs', action, *where.words())}"
         return f"{summary}\n{next_page}".rstrip()
     if any(job.state in UNFINISHED for job in jobs) and not await live_workers(client):
-        queues = {job.spec.queue for job in jobs if job.state in UNFINISHED and job.spec.task == COMMANDS}
-        only = all(job.spec.task == COMMANDS for job in jobs if job.state in UNFINISHED)
-        start = session().start_for(COMMANDS, *queues) if only else session().start_worker()
+        queues = {job.spec.queue for job in jobs if job.state in UNFINISHED and job.spec.task in COMMAND_TASKS}
+        only = all(job.spec.task in COMMAND_TASKS for job in jobs if job.state in UNFINISHED)
+        start = session().start_for(EXEC, *queues) if only else session().start_worker()
         summary += f" No worker is running. Start one with: {start}"
         return f"{summary}\n{next_page}".rstrip()
     if next_page:

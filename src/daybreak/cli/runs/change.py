@@ -9,9 +9,10 @@ import click
 
 from daybreak.cli import completions
 from daybreak.cli.options import NAME, PRIORITY, as_json
+from daybreak.cli.output import note as note_for_people
 from daybreak.cli.output import say, say_json
 from daybreak.cli.root import store_options
-from daybreak.cli.runs.found import find_run
+from daybreak.cli.runs.found import find_run, no_worker_note
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.model import UNFINISHED, WAITING, State
@@ -67,7 +68,7 @@ def resume(name: str, dry_run: bool, as_json: bool) -> int:
       daybreak runs resume overnight
 
     """
-    return _change(name, {State.SUSPENDED}, "resumed", lambda run: run.aresume(), dry_run, as_json)
+    return _change(name, {State.SUSPENDED}, "resumed", lambda run: run.aresume(), dry_run, as_json, is_woken=True)
 
 
 @click.command(short_help="Change the priority of a run.")
@@ -99,7 +100,7 @@ def retry(name: str, cancelled: bool, dry_run: bool, as_json: bool) -> int:
 
     """
     state = State.CANCELLED if cancelled else State.FAILED
-    return _change(name, {state}, "queued again", lambda run: run.aretry(state.value), dry_run, as_json)
+    return _change(name, {state}, "queued again", lambda run: run.aretry(state.value), dry_run, as_json, is_woken=True)
 
 
 @click.command(short_help="Remove a run, its jobs and their results.")
@@ -124,8 +125,11 @@ def _change(
     change: Callable[[Run], Awaitable[int]],
     dry_run: bool,
     as_json: bool,
+    *,
+    is_woken: bool = False,
 ) -> int:
-    """Change the jobs of a run that are in these states, and say how many there were."""
+    """Change the jobs of a run that are in these states, and say how many there were. Jobs that are woken need a
+    worker: say so if there is none."""
 
     async def apply(client: Client) -> int:
         run = await find_run(client, name)
@@ -140,6 +144,8 @@ def _change(
             return 0
         verb = f"would be {done}" if dry_run else done
         say(f"{counted(n, 'job')} of run {safe(name)} {verb}." if n else f"No job of run {safe(name)} to change.")
+        if is_woken and n and not dry_run and (hint := await no_worker_note(client, await run.ainfo())):
+            note_for_people(hint)
         return 0
 
     return session().run(apply)

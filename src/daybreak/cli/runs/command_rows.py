@@ -9,11 +9,8 @@ from typing import Any, Final
 from daybreak.core.errors import BadInput
 from daybreak.runs.grid_text import parse_number
 from daybreak.worker.child.command_template import CommandTemplate
-from daybreak.worker.child.sweep_points import TASK as COMMAND_TASK
 
 _EXIT_CODE: Final = re.compile(r" ended with exit code (\d+)")
-
-__all__ = ["COMMAND_TASK", "readable_rows"]
 
 Row = dict[str, Any]
 

@@ -21,6 +21,7 @@ from daybreak.client.client import Client
 from daybreak.config import here
 from daybreak.core.errors import BadInput
 from daybreak.core.text import counted, safe
+from daybreak.tasks.command_tasks import EXEC_POINT
 
 STDOUT: Final = "-"
 
@@ -50,12 +51,12 @@ def export(name: str, csv: str | None, json_: str | None, parquet: str | None) -
     if form == "parquet" and path == STDOUT:
         raise BadInput("a Parquet file cannot be written to standard output; name a file")
 
-    from daybreak.cli.runs.command_rows import COMMAND_TASK, readable_rows  # noqa: PLC0415 - `daybreak runs` starts faster
+    from daybreak.cli.runs.command_rows import readable_rows  # noqa: PLC0415 - `daybreak runs` starts faster
 
     async def apply(client: Client) -> int:
         run = await find_run(client, name)
         info = await run.ainfo()
-        readable = readable_rows(info.columns) if info.task == COMMAND_TASK else _unchanged
+        readable = readable_rows(info.columns) if info.task == EXEC_POINT else _unchanged
         rows = await _spooled(run.arows(), readable)
         with rows:
             try:

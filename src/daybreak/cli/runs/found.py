@@ -1,11 +1,15 @@
-"""Finds the run that a command names."""
+"""Finds the run that a command names, and whether somebody works on it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from daybreak.cli.session import session
+from daybreak.cli.wait import no_worker_hint
 from daybreak.client.client import Client
+from daybreak.core.model import State
+from daybreak.runs.run_info import RunInfo
+from daybreak.tasks.command_tasks import COMMAND_TASKS
 
 if TYPE_CHECKING:
     from daybreak.runs.run import Run
@@ -17,3 +21,14 @@ async def find_run(client: Client, name: str) -> Run:
 
     settings = session().settings
     return await client_runs.find_run(client, name, (settings.files, settings.url))
+
+
+async def no_worker_note(client: Client, info: RunInfo) -> str | None:
+    """A sentence if points of the run wait and no live worker can run them, else None."""
+    if info.state != "running" or info.jobs[State.RUNNING]:
+        return None
+    hint = await no_worker_hint(client, info.task, info.version, info.queue)
+    if hint is None:
+        return None
+    hint = hint.replace("so the job waits", "so the run waits")
+    return f"{hint} (or give the same sweep again)" if info.task in COMMAND_TASKS else hint

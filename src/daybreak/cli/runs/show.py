@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Final
 
 import click
 
@@ -12,14 +11,14 @@ from daybreak.cli import completions
 from daybreak.cli.options import NAME, as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.root import store_options
-from daybreak.cli.runs.found import find_run
+from daybreak.cli.runs.found import find_run, no_worker_note
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.core.model import State
 from daybreak.core.text import ago, bar, counted, first_line, lasted, local, number, percent, priority_name, safe
 from daybreak.runs.run_info import RunInfo
+from daybreak.tasks.command_tasks import EXEC_POINT
 
-TASK: Final = "command"  # of `daybreak sweep`; not imported, because that takes longer than the command
 ERRORS_READ = 200  # failed jobs whose errors are counted
 ERRORS_SHOWN = 5
 
@@ -55,7 +54,7 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
         ("expected end", eta_text(info, now)),
         ("task", safe(info.task)),
         ("varies", safe(", ".join(info.columns))),
-        ("fixed" if info.task != TASK else "command", safe(_fixed_text(info))),
+        ("fixed" if info.task != EXEC_POINT else "command", safe(_fixed_text(info))),
         ("queue", f"{safe(info.queue)}, priority {priority_name(info.priority)}"),
         ("started", f"{ago(info.started_at, now)}, {local(info.started_at)}, by {safe(info.by)}"),
         ("ended", _ended_text(info, now)),
@@ -63,7 +62,7 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
     ])  # fmt: skip
     await _say_errors(client, info)
     say()
-    say(next_step(info))
+    say(await no_worker_note(client, info) or next_step(info))
     return 0
 
 
@@ -98,7 +97,7 @@ def _ended_text(info: RunInfo, now: datetime) -> str:
 
 
 def _fixed_text(info: RunInfo) -> str:
-    if info.task == TASK:
+    if info.task == EXEC_POINT:
         return info.fixed.get("command", "").strip("\"'")
     return ", ".join(f"{name}={value}" for name, value in info.fixed.items())
 

@@ -10,9 +10,9 @@ import click
 from daybreak.cli import completions
 from daybreak.cli.errors import Exit
 from daybreak.cli.options import DURATION, NAME, as_json
-from daybreak.cli.output import say, say_json
+from daybreak.cli.output import note, say, say_json
 from daybreak.cli.root import store_options
-from daybreak.cli.runs.found import find_run
+from daybreak.cli.runs.found import find_run, no_worker_note
 from daybreak.cli.runs.show import next_step, points_text
 from daybreak.cli.session import session
 from daybreak.client.client import Client
@@ -38,6 +38,8 @@ def wait(name: str, timeout: timedelta | None, as_json: bool) -> int:
 
     async def apply(client: Client) -> int:
         run = await find_run(client, name)
+        if hint := await no_worker_note(client, await run.ainfo()):
+            note(hint)
         info = await run.await_(timeout, progress=not as_json and sys.stderr.isatty())
         if as_json:
             say_json(info.as_dict())

@@ -83,6 +83,16 @@ class CommandTemplate:
         return script
 
 
+def names_in(text: str) -> list[str]:
+    """The placeholders of a text that is no command."""
+    return [name for _, name in _parts(text) if name is not None]
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """A text with its placeholders replaced."""
+    return "".join(_filled(_parts(text), values))
+
+
 def _split(text: str) -> list[str]:
     try:
         return shlex.split(text)

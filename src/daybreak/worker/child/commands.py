@@ -14,10 +14,10 @@ from typing import IO, Any, Final
 from daybreak.core.errors import DaybreakError, Permanent, Transient
 from daybreak.core.units import counted
 from daybreak.system import platform
+from daybreak.tasks.command_tasks import EXEC
 from daybreak.tasks.context import Context
 from daybreak.tasks.registry import Definition, Program
 
-NAME: Final = "exec"
 MAX_OUTPUT_BYTES: Final = 64 * 1024  # of each output stream; the end is kept
 # Characters of each output stream in the error and in the traceback of a command that failed. With both streams they
 # stay within the limits of a failure (failures.py).
@@ -34,8 +34,8 @@ def add_commands(program: Program) -> None:
     """Add the tasks for command lines to a program that does not have them."""
     from daybreak.worker.child.sweep_points import add_sweep_points  # noqa: PLC0415 - it imports this module
 
-    if NAME not in program:
-        program.add(Definition(run_command, name=NAME))
+    if EXEC not in program:
+        program.add(Definition(run_command, name=EXEC))
     add_sweep_points(program)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -9,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from daybreak.core.errors import Permanent
+from daybreak.tasks.command_tasks import EXEC_POINT
 from daybreak.tasks.context import Context
 from daybreak.tasks.registry import Definition, Program
 from daybreak.values.file import File
-from daybreak.worker.child.command_template import CommandTemplate
+from daybreak.worker.child.command_template import CommandTemplate, fill
 from daybreak.worker.child.commands import command_failed, run_process
 
-TASK: Final = "command"
 OWN: Final = ("command", "how")  # parameters of the task that cannot be names of values
 POINT: Final = "point"  # the entry of a job's meta that has the number of its point
 DIGITS: Final = 4
@@ -25,8 +26,8 @@ MAX_FILES: Final = 10_000
 
 def add_sweep_points(program: Program) -> None:
     """Add the task of `daybreak sweep` to a program that does not have it."""
-    if TASK not in program:
-        definition = Definition(run_point, name=TASK)
+    if EXEC_POINT not in program:
+        definition = Definition(run_point, name=EXEC_POINT)
         # The command itself is an argument: another release of Daybreak is no other command.
         vars(definition)["code"] = ""
         program.add(definition)
@@ -36,7 +37,8 @@ def run_point(ctx: Context, command: str, how: dict[str, Any], **values: str) ->
     """Run the command of one point. The result has its exit code, the end of its output, and the files that it left.
 
     `how` says where: `cwd` is the current folder of whoever submitted the sweep. If `folder` is given, each point runs
-    in a folder of its own below it, which is emptied before every attempt. `collect` has patterns of files."""
+    in a folder of its own below it, which is emptied before every attempt. `collect` has patterns of files, in which
+    placeholders are filled too."""
     template = CommandTemplate(command, shell=bool(how.get("shell")))
     folder = how["cwd"]
     number = ctx.meta.get(POINT, "")
@@ -49,7 +51,8 @@ def run_point(ctx: Context, command: str, how: dict[str, Any], **values: str) ->
         raise command_failed(argv[0], code, stdout.strip(), stderr.strip())
     result: dict[str, Any] = {"exit_code": code, "stdout": stdout, "stderr": stderr}
     if how.get("collect"):
-        found = _collected(Path(folder), how["collect"])
+        plain = {name: glob.escape(value) for name, value in values.items()}
+        found = _collected(Path(folder), [fill(pattern, plain) for pattern in how["collect"]])
         # Stored with the result, so that other machines can read them too.
         result["files"] = {os.path.relpath(path, how["cwd"]): File(path) for path in found}
     return result
