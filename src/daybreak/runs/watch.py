@@ -8,6 +8,7 @@ is killed between any two steps leaves them to the next look (docs/decisions/002
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from datetime import timedelta
 from typing import Final
@@ -189,7 +190,7 @@ class RunWatch:
         after = with_notice(after, "paused", f"pauses: {why}", self._world, self._new_id)
         if not await write_run(self._store, name, after, revision):
             return run  # somebody changed it: the next look decides anew
-        _log.warning("run %s pauses: %s; to go on: daybreak runs resume", name, why)
+        _log.warning("run %s pauses: %s; to go on: daybreak runs resume %s", name, why, shlex.quote(name))
         return after
 
     async def _suspend_waiting(self, name: str, run: RunRecord, label: str) -> None:
