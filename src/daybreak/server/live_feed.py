@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -67,6 +68,9 @@ class EventFilter(Struct, frozen=True, kw_only=True):
             if wanted and getattr(event, name) not in wanted:
                 return False
         return True
+
+
+EVERYTHING: Final = EventFilter()
 
 
 class LiveFeed:
@@ -185,25 +189,28 @@ def encode_summary(counts: Counter[str], cursor: str) -> bytes:
 
 
 class EncodedPage:
-    """A page as SSE messages: the id is the cursor behind the event, the data is JSON."""
+    """A page as SSE messages: the id is the cursor behind the event, the data is JSON. The messages are kept once, in
+    one piece, because many pages are remembered."""
 
     def __init__(self, events: Sequence[Event], cursors: Sequence[str]) -> None:
         self._events = events
-        self._messages = [
+        messages = [
             b"id: %b\ndata: %b\n\n" % (cursor.encode(), msgspec.json.encode(finite(feed_event_view(event))))
             for event, cursor in zip(events, cursors, strict=True)
         ]
-        self._chunks: dict[EventFilter, bytes] = {}
+        self._all = b"".join(messages)
+        self._ends = list(itertools.accumulate(map(len, messages)))
 
     def chunk(self, wanted: EventFilter) -> bytes:
         """The messages of the wanted events."""
-        chunk = self._chunks.get(wanted)
-        if chunk is None:
-            chosen = [
-                message for event, message in zip(self._events, self._messages, strict=True) if wanted.wants(event)
-            ]
-            chunk = self._chunks[wanted] = b"".join(chosen)
-        return chunk
+        if wanted == EVERYTHING:
+            return self._all
+        whole, begin, chosen = memoryview(self._all), 0, []
+        for event, end in zip(self._events, self._ends, strict=True):
+            if wanted.wants(event):
+                chosen.append(whole[begin:end])
+            begin = end
+        return b"".join(chosen)
 
 
 class LiveResponse(Response[None]):
