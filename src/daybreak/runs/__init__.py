@@ -7,9 +7,11 @@
 | `points` | the key of a point, by which a second submission finds its job |
 | `changes` | what differs between a sweep and the run that it continues |
 | `submission` | `app.sweep`: the record first, then the points |
+| `sweep`, `client_runs` | the calls of an app, of commands and of the server that make and find runs |
 | `run` | the handle: wait, rows, cancel, retry, delete |
-| `sweep` | the calls of an app that make and find runs |
-| `run_info` | the figures of a run |
+| `run_info`, `run_pages`, `progress_bar` | the figures of a run: for Python, for the server, on a terminal |
+| `estimate` | when a run will probably end |
 | `result_rows`, `row_spool`, `tables` | the results as rows, CSV and data frames |
-| `watch` | what every worker does for runs: it notices that one has ended or must pause, and sends notices |
+| `watch`, `notices` | what every worker does for runs: it notices that one has ended or must pause, and tells people |
+| `removal` | deleting a run |
 """
