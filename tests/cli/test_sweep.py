@@ -141,19 +141,7 @@ def test_each_point_has_a_folder_of_its_own_and_its_files_are_listed(cli, tmp_pa
     cli("sweep", "python3 sim.py {v}", "--grid", "v=7,8", "--collect", "*.csv", "--name", "own", "--jobs", "1")
     assert (tmp_path / "own" / "0002" / "out.csv").read_text() == "8"
     assert [json.loads(row["files"]) for row in rows_of(cli, "own")] == [["own/0001/out.csv"], ["own/0002/out.csv"]]
-    cli(
-        "sweep",
-        "sh -c 'echo > {v}.csv'",
-        "--grid",
-        "v=7",
-        "--collect",
-        "*.csv",
-        "--here",
-        "--name",
-        "one",
-        "--jobs",
-        "1",
-    )
+    cli("sweep", "touch {v}.csv", "--grid", "v=7,8", "--collect", "{v}.csv", "--here", "--name", "one", "--jobs", "1")
     assert [json.loads(row["files"]) for row in rows_of(cli, "one")] == [["7.csv"], ["8.csv"]]
 
 
