@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from player_processes import count
 from private_servers import PrivateServer, private_server
-from sweep_load import POINTS, app, point
+from sweep_load import POINTS, app, grid, point
 from worker_processes import LINES, WorkerProcess, ask, nobody_left, read_lines, until
 
 from daybreak import Client, State
@@ -30,6 +30,7 @@ pytestmark = pytest.mark.torture
 TARGET = Path(__file__).with_name("sweep_load.py")
 VICTIMS = ("submitter", "worker", "store")
 TRIALS = {"sqlite": count(2, 40), "postgresql": count(2, 30), "redis": count(2, 30)}
+MODEL = "2.0"
 STARTS = 20  # of one command; it ends with an error if the store is away for longer than its patience
 
 
@@ -45,6 +46,11 @@ class Scene:
     commands: list[subprocess.Popen[str]] = field(default_factory=list)
     starts: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def model(self) -> Path:
+        """The file that every point reads."""
+        return self.folder / "model.txt"
+
     def start_workers(self) -> None:
         self.workers = [worker for worker in self.workers if worker.returned is None]
         while len(self.workers) < 2:
@@ -54,7 +60,7 @@ class Scene:
     def start_command(self, name: str) -> subprocess.Popen[str]:
         self.starts[name] += 1
         around = {**os.environ, "DAYBREAK_URL": self.url, "PYTHONPATH": str(TARGET.parent)}
-        words = [sys.executable, str(TARGET), name]
+        words = [sys.executable, str(TARGET), name, str(self.model)]
         with (self.folder / "commands.log").open("a") as log:
             started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, env=around, text=True)
         self.commands.append(started)
@@ -93,6 +99,7 @@ class Scene:
 @pytest.fixture(params=["sqlite", "postgresql", "redis"])
 def scene(request, tmp_path, monkeypatch) -> Iterator[Scene]:
     monkeypatch.setenv(LINES, str(tmp_path / "lines"))
+    monkeypatch.setenv("DAYBREAK_FILES_CACHE", str(tmp_path / "cache"))
     with contextlib.ExitStack() as around:
         around.enter_context(nobody_left())
         url, server = f"sqlite:///{tmp_path}/jobs.db", None
@@ -101,6 +108,7 @@ def scene(request, tmp_path, monkeypatch) -> Iterator[Scene]:
             url = server.url
         app.use(url)
         around.callback(app.close)
+        (tmp_path / "model.txt").write_text(MODEL)
         made = Scene(url, tmp_path, server, random.Random(20))
         around.callback(made.close)
         yield made
@@ -137,7 +145,7 @@ def test_each_point_has_its_effect_once_whatever_is_killed(scene, request, tell)
         killed[victim] += 1
         scene.start_workers()
         assert scene.finish_command(name) == f"finished {POINTS} of {POINTS}"
-        assert_once(name)
+        assert_once(name, scene.model)
         command.kill()
         killed["submission"] += victim == "submitter" and "submitted" not in command.communicate()[0]
         seconds.append(time.monotonic() - began)
@@ -152,7 +160,7 @@ def test_each_point_has_its_effect_once_whatever_is_killed(scene, request, tell)
     )
 
 
-def assert_once(name: str) -> None:
+def assert_once(name: str, model: Path) -> None:
     """One job and one accepted outcome for each point, and one effect under the fence of that outcome."""
     run = app.find_run(name)
     rows = list(run.rows())
@@ -174,12 +182,12 @@ def assert_once(name: str) -> None:
     assert len(fences) == POINTS
     accepted = Counter(line["x"] for line in effects(name) if line["fence"] == fences[line["job"]])
     assert accepted == Counter(range(POINTS))
-    plan = app.plan_sweep(point, {"x": range(POINTS), "gain": 2.0}, name=name)
+    plan = app.plan_sweep(point, grid(str(model)), name=name)
     assert (plan.done, plan.to_run, plan.changes) == (POINTS, 0, ())
 
 
 def assert_nothing_left(runs: int) -> None:
-    """No job beyond the points, no lease, no slot, no stored file, and one record for each run."""
+    """No job beyond the points, no lease, no slot, no second copy of the file, and one record for each run."""
 
     async def look(client: Client) -> None:
         counts = await client.count()
@@ -189,6 +197,6 @@ def assert_nothing_left(runs: int) -> None:
         await assert_sound(client.store)
 
         files = await app._sessions.files.store()
-        assert await files.infos() == []
+        assert [info.size for info in await files.infos()] == [len(MODEL)], "stored once, whatever was killed"
 
     ask(app, look)
