@@ -83,6 +83,14 @@ def test_a_wrong_command_is_refused(text, shell, message):
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("sh -c 'echo {v}'", "v"), ("/bin/bash -c {v}", "v"), ("sh -c 'echo $0' {v}", None), ("echo -c {v}", None)],
+)
+def test_a_value_inside_a_script_of_ones_own_is_noticed(text, name):
+    assert CommandTemplate(text).scripted == name
+
+
 def test_every_task_that_runs_command_lines_is_named_as_one():
     """Who may submit them over HTTP, and which worker to start, is decided by this list."""
     program = Program()

@@ -130,6 +130,11 @@ def _sweep(command_line: str, options: SweepOptions) -> int:
         if name in design.columns:
             raise BadInput(f"no values can be named {name!r}, because the table of results has that column already")
     template.check_names(design.columns)
+    if template.scripted is not None:
+        note(
+            f"{{{template.scripted}}} is inside a script, so its values are read as code. Write only the script as "
+            "COMMAND, and add --shell: then values are plain text"
+        )
     for pattern in options.collect:
         _check_pattern(pattern, design.columns)
     name = check_run_name(options.name or default_name(template, here()))

@@ -17,6 +17,8 @@ from daybreak.core.errors import BadInput
 SHELL: Final = "/bin/sh"
 VARIABLE: Final = "DAYBREAK_VALUE_"  # and the number of the placeholder's name, in order of the alphabet
 
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+
 Part = tuple[str, str | None]  # literal text, and the name that follows it
 
 
@@ -33,6 +35,18 @@ class CommandTemplate:
         self.names = tuple(dict.fromkeys(found))
         if shell:
             _check_quotes(text)
+
+    @property
+    def scripted(self) -> str | None:
+        """A placeholder inside the script of a shell that the command itself calls, as in `sh -c 'echo {v}'`: there, a
+        value is read as code. None if there is none."""
+        if self.shell or self.text.split()[0].rpartition("/")[2] not in _SHELLS:
+            return None
+        words = _split(self.text)
+        for option, parts in zip(words, self._words[1:], strict=False):
+            if option == "-c":
+                return next((name for _, name in parts if name is not None), None)
+        return None
 
     @property
     def program(self) -> str:
