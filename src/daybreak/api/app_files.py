@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # How long a content counts as touched. Unneeded contents are deleted after a day, so a job that is inserted within this
 # time finds its content.
 TOUCHED_FOR: Final = timedelta(hours=1)
+_TOUCHED_FOR: Final = span(TOUCHED_FOR)
 _KNOWN: Final = 100_000
 
 
@@ -48,7 +49,7 @@ class AppFiles:
 
     def knows(self, encoded: bytes) -> bool:
         """Whether everything that these arguments refer to was stored or touched a short while ago."""
-        since = self._sessions.world.steady() - span(TOUCHED_FOR)
+        since = self._sessions.world.steady() - _TOUCHED_FOR
         return all(self._touched.get(digest, since - 1) >= since for digest in digests_in(encoded))
 
     def encode(self, encode: Callable[[], bytes]) -> bytes:

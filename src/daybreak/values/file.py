@@ -132,6 +132,16 @@ class File(os.PathLike[str]):
         """Where the file was when it was submitted, if `on_change` needs to know."""
         return self._original
 
+    def described(self) -> dict[str, object]:
+        """What is stored of it. Made once, because a sweep may encode it for every point; nobody may change it."""
+        made = self.__dict__.get("_described")
+        if made is None or made["sha256"] != self._digest:
+            made = {"sha256": self.digest, "size": self.size, "name": clean(self._name)}
+            if self._on_change != "pin" and self._original is not None:
+                made |= {"on_change": self._on_change, "from": clean(str(self._original))}
+            self._described = made
+        return made
+
     def use(self, path: Path, digest: str, size: int) -> None:
         """Read this content from now on."""
         self._path, self._digest, self._size = path, digest, size
@@ -210,10 +220,7 @@ def write_file(file: File) -> dict[str, object]:
             f"{file!r} cannot be stored here: pass it as an argument of a task or return it from one, "
             "as it is or inside lists, dicts and dataclasses"
         )
-    described: dict[str, object] = {"sha256": file.digest, "size": file.size, "name": clean(file.name)}
-    if file.on_change != "pin" and file.original is not None:
-        described |= {"on_change": file.on_change, "from": clean(str(file.original))}
-    return described
+    return file.described()
 
 
 def write_content(data: bytes, what: str) -> dict[str, object]:
