@@ -48,7 +48,7 @@ def test_the_sweep_writes_its_table(sweep):
 
     again = run(sweep, "python", "sweep.py")
     assert again.returncode == 0
-    jobs = run(sweep, "daybreak", "jobs", "--tag", "sweep", "--limit", "100")
+    jobs = run(sweep, "daybreak", "jobs", "--run", "sweep", "--limit", "100")
     assert jobs.stdout.count("completed") == 36, jobs.stdout
 
 
@@ -63,7 +63,7 @@ def test_a_point_that_fails_is_a_row_of_the_table_and_an_exit_code(sweep):
     ran = run(sweep, "python", "sweep.py")
     *named, last = ran.stdout.splitlines()
     assert (ran.returncode, last, len(named)) == (1, "ripple.csv: 36 points, 4 failed", 4)
-    assert named[0] == "job 'sweep 0.9 0.5' (simulate) failed (error, attempt 1): ValueError: saturated"
+    assert named[0] == "duty 0.9, load 0.5: ValueError: saturated"
     assert (sweep / "ripple.csv").read_text(encoding="utf-8").count("ValueError: saturated") == 4
 
 
