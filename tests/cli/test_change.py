@@ -54,7 +54,7 @@ def test_what_cannot_be_is_said_for_each_and_the_rest_is_done(cli, place):
     result = cli("jobs", "retry", MISSING, waiting, code=4)
     assert f"no job {MISSING}" in result.stderr
     assert place.get(waiting).state is State.QUEUED
-    assert "36 characters" in cli("jobs", "cancel", "01a1", code=4).stderr
+    assert "begins or ends so" in cli("jobs", "cancel", "0000", code=4).stderr
 
 
 def test_json_answers_for_each(ask, place):

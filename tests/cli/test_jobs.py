@@ -245,7 +245,7 @@ def test_a_job_that_waits_says_where_it_stands(cli, place):
 @pytest.mark.parametrize("words", [["show"], ["result"], ["show", "--json"]])
 def test_a_job_that_is_not_there_is_exit_4(cli, place, words):
     place.submit()
-    assert "write ids in full" in cli("jobs", *words, "01a1", code=4).stderr
+    assert "begins or ends so" in cli("jobs", *words, "0000", code=4).stderr
     assert "never submitted to this store" in cli("jobs", *words, "01a1e293-ba6c-7a1c-8063-f5022d90ca6d", code=4).stderr
 
 

@@ -52,6 +52,17 @@ def test_no_runs_is_a_sentence(cli, ask, place):
     assert ask("runs", "--json") == {"runs": []}
 
 
+def test_last_is_the_newest_run_unless_a_run_has_that_name(cli, ask, swept):
+    swept("first", work=False)
+    swept("second", work=False)
+    assert [ask("runs", "show", word, "--json")["name"] for word in ("last", "last~1")] == ["second", "first"]
+    assert ask("runs", "cancel", "last", "--dry-run", "--json") == {"run": "second", "changed": 0, "would_change": 4}
+    assert "of run first suspended" in cli("runs", "suspend", "last~1").stdout
+    assert "no run named 'last~2'" in cli("runs", "show", "last~2", code=4).stderr
+    swept("last~1", work=False)
+    assert ask("runs", "show", "last~1", "--json")["name"] == "last~1"
+
+
 def test_runs_are_listed_with_what_is_done_and_failed(cli, ask, swept):
     swept()
     swept("later", work=False)

@@ -300,4 +300,4 @@ def test_why_wants_one_job_or_the_summary(cli, place):
     place.submit()
     assert "not both" in cli("why", code=2).stderr
     assert "not both" in cli("why", "x", "--summary", code=2).stderr
-    assert "write ids in full" in cli("why", "01a1", code=4).stderr
+    assert "begins or ends so" in cli("why", "0000", code=4).stderr

@@ -63,7 +63,7 @@ async def _tasks(client: Client) -> list[str]:
 
 
 async def _jobs(client: Client) -> list[str]:
-    return [job.id for job in (await client.find(limit=100)).jobs]
+    return ["last", *(job.id for job in (await client.find(limit=100)).jobs)]
 
 
 def _ask(ctx: click.Context, read: Callable[[Client], Awaitable[list[str]]]) -> list[str]:

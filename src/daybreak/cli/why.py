@@ -28,6 +28,7 @@ def command(job_id: str | None, summary: bool, as_json: bool) -> int:
     start. With --summary, count the causes of all waiting jobs.
 
     Examples:
+      daybreak why last
       daybreak why 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
       daybreak why --summary
 

@@ -18,6 +18,7 @@ from daybreak.api.job_filter import find_all_jobs
 from daybreak.api.views.job import amendment_view
 from daybreak.cli import completions
 from daybreak.cli.errors import Exit
+from daybreak.cli.job_selector import job_ids_of
 from daybreak.cli.options import NAME, PRIORITY, Where, as_json, filters
 from daybreak.cli.output import console, is_person, note, say, say_json
 from daybreak.cli.root import store_options
@@ -161,8 +162,7 @@ def _change(change: Change, ids: tuple[str, ...], where: Where, *, dry_run: bool
     if not ids and where.filter.is_empty:
         ctx.fail(f"select jobs by id, or by a filter such as --queue mail --state {any_of(sorted(change.default)[:1])}")
     if ids:
-        chosen = tuple(dict.fromkeys(ids))
-        return session().run(lambda client: _by_id(client, change, chosen, dry_run=dry_run, as_json=as_json))
+        return session().run(lambda client: _by_id(client, change, ids, dry_run=dry_run, as_json=as_json))
     states = frozenset(where.filter.states) or change.default
     if impossible := [state for state in where.filter.states if state not in change.possible]:
         ctx.fail(
@@ -176,7 +176,8 @@ def _participle(change: Change) -> str:
     return {"retry": "retried", "rerank": "moved", "start": "started early"}.get(change.action, change.done)
 
 
-async def _by_id(client: Client, change: Change, ids: tuple[str, ...], *, dry_run: bool, as_json: bool) -> int:
+async def _by_id(client: Client, change: Change, words: tuple[str, ...], *, dry_run: bool, as_json: bool) -> int:
+    ids = tuple(dict.fromkeys(await job_ids_of(client, words, announce=True)))
     answers = await (_judged if dry_run else _amended)(client, change, ids)
     if as_json:
         jobs = [amendment_view(answer) for answer in answers]
@@ -220,8 +221,7 @@ def _say_answer(change: Change, answer: Amendment, *, dry_run: bool) -> None:
     job = safe(answer.job)
     match answer.verdict:
         case "missing":
-            hint = "" if len(job) >= 36 else " (write ids in full, 36 characters)"
-            note(f"no job {job}: it was never submitted to this store, or it was removed{hint}")
+            note(f"no job {job}: it was never submitted to this store, or it was removed")
         case "refused":
             note(
                 f"job {job} is {answer.state}: only {any_of(sorted(change.possible))} jobs can be {_participle(change)}"

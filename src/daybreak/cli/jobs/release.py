@@ -8,7 +8,7 @@ from daybreak.api.job_release import release_job
 from daybreak.api.views.job import amendment_view
 from daybreak.cli import completions
 from daybreak.cli.errors import Exit
-from daybreak.cli.jobs.show import found
+from daybreak.cli.job_selector import job_ids_of
 from daybreak.cli.options import as_json
 from daybreak.cli.output import note as say_note
 from daybreak.cli.output import say, say_json
@@ -39,10 +39,8 @@ store_options(release)
 
 
 async def _release(client: Client, ids: tuple[str, ...], *, charge: bool, note: str, as_json: bool) -> int:
-    answers = []
-    for job_id in ids:
-        job = await found(client, job_id)
-        answers.append(await release_job(client, job.id, charge=charge, note=note))
+    chosen = dict.fromkeys(await job_ids_of(client, ids, announce=True))
+    answers = [await release_job(client, job_id, charge=charge, note=note) for job_id in chosen]
     if as_json:
         say_json({"jobs": [amendment_view(answer) for answer in answers]})
     else:

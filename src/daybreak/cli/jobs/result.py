@@ -23,7 +23,8 @@ from daybreak.client.client import Client
 def result(job_id: str, wait: bool, timeout_wait: timedelta | None, raw: bool) -> int:
     """Print the result of a job as JSON. The exit code is 1 if the job failed, and 5 if it has not ended.
 
-    Example:
+    Examples:
+      daybreak jobs result last
       daybreak jobs result 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d --wait --timeout-wait 10m
 
     """

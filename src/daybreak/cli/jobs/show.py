@@ -10,6 +10,7 @@ from daybreak.api.job_history import attempts, ran_for, waited_for
 from daybreak.api.views.job import event_view, job_view, plain_value
 from daybreak.api.why import explain, read_situation
 from daybreak.cli import completions
+from daybreak.cli.job_selector import job_id_of
 from daybreak.cli.options import as_json
 from daybreak.cli.output import Column, heading, say, say_json, say_pairs, say_table
 from daybreak.cli.output import as_json as to_json
@@ -17,7 +18,6 @@ from daybreak.cli.root import store_options
 from daybreak.cli.session import session
 from daybreak.client.client import Client
 from daybreak.client.duration_stats import execution_of
-from daybreak.core.errors import JobNotFound
 from daybreak.core.events import Event
 from daybreak.core.model import FINAL, Job, Need, Reason, State
 from daybreak.core.text import ago, clock, first_line, lasted, local, percent, priority_name, safe
@@ -31,9 +31,10 @@ MAX_VALUE_LENGTH = 4000  # characters of an argument or result
 @click.option("--history", "with_history", is_flag=True, help="With --json, include the job's events.")
 @as_json
 def show(job_id: str, with_history: bool, as_json: bool) -> int:
-    """Show one job: its arguments, attempts, errors, result and history. Write the id in full.
+    """Show one job: its arguments, attempts, errors, result and history.
 
-    Example:
+    Examples:
+      daybreak jobs show last
       daybreak jobs show 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
 
     """
@@ -44,13 +45,8 @@ store_options(show)
 
 
 async def found(client: Client, job_id: str) -> Job:
-    """The job, or JobNotFound, which for a short id says that ids are written in full."""
-    try:
-        return await client.get(job_id)
-    except JobNotFound:
-        if len(job_id) >= 36:
-            raise
-        raise JobNotFound(f"{job_id!r} (write ids in full, 36 characters)") from None
+    """The job that the word means (see `job_selector`), or JobNotFound."""
+    return await client.get(await job_id_of(client, job_id))
 
 
 async def _show(client: Client, job_id: str, *, with_history: bool, as_json: bool) -> int:

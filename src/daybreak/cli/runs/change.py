@@ -139,11 +139,12 @@ def _change(
         else:
             n = await change(run)
         if as_json:
-            found: dict[str, Any] = {"run": name, "changed": 0 if dry_run else n}
+            found: dict[str, Any] = {"run": run.name, "changed": 0 if dry_run else n}
             say_json({**found, "would_change": n} if dry_run else found)
             return 0
         verb = f"would be {done}" if dry_run else done
-        say(f"{counted(n, 'job')} of run {safe(name)} {verb}." if n else f"No job of run {safe(name)} to change.")
+        shown = safe(run.name)
+        say(f"{counted(n, 'job')} of run {shown} {verb}." if n else f"No job of run {shown} to change.")
         if is_woken and n and not dry_run and (hint := await no_worker_note(client, await run.ainfo())):
             note_for_people(hint)
         return 0

@@ -65,10 +65,11 @@ def export(name: str, csv: str | None, json_: str | None, parquet: str | None) -
                 if path == STDOUT:
                     raise
                 raise BadInput(f"cannot write {path}: {error.strerror}") from None
+        shown = name if "#" in name else run.name
         if path != STDOUT:
-            tell(f"{counted(written, 'row')} of run {safe(name)} written to {safe(path)}.")
+            tell(f"{counted(written, 'row')} of run {safe(shown)} written to {safe(path)}.")
         elif not written:
-            note(f"run {safe(name)} has no jobs yet")
+            note(f"run {safe(shown)} has no jobs yet")
         return 0
 
     return session().run(apply)

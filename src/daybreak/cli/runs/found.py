@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daybreak.cli.job_selector import position_of
 from daybreak.cli.session import session
 from daybreak.cli.wait import no_worker_hint
 from daybreak.client.client import Client
@@ -16,9 +17,16 @@ if TYPE_CHECKING:
 
 
 async def find_run(client: Client, name: str) -> Run:
-    """A handle on the run. RunNotFound says what comes closest."""
+    """A handle on the run; `last` is the newest run, and `last~2` the third newest, unless a run has this very name.
+    RunNotFound says what comes closest."""
     from daybreak.runs import client_runs  # noqa: PLC0415 - the list of runs does not need it, and is asked for often
+    from daybreak.runs.record import run_names  # noqa: PLC0415
 
+    position = position_of(name)
+    if position is not None:
+        newest = await run_names(client.store)
+        if name not in newest and position < len(newest):
+            name = newest[position]
     settings = session().settings
     return await client_runs.find_run(client, name, (settings.files, settings.url))
 
