@@ -45,3 +45,16 @@ def steps(ctx: Context) -> str:
     ctx.checkpoint({"half": True})
     ctx.progress(0.5, "half")
     return f"{os.getpid()}"
+
+
+@app.task
+def say(word: str) -> None:
+    for _ in range(3):
+        print("said", word)
+
+
+@app.task
+async def asay(word: str) -> None:
+    for _ in range(3):
+        print("said", word)
+        await asyncio.sleep(0)

@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from daybreak.core.model import Failed, Failure
+from daybreak.client.job_logs import log_kind, part_name
+from daybreak.core.model import Failed, Failure, Put
 from daybreak.server.dashboard.runs import HeatQuery, heat_map
 from daybreak.server.live_feed import EventFilter, LiveFeed
 
@@ -104,6 +105,8 @@ async def test_no_text_of_a_job_becomes_markup(app, admin, jobs, text):
     failure = Failure(message=text, kinds=("ValueError",), traceback=f'  File "{text}", line 1, in f\n{text}')
     job = await jobs.end(Failed(failure), args={"body": text}, **options)
     held = await jobs.submit(args={text: [text]}, **options)
+    for one in (job, held):
+        await client.store.put([Put(kind=log_kind(one), name=part_name(1, 1, 0), value=text.encode())])
     await client.suspend(held, note=text)
     await client.set_queue("mail", paused=True)
     for path in [*PAGES, f"/jobs/{job}", f"/jobs/{held}", "/jobs?text=alert", "/jobs?queue=mail&state=suspended"]:
@@ -179,3 +182,14 @@ def test_a_heat_map_shows_the_mean_of_each_pair():
     assert heat.cells == [[("1", 0), ("2", 1)], [("5", 4), ("10", 9)]]
     assert heat_map(rows, ("vin",), HeatQuery()) is None
     assert heat_map([], ("vin", "duty"), HeatQuery()) is None
+
+
+async def test_the_page_of_a_job_shows_its_output_by_attempt(app, admin, jobs):
+    client = await app.client()
+    job = await jobs.submit(queue="mail")
+    assert 'id="log"' not in (await admin.get(f"/jobs/{job}")).text
+    parts = {part_name(1, 1, 0): b"first\n", part_name(2, 2, 0): b"a\x1b[31m<b>", part_name(2, 2, 99_999): b"end"}
+    await client.store.put([Put(kind=log_kind(job), name=name, value=value) for name, value in parts.items()])
+    page = (await admin.get(f"/jobs/{job}")).text
+    shown = page.partition('<section id="log">')[2].partition("</section>")[0]
+    assert "first\n--- attempt 2 ---\na\\x1b[31m&lt;b&gt;\n... 99,990 bytes left out ...\nend</pre>" in shown

@@ -12,7 +12,8 @@ from server_world import problem
 
 from daybreak import Daybreak, NotAllowed, Resource, Secret
 from daybreak.cli.root import root
-from daybreak.core.model import State
+from daybreak.client.job_logs import log_kind, part_name
+from daybreak.core.model import Put, State
 from daybreak.server.bodies.jobs import JobBody
 from daybreak.tasks.command_tasks import COMMAND_TASKS
 from daybreak.values import encode
@@ -302,3 +303,25 @@ def test_every_state_and_reason_is_known():
 
     assert get_args(StateName) == tuple(State)
     assert get_args(ReasonName) == tuple(Reason)
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_output_of_a_job_is_read_by_attempt_and_continued(app, admin, connect, make_token):
+    client = await app.client()
+    job = await client.submit("mail", queue="mail")
+    assert (await admin.get(f"{JOBS}/{job}/logs")).json() == {"pieces": [], "next": ""}
+    first = Put(kind=log_kind(job), name=part_name(1, 1, 0), value="\x1b[31m<b>\u00e4".encode())
+    await client.store.put([first])
+    answer = (await admin.get(f"{JOBS}/{job}/logs")).json()
+    piece = {"attempt": 1, "fence": 1, "start": 0, "skipped": 0, "text": "\x1b[31m<b>\u00e4"}
+    assert answer == {"pieces": [piece], "next": "1-10"}
+    await client.store.put([Put(kind=log_kind(job), name=part_name(2, 2, 0), value=b"again")])
+    later = (await admin.get(f"{JOBS}/{job}/logs", params={"after": answer["next"]})).json()
+    assert [(piece["attempt"], piece["text"]) for piece in later["pieces"]] == [(2, "again")]
+    only = (await admin.get(f"{JOBS}/{job}/logs", params={"attempt": 1})).json()
+    assert [piece["attempt"] for piece in only["pieces"]] == [1]
+    assert (await admin.get(f"{JOBS}/{job}/logs", params={"after": "x"})).status_code == 422
+    stranger = await connect(await make_token("bob", "read", queues=("other",)))
+    assert (await stranger.get(f"{JOBS}/{job}/logs")).status_code in {403, 404}

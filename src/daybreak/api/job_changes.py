@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from daybreak.api.job_filter import find_all_jobs
 from daybreak.client.client import Client, filter_of
+from daybreak.client.job_logs import delete_logs
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, State
 from daybreak.policy.job_filter import JobFilter
 from daybreak.store.protocol import Action, Amend, Amendment
@@ -89,6 +90,8 @@ async def amend_ids(
     for start in range(0, len(ids), CHUNK):
         chunk = replace(request, jobs=tuple(ids[start : start + CHUNK]))
         amendments += (await client.store.amend(chunk)).amendments
+    if change.action == "remove":  # the janitor deletes the logs of jobs that are removed by a filter
+        await delete_logs(client.store, [amendment.job for amendment in amendments if amendment.verdict == "done"])
     return amendments
 
 

@@ -18,6 +18,7 @@ from daybreak.api.store_sessions import Sessions, on_store_loop
 from daybreak.api.stuck_waits import watch_wait
 from daybreak.api.why import Why, explain, read_situation
 from daybreak.client.client import Client
+from daybreak.client.job_logs import JobLogs
 from daybreak.core.errors import BadInput, ResultTimeout, StoreError
 from daybreak.core.events import Event
 from daybreak.core.model import Job, State
@@ -149,6 +150,16 @@ class JobHandle(Generic[R]):
         return await (await self._sessions.client()).history(self.id)
 
     history = blocking(ahistory)
+
+    @on_store_loop
+    async def alogs(self, attempt: int | None = None, *, after: str = "") -> JobLogs:
+        """Return what the job has printed and logged: of each attempt the first and the last 64 KiB. With `attempt`
+        only of this one; with `after`, the `next` of an earlier answer, only what came later."""
+        client = await self._sessions.client()
+        await client.get(self.id)
+        return await client.logs(self.id, attempt=attempt, after=after)
+
+    logs = blocking(alogs)
 
     @on_store_loop
     async def awhy(self) -> Why:

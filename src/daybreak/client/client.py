@@ -14,6 +14,7 @@ import msgspec
 from daybreak import telemetry, values
 from daybreak.client.coalescer import Coalescer
 from daybreak.client.duration_stats import DurationStats
+from daybreak.client.job_logs import JobLogs, delete_logs, read_logs
 from daybreak.core.errors import (
     BadInput,
     CursorExpired,
@@ -399,7 +400,15 @@ class Client:
         return await self._amend_one("retry", job, note=note)
 
     async def remove(self, job: str) -> Amendment:
-        return await self._amend_one("remove", job)
+        """Delete a finished job and its log. If this ends between the two, the janitor deletes the log."""
+        amendment = await self._amend_one("remove", job)
+        if amendment.verdict == "done":
+            await self._call(delete_logs(self.store, [job]))
+        return amendment
+
+    async def logs(self, job: str, *, attempt: int | None = None, after: str = "") -> JobLogs:
+        """What a job has printed and logged."""
+        return await self._call(read_logs(self.store, job, attempt=attempt, after=after))
 
     async def reprioritise(self, job: str, to: object) -> Amendment:
         """Change the priority of a waiting job. Within the new priority it is ordered by its original submit time."""

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from daybreak.client.job_logs import copy_logs, delete_logs
 from daybreak.core.errors import BadInput, StoreCorrupt
 from daybreak.core.model import FINAL, Job, Put, State
 from daybreak.files import FileStore
@@ -35,6 +36,7 @@ STARTABLE: Final = frozenset({State.QUEUED, State.SCHEDULED, State.BLOCKED})
 # before the first job that needs them. All other records describe the old store and stay: sessions, sign-in codes,
 # answers under idempotency keys and the audit of its server, its trends (kinds that begin with `trend`), and contents
 # of files (`files`, and kinds that begin with `blob`), which are copied with the jobs that refer to them.
+# The logs of jobs (kinds that begin with `log`) go with their jobs.
 KINDS: Final = ("queue", "resource", "declared resource", "token")
 RUN_KINDS: Final = ("run", "active run")  # a run and its mark: they go with the jobs of the run
 
@@ -206,12 +208,20 @@ class Mover:
                 await self._keep_at_source(one, answer)
         if not there:
             return
+        # After the job, because the janitor of the target deletes logs without a job; before it is dropped here.
+        ran = {one.job.id for one in packed if one.job.fence}
+        for job, _, _ in there:
+            if job in ran:
+                await copy_logs(self._source, self._target, job)
         dropped = await self._source.purge(Purge(moved=tuple((job, revision) for job, revision, _ in there)))
         for (job, _, verdict), gone in zip(there, dropped.moved, strict=True):
             self.report.held_back.pop(job, None)
             self.report.moved += gone and verdict is Verdict.NEW
             self.report.known += gone and verdict is Verdict.DUPLICATE
             self._undropped |= not gone  # it has changed since; the next round adopts it again as a duplicate
+        await delete_logs(
+            self._source, [job for (job, _, _), gone in zip(there, dropped.moved, strict=True) if gone and job in ran]
+        )
         self._on_progress(self.report)
 
     async def _copy_contents(self, packed: Moved) -> bool:

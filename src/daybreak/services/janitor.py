@@ -9,6 +9,7 @@ import msgspec
 
 from daybreak.client.client import Client
 from daybreak.client.duration_stats import forget_old
+from daybreak.client.job_logs import INDEX_PARTS, sweep_logs
 from daybreak.client.server_records import ANSWER_PARTS, forget_answers, forget_server_records
 from daybreak.client.trend_records import purge_trends
 from daybreak.client.waits import forget_waits
@@ -18,6 +19,7 @@ from daybreak.store.protocol import Purge, Store
 from daybreak.system.ports import World
 
 RECORDS_INTERVAL: Final = timedelta(hours=1)
+LOGS_INTERVAL: Final = timedelta(minutes=3)
 HEALTH_KINDS: Final = ("health", "task health")
 KEEP_HEALTH_FOR: Final = timedelta(hours=1)  # its weight halves every ten seconds
 
@@ -41,6 +43,7 @@ class Janitor:
         self._world = world
         self._records_at = world.steady() + span(RECORDS_INTERVAL * world.chance.random())
         self._answer_part: int | None = None
+        self._log_part: int | None = None
 
     async def tick(self) -> timedelta:
         purged = await self._store.purge(self._purge)
@@ -52,6 +55,7 @@ class Janitor:
             await purge_trends(self._store, moment(self._world.wall()))
             await self._remove_old_health(moment(self._world.wall()) - KEEP_HEALTH_FOR)
         await self._remove_some_answers()
+        await self._sweep_some_logs()
         for record in await self._store.records("queue"):
             if not msgspec.json.decode(record.value, type=QueueSettings).ranked:
                 await self._client.rerank_queue(record.name)
@@ -65,6 +69,14 @@ class Janitor:
         if part != self._answer_part:
             self._answer_part = part
             await forget_answers(self._store, part, moment(now))
+
+    async def _sweep_some_logs(self) -> None:
+        """Delete the logs of jobs that are gone, one part every three minutes; the clock decides which, as for
+        answers."""
+        part = self._world.wall() // span(LOGS_INTERVAL) % INDEX_PARTS
+        if part != self._log_part:
+            self._log_part = part
+            await sweep_logs(self._store, part, self._world.chance.random())
 
     async def _remove_old_health(self, before: datetime) -> None:
         """Remove the health of resources and tasks that nobody has used since. The next use starts with the default."""

@@ -34,6 +34,10 @@ class TaskReporter(Protocol):
         """Report progress. Does not wait."""
         ...
 
+    def output(self, text: str) -> None:
+        """Keep what the job printed or logged. Does not wait."""
+        ...
+
     def keep(self, checkpoint: bytes) -> None:
         """Store a checkpoint. It is durable when this returns. Raises LeaseLost if the job's lease has ended."""
         ...
@@ -55,6 +59,8 @@ class NoReporter:
     """Reports nothing: for a task that is called as a plain function."""
 
     def progress(self, fraction: float, message: str) -> None: ...
+
+    def output(self, text: str) -> None: ...
 
     def keep(self, checkpoint: bytes) -> None: ...
 
@@ -217,6 +223,10 @@ class Context:
     def ask_to_stop(self, why: str) -> None:
         """Set `cancelled`. The task sees it when it looks."""
         self._stop = why
+
+    def output(self, text: str) -> None:
+        """Keep what the job printed or logged."""
+        self._reporter.output(text)
 
     def move_file(self, digest: str, *, up: bool) -> None:
         """Copy a content from the store to the cache of this machine, or `up` to the store."""

@@ -166,6 +166,8 @@ class InlineReporter:
         if self._extend(Beat(seq=self._lease.seq, fence=self._lease.fence, progress=fraction, message=message)):
             self._on_progress(self._lease, fraction, message)
 
+    def output(self, text: str) -> None: ...  # it is printed in the process of the test
+
     def keep(self, checkpoint: bytes) -> None:
         if not self._extend(Beat(seq=self._lease.seq, fence=self._lease.fence, checkpoint=checkpoint)):
             raise LeaseLost(self._lease.job, self._lease.fence)

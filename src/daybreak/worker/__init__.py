@@ -16,6 +16,7 @@ supervisor/              runs in the process that `daybreak worker` starts
     children             keeps the wanted number of children alive
     child                one child as the supervisor sees it: its leases, its speed, its messages
     heartbeats           extends leases, saves progress and checkpoints, receives requests to cancel or suspend
+    job_logs             writes what jobs print and log to the store
     time_limits          enforces the time limits of jobs, and finds children that have stopped working
     hang_detector        finds jobs without a sign of life, logs their stacks, ends them
     quarantine           runs jobs that were present at a crash alone
@@ -31,6 +32,8 @@ child/                   runs in each child
     work_queue           work that a child has received and not started
     runner               runs one job and returns how it ended
     reporting            sends outcomes, progress, checkpoints and log lines to the supervisor
+    job_output           what jobs print and log, on its way to the supervisor
+    output_streams       replaces stdout and stderr by streams that keep what a job prints
     failures             turns an exception into a `Failure`
     stacks               the stack of a running job
     setup                runs the setup functions of the app

@@ -21,6 +21,7 @@ from daybreak.telemetry import sdk
 from daybreak.worker.child.async_loop import AsyncChild
 from daybreak.worker.child.exact_timers import exact_loop
 from daybreak.worker.child.job_files import JobFiles
+from daybreak.worker.child.output_streams import replace_streams
 from daybreak.worker.child.runner import Runner
 from daybreak.worker.child.setup import enter_setups
 from daybreak.worker.child.sync_loop import SyncChild
@@ -49,10 +50,7 @@ def main() -> None:
         platform.write_stack_on_signal(stack)
     slot_table = SlotTable(hello.slots, mmap.mmap(memory, size_for(hello.slots)))
     sys.path[:] = hello.path
-    # Children share their output: a line must be one write, also with PYTHONUNBUFFERED, or lines of several jobs mix.
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError):  # replaced by something that is not a text stream
-            stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
+    replace_streams()
     try:
         program = _load_program(hello)
     except BaseException as error:  # noqa: BLE001 - the supervisor reports it

@@ -192,6 +192,15 @@ class MoveFile(Struct, array_like=True, tag=9):
     up: bool
 
 
+class Output(Struct, array_like=True, tag=10):
+    """What a job printed or logged, as UTF-8. `skipped` bytes before it were left out."""
+
+    seq: int
+    fence: int
+    data: bytes
+    skipped: int
+
+
 class ListenerThread(Struct, array_like=True, tag=8):
     """The native id of the thread in which a child reads messages: its activity is not that of a job."""
 
@@ -199,7 +208,17 @@ class ListenerThread(Struct, array_like=True, tag=8):
 
 
 ToSupervisor = (
-    Ready | SetupFailed | Report | Progress | SaveCheckpoint | Returned | LogLine | Stack | ListenerThread | MoveFile
+    Ready
+    | SetupFailed
+    | Report
+    | Progress
+    | SaveCheckpoint
+    | Returned
+    | LogLine
+    | Stack
+    | ListenerThread
+    | MoveFile
+    | Output
 )
 
 _encoder = msgspec.msgpack.Encoder()

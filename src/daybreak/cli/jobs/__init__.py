@@ -2,11 +2,12 @@
 
 from daybreak.cli.jobs.change import cancel, priority, remove, resume, retry, start_now, suspend
 from daybreak.cli.jobs.list import command
+from daybreak.cli.jobs.logs import logs
 from daybreak.cli.jobs.release import release
 from daybreak.cli.jobs.result import result
 from daybreak.cli.jobs.show import show
 
-for subcommand in (show, result, cancel, retry, start_now, release, suspend, resume, remove, priority):
+for subcommand in (show, result, logs, cancel, retry, start_now, release, suspend, resume, remove, priority):
     command.add_command(subcommand)
 
 __all__ = ["command"]

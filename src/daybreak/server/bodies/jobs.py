@@ -128,6 +128,31 @@ class EventList(Answer, frozen=True):
     events: list[EventBody]
 
 
+class LogQuery(Request, frozen=True):
+    """`attempt` selects one attempt. `after` is the `next` of an earlier answer: only what came later is returned."""
+
+    attempt: Annotated[int, Meta(ge=1)] | None = None
+    after: Annotated[str, Meta(pattern="^[0-9]{1,15}-[0-9]{1,15}$")] | None = None
+
+
+class LogPieceBody(Answer, frozen=True):
+    """A part of the output without gaps. `start` counts the bytes of this run before it; `skipped` bytes right before
+    it were left out. `fence` tells apart two runs of one attempt."""
+
+    attempt: int
+    fence: int
+    start: int
+    skipped: int
+    text: str
+
+
+class JobLogBody(Answer, frozen=True):
+    """The output of a job, the oldest piece first. `next` is the place where it ends; it is empty if there is none."""
+
+    pieces: list[LogPieceBody]
+    next: str
+
+
 class CauseBody(Answer, frozen=True):
     """One thing that keeps a job from running. `holders` are the ids of the jobs, or of the workers, in the way.
     `command` is the command that removes the cause."""

@@ -12,6 +12,7 @@ from daybreak.api.job_history import attempts
 from daybreak.api.queue_info import read_queues
 from daybreak.api.report import read_clusters
 from daybreak.api.views.job import job_view, plain_value
+from daybreak.api.views.job_logs import log_text
 from daybreak.api.why import explain, read_situation
 from daybreak.core.model import FINAL, Job, Reason, State
 from daybreak.core.units import Priority, moment
@@ -86,6 +87,7 @@ async def show_job_page(call: Call[None, None]) -> Any:
         attempts=attempts(history),
         why=why,
         actions=actions_for(job),
+        output=log_text(await client.logs(job.id)),
         is_final=job.state in FINAL,
         priorities=[level.name.lower() for level in Priority],
     )

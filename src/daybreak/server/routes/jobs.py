@@ -9,6 +9,7 @@ from typing import Any
 from daybreak.api.job_filter import find_jobs
 from daybreak.api.report import read_clusters
 from daybreak.api.views.job import event_view, job_view
+from daybreak.api.views.job_logs import logs_view
 from daybreak.api.views.report import cluster_view
 from daybreak.api.views.why import summary_view, why_view
 from daybreak.api.why import explain, read_situation, summarise
@@ -19,7 +20,17 @@ from daybreak.core.units import duration, instant, moment, priority
 from daybreak.policy.job_filter import JobFilter
 from daybreak.server.bodies.failures import FailureList, FailureQuery
 from daybreak.server.bodies.job_changes import FilterBody
-from daybreak.server.bodies.jobs import EventList, JobBody, JobPage, JobQuery, JobResult, WhyBody, WhySummary
+from daybreak.server.bodies.jobs import (
+    EventList,
+    JobBody,
+    JobLogBody,
+    JobPage,
+    JobQuery,
+    JobResult,
+    LogQuery,
+    WhyBody,
+    WhySummary,
+)
 from daybreak.server.bodies.submissions import BatchAnswer, BatchBody, SubmitBody, Submitted
 from daybreak.server.idempotency import KeyedRequest, keyed_request
 from daybreak.server.problems import FORBIDDEN, INVALID, KEY_REUSED, Problem, problem_of
@@ -171,6 +182,14 @@ async def list_job_events(call: Call[None, None]) -> Any:
     """All events of one job, the first one first, with who caused each."""
     client, job = await found_job(call)
     return {"events": [event_view(event) for event in await client.history(job.id)]}
+
+
+@routes.get("/jobs/{id}/logs", may("read"), query=LogQuery, answer=JobLogBody, summary="What a job printed and logged")
+async def show_logs(call: Call[LogQuery, None]) -> Any:
+    """The first and the last 64 KiB of each of the latest 5 attempts. Output of a running job arrives about once a
+    second: ask again with `after`. The text is as the job printed it, control characters included."""
+    client, job = await found_job(call)
+    return logs_view(await client.logs(job.id, attempt=call.query.attempt, after=call.query.after or ""))
 
 
 async def found_job(call: Call[Any, Any]) -> tuple[Client, Job]:

@@ -156,8 +156,8 @@ class Subscriber:
             self._unsubscribe_idle(connection)
             if self._hub.is_watched:
                 with contextlib.suppress(StoreError):
-                    # `set` does not count the records by which workers show that they are alive: those are written
-                    # all the time, and no watch waits for them.
+                    # `set` does not count the records by which workers show that they are alive, nor the logs of
+                    # jobs: those are written all the time, and no watch waits for them.
                     seen = await self._client.command("HMGET", self._client.prefix + b"meta", "pos", "set")
                     if seen != self._seen:
                         self._seen = seen

@@ -13,10 +13,13 @@ import functools
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from daybreak.tasks.context import Context
-from daybreak.worker.child.reporting import Reporting, encode_report, forward_logs
+from daybreak.worker.child.job_output import FLUSH_INTERVAL as OUTPUT_INTERVAL
+from daybreak.worker.child.job_output import Outputs
+from daybreak.worker.child.reporting import JobReporter, Reporting, encode_report, forward_logs
 from daybreak.worker.child.runner import Runner, ended_by_error
 from daybreak.worker.child.stacks import stack_of_task
 from daybreak.worker.child.work_queue import WorkQueue
@@ -49,11 +52,12 @@ MAX_STARTS_PER_ITERATION: Final = 8
 class _RunningJob:
     """A job that has started. `task` is set right after the job is registered."""
 
-    __slots__ = ("ctx", "slot", "task")
+    __slots__ = ("ctx", "reporter", "slot", "task")
     task: asyncio.Task[None]
 
-    def __init__(self, ctx: Context, slot: int) -> None:
+    def __init__(self, ctx: Context, reporter: JobReporter, slot: int) -> None:
         self.ctx = ctx
+        self.reporter = reporter
         self.slot = slot
 
 
@@ -78,6 +82,7 @@ class AsyncChild:
         self._next_flush: asyncio.Handle | None = None
         self._next_start: asyncio.Handle | None = None
         self._flushed_at = 0.0
+        self._is_writing = False
 
     async def serve(self) -> bool:
         """Run jobs until the supervisor tells this child to exit (True) or is gone (False)."""
@@ -88,7 +93,7 @@ class AsyncChild:
         self._transport, _ = await self._loop.create_connection(
             lambda: WireReader(to_child, self.on_message, self.on_disconnect), sock=self._sock
         )
-        self._reporting = Reporting(self._write)
+        self._reporting = Reporting(self._write, Outputs(self))
         forward_logs(self._write, self._log_level)
         threading.Thread(target=self._watch_loop, name="daybreak-child-watch", daemon=True).start()
         await self._leaving.wait()
@@ -157,15 +162,16 @@ class AsyncChild:
             work = self._waiting.pop()
             if work is None:
                 break
+            reporter = self._reporting.for_job(work)
             try:
-                ctx = self._runner.context_of(work, self._reporting.for_job(work))
+                ctx = self._runner.context_of(work, reporter)
             except Exception as error:  # noqa: BLE001 - a checkpoint that cannot be decoded fails this job only
                 self._report(ended_by_error(work, None, error, time.monotonic()))
                 continue
             self._started += 1
             # Register the job before its task exists: with an eager task factory the task runs, and may end, inside
             # create_task.
-            job = self._running[work.seq, work.fence] = _RunningJob(ctx, self._slot_table.begin(work.seq))
+            job = self._running[work.seq, work.fence] = _RunningJob(ctx, reporter, self._slot_table.begin(work.seq))
             if len(self._running) == 1:
                 self._busy.set()
             # Each job gets its own copy of a clean context: this code may run as the last step of another job.
@@ -202,7 +208,9 @@ class AsyncChild:
     def _end(self, work: Work, ended: Ended) -> None:
         if work.trace is not None:
             ended.at = time.time()
-        self._slot_table.end(self._running.pop((work.seq, work.fence)).slot)
+        job = self._running.pop((work.seq, work.fence))
+        self._slot_table.end(job.slot)
+        self._reporting.send_output(job.reporter)
         self._reporting.forget(work.seq)
         # All jobs of the loop share the working directory: restore it only when no other job can be using it.
         if not self._running:
@@ -229,10 +237,32 @@ class AsyncChild:
 
     def _write(self, data: bytes) -> None:
         # Threads that a task started may report progress and save checkpoints.
-        if threading.get_ident() == _thread_of(self._loop):
+        if self._is_in_loop:
+            self._is_writing = True
             self._transport.write(data)
+            self._is_writing = False
         else:
             self._loop.call_soon_threadsafe(self._transport.write, data)
+
+    @property
+    def _is_in_loop(self) -> bool:
+        return threading.get_ident() == _thread_of(self._loop)
+
+    # -- output of jobs ------------------------------------------------------------------------------------------------
+
+    def send_output(self, data: bytes) -> None:
+        self._write(data)
+
+    @property
+    def can_send(self) -> bool:
+        # Only in the loop: there the output of a job is written before the report of its end.
+        return self._is_in_loop and not self._is_writing
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        if self._is_in_loop:
+            self._loop.call_later(OUTPUT_INTERVAL, flush, context=self._clean_context)
+        else:
+            self._loop.call_soon_threadsafe(self.flush_soon, flush, context=self._clean_context)
 
     # -- in the watching thread ----------------------------------------------------------------------------------------
 

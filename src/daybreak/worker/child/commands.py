@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import signal
@@ -71,7 +72,7 @@ def run_process(ctx: Context, argv: list[str], cwd: str | None, env: Mapping[str
         raise Permanent(str(error)) from None
     assert process.stdout is not None
     assert process.stderr is not None
-    tails = [_Tail(process.stdout), _Tail(process.stderr)]
+    tails = [_Tail(process.stdout, ctx), _Tail(process.stderr, ctx)]
     _wait(ctx, process)
     stdout, stderr = (tail.text() for tail in tails)
     return process.returncode, stdout, stderr
@@ -127,10 +128,13 @@ def _exit_status(code: int) -> str:
 
 
 class _Tail:
-    """Reads an output stream in a thread and keeps its end, so that a command never blocks on a full pipe."""
+    """Reads an output stream in a thread and keeps its end, so that a command never blocks on a full pipe. All of it
+    is added to the output of the job."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], ctx: Context) -> None:
         self._stream = stream
+        self._ctx = ctx
+        self._decoder = codecs.getincrementaldecoder(sys.getfilesystemencoding())("backslashreplace")
         self._kept = bytearray()
         self._total = 0
         self._thread = threading.Thread(target=self._read, name="daybreak-output", daemon=True)
@@ -140,6 +144,7 @@ class _Tail:
         with contextlib.suppress(OSError, ValueError):
             while data := os.read(self._stream.fileno(), 1 << 16):
                 self._total += len(data)
+                self._ctx.output(self._decoder.decode(data))
                 self._kept += data
                 if len(self._kept) > 2 * MAX_OUTPUT_BYTES:
                     del self._kept[:-MAX_OUTPUT_BYTES]

@@ -14,6 +14,9 @@ from typing import Final, TypeVar
 from daybreak.core.errors import DaybreakError, LeaseLost, Permanent, StoreUnavailable
 from daybreak.core.model import Failure
 from daybreak.core.units import clean
+from daybreak.tasks.context import Context
+from daybreak.worker.child.job_output import JobOutput, Outputs
+from daybreak.worker.child.output_streams import KeptLines, connect, find_by_context
 from daybreak.worker.wire import Ended, FileMoved, LogLine, MoveFile, Progress, Report, SaveCheckpoint, Work, frame
 
 PROGRESS_INTERVAL: Final = 0.1  # seconds between two progress messages of one job
@@ -23,8 +26,9 @@ MAX_LINE_CHARS: Final = 16_000
 class Reporting:
     """Sends the progress and the checkpoints of all jobs of one child."""
 
-    def __init__(self, send: Callable[[bytes], None]) -> None:
+    def __init__(self, send: Callable[[bytes], None], outputs: Outputs) -> None:
         self._send = send
+        self._outputs = outputs
         self._tokens = itertools.count(1)
         self._pending_checkpoints: dict[tuple[int, int], Callable[[bool], None]] = {}
         self._pending_files: dict[tuple[int, int], Callable[[FileMoved], None]] = {}
@@ -32,8 +36,13 @@ class Reporting:
         self._sent_at: dict[int, float] = {}
         self._wake: threading.Event | None = None
 
-    def for_job(self, work: Work) -> _JobReporter:
-        return _JobReporter(self, work)
+    def for_job(self, work: Work) -> JobReporter:
+        return JobReporter(self, work, self._outputs)
+
+    def send_output(self, reporter: JobReporter) -> None:
+        """Send what is left of the output of a job that has ended, so that it goes before the outcome."""
+        if reporter.has_output:
+            self._outputs.flush()
 
     def forget(self, seq: int) -> None:
         """Drop what is known about a job that has ended."""
@@ -101,12 +110,23 @@ class Reporting:
                 self._pending_checkpoints.popitem()[1](False)
 
 
-class _JobReporter:
-    """What the context of one job uses to report progress and save checkpoints."""
+class JobReporter:
+    """What the context of one job uses to report progress, keep output and save checkpoints."""
 
-    def __init__(self, reporting: Reporting, work: Work) -> None:
+    def __init__(self, reporting: Reporting, work: Work, outputs: Outputs) -> None:
         self._reporting = reporting
         self._work = work
+        self._outputs = outputs
+        self._output: JobOutput | None = None
+
+    @property
+    def has_output(self) -> bool:
+        return self._output is not None
+
+    def output(self, text: str) -> None:
+        if self._output is None:
+            self._output = JobOutput(self._outputs, self._work)
+        self._output.add(text)
 
     def progress(self, fraction: float, message: str) -> None:
         self._reporting.progress(Progress(self._work.seq, self._work.fence, fraction, clean(message)))
@@ -211,10 +231,18 @@ class _ForwardingHandler(logging.Handler):
             self.handleError(record)
 
 
-def forward_logs(send: Callable[[bytes], None], level: int | None) -> None:
-    """Forward the logger `daybreak.job` from this level on; with None leave logging as it is."""
+def forward_logs(
+    send: Callable[[bytes], None], level: int | None, find: Callable[[], Context | None] = find_by_context
+) -> None:
+    """Forward the logger `daybreak.job` from this level on, and keep its lines, from INFO on, with the output of the
+    jobs; `find` returns the job that is printing. With None, in a thread, leave logging as it is and keep its lines."""
+    connect(find)
+    log = logging.getLogger("daybreak.job")
+    if not any(isinstance(one, KeptLines) for one in log.filters):
+        log.addFilter(KeptLines())
     if level is not None:
-        log = logging.getLogger("daybreak.job")
-        log.addHandler(_ForwardingHandler(send))
-        log.setLevel(level)
+        forwarding = _ForwardingHandler(send)
+        forwarding.setLevel(level)
+        log.addHandler(forwarding)
+        log.setLevel(min(level, logging.INFO))
         log.propagate = False

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from daybreak.tasks.context import Context
+from daybreak.worker.child.job_output import FlushThread, Outputs
+from daybreak.worker.child.output_streams import find_by_context
 from daybreak.worker.child.reporting import Reporting, encode_report, forward_logs
 from daybreak.worker.child.runner import Runner, ended_by_error
 from daybreak.worker.child.stacks import stack_of_thread
@@ -70,14 +72,18 @@ class SyncChild:
         self._flushed_at = 0.0
         self._durations: dict[str, float] = {}
         self._current: tuple[int, Context] | None = None
-        self._reporting = Reporting(self._send)
+        self._reporting = Reporting(self._send, Outputs(self))
+        self._flush_thread: FlushThread | None = None
         self._log_level = log_level
 
     def serve(self) -> None:
         """Run jobs until the supervisor tells this child to exit, or is gone."""
         self._thread = threading.get_ident()
         self._runner.remember_directory()
-        forward_logs(self._send, self._log_level)
+        if self._log_level is None:
+            forward_logs(self._send, None)
+        else:
+            forward_logs(self._send, self._log_level, self._job_that_prints)
         listener = threading.Thread(target=self._listen, name="daybreak-child-listener", daemon=True)
         listener.start()
         with contextlib.suppress(OSError):  # the supervisor is gone, or has given up this child
@@ -103,8 +109,9 @@ class SyncChild:
         if self._ended and self._durations.get(work.task, SHORT_JOB) >= SHORT_JOB:
             self._flush()
         slot = self._slot_table.begin(work.seq)
+        reporter = self._reporting.for_job(work)
         try:
-            ctx = self._runner.context_of(work, self._reporting.for_job(work))
+            ctx = self._runner.context_of(work, reporter)
         except Exception as error:  # noqa: BLE001 - a checkpoint that cannot be decoded fails this job only
             ended = ended_by_error(work, None, error, time.monotonic())
         else:
@@ -113,6 +120,7 @@ class SyncChild:
             self._current = None
         self._slot_table.end(slot)
         self._reporting.forget(work.seq)
+        self._reporting.send_output(reporter)
         if work.trace is not None:
             ended.at = time.time()
         self._ended.append(ended)
@@ -131,6 +139,27 @@ class SyncChild:
     def _send(self, data: bytes) -> None:
         with self._send_lock:
             self._sock.sendall(data)
+
+    # -- output of jobs ------------------------------------------------------------------------------------------------
+
+    def _job_that_prints(self) -> Context | None:
+        """In this process one job runs at a time, so what a thread prints that it has started is its output too."""
+        ctx = find_by_context()
+        if ctx is None and self._current is not None:
+            return self._current[1]
+        return ctx
+
+    def send_output(self, data: bytes) -> None:
+        self._send(data)
+
+    @property
+    def can_send(self) -> bool:
+        return not self._send_lock.locked()
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        if self._flush_thread is None:
+            self._flush_thread = FlushThread()
+        self._flush_thread.ask(flush)
 
     # -- in the listener thread ----------------------------------------------------------------------------------------
 

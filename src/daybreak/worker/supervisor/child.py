@@ -23,6 +23,7 @@ from daybreak.worker.wire import (
     ListenerThread,
     LogLine,
     MoveFile,
+    Output,
     Progress,
     Ready,
     Recall,
@@ -83,6 +84,8 @@ class ChildListener(Protocol):
     def on_returned(self, child: Child, returned: list[HeldLease]) -> None: ...
 
     def on_progress(self, lease: Lease, progress: Progress) -> None: ...
+
+    def on_output(self, lease: Lease, output: Output) -> None: ...
 
     def on_checkpoint(self, child: Child, lease: Lease, request: SaveCheckpoint) -> None: ...
 
@@ -235,6 +238,11 @@ class Child:
                 if held is not None:
                     held.alive_at = time.monotonic()
                     self.listener.on_progress(held.lease, message)
+            case Output(seq, fence):
+                held = self._find(seq, fence)
+                if held is not None:
+                    held.alive_at = time.monotonic()
+                    self.listener.on_output(held.lease, message)
             case SaveCheckpoint(seq, fence):
                 held = self._find(seq, fence)
                 if held is None:

@@ -16,6 +16,7 @@ from daybreak.store.protocol import Beat, Claim, Exchange, Extended, Store, Watc
 from daybreak.system.ports import World
 from daybreak.worker.supervisor.breaker_reports import BreakerReports
 from daybreak.worker.supervisor.health_reports import HealthReports
+from daybreak.worker.supervisor.job_logs import JobLogs
 from daybreak.worker.supervisor.outcome_signals import OutcomeSignals
 
 Tasks = frozenset[tuple[str, int]]
@@ -81,6 +82,7 @@ class LocalSource:
         self._signals = OutcomeSignals()
         self._breakers = BreakerReports(store, world, worker)
         self._health = HealthReports(store, world)
+        self.logs: JobLogs | None = None
 
     async def exchange(self, ended: Sequence[tuple[Lease, Outcome]], claim: ClaimRequest | None) -> ExchangeResult:
         if ended:
@@ -88,6 +90,8 @@ class LocalSource:
             if signals:
                 await self._breakers.report(signals)
             await self._health.report(signals)
+            if self.logs is not None:
+                await self.logs.save_before_settling(lease for lease, _ in ended)
         chance, success = self._world.chance, self._health.success
         settlements = [
             settle(lease, outcome, chance=chance.random(), by=self.worker, success=success(lease))

@@ -33,6 +33,7 @@ from daybreak.worker.supervisor.claim_loop import POLL_INTERVAL, ClaimLoop
 from daybreak.worker.supervisor.file_transfers import FileTransfers
 from daybreak.worker.supervisor.heartbeats import Heartbeats
 from daybreak.worker.supervisor.idle_check import is_idle
+from daybreak.worker.supervisor.job_logs import JobLogs
 from daybreak.worker.supervisor.lease_source import ExchangeResult, LocalSource, Settled
 from daybreak.worker.supervisor.pool import Pool
 from daybreak.worker.supervisor.shutdown import Shutdown
@@ -86,6 +87,7 @@ class Worker:
         self._background = background
         self._queues = tuple(dict.fromkeys(settings.queues)) or program.queues()
         self._source = LocalSource(store, world, worker=self.id, queues=self._queues, lease_for=settings.lease_for)
+        self._logs = self._source.logs = JobLogs(store, self._leases)
         self._files = FileStore(plan.blobs, store, world)
         self._durations = DurationStats(store, world)
         self._trends = TrendStats(store, world)
@@ -167,6 +169,7 @@ class Worker:
             transfers = FileTransfers(self._files)
             for pool in self._pools:
                 pool.use_files(transfers)
+                pool.use_logs(self._logs)
                 pool.use_heartbeats(heartbeats)
                 pool.use_limits(self._durations.limit_of)
                 pool.use_spans(self._spans)
@@ -196,6 +199,7 @@ class Worker:
             self._publish_record(),
             self._durations.run(),
             self._trends.run(),
+            self._logs.run(),
             self._source.run(),
             self._remove_dead_workers(),
             run(services, self._world),

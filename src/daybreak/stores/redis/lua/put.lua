@@ -20,7 +20,8 @@ function M.put(record)
     M.add_to_feed('', record.event:sub(1, 4) .. pack('<I4dd', 0, wall, NONE) .. record.event:sub(5))
   end
   M.hset(name, record.name, record.value ~= '' and pack('<d', revision) .. record.value)
-  if record.kind ~= 'worker' then call('HSET', META, 'set', revision) end
+  -- No watch waits for the records by which workers show that they are alive, and for the logs of jobs.
+  if record.kind ~= 'worker' and record.kind:sub(1, 3) ~= 'log' then call('HSET', META, 'set', revision) end
   if record.kind == 'queue' then
     M.hset('settings', record.name, record.settings ~= '' and record.settings)
     M.forget_settings(record.name)
