@@ -10,10 +10,15 @@ from typing import Final
 from daybreak.api.locks.lock_job import QUEUE as LOCKS
 from daybreak.api.queue_info import QueueInfo, read_queues
 from daybreak.api.resources import ResourceInfo, all_resources
+from daybreak.api.trends import trends_of
 from daybreak.api.worker_info import WorkerInfo, known_tasks, read_workers
+from daybreak.cli.doctor.attempts import about_retries, about_timeouts
 from daybreak.cli.doctor.code import about_code
 from daybreak.cli.doctor.failures import about_failures
+from daybreak.cli.doctor.growth import about_depth, about_storage
+from daybreak.cli.doctor.priorities import about_priorities
 from daybreak.cli.doctor.slots import about_slots
+from daybreak.cli.doctor.stuck import about_stuck
 from daybreak.cli.session import Session
 from daybreak.client.client import Client
 from daybreak.config import closest
@@ -52,11 +57,28 @@ async def about_work(client: Client, session: Session, now: datetime) -> AsyncIt
         yield finding
     async for finding in _leases(client, session, now):
         yield finding
+    async for finding in about_stuck(client, session, now):
+        yield finding
+    async for finding in about_priorities(client, session, now):
+        yield finding
+    async for finding in _trends(client, session):
+        yield finding
+    async for finding in about_storage(client, session, tallies, now):
+        yield finding
     for finding in _resources(await all_resources(client), session, now):
         yield finding
     async for finding in about_failures(client, session, now):
         yield finding
     async for finding in _clocks(client, workers, now):
+        yield finding
+
+
+async def _trends(client: Client, session: Session) -> AsyncIterator[Finding]:
+    for finding in about_depth(await trends_of(client, "1h", by="queue"), session):
+        yield finding
+    async for finding in about_timeouts(client, await trends_of(client, "1d", by="task"), session):
+        yield finding
+    for finding in about_retries(await trends_of(client, "1h", by="task"), session):
         yield finding
 
 
@@ -66,6 +88,11 @@ def _wait(n: int) -> str:
 
 def _workers(live: list[WorkerInfo], waiting: list[Tally], session: Session) -> Finding:
     n = sum(tally.n for tally in waiting)
+    if live and n and all(one.stopping for one in live):
+        return Finding(
+            f"{_wait(n)}, but every live worker is stopping and starts no more jobs",
+            cure=f"start a new one: {session.start_worker()}",
+        )
     if live:
         return ok_finding(f"{counted(len(live), 'live worker')}, {counted(n, 'job')} waiting")
     if n:
