@@ -31,10 +31,12 @@ async def release_job(client: Client, job_id: str, *, charge: bool = False, note
         raise WrongState(job.id, "running", "it is a lock: release it with `daybreak locks release`")
     settlement = settle(lease_of(job), HandedBack(charged=charge), chance=0.5, by=client.by or "someone")
     await client.store.exchange(Exchange(settle=[replace(settlement, note=note)]))
+    # The end of a job that was asked to stop or to suspend is recorded under the name of the person who asked.
+    asked = {"cancelled"} if job.cancelling else {"suspended"} if job.suspending else set()
     # A second settlement under one fence is answered like a repeated one, so the job itself tells what happened.
     after = await client.get(job_id)
     is_released = any(
-        event.n > job.revision and event.by == settlement.by and event.kind in RELEASE_EVENTS
+        event.n > job.revision and event.kind in RELEASE_EVENTS and (event.by == settlement.by or event.kind in asked)
         for event in await client.history(job_id)
     )
     return Amendment(job.id, "done" if is_released else "refused", after.state)
