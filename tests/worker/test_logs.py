@@ -115,21 +115,12 @@ def test_a_job_that_prints_nothing_writes_no_record(app, stage):
 
 
 def test_the_output_is_stored_before_the_outcome(app, stage):
-    order: list[str] = []
-
-    async def note(name, *args):
-        if name == "put":
-            order.extend(put.kind for put in args[0] if put.kind.startswith("log "))
-        elif name == "exchange" and args[0].settle:
-            order.append("settled")
-
-    with meddled(app, stage.folder / "jobs.db") as store:
-        store.before = note
-        with app.worker(processes=1, async_jobs=1):
-            job = worker_logs.say.submit("word")
+    """Each job but the first prints in the second during which the worker does not write by itself."""
+    with stage.process("--processes", "1", target=TARGET):
+        for n in range(4):
+            job = worker_logs.say.submit(f"word{n}")
             job.result(timeout="60s")
-    assert order[0] == log_kind(job.id)
-    assert order[-1] == "settled"
+            assert job.logs().text.endswith(f"from a thread word{n}\n")
 
 
 def test_only_the_latest_runs_are_kept(app, stage):
