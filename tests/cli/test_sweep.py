@@ -183,6 +183,20 @@ def test_a_folder_that_no_sweep_made_is_left_alone(cli, tmp_path):
     assert (tmp_path / "mine" / "0001" / "thesis.txt").exists()
 
 
+def test_a_file_with_the_name_of_the_run_is_named(cli, tmp_path):
+    (tmp_path / "night").write_text("precious")
+    told = cli("sweep", "true {v}", "--grid", "v=1", "--collect", "*", "--name", "night", code=2).stderr
+    assert "night is a file, and the folder of the points is named like the run" in told
+
+
+def test_points_that_were_replaced_do_not_hide_a_failure(cli, ask):
+    line = ["sweep", "test {v} -gt 0", "--name", "night", "--retry", "1"]
+    cli(*line, "--grid", "v=1,2,3")
+    cli(*line, "--grid", "v=0,3", "--accept-changes", code=1)
+    assert "4/4" in cli("runs").stdout
+    assert "100 %, 4 of 4 points, 2 of them no longer in the sweep" in cli("runs", "show", "night").stdout
+
+
 def test_failed_points_have_their_exit_code_and_output(cli):
     result = cli(
         "sweep", "sh -c 'echo no licence >&2; exit {code}'", "--grid", "code=0,3", "--name", "bad", "--retry", "1",
@@ -245,6 +259,10 @@ def test_changed_points_are_told_and_need_a_word(cli):
         (["true {v}", "--grid", "v=a\0b"], "NUL"),
         (["true {v}", "--grid", "v=1", "--collect", "{w}.csv"], "there are no values for {w}"),
         (["true {v}", "--grid", "v=1", "--collect", "../*.csv"], "inside the folder of the point"),
+        (["true {v}", "--grid", "v=1", "--collect", ""], "inside the folder of the point"),
+        (["true {v}", "--grid", "v=1", "--collect", "*", "--name", "../x"], "not inside the current folder"),
+        (["true {v}", "--grid", "v=1", "--collect", "*", "--name", "."], "not inside the current folder"),
+        (["true {v}", "--grid", "v=1", "--collect", "*", "--name", "/x"], "not inside the current folder"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(cli, tmp_path, words, message):

@@ -180,6 +180,36 @@ def test_fresh_runs_every_point_anew_and_keeps_the_older_results(app, simulate):
     assert len(list(app.find_run("overnight#1").rows())) == 6
 
 
+def test_figures_of_an_earlier_start_are_its_own(app, simulate):
+    app.sweep(simulate, GRID, name="overnight")
+    worked(app)
+    app.sweep(simulate, {"vin": [10, 99]}, name="overnight", fresh=True)
+    old = app.find_run("overnight#1")
+    info = old.info()
+    assert (info.name, info.label, info.epoch, info.total) == ("overnight#1", "overnight", 1, 6)
+    assert (info.state, info.jobs[State.COMPLETED]) == ("finished", 6)
+    assert old.wait(timeout="10s").jobs[State.COMPLETED] == 6
+    assert repr(old) == "<run overnight#1>"
+
+
+def test_an_earlier_start_that_was_cut_off_counts_as_cancelled(app, simulate):
+    app.sweep(simulate, GRID, name="overnight")
+    app.sweep(simulate, {"vin": [10]}, name="overnight", fresh=True)
+    info = app.find_run("overnight#1").info()
+    assert (info.state, info.total, info.jobs[State.CANCELLED]) == ("cancelled", 6, 6)
+
+
+def test_points_that_are_no_longer_in_the_sweep_count_as_jobs(app, simulate):
+    app.sweep(simulate, {"vin": [10, 12, 24]}, name="overnight")
+    worked(app)
+    run = app.sweep(simulate, {"vin": [24, 48]}, name="overnight", accept_changes=True)
+    info = run.info()
+    assert (info.total, info.orphaned, info.job_count, info.done) == (2, 2, 4, 3)
+    worked(app)
+    info = run.info()
+    assert (info.done, info.job_count) == (4, 4)
+
+
 def test_fresh_cancels_what_waits_of_the_older_start(app, simulate):
     app.sweep(simulate, GRID, name="overnight")
     app.sweep(simulate, GRID, name="overnight", fresh=True)

@@ -42,7 +42,7 @@ SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Run workers and servers": {
         "worker": ("daybreak.cli.worker", "Run a worker until it is stopped."),
-        "serve": ("daybreak.cli.serve", "Serve the REST API until it is stopped."),
+        "serve": ("daybreak.cli.serve", "Serve the REST API and the dashboard until they are stopped."),
         "dev": ("daybreak.cli.dev", "Run a worker that restarts when the code changes."),
     },
     "Set up and maintain": {

@@ -20,7 +20,7 @@ PORT = 8765
 _file = Place(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command("serve", short_help="Serve the REST API until it is stopped.")
+@click.command("serve", short_help="Serve the REST API and the dashboard until they are stopped.")
 @click.argument("target", type=NAME, required=False)
 @click.option("--host", type=NAME, default=HOST, show_default=True, help="The address to listen on.")
 @click.option("--port", type=Whole(0), default=PORT, show_default=True, help="The port; 0 takes a free one.")
@@ -33,8 +33,8 @@ _file = Place(exists=True, dir_okay=False, path_type=Path)
     help="Also emit metrics under the names of pywats, integr8scode or atlantis; separate several by commas.",
 )  # fmt: skip
 def command(target: str | None, **how: Any) -> int:
-    """Serve the REST API until stopped. TARGET is where the tasks are, as for `daybreak worker`; with it, arguments of
-    submitted jobs are checked, and without it, jobs of any task are accepted.
+    """Serve the REST API and the dashboard until stopped. TARGET is where the tasks are, as for `daybreak worker`; with
+    it, arguments of submitted jobs are checked, and without it, jobs of any task are accepted.
 
     On this machine alone (the default), reading needs no token, and the link that is printed signs a person in, once.
     For any other address there must be a token, and --tls-cert or --behind-proxy.

@@ -83,7 +83,8 @@ class SweepOptions(Struct, frozen=True, kw_only=True):
     "--collect",
     metavar="PATTERN",
     multiple=True,
-    help="Run each point in a folder of its own, and list the files that match, for example '*.csv'. May be repeated.",
+    help="Run each point in a folder of its own, and store the files that match with its result, for example '*.csv'. "
+    "May be repeated.",
 )
 @click.option("--here", "share_folder", is_flag=True, help="With --collect: run all points in the current folder.")
 @click.option("--shell", is_flag=True, help="Run the command with /bin/sh. Values stay plain text.")
@@ -140,7 +141,7 @@ def _sweep(command_line: str, options: SweepOptions) -> int:
     name = check_run_name(options.name or default_name(template, here()))
     if options.share_folder and not options.collect:
         raise click.UsageError("--here is for --collect: without it, points run in the current folder anyway")
-    folder = here() / name if options.collect and not options.share_folder else None
+    folder = _own_folders(name) if options.collect and not options.share_folder else None
     template = _with_full_paths(template, here()) if folder is not None else template
     how = {"cwd": str(here()), "collect": list(options.collect), "shell": options.shell}
     if folder is not None:
@@ -181,8 +182,21 @@ def _check_pattern(pattern: str, columns: Sequence[str]) -> None:
     for name in names_in(pattern):
         if name not in columns:
             raise BadInput(f"--collect {pattern}: there are no values for {{{name}}}; a brace as such is {{{{ or }}}}")
-    if pattern.startswith("/") or ".." in Path(pattern).parts:
+    if not pattern or pattern.startswith("/") or ".." in Path(pattern).parts:
         raise BadInput(f"--collect {pattern}: name files inside the folder of the point, such as '*.csv'")
+
+
+def _own_folders(name: str) -> Path:
+    """The folder of the points' own folders, which is named like the run."""
+    if Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path():
+        raise BadInput(
+            f"the folder of the points is named like the run, and {name!r} is not inside the current folder: choose "
+            "another --name, or use --here"
+        )
+    folder = here() / name
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file, and the folder of the points is named like the run: choose another --name")
+    return folder
 
 
 def default_name(template: CommandTemplate, folder: Path) -> str:
@@ -356,7 +370,7 @@ class _Sweep:
 
     def _say_stopped(self, info: RunInfo) -> int:
         again = " ".join(["daybreak", *(shlex.quote(word) for word in sys.argv[1:])])
-        ended = f"{number(info.done)} of {counted(info.total, 'point')} have ended"
+        ended = f"{number(info.done)} of {counted(info.job_count, 'point')} have ended"
         tell(f"Stopped: {ended}. Nothing is lost. Continue with:")
         tell(f"  {safe(again)}")
         return int(Exit.INTERRUPTED)

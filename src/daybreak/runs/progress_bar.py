@@ -68,8 +68,7 @@ class _Bar:
 
     def show(self, info: RunInfo) -> None:
         self._eta = info.eta or self._eta
-        total = max(info.total + info.orphaned, sum(info.jobs.values()))
-        self._progress.update(self._task, total=total, completed=info.done, note=note_of(info, self._eta))
+        self._progress.update(self._task, total=info.job_count, completed=info.done, note=note_of(info, self._eta))
 
 
 def note_of(info: RunInfo, eta: Eta | None) -> str:

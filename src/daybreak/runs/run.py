@@ -25,7 +25,7 @@ from daybreak.runs.progress_bar import run_progress
 from daybreak.runs.record import MARK_KIND, RunRecord, change_run, label_of, read_mark, read_run, run_names
 from daybreak.runs.removal import forget_run, labels_of, remove_jobs
 from daybreak.runs.result_rows import Row, rows_of
-from daybreak.runs.run_info import Eta, RunInfo, counts_of, info_of_run
+from daybreak.runs.run_info import Eta, RunInfo, counts_of, info_of_past, info_of_run
 from daybreak.runs.tables import pandas_frame, polars_frame, write_csv, write_parquet
 from daybreak.runs.watch import RunWatch, thawed
 from daybreak.store.protocol import Action
@@ -64,7 +64,7 @@ class Run:
         return self._sessions.portal
 
     def __repr__(self) -> str:
-        return f"<run {self.name}>"
+        return f"<run {self.name}>" if self._epoch is None else f"<run {self.name}#{self._epoch}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and (other.name, other._epoch) == (self.name, self._epoch)
@@ -94,6 +94,9 @@ class Run:
 
     async def _info(self, client: Client, *, with_eta: bool) -> RunInfo:
         record = await self._record(client)
+        if self._epoch is not None:
+            counts, reasons = await counts_of(client, label_of(self.name, self._epoch))
+            return info_of_past(self.name, self._epoch, record, counts, reasons)
         label = label_of(self.name, record.epoch)
         counts, reasons = await counts_of(client, label)
         eta = await estimate(client, self._sessions.world, record, label, counts) if with_eta else None
@@ -216,6 +219,8 @@ class Run:
 
     async def _conclude(self, client: Client) -> None:
         """Record the figures and send the notice, as the watch of a worker would a moment later."""
+        if self._epoch is not None:
+            return
         marks = await client.store.records(MARK_KIND, self.name)
         if marks:
             watch = RunWatch(client, self._sessions.world, self._rights())

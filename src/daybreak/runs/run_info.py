@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybreak.client.client import Client
 from daybreak.core.model import FINAL, UNFINISHED, Reason, State
 from daybreak.core.units import micros
 from daybreak.policy.runs import Accuracy
-from daybreak.runs.record import KIND, MARK_KIND, Figures, Mark, RunRecord, label_of, read_mark
+from daybreak.runs.record import KIND, MARK_KIND, Figures, Mark, RunRecord, Summary, label_of, read_mark
 from daybreak.store.protocol import Tally
 
 RunState = Literal["submitting", "running", "paused", "finished", "cancelled", "deleting"]
@@ -62,6 +63,11 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     def done(self) -> int:
         """How many of its jobs have ended, however they ended."""
         return sum(self.jobs[state] for state in FINAL)
+
+    @property
+    def job_count(self) -> int:
+        """How many jobs it has once all are submitted, with those of points that are no longer in the sweep."""
+        return max(self.total + self.orphaned, sum(self.jobs.values()))
 
     @property
     def unfinished(self) -> int:
@@ -137,6 +143,25 @@ def info_of_run(
         eta=eta,
         accuracy=None if run.figures is None else run.figures.accuracy,
     )
+
+
+def info_of_past(name: str, epoch: int, run: RunRecord, counts: dict[State, int], reasons: dict[str, int]) -> RunInfo:
+    """The figures of an earlier epoch. The record has little of it: what varied and its options are not known."""
+    known = [past for past in run.past if past.epoch == epoch]
+    began = RunRecord(
+        task=known[0].task if known else run.task,
+        version=known[0].version if known else run.version,
+        code=known[0].code if known else "",
+        design=Summary(total=known[0].total if known else sum(counts.values()), points=""),
+        created_at=run.created_at,
+        started_at=known[0].started_at if known else run.created_at,
+        epoch=epoch,
+        submitted=True,
+        queue=run.queue,
+        priority=run.priority,
+        cancelled=True,  # what had not ended was cancelled by the next epoch
+    )
+    return replace(info_of_run(name, began, counts, reasons), name=f"{name}#{epoch}")
 
 
 def state_of(run: RunRecord, counts: dict[State, int]) -> tuple[RunState, str]:

@@ -64,7 +64,7 @@ def _row(run: RunInfo, now: datetime) -> list[str]:
     failed = number(run.jobs[State.FAILED]) if run.jobs[State.FAILED] else ""
     running = number(run.jobs[State.RUNNING]) if run.jobs[State.RUNNING] else ""
     return [
-        safe(run.name), run.state, f"{number(run.done)}/{number(run.total)}", failed, running, safe(run.task),
+        safe(run.name), run.state, f"{number(run.done)}/{number(run.job_count)}", failed, running, safe(run.task),
         ago(run.started_at, now), ended,
     ]  # fmt: skip
 

@@ -68,14 +68,15 @@ async def _show(client: Client, name: str, *, as_json: bool) -> int:
 
 def progress_text(info: RunInfo) -> str:
     """A bar, and how many of the points have ended."""
-    share = info.done / info.total if info.total else 1.0
-    return f"{bar(share)} {percent(share)}, {number(info.done)} of {counted(info.total, 'point')}"
+    share = info.done / info.job_count if info.job_count else 1.0
+    removed = f", {number(info.orphaned)} of them no longer in the sweep" if info.orphaned else ""
+    return f"{bar(share)} {percent(share)}, {number(info.done)} of {counted(info.job_count, 'point')}{removed}"
 
 
 def points_text(info: RunInfo) -> str:
     """How many points are in each state: `40 completed, 2 failed, 8 queued`."""
     shown = [f"{number(n)} {state.value}" for state, n in info.jobs.items() if n]
-    missing = info.total - sum(info.jobs.values()) + info.orphaned
+    missing = info.job_count - sum(info.jobs.values())
     if missing > 0:
         shown.append(f"{number(missing)} not submitted")
     return ", ".join(shown)

@@ -63,6 +63,7 @@ def say_end(info: RunInfo) -> None:
 
 
 def exit_code(info: RunInfo) -> int:
-    """0 if every point completed, else 1."""
-    is_complete = info.is_over and info.jobs[State.COMPLETED] >= info.total
+    """0 if every point completed, else 1. Points that are no longer in the sweep may be cancelled."""
+    is_complete = info.jobs[State.FAILED] == 0 and info.jobs[State.COMPLETED] >= info.total
+    is_complete = is_complete and info.is_over and info.jobs[State.CANCELLED] <= info.orphaned
     return int(Exit.OK if is_complete else Exit.FAILED)
