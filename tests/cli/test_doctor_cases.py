@@ -222,6 +222,22 @@ def test_priority_not_respected_because_the_queue_is_aging(place, cli, monkeypat
     assert place.do(start_one) == [urgent]
 
 
+def test_a_job_of_the_same_priority_or_one_that_started_before_passes_nothing_over(place, monkeypatch):
+    monkeypatch.setattr(priorities, "MIN_WAIT", timedelta())
+    place.worker("mail", processes=1, running=1)
+
+    async def start(client: Client, priority: str) -> None:
+        await client.submit("mail", priority=priority, queue="bulk")
+        assert await leased(client, queue="bulk")
+
+    place.do(lambda client: start(client, "low"))
+    place.submit(priority="high")
+    place.do(lambda client: start(client, "high"))
+    assert findings(place, about_priorities) == []
+    place.do(lambda client: start(client, "normal"))
+    assert len(findings(place, about_priorities)) == 1
+
+
 def test_a_suspended_job_is_passed_over_rightly(place, monkeypatch):
     urgent, _ = passed_over(place, monkeypatch)
     assert len(findings(place, about_priorities)) == 1
