@@ -28,6 +28,7 @@ FINE = {
     "api/stuck_waits.py: slots slots", "stores/redis/event_codec.py: n events",
     "worker/supervisor/children.py: kind tasks", "worker/child/runner.py: len bytes",
     "worker/settings.py: memory_limit bytes", "server/routing.py: len times",
+    "runs/csv_rows.py: most rows", "cli/job_selector.py: number jobs", "adapters/plecs/xml_rpc.py: size bytes",
     "server/routes/job_changes.py: possible jobs", "server/routes/job_changes.py: join jobs",
 }  # fmt: skip
 

@@ -13,9 +13,17 @@ from worker_tasks import app, grow, idle, nap, noop, pid
 
 from daybreak import State
 
+_OTHERS: set[int] = set()  # processes that other tests of this process have left running, such as a browser
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    _OTHERS.clear()
+    _OTHERS.update(family(os.getpid()))
+
 
 def children() -> list[int]:
-    return family(os.getpid())
+    return [pid for pid in family(os.getpid()) if pid not in _OTHERS]
 
 
 def sync_children(worker) -> int:

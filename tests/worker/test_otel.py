@@ -83,7 +83,7 @@ def test_a_request_and_all_that_follows_from_it_is_one_trace(url, tmp_path):
             first = next(event for event in job.history() if event.kind == "started")
             assert wait.end == int(first.at.timestamp() * 1e6) * 1000
         look, run = found["look 1"], found["run second_time 1"]
-        assert run.start - 1_000_000 <= look.start <= look.end <= run.end + 1_000_000
+        assert run.start - 1_000_000_000 <= look.start <= look.end <= run.end + 1_000_000_000
         assert run.attributes["daybreak.worker"] == found["run dies_once 2"].attributes["daybreak.worker"]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daybreak.core.errors import BadInput
+from daybreak.core.units import counted
 
 
 class CsvRows:
@@ -72,7 +73,7 @@ class CsvRows:
             if len(cells) > len(self.columns):
                 raise BadInput(
                     f"{self._path}, line {number}: the row has {len(cells)} values, and the header names "
-                    f"{len(self.columns)} columns; put quotes around a value that contains a comma"
+                    f"{counted(len(self.columns), 'column')}; put quotes around a value that contains a comma"
                 )
             yield cells
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from daybreak.client.client import Client
 from daybreak.core.errors import DaybreakError, StoreError
 from daybreak.core.model import FINAL, UNFINISHED, WAITING, Job, Put, Record, State
-from daybreak.core.units import moment, span
+from daybreak.core.units import counted, moment, span
 from daybreak.policy.runs import Look, accuracy_of, add_look, alike, is_look_due
 from daybreak.runs.estimate import estimate, latest_ended
 from daybreak.runs.notices import NoticeRights, has_unsent, send_notices, with_notice
@@ -185,7 +185,8 @@ class RunWatch:
         if not kind:
             return run
         example = next(job for job in jobs if kind_of(job) == kind)
-        why = f"the first {counts[State.FAILED]} jobs failed, with {kind}: {_message(example)}"
+        failed = counted(counts[State.FAILED], "job")
+        why = f"the first {failed} failed, with {kind}: {_message(example)}"
         after = replace(run, paused=why, paused_at=moment(self._world.wall()), suspending=True)
         after = with_notice(after, "paused", f"pauses: {why}", self._world, self._new_id)
         if not await write_run(self._store, name, after, revision):

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from xml.parsers import expat
 
 from daybreak.adapters.plecs.errors import AnswerTooLarge, BadAnswer, ModelError, PlecsTimeout, PlecsUnavailable
+from daybreak.core.units import counted
 
 CHUNK: Final = 64 * 1024
 _TRANSIENT_STATUS: Final = frozenset({408, 425, 429, *range(500, 600)})
@@ -89,7 +90,7 @@ def _read(response: HTTPResponse, limits: Limits) -> Any:
             )
         parser.feed(chunk)
     if response.length:  # bytes that were announced, and did not come
-        raise HTTPException(f"{response.length} bytes are missing")
+        raise HTTPException(f"{counted(response.length, 'byte is', 'bytes are')} missing")
     return parser.close()
 
 
