@@ -33,7 +33,7 @@ def logs(job_id: str, attempt: int | None, follow: bool, as_json: bool) -> int:
 
     Examples:
       daybreak jobs logs 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d
-      daybreak jobs logs 0199b5a1-7c00-7a3e-9d2c-5f0e6a1b2c3d --follow
+      daybreak jobs logs last --follow
 
     """
 
