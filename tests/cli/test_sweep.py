@@ -216,6 +216,15 @@ def test_no_work_leaves_the_points_to_workers(cli, ask, place):
     assert (info["jobs"]["queued"], info["priority"], info["queue"]) == (3, 7, "later")
 
 
+def test_why_names_a_worker_that_can_run_the_points(cli, ask):
+    cli("sweep", "true {v}", "--grid", "v=1", "--name", "later", "--no-work")
+    cause = ask("why", "last", "--json")["causes"][0]
+    assert cause["command"] == "daybreak worker --allow-commands --queues later"
+    assert cause["command"] in cli("why", "--summary").stdout
+    cli(*cause["command"].split()[1:], "--until-idle")
+    assert "1 completed" in cli("runs", "wait", "later").stdout
+
+
 def test_the_store_is_the_one_that_is_named(cli, tmp_path):
     cli("sweep", "true {v}", "--grid", "v=1", "--name", "there", "--jobs", "1", "--url", "jobs.db")
     assert "1 completed" in cli("runs", "show", "there", "--url", "jobs.db").stdout

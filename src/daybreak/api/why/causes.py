@@ -16,6 +16,7 @@ from daybreak.core.resource_gauge import need_of, spared_resource
 from daybreak.core.text import ago, counted, lasted, priority_name
 from daybreak.policy.durations import classes_of, quantile
 from daybreak.policy.resources import LOCK_PREFIX
+from daybreak.tasks.command_tasks import COMMAND_TASKS
 
 CauseKind = Literal[
     "ended", "running", "cancelling", "lost worker", "suspended", "scheduled", "retry delay", "paused", "no worker",
@@ -160,13 +161,21 @@ def _max_running(here: Situation) -> Iterator[Cause]:
         )
 
 
+def worker_words(task: str, queue: str, target: str = "TARGET", *, is_unserved: bool = False) -> tuple[str, ...]:
+    """The command that starts a worker for jobs of this task in this queue. One for command lines needs no app."""
+    served = ("--queues", queue) if is_unserved or queue != "default" else ()
+    if task in COMMAND_TASKS:
+        return ("worker", "--allow-commands", *served)
+    return ("worker", target, *served)
+
+
 def _no_worker(here: Situation) -> Iterator[Cause]:
     """At most one cause: no worker can claim the job."""
     job, live = here.job, here.live
     if job.spec.holder is not None or here.able:
         return
     task, version = here.task
-    start = ("worker", _target(here.workers))
+    start = worker_words(task, job.spec.queue, _target(here.workers))
     if not live:
         yield Cause(kind="no worker", text="no worker is running", command=start)
         return
@@ -175,14 +184,14 @@ def _no_worker(here: Situation) -> Iterator[Cause]:
         text = f"no live worker has the task {task!r}, version {version}"
         if versions:
             text = f"{text}; they have version {', '.join(map(str, versions))}"
-        yield Cause(kind="unknown task", text=text, holders=_ids(live), command=("worker", "TARGET"))
+        yield Cause(kind="unknown task", text=text, holders=_ids(live), command=worker_words(task, job.spec.queue))
         return
     if not here.serving:
         yield Cause(
             kind="unserved queue",
             text=f"no live worker that has the task {task!r} serves the queue {job.spec.queue!r}",
             holders=_ids(here.knowing),
-            command=(*start, "--queues", job.spec.queue),
+            command=worker_words(task, job.spec.queue, _target(here.workers), is_unserved=True),
         )
         return
     yield Cause(

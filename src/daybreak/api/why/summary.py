@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from daybreak.api.queue_info import QueueInfo, read_queues
 from daybreak.api.resources import ResourceInfo, all_resources
+from daybreak.api.why.causes import worker_words
 from daybreak.api.worker_info import WorkerInfo, read_workers
 from daybreak.client.client import Client
 from daybreak.core.model import State
@@ -68,16 +69,16 @@ def _queued(tally: Tally, queue: QueueInfo | None, workers: list[WorkerInfo]) ->
     if queue is not None and queue.settings.paused:
         return "paused", tally.queue, ("queues", "resume", tally.queue)
     if not workers:
-        return "no worker", tally.queue, ("worker", "TARGET")
+        return "no worker", tally.queue, worker_words(tally.task, tally.queue)
     knowing = [worker for worker in workers if (tally.task, tally.version) in worker.tasks]
     if not knowing:
-        return "unknown task", f"{tally.task} version {tally.version}", ("worker", "TARGET")
+        return "unknown task", f"{tally.task} version {tally.version}", worker_words(tally.task, tally.queue)
     serving = [worker for worker in knowing if not worker.queues or tally.queue in worker.queues]
     target = next((worker.app for worker in knowing if worker.app), "TARGET")
     if not serving:
-        return "unserved queue", tally.queue, ("worker", target, "--queues", tally.queue)
+        return "unserved queue", tally.queue, worker_words(tally.task, tally.queue, target, is_unserved=True)
     if all(worker.stopping for worker in serving):
-        return "draining", tally.queue, ("worker", target)
+        return "draining", tally.queue, worker_words(tally.task, tally.queue, target)
     if queue is not None and queue.settings.max_running is not None:
         running = queue.states.get(State.RUNNING, 0)
         if running >= queue.settings.max_running:
