@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from daybreak.core.errors import BadInput
 from daybreak.core.model import Put, Record
+from daybreak.core.units import counted
 from daybreak.store.protocol import Store
 
 HEAD_BYTES: Final = 64 * 1024
@@ -64,7 +65,7 @@ class JobLogs(Struct, frozen=True, kw_only=True):
 def _with_gap(piece: LogPiece) -> str:
     if not piece.skipped:
         return piece.text
-    return f"\n... {piece.skipped:,} bytes left out ...\n{piece.text}"
+    return f"\n... {counted(piece.skipped, 'byte')} left out ...\n{piece.text}"
 
 
 class _Part(Struct, frozen=True):
