@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import socket
 import threading
 import time
@@ -43,7 +44,7 @@ def server(answer):
                 except OSError:
                     return
                 with connection:
-                    connection.recv(65536)
+                    read_request(connection)
                     try:
                         if callable(answer):
                             answer(connection)
@@ -54,6 +55,20 @@ def server(answer):
 
         threading.Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/RPC2"
+
+
+def read_request(connection) -> None:
+    """Read a whole request: a socket that is closed with unread bytes resets the connection."""
+    data = b""
+    while True:
+        head, end, body = data.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: *(\d+)", head)
+        if end and (length is None or len(body) >= int(length[1])):
+            return
+        more = connection.recv(65536)
+        if not more:
+            return
+        data += more
 
 
 def http(body: bytes, status: str = "200 OK") -> bytes:
