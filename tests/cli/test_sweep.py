@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -15,11 +16,13 @@ import time
 import pytest
 
 from daybreak import Daybreak
+from daybreak.cli.sweep import _quiet_logs
 from daybreak.core.errors import BadInput
 from daybreak.tasks.command_tasks import COMMAND_TASKS
 from daybreak.tasks.registry import Program
 from daybreak.worker.child.command_template import CommandTemplate
 from daybreak.worker.child.commands import add_commands
+from daybreak.worker.supervisor.exchange_retry import STORE_LOG
 
 HARMLESS = [
     "a b",
@@ -340,3 +343,11 @@ def test_two_processes_that_submit_one_run_submit_it_once(start, ask):
     assert [process.wait(60) for process in processes] == [0, 0]
     info = ask("runs", "show", "both", "--json")
     assert (info["total"], info["jobs"]["queued"]) == (50, 50)
+
+
+def test_only_trouble_of_the_store_is_said_while_a_sweep_runs(capsys):
+    with _quiet_logs():
+        for _ in range(3):
+            logging.getLogger(STORE_LOG).warning("store: %s; trying again in %.1f s", "the disk is full", 1.0)
+        logging.getLogger("daybreak.worker").warning("job %s failed", "1")
+    assert capsys.readouterr().err == "The sweep waits: the disk is full\n"

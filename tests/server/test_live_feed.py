@@ -100,6 +100,8 @@ class Listener:
         headers = {} if self.last_id is None else {"last-event-id": self.last_id}
         left = self.cut_after
         async with http.stream("GET", self.served.url, params=self.params, headers=headers) as response:
+            if response.status_code >= 500:
+                return  # the server stops, and cut off a request that it had not answered
             assert response.status_code == 200, await response.aread()
             assert response.headers["content-type"].startswith("text/event-stream")
             self.connections += 1

@@ -36,6 +36,7 @@ from daybreak.runs.submission import SweepPlan
 from daybreak.tasks.command_tasks import EXEC_POINT
 from daybreak.worker.child.command_template import CommandTemplate, names_in
 from daybreak.worker.child.sweep_points import OWN, prepare_folder
+from daybreak.worker.supervisor.exchange_retry import STORE_LOG
 
 SWEEP_TARGET: Final = "daybreak.cli.sweep_app:app"
 EXAMPLES: Final = 3
@@ -380,10 +381,27 @@ def _texts(point: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in point.items()}
 
 
+class _StoreTrouble(logging.Handler):
+    """Prints each trouble of the store once."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._printed: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name != STORE_LOG or not isinstance(record.args, tuple):
+            return
+        trouble = str(record.args[0])
+        if trouble not in self._printed:
+            self._printed.add(trouble)
+            tell(f"The sweep waits: {safe(trouble)}")
+
+
 @contextmanager
 def _quiet_logs() -> Iterator[None]:
-    """Log lines of the worker would tear the progress bar apart; what failed is said at the end."""
-    logger, silent = logging.getLogger("daybreak"), logging.NullHandler()
+    """Log lines of the worker would tear the progress bar apart, and what failed is said at the end. Only if the store
+    cannot be reached or written, this is said at once: nothing moves until somebody helps."""
+    logger, silent = logging.getLogger("daybreak"), _StoreTrouble(logging.WARNING)
     before = logger.propagate
     logger.addHandler(silent)
     logger.propagate = False

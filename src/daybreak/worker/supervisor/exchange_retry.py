@@ -14,7 +14,8 @@ from daybreak.core.model import Lease, Outcome
 from daybreak.system.ports import World
 from daybreak.worker.supervisor.lease_source import ClaimRequest, ExchangeResult, Source
 
-_log = logging.getLogger("daybreak.worker")
+STORE_LOG: Final = "daybreak.worker.store"  # for what keeps the worker from its store
+_log = logging.getLogger(STORE_LOG)
 
 MAX_PAUSE: Final = timedelta(seconds=5)
 

@@ -14,9 +14,10 @@ from daybreak.core.model import Lease
 from daybreak.store.protocol import Beat, Extended
 from daybreak.system import patience
 from daybreak.system.ports import World
+from daybreak.worker.supervisor.exchange_retry import STORE_LOG
 from daybreak.worker.supervisor.lease_source import Source
 
-_log = logging.getLogger("daybreak.worker")
+_log = logging.getLogger(STORE_LOG)
 
 PROGRESS_INTERVAL: Final = 0.25  # seconds between two writes of progress
 OnReply = Callable[[Lease, Extended], None]
