@@ -92,7 +92,7 @@ def test_seven_kinds_among_a_thousand_failures_are_seven_clusters():
     found = set()
     for n in range(1000):
         kind, message, function = kinds[n % 7]()
-        folder, line = f"/work/{chance.random()}", chance.randrange(500)
+        folder, line = f"/srv/{chance.random()}", chance.randrange(500)
         text = trace(folder, line, "simulate", function, kind=kind, message=message)
         found.add(fingerprint(Failure(message=message, kinds=(kind,), traceback=text), Reason.ERROR))
     assert len(found) == 7

@@ -6,7 +6,7 @@ policy holds.
 
 | module | what it holds |
 |---|---|
-| `rendering` | the templates, the filters they use, and the headers of a page |
+| `renderer` | the templates, the filters they use, and the headers of a page |
 | `overview` | the first page: depth, throughput, waits, workers |
 | `jobs` | the list of jobs, one job, failures by cause, and the form that submits a job |
 | `runs` | sweeps: progress, heat map, rows |

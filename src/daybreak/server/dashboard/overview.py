@@ -15,7 +15,7 @@ from daybreak.api.worker_info import read_workers
 from daybreak.core.model import State
 from daybreak.core.text import priority_name
 from daybreak.core.units import moment
-from daybreak.server.dashboard.rendering import render
+from daybreak.server.dashboard.renderer import render
 from daybreak.server.routing import Call, Routes, may
 
 routes = Routes("dashboard", prefix="")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from litestar import Request, Response
 
-from daybreak.server.dashboard.rendering import render
+from daybreak.server.dashboard.renderer import render
 from daybreak.server.problems import Problem
 from daybreak.server.routing import Call, Route
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from daybreak.core.errors import RunNotFound
 from daybreak.core.model import State
 from daybreak.runs.result_rows import Row
-from daybreak.server.dashboard.rendering import render
+from daybreak.server.dashboard.renderer import render
 from daybreak.server.problems import NOT_FOUND, Problem
 from daybreak.server.routing import Call, Routes, may
 
