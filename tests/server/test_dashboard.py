@@ -141,6 +141,19 @@ async def test_a_bulk_action_names_exactly_what_the_page_counted(app, admin):
     assert dry.json()["matching"] == 7
 
 
+async def test_a_filter_that_no_counter_knows_is_not_counted_for_the_page(app, admin, monkeypatch):
+    client = await app.client()
+    await client.submit("mail", tags=("red",), run="night")
+
+    async def refuse(*_):
+        raise AssertionError("it reads every job")
+
+    monkeypatch.setattr("daybreak.server.dashboard.jobs.count_jobs", refuse)
+    assert "1 shown" in (await admin.get("/jobs", params={"tag": "red"})).text
+    monkeypatch.undo()
+    assert "<b>1</b> job matches" in (await admin.get("/jobs", params={"run": "night"})).text
+
+
 async def test_assets_are_those_of_the_package_and_nothing_else(connect):
     nobody = await connect()
     script = await nobody.get("/static/live.js")

@@ -6,12 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from daybreak.api.job_filter import PAGE, find_jobs
+from daybreak.api.job_filter import PAGE
 from daybreak.client.client import Client
 from daybreak.core.model import Job
 from daybreak.policy.job_filter import JobFilter
 
-MAX_SCANNED: Final = 5000  # jobs that are read for one page of a search
+MAX_PAGES: Final = 5  # of the store, for one page of a search
 
 
 class Found(Struct, frozen=True):
@@ -24,14 +24,15 @@ class Found(Struct, frozen=True):
 
 async def search_jobs(client: Client, wanted: JobFilter, text: str, limit: int, cursor: str | None) -> Found:
     """Jobs that match the filter and whose arguments contain the text, in any case."""
-    if not text:
-        jobs, after = await find_jobs(client, wanted, limit, cursor)
-        return Found(jobs, after)
+    if not text and not wanted.is_timed:
+        # One page of the store, which reads a bounded number of jobs; so it may be short, and not the last.
+        page = await client.find(limit=limit, cursor=cursor, **wanted.where())
+        return Found(page.jobs, page.cursor)
     needle = text.lower().encode()
     found: list[Job] = []
     scanned = 0
-    while True:
-        page = await client.find(limit=min(PAGE, MAX_SCANNED), cursor=cursor, **wanted.where())
+    for _ in range(MAX_PAGES):
+        page = await client.find(limit=PAGE, cursor=cursor, **wanted.where())
         matching = [job for job in page.jobs if wanted.is_within(job) and needle in job.spec.args.lower()]
         scanned += len(page.jobs)
         room = limit - len(found)
@@ -42,5 +43,6 @@ async def search_jobs(client: Client, wanted: JobFilter, text: str, limit: int, 
             matching = matching[:room]
         found += matching
         cursor = page.cursor
-        if cursor is None or len(found) >= limit or scanned >= MAX_SCANNED:
-            return Found(found, cursor, scanned)
+        if cursor is None or len(found) >= limit:
+            break
+    return Found(found, cursor, scanned)
