@@ -137,6 +137,16 @@ def test_nothing_is_taken_twice(queue):
     assert {lease.lease.worker for lease in one} == {lease.lease.worker for lease in two}
 
 
+def test_one_item_is_taken_by_its_id_and_the_others_keep_their_places(queue):
+    first, second, third = (queue.add(n) for n in range(3))
+    [taken] = queue.take(id=second.id)
+    assert (taken.id, taken.attempt) == (second.id, 1)
+    assert queue.take(id=second.id) == []
+    assert queue.take(id="unknown") == []
+    taken.complete()
+    assert [lease.id for lease in queue.take(9)] == [first.id, third.id]
+
+
 def test_jobs_of_tasks_are_not_taken_and_items_not_run(app, queue):
     @app.task(queue="reports")
     def work() -> str:

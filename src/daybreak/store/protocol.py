@@ -101,7 +101,10 @@ class Claim(Struct, frozen=True, kw_only=True):
     claimant learns of every lease that it holds.
 
     `begins` is how many of the leases, in the order of the answer, begin at once. The others are prefetched, and have
-    not begun until a heartbeat says so (`Beat.begun`). None: all begin at once."""
+    not begun until a heartbeat says so (`Beat.begun`). None: all begin at once.
+
+    With `job`, only the job with this id is claimed, if it is queued and every other part of the claim allows it: the
+    jobs before it in rank are passed over. Queues, tasks, pauses, `max_running` and resources apply as to any claim."""
 
     worker: str
     queues: tuple[str, ...] = ("default",)
@@ -112,6 +115,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     call: str | None = None
     repeats: bool = False
     begins: int | None = None
+    job: str | None = None
 
 
 class Exchange(Struct, frozen=True, kw_only=True):

@@ -149,6 +149,24 @@ class ServedIgnored(Ledger):
         return super().claim(replace(claim, served=()), now)
 
 
+class ChosenJobIgnoresLimits(Ledger):
+    def _chosen(self, claim, job, room):
+        return super()._chosen(claim, job, dict.fromkeys(room, 9))
+
+
+class ChosenJobIgnoresItsState(Ledger):
+    def _chosen(self, claim, job, room):
+        entry = self.ids.get(job)
+        if entry is not None and entry.state is State.SUSPENDED:
+            return entry
+        return super()._chosen(claim, job, room)
+
+
+class ChoiceIsForgotten(Ledger):
+    def claim(self, claim, now):
+        return super().claim(replace(claim, job=None), now)
+
+
 # -- 4 limits ----------------------------------------------------------------------------------------------------------
 
 

@@ -109,9 +109,12 @@ class QueueHandle:
     # -- take ----------------------------------------------------------------------------------------------------------
 
     @on_store_loop
-    async def atake(self, limit: int = 1, wait: object = None) -> Leases:
+    async def atake(self, limit: int = 1, wait: object = None, id: str | None = None) -> Leases:  # noqa: A002
         """Take up to `limit` items, the most urgent first, exclusively for this caller. With `wait`, wait until there
-        is at least one item or the time has passed. An empty list means that there was none."""
+        is at least one item or the time has passed. An empty list means that there was none.
+
+        With `id`, take this item and no other, though others may be more urgent. An empty list means that it cannot be
+        taken now: it is not queued, someone else has it, or the queue is paused or at its limit."""
         refuse_during_import("take")
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= 1000:
             raise BadInput(f"take(limit={limit!r}): the limit is a number from 1 to 1000")
@@ -125,7 +128,7 @@ class QueueHandle:
         watch = client.store.watch([work_topic(self.name)])
         try:
             while True:
-                claimed = await consumer.claim(client.store, self.name, limit)
+                claimed = await consumer.claim(client.store, self.name, limit, id)
                 if claimed.leases:
                     handles = [LeaseHandle(sessions, consumer, self._hooks, lease) for lease in claimed.leases]
                     consumer.hold(handles)

@@ -54,9 +54,10 @@ class QueueConsumer:
 
     # -- store ---------------------------------------------------------------------------------------------------------
 
-    async def claim(self, store: Store, queue: str, limit: int) -> ExchangeResult:
-        """Claim up to `limit` items. If the caller is cancelled during the claim, the claimed items are handed back."""
-        claim = asyncio.create_task(self._source(store, queue).exchange([], ClaimRequest(ITEMS, limit)))
+    async def claim(self, store: Store, queue: str, limit: int, job: str | None = None) -> ExchangeResult:
+        """Claim up to `limit` items, or only the one with this id. If the caller is cancelled during the claim, the
+        claimed items are handed back."""
+        claim = asyncio.create_task(self._source(store, queue).exchange([], ClaimRequest(ITEMS, limit, job=job)))
         try:
             return await asyncio.shield(claim)
         except asyncio.CancelledError:

@@ -60,6 +60,8 @@ class Leasing(ResourceQueue):
         return sorted(held, key=lambda entry: entry.seq)
 
     def _next(self, claim: Claim, room: dict[str, float], served: dict[str, int], now: Now) -> Entry | None:
+        if claim.job is not None:
+            return self._chosen(claim, claim.job, room)
         heads = [
             self.jobs[rank.seq]
             for queue in claim.queues
@@ -77,6 +79,14 @@ class Leasing(ResourceQueue):
             )
 
         return min(heads, key=turn_of)  # of equal queues the first in the order of the claim
+
+    def _chosen(self, claim: Claim, job: str, room: dict[str, float]) -> Entry | None:
+        """The one job that the claim names, if this claim may have it now."""
+        entry = self.ids.get(job)
+        if entry is None or entry.state is not State.QUEUED or room.get(entry.spec.queue, 0) < 1:
+            return None
+        is_known = claim.tasks is None or (entry.spec.task, entry.spec.version) in claim.tasks
+        return entry if is_known else None
 
     def _room(self, queue: str) -> float:
         settings = self.settings(queue)

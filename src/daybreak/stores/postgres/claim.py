@@ -168,10 +168,7 @@ class Claiming:
         wanted = [lane for queue in queues if queue.room > 0 for lane in queue.lanes]
         by_lane: dict[int, list[Head]] = {lane: [] for lane in wanted}
         if wanted:
-            limit = self._claim.limit + PROMOTED_PER_CLAIM
-            if self._ledger.has_resource_lock:
-                limit += MAX_PARKED_PER_CLAIM
-            for row in self._ledger.rows(self._ledger.sql.claim_lane, (Ints(wanted), Bigints(self._seen), limit)):
+            for row in self._ledger.rows(*self._heads_query(wanted)):
                 by_lane[row[0]].append(Head(*row))
         for queue in queues:
             heads = [head for lane in queue.lanes for head in by_lane.get(lane, ())]
@@ -180,6 +177,15 @@ class Claiming:
             self._find_fail_fast(
                 [head for heads in by_lane.values() for head in heads if head.packed_needs is not None]
             )
+
+    def _heads_query(self, lanes: list[int]) -> tuple[str, tuple[Any, ...]]:
+        ledger, claim = self._ledger, self._claim
+        if claim.job is not None:
+            return ledger.sql.claim_job, (Ints(lanes), Bigints(self._seen), claim.job)
+        limit = claim.limit + PROMOTED_PER_CLAIM
+        if ledger.has_resource_lock:
+            limit += MAX_PARKED_PER_CLAIM
+        return ledger.sql.claim_lane, (Ints(lanes), Bigints(self._seen), limit)
 
     def _find_fail_fast(self, heads: list[Head]) -> None:
         """Find the jobs that fail fast. Their options are read only where a breaker is open."""

@@ -125,7 +125,7 @@ def is_plain(exchange: Exchange) -> bool:
     if exchange.insert or exchange.put:
         return False
     claim, settle = exchange.claim, exchange.settle
-    if claim is not None and (claim.repeats or claim.limit < 1 or claim.limit > MAX_EXCHANGED_JOBS):
+    if claim is not None and (claim.repeats or claim.job is not None or not 1 <= claim.limit <= MAX_EXCHANGED_JOBS):
         return False
     for settlement in settle:
         if settlement.state is not COMPLETED or settlement.inserts or settlement.puts:

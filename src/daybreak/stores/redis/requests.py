@@ -218,6 +218,8 @@ _SETTINGS_KINDS: Final[dict[str, tuple[Any, Callable[[Any], bytes]]]] = {
 
 def _add_claim(args: Args, claim: Claim) -> None:
     flags = 0 if claim.call is None else codes.CALLED | (codes.REPEATS if claim.repeats else 0)
+    if claim.job is not None:
+        flags |= codes.CHOSEN
     served = dict(zip(claim.queues, claim.served or (0,) * len(claim.queues), strict=True))
     for name in (claim.worker, claim.call or ""):
         sized(name.encode())
@@ -230,6 +232,8 @@ def _add_claim(args: Args, claim: Claim) -> None:
     else:
         args.append(len(claim.tasks))
         args += (task_of(task, version) for task, version in claim.tasks)
+    if claim.job is not None:
+        args.append(claim.job)
 
 
 def reap(request: Reap, asked_at: int, watched: int, even_since: int | None) -> Args:

@@ -36,11 +36,16 @@ class QueueLanes:
         self._heads: list[tuple[int, int, int, int, Values, Iterator[Any]]] = []
         if min(claim.limit, self.room) > 0:
             for lane in ledger.lanes_of(queue, claim.tasks):
-                # More than the limit: some jobs may have expired, or must wait for a resource.
-                rows = ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM + MAX_PARKED_PER_CLAIM))
+                rows = self._rows(ledger, lane, claim)
                 if (row := next(rows, None)) is not None:
                     self._heads.append((row[0], row[1], row[2], lane, row, rows))
             heapify(self._heads)
+
+    def _rows(self, ledger: Ledger, lane: int, claim: Claim) -> Iterator[Any]:
+        if claim.job is not None:
+            return ledger.execute(sql.claim_job, (claim.job, lane))
+        # More than the limit: some jobs may have expired, or must wait for a resource.
+        return ledger.execute(sql.claim_lane, (lane, claim.limit + PROMOTED_PER_CLAIM + MAX_PARKED_PER_CLAIM))
 
     def _room(self, ledger: Ledger, queue: str) -> int:
         if self.settings.paused:
@@ -216,8 +221,9 @@ class Claiming:
 
     def _write(self) -> None:
         ledger = self._ledger
+        take = sql.take_from_lane if self._claim.job is None else sql.delete_ready
         for lane, rank in self._last.items():
-            ledger.execute(sql.take_from_lane, (lane, *rank))
+            ledger.execute(take, (lane, *rank))
         if self._rows:
             ledger.executemany(sql.insert_lease, self._rows)
             for (lane, priority), n in Counter((row[1], row[2]) for row in self._rows).items():

@@ -11,6 +11,7 @@ from daybreak.testing.clock import HandClock
 from daybreak.testing.contract.acceptance import Acceptance
 from daybreak.testing.contract.attempts import Attempts
 from daybreak.testing.contract.cancellation import Cancellation
+from daybreak.testing.contract.chosen_jobs import ChosenJobs
 from daybreak.testing.contract.deaths import Deaths
 from daybreak.testing.contract.events import Events, Tallies
 from daybreak.testing.contract.holders import Holders
@@ -40,8 +41,8 @@ from daybreak.testing.contract.wakeups import Wakeups
 
 class StoreContract(
     Acceptance, Keys, Uniques, UniquesWhileWaiting,
-    Order, Turns, Aging, Positions, MaxRunning, Capacity, KnownTasks, Slots, ResourceSets, ReservedSlots, Rates, Gates,
-    Holders, RetryBudget, Haste, Shedding, SheddingWaiters, SheddingAtAResource, Shortening, Totals,
+    Order, ChosenJobs, Turns, Aging, Positions, MaxRunning, Capacity, KnownTasks, Slots, ResourceSets, ReservedSlots,
+    Rates, Gates, Holders, RetryBudget, Haste, Shedding, SheddingWaiters, SheddingAtAResource, Shortening, Totals,
     Fences, Lapses, Attempts, Deaths, Cancellation, Suspension, Amendments, BulkChanges,
     Delays, Expiry, TwoClocks, Events, Tallies, Records, Identity, Results, Retention, Migration, Queries, Wakeups,
     Versions,

@@ -321,8 +321,14 @@ class Player:
     def _claim(self, sketch: steps.ClaimSketch) -> Claim:
         return Claim(
             worker=sketch.worker, queues=sketch.queues, served=sketch.served[: len(sketch.queues)], tasks=sketch.tasks,
-            limit=sketch.limit, lease_for=sketch.lease_for, begins=sketch.begins,
+            limit=sketch.limit, lease_for=sketch.lease_for, begins=sketch.begins, job=self._chosen(sketch),
         )  # fmt: skip
+
+    def _chosen(self, sketch: steps.ClaimSketch) -> str | None:
+        """The job that the claim names, counted from the latest."""
+        if sketch.job is None or not self._ids:
+            return None
+        return self._ids[-1 - sketch.job % len(self._ids)]
 
     def _lease(self, number: int, which: steps.Which = "open") -> Lease | None:
         leases = {"open": self._open, "lost": self._lost, "any": self._leases}[which]
@@ -378,7 +384,9 @@ class Player:
             self._note("claim again", when=answer.again)
             self._note("claim next_in", when=answer.next_in is not None)
             self._note("claim over queues", when=len({lease.spec.queue for lease in answer.leases}) > 1)
-            if len(answer.leases) < wanted.claim.limit:
+            self._note("claim chosen", when=wanted.claim.job is not None and bool(answer.leases))
+            self._note("claim chosen refused", when=wanted.claim.job is not None and not answer.leases)
+            if wanted.claim.job is None and len(answer.leases) < wanted.claim.limit:
                 await self._note_held_back(wanted.claim)
 
     async def _note_held_back(self, claim: Claim) -> None:

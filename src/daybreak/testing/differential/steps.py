@@ -59,6 +59,7 @@ class ClaimSketch:
     limit: int
     lease_for: timedelta
     begins: int | None = None
+    job: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

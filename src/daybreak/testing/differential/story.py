@@ -175,6 +175,7 @@ CLAIM: Final = st.builds(
     limit=one((5, 1, 2, 20)),
     lease_for=one((10 * SECOND, 4 * SECOND, MINUTE)),
     begins=one((None, None, 0, 1, 3)),
+    job=one((None, None, None, None, 0, 1, 2, 5, 9)),
 )
 WHICH: Final = one(("open", "open", "open", "lost", "any"))
 LEASE: Final = st.tuples(NUMBER, WHICH)

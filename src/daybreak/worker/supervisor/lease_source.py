@@ -25,13 +25,15 @@ Tasks = frozenset[tuple[str, int]]
 class ClaimRequest(Struct, frozen=True):
     """A claim of up to `limit` jobs of these tasks, of which the first `begins` start at once.
 
-    `call` is a name for the request; `repeats` says that the reply to it was lost."""
+    `call` is a name for the request; `repeats` says that the reply to it was lost. With `job`, only the job with this
+    id is claimed."""
 
     tasks: Tasks
     limit: int
     call: str | None = None
     repeats: bool = False
     begins: int | None = None
+    job: str | None = None
 
 
 class Settled(Struct, frozen=True, gc=False):
@@ -123,6 +125,7 @@ class LocalSource:
             call=request.call,
             repeats=request.repeats,
             begins=request.begins,
+            job=request.job,
         )
 
     async def extend(self, beats: Sequence[Beat]) -> list[Extended]:

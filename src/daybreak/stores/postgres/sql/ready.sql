@@ -3,6 +3,14 @@
 -- name: all_lanes
 SELECT l.id, l.queue, l.task, l.version FROM daybreak.lane l
 
+-- name: claim_job
+-- One job by its id, wherever it stands in its lane, with the columns of claim_lane. Nothing if it is not queued.
+SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs,
+       CASE WHEN r.needs IS NOT NULL THEN r.carry END AS carry
+FROM daybreak.job j
+JOIN daybreak.ready r ON r.lane = j.lane AND r.band = j.band AND r.ord = j.ord AND r.seq = j.seq
+WHERE j.lane = ANY (%b::integer[]) AND r.seq <> ALL (%b::bigint[]) AND j.id = %b::text
+
 -- name: claim_lane
 -- The first jobs of some lanes, in rank order. Locks nothing and reads only what the rank needs: see claim.py.
 SELECT r.lane, r.band, r.ord, r.seq, r.priority, r.expires, r.attempt, r.needs, r.carry

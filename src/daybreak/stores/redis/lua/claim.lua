@@ -14,6 +14,9 @@ function M.read_claim()
     claim.tasks = {}
     for i = 1, tasks do claim.tasks[i] = arg() end
   end
+  if M.has(claim.flags, K.CHOSEN) then
+    claim.flags, claim.job = claim.flags - K.CHOSEN, arg()
+  end
   return claim
 end
 
@@ -46,6 +49,20 @@ end
 
 -- -- queues: the lanes of the tasks that the worker knows -------------------------------------------------------------
 
+-- The one job that the claim names, as a lane of its own; none if it is not queued in one of these lanes.
+function M.open_chosen(queue_lanes, numbers, id)
+  local seq = M.hget('id', id)
+  local job = seq and M.job_of(seq)
+  if not job or job.state ~= QUEUED then return end
+  for i = 1, #numbers do
+    if numbers[i] == job.lane then
+      queue_lanes.lanes[1] = {
+        name = 'queued:' .. text(job.lane), piece = 2, from = 1, at = 1, members = { seq }, scores = { job.x },
+      }
+    end
+  end
+end
+
 function M.open_lanes(queue_lanes, queue, claim, limit)
   local numbers = {}
   if claim.tasks then
@@ -58,6 +75,7 @@ function M.open_lanes(queue_lanes, queue, claim, limit)
   else
     numbers = M.lanes_of(queue)
   end
+  if claim.job then return M.open_chosen(queue_lanes, numbers, claim.job) end
   -- Read all wanted jobs of a single lane, but only a few of each of many.
   local piece = math.min(K.CHUNK, #numbers == 1 and limit or math.ceil(2 * limit / #numbers))
   local is_only = #numbers == 1 and #claim.queues == 1
@@ -258,8 +276,13 @@ function M.take(claim, all_queue_lanes, seqs, heads)
   end
   M.run('HSET', 'at', begun)
   M.run('ZADD', 'lease', leases)
-  -- All removed jobs were at the head of their lanes.
-  for name, count in pairs(removed) do call('ZREMRANGEBYRANK', P .. name, 0, count - 1) end
+  for name, count in pairs(removed) do
+    if claim.job then
+      call('ZREM', P .. name, M.hget('id', claim.job))
+    else -- all removed jobs were at the head of their lanes
+      call('ZREMRANGEBYRANK', P .. name, 0, count - 1)
+    end
+  end
   return is_exhausted, found
 end
 

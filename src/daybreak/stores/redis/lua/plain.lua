@@ -63,7 +63,7 @@ if flags ~= 1 then
   limit, lease_for = tonumber(argv[p + 3]), tonumber(argv[p + 4])
   local tasks, lanes = tonumber(argv[p + 9]), {}
   begins = tonumber(argv[p + 5])
-  if argv[p + 6] ~= '1' or leased >= 128 or limit < 1 or limit > MAX_JOBS or tasks < 1 or tasks > 100 then return nil end
+  if argv[p + 6] ~= '1' or leased >= 64 or limit < 1 or limit > MAX_JOBS or tasks < 1 or tasks > 100 then return nil end
   queue = argv[p + 7]
   local settings = call('HGET', P .. 'settings', queue)
   if settings then

@@ -58,7 +58,7 @@ local K = {
   cancel_requested = 15, suspend_requested = 16, retried = 17, removed = 18, folded = 19, moved = 20,
   blocked = 21, unblocked = 22, breaker_opened = 23, breaker_closed = 24,
   -- flags of a lease
-  CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16, AHEAD = 32,
+  CANCELLING = 1, SUSPENDING = 2, REAPED = 4, ALONE = 8, CALLED = 16, AHEAD = 32, CHOSEN = 64,
   -- what is stored in separate hashes of a job
   CHECKPOINT = 1, FAILURE = 2, NOTE = 4, PROGRESS = 8, RESULT = 16, TIES = 32, EXPIRY = 64, NEEDS = 128,
   -- the clock of a delay

@@ -3,6 +3,13 @@
 -- name: all_lanes
 SELECT id, queue, task, version FROM lane
 
+-- name: claim_job
+-- One job of a lane by its id, wherever it stands, with the columns of claim_lane. Nothing if it is not queued.
+SELECT r.band, r.ord, r.seq, r.attempt, r.fence, r.n, r.carry, r.history,
+       j.id, j.priority, j.asked, j.created, j.expires, j.by, j.run, j.owner, j.key, j.uniq, j.options, j.extra, j.args
+FROM job j CROSS JOIN ready r ON r.lane = j.lane AND r.band = j.band AND r.ord = j.ord AND r.seq = j.seq
+WHERE j.id = ? AND j.lane = ?
+
 -- name: claim_lane
 -- The first jobs of one lane in rank order, with all columns that a lease needs.
 -- CROSS JOIN makes SQLite read `ready` first, by its primary key: the planner may not change the order.
